@@ -1,0 +1,82 @@
+"""What an algorithm is: its settings and three pure functions. It never knows which engine runs it.
+
+Tensors may carry leading axes (seed, client), so there are masks here and never Python branches on data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ffalm.fairness import Tally, masked_mean
+
+State = dict[str, Tensor]
+"""The server's own numbers between rounds (duals, client weights, schedules), float64, by name."""
+
+
+class Measure(Enum):
+    """Of which model, on which rows, a client takes the Tally that it reports."""
+
+    NOTHING = "nothing"
+    RECEIVED = "received"  # the model it was sent, on all its rows
+    LAST_BATCH = "last batch"  # the last batch as it was trained on
+    EPOCH = "epoch"  # all batches as they were trained on
+    TRAINED = "trained"  # its own trained model, on all its rows
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the server knows after a round of local training, one entry a client on the last leading axis."""
+
+    round: int  # 1, 2, ...
+    sizes: Tensor  # training rows of each client
+    taking_part: Tensor  # whether it trained in this round
+    tally: Tally | None  # what `measure` asked for; zeros for a client that did not take part
+    favourable: int = 1  # the label people want
+
+    def shares(self) -> Tensor:
+        """p_i: each participating client's share of their rows; sums to 1, 0 for the others."""
+        rows = self.sizes.double() * self.taking_part
+        return rows / rows.sum(-1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Federated averaging; fair algorithms override what they change.
+
+    A subclass is a frozen dataclass of settings. Give it a `name` and `@register` it, and every engine runs it.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]  # how tables call it
+    broadcasts: ClassVar[tuple[str, ...]] = ()  # entries of the state that clients need for their objective
+    remedies: ClassVar[str] = "a smaller lr or clip"  # what to try when a run diverges
+
+    @property
+    def measure(self) -> Measure:
+        """Which Tally `update` needs."""
+        return Measure.NOTHING
+
+    def start(self, counts: Tensor) -> State:
+        """The state before round 1, from the clients' row counts of shape (..., client, label, group)."""
+        return {}
+
+    def objective(self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: State) -> Tensor:
+        """What local SGD minimises on a batch, one number a client; rows lie on the last axis.
+
+        The model comes in only through the per-row losses, so the gradient is a weighted sum of per-row gradients.
+        """
+        return masked_mean(losses, mask)
+
+    def update(self, state: State, report: Report) -> tuple[Tensor, State]:
+        """How the server weighs the clients' models, and its state for the next round."""
+        return report.shares(), state
+
+
+def scalar(value: float, counts: Tensor) -> Tensor:
+    """A state entry of one number per seed, on the leading axes that `counts` has beyond (client, label, group)."""
+    return torch.full(counts.shape[:-3], value, dtype=torch.float64, device=counts.device)

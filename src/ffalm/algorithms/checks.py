@@ -1,0 +1,49 @@
+"""Checks that algorithms make of their settings and of the federation they are given."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from ffalm.algorithms.base import Algorithm
+from ffalm.errors import require
+
+
+def finite(algorithm: Algorithm, *names: str) -> None:
+    """These settings must be finite numbers."""
+    for name in names:
+        value = getattr(algorithm, name)
+        require(
+            math.isfinite(value), f"The setting {name!r} of {algorithm.title} must be a finite number; got {value}."
+        )
+
+
+def not_negative(algorithm: Algorithm, *names: str) -> None:
+    """These settings must be finite and at least 0."""
+    for name in names:
+        value = getattr(algorithm, name)
+        require(
+            math.isfinite(value) and value >= 0,
+            f"The setting {name!r} of {algorithm.title} must be 0 or more; got {value}.",
+        )
+
+
+def positive(algorithm: Algorithm, *names: str) -> None:
+    """These settings must be finite and above 0, or None where they may be left out."""
+    for name in names:
+        value = getattr(algorithm, name)
+        require(
+            value is None or (math.isfinite(value) and value > 0),
+            f"The setting {name!r} of {algorithm.title} must be above 0; got {value}.",
+        )
+
+
+def two_groups(algorithm: Algorithm, counts: Tensor) -> None:
+    """The formula is for two groups; say so rather than compare the first two of more."""
+    groups = counts.shape[-1]
+    require(
+        groups == 2,
+        f"{algorithm.title} compares two groups and this data has {groups}: merge groups into two, or use fpfl, which "
+        "takes any number.",
+    )

@@ -1,0 +1,92 @@
+"""FairFed: clients whose local unfairness is far from the federation's count for less (Ezzeldin et al., AAAI 2023).
+
+Clients score the received model. With F the metric of the pooled data (signed) and F_k a client's own,
+
+    gap_k = |F - F_k|        (|Acc - Acc_k| where F_k is undefined)
+    omega_k <- omega_k - step * (gap_k - mean_j gap_j),        w = sum_k omega_k w_k / sum_k omega_k
+
+Weights are clipped at 0 and carried normalised; local training is plain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from ffalm.algorithms.base import Algorithm, Measure, Report, State
+from ffalm.algorithms.checks import not_negative, two_groups
+from ffalm.algorithms.registry import register
+from ffalm.errors import unknown
+from ffalm.fairness import Tally
+from ffalm.fairness.metrics import accuracy, joint_dpd, joint_eod, signed_dpd, signed_eod
+
+_POOLED = {"dpd": signed_dpd, "eod": signed_eod}
+_AUTHORS = {"dpd": joint_dpd, "eod": joint_eod}
+
+
+@register
+@dataclass(frozen=True)
+class FairFed(Algorithm):
+    """Fairness by aggregation weights alone.
+
+    `variant="authors"` is the FFALM authors' own form: unsigned joint metrics, whose size-weighted mean stands for the
+    global one, and no accuracy fallback.
+    """
+
+    name: ClassVar[str] = "fairfed"
+    title: ClassVar[str] = "FairFed"
+    remedies: ClassVar[str] = "a smaller step or a smaller lr"
+
+    step: float = 0.5
+    metric: Literal["dpd", "eod"] = "dpd"
+    variant: Literal["pooled", "authors"] = "pooled"
+
+    def __post_init__(self) -> None:
+        not_negative(self, "step")
+        if self.metric not in _POOLED:
+            raise unknown("metric of FairFed", str(self.metric), _POOLED)
+        if self.variant not in ("pooled", "authors"):
+            raise unknown("variant of FairFed", str(self.variant), ("pooled", "authors"))
+
+    @property
+    def measure(self) -> Measure:
+        """The received model on the client's rows."""
+        return Measure.RECEIVED
+
+    def start(self, counts: Tensor) -> State:
+        """omega_k = n_k / n."""
+        two_groups(self, counts)
+        rows = counts.sum((-1, -2)).double()
+        return {"client_weights": rows / rows.sum(-1, keepdim=True)}
+
+    def update(self, state: State, report: Report) -> tuple[Tensor, State]:
+        """Move weight from clients far from the global metric to those near it."""
+        assert report.tally is not None
+        part = report.taking_part
+        gaps = torch.where(part, self._gaps(report.tally, report), 0.0)
+        mean_gap = gaps.sum(-1, keepdim=True) / part.sum(-1, keepdim=True)
+        moved = state["client_weights"] - self.step * (gaps - mean_gap) * part
+        rows = report.sizes.double()
+        carried = _normalised(moved.clamp(min=0), rows)
+        return _normalised(carried * part, rows * part), {"client_weights": carried}
+
+    def _gaps(self, tally: Tally, report: Report) -> Tensor:
+        """How far each client's metric is from the federation's."""
+        if self.variant == "authors":
+            local = _AUTHORS[self.metric](tally, report.favourable).nan_to_num(0.0)
+            return (local - (report.shares() * local).sum(-1, keepdim=True)).abs()
+        metric = _POOLED[self.metric]
+        whole = tally.pooled()
+        gap = (metric(whole, report.favourable).unsqueeze(-1) - metric(tally, report.favourable)).abs()
+        fallback = (accuracy(whole).unsqueeze(-1) - accuracy(tally)).abs()
+        return torch.where(gap.isnan(), fallback, gap)
+
+
+def _normalised(weights: Tensor, rows: Tensor) -> Tensor:
+    """Weights that sum to 1; by size where every one of them is 0."""
+    total = weights.sum(-1, keepdim=True)
+    by_size = rows / rows.sum(-1, keepdim=True)
+    return torch.where(total > 0, weights / total.clamp(min=torch.finfo(weights.dtype).tiny), by_size)

@@ -1,0 +1,21 @@
+"""FedAvg: local SGD on the mean loss, models averaged by training size (McMahan et al., 2017)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ffalm.algorithms.base import Algorithm
+from ffalm.algorithms.registry import register
+
+
+@register
+@dataclass(frozen=True)
+class FedAvg(Algorithm):
+    """The baseline: knows nothing of groups.
+
+    w_t = sum_i p_i w_i,    p_i = n_i / n
+    """
+
+    name: ClassVar[str] = "fedavg"
+    title: ClassVar[str] = "FedAvg"

@@ -1,0 +1,36 @@
+"""The names under which algorithms are found, ours and a user's own."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from ffalm.algorithms.base import Algorithm
+from ffalm.errors import UserError, unknown
+
+A = TypeVar("A", bound=Algorithm)
+
+_REGISTERED: dict[str, type[Algorithm]] = {}
+
+
+def register(cls: type[A]) -> type[A]:
+    """Class decorator: make an algorithm known by its `name` to `ffalm run`, `compare` and every engine."""
+    name = getattr(cls, "name", None)
+    if not name:
+        raise UserError(f"The algorithm class {cls.__name__} needs a `name` to be registered under.")
+    taken = _REGISTERED.get(name)
+    if taken is not None and taken.__qualname__ != cls.__qualname__:
+        raise UserError(f"The name {name!r} already belongs to the algorithm {taken.__qualname__}.")
+    _REGISTERED[name] = cls
+    return cls
+
+
+def algorithms() -> dict[str, type[Algorithm]]:
+    """Every registered algorithm by its name."""
+    return dict(_REGISTERED)
+
+
+def algorithm_class(name: str) -> type[Algorithm]:
+    """The class registered under a name."""
+    if name not in _REGISTERED:
+        raise unknown("algorithm", name, _REGISTERED)
+    return _REGISTERED[name]

@@ -1,0 +1,41 @@
+"""Data sources: each turns somebody's files, or a seed, into examples with a label and a group."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ffalm.errors import unknown
+
+if TYPE_CHECKING:
+    from ffalm.data.types import Source
+
+#: name -> class, in the order in which `ffalm data` lists them. One file a source; imported when asked for.
+SOURCES = {
+    "census": "Census",
+    "faces": "Faces",
+    "adult": "Adult",
+    "compas": "Compas",
+    "utkface": "UTKFace",
+    "celeba": "CelebA",
+    "table": "Table",
+    "images": "Images",
+}
+
+
+def source_class(name: str) -> type[Source]:
+    """The class of a source by its name."""
+    if name not in SOURCES:
+        raise unknown("data source", name, SOURCES)
+    found: type[Source] = getattr(import_module(f"ffalm.data.{name}"), SOURCES[name])
+    return found
+
+
+def source(name: str, **settings: Any) -> Source:
+    """A source with its settings, checked."""
+    from ffalm.settings import build
+
+    return build(source_class(name), settings, f"data source {name!r}")
+
+
+__all__ = ["SOURCES", "source", "source_class"]

@@ -1,0 +1,160 @@
+"""From image files to pixels: every picture becomes three bytes a pixel, square, of one size.
+
+Decoding runs in threads, not processes: Pillow gives the interpreter lock back while it decompresses and
+resizes, and threads need neither pickling nor a `__main__` guard in the user's script.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from ffalm.errors import UserError
+
+#: Part of every cache's fingerprint. Raise it whenever the same file would come out as other pixels.
+DECODER_VERSION = 1
+
+Crop = Literal["centre", "none"]
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """To `size` x `size` pixels, from the centred square (`centre`) or squeezed from the whole (`none`)."""
+
+    size: int
+    crop: Crop = "centre"
+
+    def __post_init__(self) -> None:
+        if not 8 <= self.size <= 1024:
+            raise UserError(f"The image size must be between 8 and 1024 pixels; got {self.size}.")
+        if self.crop not in ("centre", "none"):
+            raise UserError(f"The crop must be 'centre' or 'none'; got {self.crop!r}.")
+
+    @property
+    def chunk(self) -> int:
+        """Pictures a task: enough that handing tasks out costs nothing, at most some 16 MB of pixels."""
+        return max(1, min(128, 2**24 // (3 * self.size**2)))
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some consecutive pictures. One that is no picture has black pixels and a reason in `bad`."""
+
+    pixels: Pixels  # (rows, 3, size, size)
+    contents: list[str]  # a digest of each file's bytes: equal files have equal digests
+    bad: dict[int, str]  # row in this chunk -> why it could not be decoded
+
+
+def decode_all(paths: Sequence[Path], recipe: Recipe) -> Iterator[Chunk]:
+    """Decode files in parallel and give them back in order, holding only a few chunks at a time."""
+    workers = _cores()
+    waiting: deque[Future[Chunk]] = deque()
+    executor = ThreadPoolExecutor(workers, thread_name_prefix="ffalm-decode")
+    try:
+        for start in range(0, len(paths), recipe.chunk):
+            waiting.append(executor.submit(_decode_chunk, paths[start : start + recipe.chunk], recipe))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def decode_bytes(content: bytes, recipe: Recipe) -> Pixels:
+    """The pixels (3, size, size) of one encoded picture, upright and in RGB.
+
+    Large JPEGs are first shrunk while being decompressed, but never below three times the size asked for, so
+    that the antialiased bilinear resize still decides what the result looks like.
+    """
+    with Image.open(io.BytesIO(content)) as opened:
+        opened.draft(None, (3 * recipe.size, 3 * recipe.size))
+        opened.load()
+        picture = _as_rgb(_upright(opened))
+    resized = picture.resize(
+        (recipe.size, recipe.size), Image.Resampling.BILINEAR, box=_box(picture.size, recipe.crop)
+    )
+    return np.asarray(resized, dtype=np.uint8).transpose(2, 0, 1)
+
+
+def _decode_chunk(paths: Sequence[Path], recipe: Recipe) -> Chunk:
+    pixels = np.zeros((len(paths), 3, recipe.size, recipe.size), dtype=np.uint8)
+    contents: list[str] = []
+    bad: dict[int, str] = {}
+    for row, path in enumerate(paths):
+        content = _read(path)
+        contents.append(hashlib.blake2b(content, digest_size=16).hexdigest())
+        try:
+            pixels[row] = decode_bytes(content, recipe)
+        except MemoryError:
+            raise
+        except Exception as error:  # Pillow's plugins raise nearly anything on broken bytes
+            bad[row] = _reason(content, error)
+    return Chunk(pixels, contents, bad)
+
+
+def _read(path: Path) -> bytes:
+    """The file's bytes. One that cannot be read at all is not a bad picture: it may be readable tomorrow."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"Cannot read the image {path}: {error.strerror or error}.") from error
+
+
+def _reason(content: bytes, error: Exception) -> str:
+    if not content:
+        return "the file is empty"
+    if isinstance(error, UnidentifiedImageError):
+        return "not an image"
+    return str(error) or type(error).__name__
+
+
+def _upright(picture: Image.Image) -> Image.Image:
+    """The picture turned as its camera noted; a note that cannot be read does not spoil a good picture."""
+    try:
+        return ImageOps.exif_transpose(picture)
+    except Exception:
+        return picture
+
+
+def _as_rgb(picture: Image.Image) -> Image.Image:
+    """Grey, palette, CMYK, 16-bit and transparent pictures as RGB; what is transparent shows white."""
+    if picture.mode == "RGB":
+        return picture
+    if picture.mode.startswith("I"):
+        deep = np.asarray(picture).astype(np.int64)
+        picture = Image.fromarray((deep.clip(0, 65535) // 257).astype(np.uint8))
+    if picture.mode == "F":
+        raise ValueError("pixels are floating-point numbers of unknown range")
+    if picture.has_transparency_data:
+        layered = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", layered.size, "white"), layered)
+    return picture.convert("RGB")
+
+
+def _box(size: tuple[int, int], crop: Crop) -> tuple[int, int, int, int]:
+    width, height = size
+    if crop == "none":
+        return (0, 0, width, height)
+    side = min(width, height)
+    left, top = (width - side) // 2, (height - side) // 2
+    return (left, top, left + side, top + side)
+
+
+def _cores() -> int:
+    """The cores this process may use, which in a container are fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1

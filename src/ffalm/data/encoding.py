@@ -1,0 +1,292 @@
+"""Turning table columns into numbers by statistics that sites can agree on without showing rows.
+
+Numeric columns are standardised, categories become one column each. The statistics come from `TableSummary`s,
+which add up with `+`: sites sum theirs, build the same `TableEncoding` of the sum and save it with the model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ffalm.data.types import Dataset, Examples, Task
+from ffalm.errors import UserError, require
+
+#: A variance below this share of the mean square is rounding: the column counts as constant.
+ROUNDING = 1e-13
+
+
+@dataclass(frozen=True)
+class NumericSummary:
+    """What a site says of a numeric column: how many values, their sum and the sum of their squares."""
+
+    count: int
+    total: float
+    squares: float
+
+    def __add__(self, other: NumericSummary) -> NumericSummary:
+        return NumericSummary(
+            self.count + other.count, self.total + other.total, self.squares + other.squares
+        )
+
+
+@dataclass(frozen=True)
+class CategorySummary:
+    """What a site says of a categorical column: how often each category occurs; `None` is a missing value."""
+
+    counts: dict[str | None, int]
+
+    def __add__(self, other: CategorySummary) -> CategorySummary:
+        both = [*self.counts, *(category for category in other.counts if category not in self.counts)]
+        return CategorySummary(
+            {category: self.counts.get(category, 0) + other.counts.get(category, 0) for category in both}
+        )
+
+
+ColumnSummary = NumericSummary | CategorySummary
+
+
+@dataclass(frozen=True)
+class TableSummary:
+    """The summaries of all feature columns by name; adding two gives that of their rows put together."""
+
+    columns: dict[str, ColumnSummary]
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame) -> TableSummary:
+        """The summary of these rows: the only thing of them that an encoding depends on."""
+        return cls({str(name): _summarise(frame[name]) for name in frame.columns})
+
+    def __add__(self, other: TableSummary) -> TableSummary:
+        apart = sorted(self.columns.keys() ^ other.columns.keys())
+        require(not apart, f"Two tables to be encoded alike differ in the columns {', '.join(apart)}.")
+        return TableSummary(
+            {name: _added(name, column, other.columns[name]) for name, column in self.columns.items()}
+        )
+
+    def to_json(self) -> str:
+        """As text for the wire; category counts travel as pairs because a missing value has no name."""
+        columns = {
+            name: {"counts": list(column.counts.items())}
+            if isinstance(column, CategorySummary)
+            else asdict(column)
+            for name, column in self.columns.items()
+        }
+        return json.dumps(columns)
+
+    @classmethod
+    def from_json(cls, text: str) -> TableSummary:
+        """The summary that `to_json` wrote."""
+        columns: dict[str, ColumnSummary] = {}
+        for name, fields in _parsed(text, "table summary").items():
+            if "counts" in fields:
+                columns[name] = CategorySummary(dict(fields["counts"]))
+            else:
+                columns[name] = NumericSummary(**fields)
+        return cls(columns)
+
+
+def _added(name: str, one: ColumnSummary, other: ColumnSummary) -> ColumnSummary:
+    if isinstance(one, NumericSummary) and isinstance(other, NumericSummary):
+        return one + other
+    if isinstance(one, CategorySummary) and isinstance(other, CategorySummary):
+        return one + other
+    raise UserError(f"The column {name!r} holds numbers in one table and text in another: make them alike.")
+
+
+@dataclass(frozen=True)
+class NumericColumn:
+    """A column that becomes (value - mean) / scale; a scale of 0 marks a constant column, which becomes 0."""
+
+    name: str
+    mean: float
+    scale: float
+
+
+@dataclass(frozen=True)
+class CategoryColumn:
+    """A column that becomes one 0/1 feature a category seen in training; others become all zeros."""
+
+    name: str
+    categories: tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class TableEncoding:
+    """How every feature column becomes numbers, fixed by training rows alone and saved with the model."""
+
+    columns: tuple[NumericColumn | CategoryColumn, ...]
+
+    @classmethod
+    def of(cls, summary: TableSummary) -> TableEncoding:
+        """The encoding of a summary, columns sorted by name so that no order of sites or files matters."""
+        return cls(tuple(_column(name, summary.columns[name]) for name in sorted(summary.columns)))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """A name for each encoded feature, such as `age` or `sex=Female`."""
+        names: list[str] = []
+        for column in self.columns:
+            if isinstance(column, NumericColumn):
+                names.append(column.name)
+            else:
+                names += [f"{column.name}={'(missing)' if c is None else c}" for c in column.categories]
+        return tuple(names)
+
+    def encode(self, frame: pd.DataFrame) -> Tensor:
+        """The rows as float32 features; columns the encoding does not know are left out."""
+        features = np.zeros((len(frame), len(self.features)), dtype=np.float32)
+        start = 0
+        for column in self.columns:
+            if column.name not in frame.columns:
+                raise UserError(
+                    f"The table lacks the column {column.name!r} that the encoding was made with."
+                )
+            values = frame[column.name]
+            if isinstance(column, NumericColumn):
+                if column.scale > 0:
+                    features[:, start] = (numbers(values) - column.mean) / column.scale
+                start += 1
+            else:
+                codes = _positions(values, column.categories)
+                known = np.flatnonzero(codes >= 0)
+                features[known, start + codes[known]] = 1.0
+                start += len(column.categories)
+        return torch.from_numpy(features)
+
+    def to_json(self) -> str:
+        """As text to be saved beside a model."""
+        return json.dumps({"columns": [asdict(column) for column in self.columns]})
+
+    @classmethod
+    def from_json(cls, text: str) -> TableEncoding:
+        """The encoding that `to_json` wrote."""
+        columns: list[NumericColumn | CategoryColumn] = []
+        for fields in _parsed(text, "table encoding")["columns"]:
+            if "categories" in fields:
+                columns.append(CategoryColumn(fields["name"], tuple(fields["categories"])))
+            else:
+                columns.append(NumericColumn(fields["name"], fields["mean"], fields["scale"]))
+        return cls(tuple(columns))
+
+
+@dataclass(frozen=True)
+class RawTable:
+    """A table read, coded and split but not yet encoded: here sites stop to agree on an encoding."""
+
+    task: Task
+    features: pd.DataFrame
+    y: NDArray[np.int64]
+    group: NDArray[np.int64]
+    train: NDArray[np.int64]  # row numbers, as are the next two
+    validation: NDArray[np.int64]
+    test: NDArray[np.int64]
+    owner: NDArray[np.int64] | None = None  # a code for each training row
+    owner_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def summary(self) -> TableSummary:
+        """The summary of the training rows; validation and test rows never shape the encoding."""
+        return TableSummary.of(self.features.iloc[self.train])
+
+    def encoded(self, encoding: TableEncoding | None = None) -> Dataset:
+        """The data set under an agreed encoding, or under that of its own training rows."""
+        encoding = encoding or TableEncoding.of(self.summary())
+        parts = [self._part(rows, encoding) for rows in (self.train, self.validation, self.test)]
+        owner = None if self.owner is None else torch.from_numpy(self.owner)
+        return Dataset(self.task, *parts, owner, self.owner_names, self.notes)
+
+    def _part(self, rows: NDArray[np.int64], encoding: TableEncoding) -> Examples:
+        x = encoding.encode(self.features.iloc[rows])
+        return Examples(x, torch.from_numpy(self.y[rows]), torch.from_numpy(self.group[rows]))
+
+
+def is_numeric(column: pd.Series) -> bool:
+    """Whether a column is standardised; booleans are not, they are two categories."""
+    dtype = column.dtype
+    return bool(pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype))
+
+
+def numbers(column: pd.Series) -> NDArray[np.float64]:
+    """A numeric column's values, all finite; anything else in it is the user's to mend."""
+    if not is_numeric(column):
+        raise UserError(f"The column {str(column.name)!r} must hold numbers only; it holds text.")
+    values: NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        raise UserError(
+            f"The numeric column {str(column.name)!r} has {len(bad)} missing or infinite "
+            f"value{'s' * (len(bad) > 1)}, first in data row {bad[0] + 1}: fill them in or drop the column."
+        )
+    return values
+
+
+def as_text(value: object) -> str:
+    """A value as people write it, so that 1, 1.0 and " 1" are one category whatever type a file gave it."""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value).strip()
+
+
+def distinct(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
+    """Each row's place in the returned list of texts, in order of appearance; -1 where it is missing."""
+    try:
+        codes, uniques = pd.factorize(column)
+    except TypeError:
+        raise UserError(
+            f"The column {str(column.name)!r} holds lists or records, which are no category."
+        ) from None
+    places: dict[str, int] = {}
+    lookup = np.full(len(uniques) + 1, -1, dtype=np.int64)  # the last one serves the code -1
+    for number, unique in enumerate(uniques):
+        text = as_text(unique)
+        if text:
+            lookup[number] = places.setdefault(text, len(places))
+    return lookup[codes], list(places)
+
+
+def _summarise(column: pd.Series) -> ColumnSummary:
+    if is_numeric(column):
+        values = numbers(column)
+        with np.errstate(over="ignore"):  # an overflow is told where the encoding is made
+            return NumericSummary(len(values), float(values.sum()), float(np.square(values).sum()))
+    codes, texts = distinct(column)
+    tally = np.bincount(codes + 1, minlength=len(texts) + 1).tolist()
+    counts = zip([None, *texts], tally, strict=True)
+    return CategorySummary({category: count for category, count in counts if count})
+
+
+def _column(name: str, summary: ColumnSummary) -> NumericColumn | CategoryColumn:
+    if isinstance(summary, CategorySummary):
+        present = sorted(category for category in summary.counts if category is not None)
+        missing = [None] if None in summary.counts else []
+        return CategoryColumn(name, (*present, *missing))
+    require(summary.count > 0, f"The column {name!r} has no training rows to take a mean of.")
+    require(
+        math.isfinite(summary.squares), f"The values of the column {name!r} are too large to be standardised."
+    )
+    mean, square = summary.total / summary.count, summary.squares / summary.count
+    variance = square - mean * mean
+    return NumericColumn(name, mean, math.sqrt(variance) if variance > ROUNDING * square else 0.0)
+
+
+def _positions(column: pd.Series, categories: tuple[str | None, ...]) -> NDArray[np.int64]:
+    """For each row the place of its category among the known ones, -1 where it is not known."""
+    codes, texts = distinct(column)
+    place = {category: number for number, category in enumerate(categories)}
+    return np.array([place.get(text, -1) for text in [*texts, None]], dtype=np.int64)[codes]
+
+
+def _parsed(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise UserError(f"This {what} is not valid JSON: make it again or restore the file.") from None

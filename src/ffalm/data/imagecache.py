@@ -1,0 +1,218 @@
+"""Decoded images kept on disk, so that pictures are decompressed once and then read at the speed of memory.
+
+A cache is two files, `<place>-<fingerprint>.npy` (the pixels) and `.json` (each file's content digest and
+which were no pictures). The place stands for the file names and the recipe, the fingerprint also for the
+files' sizes and times, so a changed picture leads to another cache and the one it replaces is removed. Both
+are written under a temporary name and renamed, the JSON last: at whatever instant a process is killed, a
+cache with a JSON is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+from ffalm.data.decode import DECODER_VERSION, Chunk, Pixels, Recipe, decode_all
+from ffalm.errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # Windows: two processes may then do the same work twice, which is wasteful but safe
+    fcntl = None  # type: ignore[assignment]
+
+LAYOUT_VERSION = 1  # of the two files; raise it when what they hold changes
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The pictures asked for, in order; one that is no picture is black and has a reason in `bad`."""
+
+    pixels: Pixels  # (rows, 3, size, size), possibly mapped from disk: copy the rows you need
+    contents: list[str]  # a digest of each file's bytes
+    bad: dict[int, str]
+    notes: tuple[str, ...] = ()
+
+
+def cache_folder() -> Path:
+    """Where decoded images are kept: $FFALM_CACHE, or `ffalm` in the user's cache folder."""
+    chosen = os.environ.get("FFALM_CACHE")
+    if chosen:
+        return Path(os.path.expanduser(chosen))
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base) / "ffalm"
+
+
+def load_images(root: Path, names: Sequence[str], recipe: Recipe) -> Decoded:
+    """The pixels of these files under a folder, from the cache or decoded now and kept there.
+
+    A cache folder that cannot be written (read-only, disk full) costs only time: the pictures are then
+    decoded into memory and a note says so.
+    """
+    place, fingerprint = _identity(root, names, recipe)
+    try:
+        folder = cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        entry = _Entry(folder, place, fingerprint, (len(names), 3, recipe.size, recipe.size))
+        found = entry.read() or _make(entry, root, names, recipe)
+        if found is not None:
+            return found
+        trouble = f"what was written to {folder} could not be read back"
+    except OSError as error:
+        trouble = f"{error.filename or cache_folder()}: {error.strerror or error}"
+    log.warning("Decoded images are not kept (%s).", trouble)
+    note = f"Decoded images could not be kept for next time ({trouble}); FFALM_CACHE names another folder."
+    return _in_memory(_chunks(root, names, recipe), len(names), recipe, note)
+
+
+def _make(entry: _Entry, root: Path, names: Sequence[str], recipe: Recipe) -> Decoded | None:
+    """Decode into the cache, unless another process did so while this one waited for it."""
+    with _lock(entry.folder / f"{entry.place}.lock") as alone:
+        found = entry.read()
+        if found is not None:
+            return found
+        if alone:
+            entry.clear_place()
+        entry.write(_chunks(root, names, recipe))
+        return entry.read()
+
+
+class _Entry:
+    """One cache on disk."""
+
+    def __init__(self, folder: Path, place: str, fingerprint: str, shape: tuple[int, ...]) -> None:
+        self.folder, self.place, self.fingerprint, self.shape = folder, place, fingerprint, shape
+        self.pixels = folder / f"{place}-{fingerprint}.npy"
+        self.about = folder / f"{place}-{fingerprint}.json"
+
+    def read(self) -> Decoded | None:
+        """The cache, or None where there is none or it is not whole."""
+        try:
+            about = json.loads(self.about.read_text(encoding="utf-8"))
+            pixels = np.load(self.pixels, mmap_mode="r", allow_pickle=False)
+            contents = [str(content) for content in about["contents"]]
+            bad = {int(row): str(reason) for row, reason in about["bad"].items()}
+            whole = about["fingerprint"] == self.fingerprint and len(contents) == self.shape[0]
+        except FileNotFoundError:
+            return None
+        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+            log.info("The cache %s is damaged and will be made again: %s", self.pixels, error)
+            return None
+        if not whole or pixels.shape != self.shape or pixels.dtype != np.uint8:
+            return None
+        return Decoded(pixels, contents, bad)
+
+    def write(self, chunks: Iterator[Chunk]) -> None:
+        """Store chunks as they are decoded, then publish them under the names that `read` looks for."""
+        mark = f".{os.getpid()}-{uuid.uuid4().hex[:8]}.tmp"
+        pixels, about = (path.with_name(path.name + mark) for path in (self.pixels, self.about))
+        contents: list[str] = []
+        bad: dict[int, str] = {}
+        try:
+            with _synced(pixels) as file:
+                header = {"descr": "|u1", "fortran_order": False, "shape": self.shape}
+                np.lib.format.write_array_header_1_0(file, header)
+                for chunk in chunks:
+                    bad.update({len(contents) + row: reason for row, reason in chunk.bad.items()})
+                    contents += chunk.contents
+                    file.write(chunk.pixels.data)
+            text = json.dumps({"fingerprint": self.fingerprint, "contents": contents, "bad": bad})
+            with _synced(about) as file:
+                file.write(text.encode())
+            os.replace(pixels, self.pixels)
+            os.replace(about, self.about)
+        finally:
+            for path in (pixels, about):
+                path.unlink(missing_ok=True)
+
+    def clear_place(self) -> None:
+        """Remove what killed makers left and what changed pictures outdated; only the lock's holder may."""
+        for path in self.folder.glob(f"{self.place}-*"):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _identity(root: Path, names: Sequence[str], recipe: Recipe) -> tuple[str, str]:
+    """(place, fingerprint): which pictures and how, and that together with the state their files are in."""
+    where: list[Any] = [str(root.resolve()), recipe.size, recipe.crop, *names]
+    state: list[Any] = [DECODER_VERSION, LAYOUT_VERSION]
+    for name in names:
+        try:
+            status = os.stat(root / name)
+        except (OSError, ValueError) as error:
+            raise UserError(f"Cannot find the image {root / name}: {error}.") from error
+        state += [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    return _digest(where), _digest(where + state)
+
+
+def _digest(values: list[Any]) -> str:
+    return hashlib.blake2b(json.dumps(values).encode(), digest_size=12).hexdigest()
+
+
+def _chunks(root: Path, names: Sequence[str], recipe: Recipe) -> Iterator[Chunk]:
+    """Decode, with a progress bar where a person is watching."""
+    log.info("Decoding %d images of %s.", len(names), root)
+    chunks = decode_all([root / name for name in names], recipe)
+    total = -(-len(names) // recipe.chunk)
+    watched = total > 20 and sys.stderr.isatty()
+    yield from track(
+        chunks, "Decoding images", total, console=Console(stderr=True), transient=True, disable=not watched
+    )
+
+
+def _in_memory(chunks: Iterator[Chunk], rows: int, recipe: Recipe, note: str) -> Decoded:
+    pixels = np.empty((rows, 3, recipe.size, recipe.size), dtype=np.uint8)
+    contents: list[str] = []
+    bad: dict[int, str] = {}
+    for chunk in chunks:
+        start = len(contents)
+        pixels[start : start + len(chunk.pixels)] = chunk.pixels
+        bad.update({start + row: reason for row, reason in chunk.bad.items()})
+        contents += chunk.contents
+    return Decoded(pixels, contents, bad, (note,))
+
+
+@contextlib.contextmanager
+def _synced(path: Path) -> Iterator[BinaryIO]:
+    """A new file whose bytes are on the disk, not just promised, before anybody renames it."""
+    with open(path, "xb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[bool]:
+    """Wait until no other process holds this lock; gives False where the file system knows no locks.
+
+    The operating system frees the lock when its holder ends, however it ends: a killed process blocks nobody.
+    """
+    if fcntl is None:
+        yield False
+        return
+    with open(path, "ab") as file:
+        yield _locked(file)
+
+
+def _locked(file: BinaryIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        log.info("Waiting for another process that decodes the same images.")
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError:
+        return False
+    return True

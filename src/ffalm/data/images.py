@@ -1,0 +1,147 @@
+"""Anybody's folder of images with a table beside it that says each image's label and group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import torch
+
+from ffalm.data.decode import Crop, Recipe
+from ffalm.data.pictures import (
+    ENDINGS,
+    Codes,
+    examples,
+    existing_folder,
+    load_usable,
+    shared_content,
+    split_by_content,
+)
+from ffalm.data.table import Value, code_groups, code_label, code_owner, parts_of, pick, read_table
+from ffalm.data.types import Dataset, Task
+from ffalm.errors import UserError, require
+
+
+@dataclass(frozen=True)
+class Images:
+    """A folder of images and a CSV, TSV or Parquet file with one row an image.
+
+    `file_column` names the image within the folder (the ending may be left out), `label` and `group` what is
+    predicted and for whom. `owner`, `split`, `groups` and `favourable` mean what they mean for a table.
+    """
+
+    name: ClassVar[str] = "images"
+    about: ClassVar[str] = "your own folder of images with a table of labels and groups"
+    needs_files: ClassVar[bool] = True
+
+    folder: str
+    labels: str
+    label: str
+    group: str
+    file_column: str = "file"
+    favourable: Value | None = None
+    groups: tuple[Value, ...] = ()
+    owner: str | None = None
+    split: str | None = None
+    size: int = 64
+    crop: Crop = "centre"
+    separator: str | None = None
+    validation: float = 0.1
+    test: float = 0.2
+    data_seed: int = 0
+    skip_bad: bool = False
+
+    def __post_init__(self) -> None:
+        for role in ("group", "owner", "split", "file_column"):
+            require(
+                getattr(self, role) != self.label,
+                f"The label and the {role} must be different columns; both are {self.label!r}.",
+            )
+        require(
+            0 < self.validation and 0 < self.test and self.validation + self.test < 1,
+            f"The validation and test shares must leave images to train on; "
+            f"got {self.validation} and {self.test}.",
+        )
+        Recipe(self.size, self.crop)
+
+    def load(self) -> Dataset:
+        """Read the table, decode the images it names and split them, copies of one image together."""
+        folder = existing_folder(self.folder, "name the folder that holds the images.")
+        frame, notes = read_table(self.labels, self.separator)
+        names = _names(pick(frame, self.file_column, self.labels), folder, self.labels)
+        y, labels, assumed = code_label(pick(frame, self.label, self.labels), self.favourable, self.labels)
+        group, groups = code_groups(pick(frame, self.group, self.labels), self.groups, self.labels)
+        decoded, good, skipped = load_usable(folder, names, Recipe(self.size, self.crop), self.skip_bad)
+        contents = [decoded.contents[row] for row in good]
+        parts, copies = self._parts(frame.iloc[good], contents, y[good], group[good])
+        train, validation, test = (good[part] for part in parts)
+        require(
+            len(np.unique(y[train])) == 2,
+            f"The training part of {self.labels!r} holds only one value of the label {self.label!r}.",
+        )
+        owner, owners = None, ()
+        if self.owner is not None:
+            column = pick(frame, self.owner, self.labels).iloc[train]
+            codes, owners = code_owner(column, self.labels)
+            owner = torch.from_numpy(codes)
+        return Dataset(
+            Task(folder.name or "images", self.label, self.group, labels, groups),
+            examples(decoded, train, y, group),
+            examples(decoded, validation, y, group),
+            examples(decoded, test, y, group),
+            owner,
+            owners,
+            (*notes, *assumed, *skipped, *copies),
+        )
+
+    def _parts(
+        self, frame: pd.DataFrame, contents: Sequence[str], y: Codes, group: Codes
+    ) -> tuple[Sequence[Codes], tuple[str, ...]]:
+        """The parts' rows, with a note on copies: a split column is obeyed even where it parts them."""
+        if self.split is None:
+            return split_by_content(contents, y, group, self.validation, self.test, self.data_seed)
+        column = pick(frame, self.split, self.labels)
+        strata = y * (group.max() + 1) + group
+        parts = parts_of(column, strata, self.validation, self.data_seed, self.labels)
+        return parts, shared_content(contents, parts)
+
+
+def _names(column: pd.Series, folder: Path, file: str) -> list[str]:
+    """The images' names within the folder, one a row; every one must be there, once, and inside."""
+    where = f"The column {str(column.name)!r} of {file!r}"
+    blank = column.isna() | (column.astype(str).str.strip() == "")
+    require(not blank.any(), f"{where} names no image in {int(blank.sum())} rows.")
+    names = [str(PurePosixPath(str(name).strip().replace("\\", "/"))) for name in column]
+    outside = [name for name in names if _leaves(name)]
+    if outside:
+        raise UserError(f"{where} names {len(outside)} images outside {folder}, first {outside[0]!r}.")
+    found = [_on_disk(folder, name) for name in names]
+    missing = [name for name, there in zip(names, found, strict=True) if there is None]
+    if missing:
+        count = f"{len(missing)} of {len(names)} images named in the column {str(column.name)!r} of {file!r}"
+        raise UserError(f"{count} are not in {folder}, first {missing[0]!r}: add the files or remove the rows.")
+    there = [name for name in found if name is not None]
+    twice = pd.Index(there).duplicated()
+    if twice.any():
+        raise UserError(f"{where} names {int(twice.sum())} images again, first {there[int(twice.argmax())]!r}.")
+    return there
+
+
+def _leaves(name: str) -> bool:
+    """Whether a name points out of the folder it should be in."""
+    return name.startswith("/") or ".." in PurePosixPath(name).parts or bool(PureWindowsPath(name).drive)
+
+
+def _on_disk(folder: Path, name: str) -> str | None:
+    """The name as the file has it: tables often leave the ending out."""
+    try:
+        for ending in ("", *ENDINGS, *(ending.upper() for ending in ENDINGS)):
+            if (folder / (name + ending)).is_file():
+                return name + ending
+    except (OSError, ValueError):  # longer than a name may be, or with a zero byte in it
+        return None
+    return None

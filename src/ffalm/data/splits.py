@@ -1,0 +1,81 @@
+"""Splitting rows into parts that look alike: same shares of every (label, group), chosen by a seed.
+
+A part that happens to hold few rows of a small group makes its gaps noise, so splits are stratified; and rows
+that belong together (one person, one image stored twice) stay together, or the test part leaks into training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ffalm.errors import UserError, require
+from ffalm.randomness import Purpose, generator
+
+Rows = NDArray[np.int64]
+
+
+def split_rows(strata: NDArray[np.integer], fractions: Sequence[float], seed: int) -> list[Rows]:
+    """Ascending row numbers of each part; strata are shared out as exactly as whole rows allow."""
+    return split_by_key(np.arange(len(strata)), strata, fractions, seed)
+
+
+def split_by_key(
+    keys: NDArray[np.generic], strata: NDArray[np.integer], fractions: Sequence[float], seed: int
+) -> list[Rows]:
+    """Like `split_rows`, but rows with equal key land in the same part.
+
+    Keys may be numbers or strings. Where rows of one key differ in stratum, the first row's counts.
+    """
+    _check(len(keys), len(strata), fractions)
+    _, first, key_of_row, sizes = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+    part_of_key = np.empty(len(first), dtype=np.int64)
+    stratum_of_key = np.asarray(strata)[first]
+    draw = generator(seed, Purpose.SPLIT)
+    owed = np.zeros(len(fractions))  # rows each part still lacks; carried on, so that rounding never adds up
+    for stratum in np.unique(stratum_of_key):
+        members = draw.permutation(np.flatnonzero(stratum_of_key == stratum))
+        owed += np.asarray(fractions) * sizes[members].sum()
+        _share_out(members, sizes, owed, part_of_key)
+    part_of_row = part_of_key[key_of_row]
+    parts = [np.flatnonzero(part_of_row == part) for part in range(len(fractions))]
+    for part, fraction in zip(parts, fractions, strict=True):
+        require(
+            len(part) > 0,
+            f"A part of {fraction:g} of {len(keys)} rows would be empty: use more rows or a larger fraction.",
+        )
+    return parts
+
+
+def _share_out(members: Rows, sizes: Rows, owed: NDArray[np.float64], part_of_key: Rows) -> None:
+    """Give each key of one stratum to the part that lacks most, large keys first; writes in place."""
+    single = sizes[members] == 1
+    several = members[~single]
+    several = several[np.argsort(-sizes[several], kind="stable")]
+    _one_by_one(several, sizes, owed, part_of_key)
+    singles = members[single]
+    whole = np.floor(np.maximum(owed, 0.0)).astype(np.int64)
+    if whole.sum() <= len(singles):
+        bulk = int(whole.sum())
+        part_of_key[singles[:bulk]] = np.repeat(np.arange(len(owed)), whole)
+        owed -= whole
+        singles = singles[bulk:]
+    _one_by_one(singles, sizes, owed, part_of_key)
+
+
+def _one_by_one(keys: Rows, sizes: Rows, owed: NDArray[np.float64], part_of_key: Rows) -> None:
+    for key in keys:
+        part = int(np.argmax(owed))
+        part_of_key[key] = part
+        owed[part] -= sizes[key]
+
+
+def _check(keys: int, strata: int, fractions: Sequence[float]) -> None:
+    if keys != strata:
+        raise UserError(f"A split needs one key and one stratum a row; got {keys} and {strata}.")
+    if not all(0 < fraction <= 1 for fraction in fractions) or not math.isclose(sum(fractions), 1.0):
+        shown = ", ".join(f"{fraction:g}" for fraction in fractions)
+        raise UserError(f"The fractions of a split must be above 0 and add up to 1; got {shown}.")

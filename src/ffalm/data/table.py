@@ -1,0 +1,350 @@
+"""Anybody's CSV, TSV or Parquet file: one column is the label, one the group, the rest are features."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ffalm.data.encoding import RawTable, as_text, distinct, is_numeric, numbers
+from ffalm.data.splits import split_rows
+from ffalm.data.types import Dataset, Task
+from ffalm.errors import UserError, require, unknown
+
+Value = str | int | float | bool
+Codes = NDArray[np.int64]
+
+SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
+PARQUET = (".parquet", ".pq")
+PARTS = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test", "testing"),
+}
+MOST_CATEGORIES = 1000
+MOST_NUMERIC_GROUPS = 20
+FEWEST_IDS = 20  # fewer distinct texts than this do not prove a column of ids, or of numbers
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the user's own, with a label of two values and a group of two or more.
+
+    Columns of numbers are standardised, all others become categories (`categorical` names number columns that are
+    codes). The group stays a feature unless `use_group_as_feature` is false; label, owner, split and `drop` never
+    are. `groups` fixes which groups there are and their numbers; without it they are numbered in natural order.
+    `owner` names the column that says whose row it is, `split` one that says train, validation or test.
+    """
+
+    name: ClassVar[str] = "table"
+    about: ClassVar[str] = "your own CSV, TSV or Parquet file with a label column and a group column"
+    needs_files: ClassVar[bool] = True
+
+    file: str
+    label: str
+    group: str
+    favourable: Value | None = None
+    owner: str | None = None
+    split: str | None = None
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    groups: tuple[Value, ...] = ()
+    use_group_as_feature: bool = True
+    separator: str | None = None
+    validation: float = 0.1
+    test: float = 0.2
+    data_seed: int = 0
+
+    def __post_init__(self) -> None:
+        for role in ("group", "owner", "split"):
+            require(
+                getattr(self, role) != self.label,
+                f"The label and the {role} must be different columns; both are {self.label!r}.",
+            )
+        require(
+            0 < self.validation and 0 < self.test and self.validation + self.test < 1,
+            f"The validation and test shares must leave rows to train on; got {self.validation} and {self.test}.",
+        )
+
+    def load(self) -> Dataset:
+        """Read, check, split and encode the file."""
+        return self.read().encoded()
+
+    def read(self) -> RawTable:
+        """The table before it is encoded."""
+        frame, notes = read_table(self.file, self.separator)
+        y, labels, assumed = code_label(pick(frame, self.label, self.file), self.favourable, self.file)
+        group, names = code_groups(pick(frame, self.group, self.file), self.groups, self.file)
+        train, validation, test = self._parts(frame, y * len(names) + group)
+        require(
+            len(np.unique(y[train])) == 2,
+            f"The training part of {self.file!r} holds only one value of the label {self.label!r}.",
+        )
+        owner: Codes | None = None
+        owners: tuple[str, ...] = ()
+        if self.owner is not None:
+            owner, owners = code_owner(pick(frame, self.owner, self.file), train, self.file)
+        features = self._features(frame)
+        return RawTable(
+            task=Task(Path(self.file).name.split(".")[0], self.label, self.group, labels, names),
+            features=features,
+            y=y,
+            group=group,
+            train=train,
+            validation=validation,
+            test=test,
+            owner=owner,
+            owner_names=owners,
+            notes=(*notes, *assumed, *_counting(features)),
+        )
+
+    def _parts(self, frame: pd.DataFrame, strata: Codes) -> tuple[Codes, Codes, Codes]:
+        fractions = (1 - self.validation - self.test, self.validation, self.test)
+        if self.split is None:
+            train, validation, test = split_rows(strata, fractions, self.data_seed)
+            return train, validation, test
+        column = pick(frame, self.split, self.file)
+        return parts_of(column, strata, self.validation, self.data_seed, self.file)
+
+    def _features(self, frame: pd.DataFrame) -> pd.DataFrame:
+        for name in (*self.drop, *self.categorical):
+            pick(frame, name, self.file)
+        kept_out = {self.label, self.owner, self.split, *self.drop}
+        if not self.use_group_as_feature:
+            kept_out.add(self.group)
+        names = [name for name in frame.columns if name not in kept_out]
+        require(len(names) > 0, f"{self.file!r} has no feature columns beside label, group and dropped ones.")
+        codes = {*self.categorical, self.group}  # a group is a category even where its values are numbers
+        columns = {name: frame[name].astype(object) if name in codes else frame[name] for name in names}
+        for name, column in columns.items():
+            _check_feature(column, name in codes, self.file)
+        return pd.DataFrame(columns)
+
+
+def read_table(file: str, separator: str | None = None) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """A file's columns under their stripped names, and notes on what was left out of it."""
+    path = Path(file).expanduser()
+    require(path.exists(), f"There is no file {file!r}: check the path.")
+    require(path.is_file(), f"{file!r} is a folder: name the file in it.")
+    ending = next((ending for ending in (*SEPARATORS, *PARQUET) if path.name.lower().endswith(ending)), None)
+    if ending is None:
+        raise UserError(f"{file!r} has no known ending: use {', '.join((*SEPARATORS, *PARQUET))}.")
+    try:
+        frame = (
+            _read_parquet(path) if ending in PARQUET else _read_text(path, separator or SEPARATORS[ending])
+        )
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file!r} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from None
+    except pd.errors.EmptyDataError:
+        raise UserError(f"{file!r} is empty.") from None
+    except (ValueError, OSError, EOFError, zlib.error) as error:
+        reason = (
+            str(error).splitlines()[0].removeprefix("Error tokenizing data. C error: ").strip().rstrip(".")
+        )
+        raise UserError(f"{file!r} cannot be read as a table: {reason}.") from None
+    frame.columns = [str(name).strip() for name in frame.columns]
+    unnamed = [place for place, name in enumerate(frame.columns) if not name]
+    notes = (f"A column without a name was left out of {path.name}.",) if unnamed else ()
+    frame = frame.iloc[:, [place for place in range(frame.shape[1]) if place not in unnamed]]
+    twice = frame.columns[frame.columns.duplicated()]
+    require(len(twice) == 0, f"{file!r} has more than one column named {twice[0] if len(twice) else ''!r}.")
+    require(len(frame) > 0, f"{file!r} has a header but no rows.")
+    require(
+        frame.shape[1] > 1,
+        f"{file!r} has only one column, {frame.columns[0] if frame.shape[1] else ''!r}: "
+        f"set `separator` if its columns are not separated by commas.",
+    )
+    return frame, notes
+
+
+def pick(frame: pd.DataFrame, name: str, file: str) -> pd.Series:
+    """A column by its name, or a `UserError` that suggests the nearest."""
+    if name not in frame.columns:
+        names = [str(column) for column in frame.columns]
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"its columns are {_listed(names)}."
+        raise UserError(f"{file!r} has no column {name!r}: {hint}")
+    return frame[name]
+
+
+def code_label(
+    column: pd.Series, favourable: Value | None, file: str
+) -> tuple[Codes, tuple[str, str], tuple[str, ...]]:
+    """Label codes with 1 for the favourable value, both values' names (unfavourable first), and notes."""
+    codes, values = _complete(column, "label", file)
+    where = f"The label column {str(column.name)!r} of {file!r}"
+    require(len(values) != 1, f"{where} holds one value only, {values[0]!r}: there is nothing to predict.")
+    require(len(values) == 2, f"{where} must hold two values; it holds {len(values)}: {_listed(values)}.")
+    notes: tuple[str, ...] = ()
+    if favourable is None:
+        require(
+            {_canonical(value) for value in values} == {"0", "1"},
+            f"Say which outcome of the label {str(column.name)!r} people want: set favourable to {values[0]!r} "
+            f"or {values[1]!r}.",
+        )
+        favourable = 1
+        notes = (
+            f"1 was taken as the favourable value of {str(column.name)!r}; set favourable to change it.",
+        )
+    best = _place(favourable, values)
+    if best < 0:
+        raise unknown(f"value of the label {str(column.name)!r}", as_text(favourable), values)
+    return (codes == best).astype(np.int64), (values[1 - best], values[best]), notes
+
+
+def code_groups(column: pd.Series, groups: tuple[Value, ...], file: str) -> tuple[Codes, tuple[str, ...]]:
+    """Group codes and names, in the order given or else in natural order."""
+    codes, values = _complete(column, "group", file)
+    where = f"The group column {str(column.name)!r} of {file!r}"
+    if is_numeric(column) and len(values) > MOST_NUMERIC_GROUPS:
+        raise UserError(
+            f"{where} holds {len(values)} different numbers: put them into bins, such as age under 40."
+        )
+    require(len(values) <= MOST_CATEGORIES, f"{where} holds {len(values)} values, too many to be groups.")
+    names = tuple(as_text(group) for group in groups) or tuple(sorted(values, key=natural))
+    require(len(set(names)) == len(names), f"`groups` lists a group twice: {', '.join(names)}.")
+    order = np.array([_place(value, names) for value in values], dtype=np.int64)
+    stray = [value for value, place in zip(values, order, strict=True) if place < 0]
+    require(not stray, f"{where} holds {_listed(stray)}, which `groups` does not list.")
+    require(len(names) >= 2, f"{where} holds one group only, {names[0]!r}: there is nobody to compare with.")
+    return order[codes], names
+
+
+def code_owner(column: pd.Series, rows: Codes, file: str) -> tuple[Codes, tuple[str, ...]]:
+    """Owner codes of these rows, and the names of those who own any of them in natural order."""
+    codes, values = _complete(column, "owner", file)
+    present = {values[code] for code in np.unique(codes[rows])}
+    names = tuple(sorted(present, key=natural))
+    place = {name: number for number, name in enumerate(names)}
+    return np.array([place.get(value, -1) for value in values], dtype=np.int64)[codes[rows]], names
+
+
+def parts_of(
+    column: pd.Series, strata: Codes, validation: float, seed: int, file: str
+) -> tuple[Codes, Codes, Codes]:
+    """Row numbers of the parts a split column names; without validation rows some training rows become them."""
+    codes, values = _complete(column, "split", file)
+    where = f"The split column {str(column.name)!r} of {file!r}"
+    spelled = {spelling: part for part, spellings in PARTS.items() for spelling in spellings}
+    strange = [value for value in values if value.casefold() not in spelled]
+    require(not strange, f"{where} may hold train, validation and test; it holds {_listed(strange)}.")
+    part = np.array([spelled[value.casefold()] for value in values])[codes]
+    rows = {name: np.flatnonzero(part == name) for name in PARTS}
+    for name in ("train", "test"):
+        require(len(rows[name]) > 0, f"{where} marks no row as {name}.")
+    if len(rows["validation"]) == 0:
+        train = rows["train"]
+        kept, carved = split_rows(strata[train], (1 - validation, validation), seed)
+        return train[kept], train[carved], rows["test"]
+    return rows["train"], rows["validation"], rows["test"]
+
+
+def natural(text: str) -> tuple[tuple[int, float, str], ...]:
+    """A sort key that puts 2 before 10 and -1 before 0, as people do."""
+    try:
+        return ((0, float(text), ""),)
+    except ValueError:
+        pieces = re.split(r"(\d+)", text.casefold())
+        key = tuple(
+            (1, float(piece), "") if piece.isdigit() else (2, 0.0, piece) for piece in pieces if piece
+        )
+        return (*key, (3, 0.0, text))
+
+
+def _read_text(path: Path, separator: str) -> pd.DataFrame:
+    """The table under the header as written; pandas alone would rename repeated and empty names."""
+    options = {"sep": separator, "skipinitialspace": True, "encoding": "utf-8-sig"}
+    header = pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0].tolist()
+    frame = pd.read_csv(path, low_memory=False, **options)
+    if not isinstance(frame.index, pd.RangeIndex) or frame.shape[1] != len(header):
+        raise ValueError("its rows have more fields than its header")
+    frame.columns = header
+    return frame
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    """The table; exact decimals become floats, since pandas would make objects of them."""
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(path)
+    for place, field in enumerate(table.schema):
+        if pyarrow.types.is_decimal(field.type):
+            table = table.set_column(place, field.name, table.column(place).cast(pyarrow.float64()))
+    return table.to_pandas().reset_index(drop=True)
+
+
+def _check_feature(column: pd.Series, declared: bool, file: str) -> None:
+    """Refuse what would silently make a useless model: ids and names, and numbers that text has crept into."""
+    if is_numeric(column):
+        numbers(column)
+        return
+    codes, values = distinct(column)
+    where = f"The column {str(column.name)!r} of {file!r}"
+    if len(values) > MOST_CATEGORIES or len(values) == len(column) >= FEWEST_IDS:
+        raise UserError(
+            f"{where} holds {len(values)} different texts in {len(column)} rows, like a name or an id: "
+            f"list it in drop."
+        )
+    text = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").isna().to_numpy()
+    if not declared and 0 < 10 * text.sum() <= len(values) and len(values) > FEWEST_IDS:
+        rows = np.flatnonzero(np.isin(codes, np.flatnonzero(text)))
+        raise UserError(
+            f"{where} holds numbers except for {values[codes[rows[0]]]!r} and the like in {len(rows)} rows, first "
+            f"in data row {rows[0] + 1}: mend them, or list it in categorical or drop."
+        )
+
+
+def _counting(features: pd.DataFrame) -> tuple[str, ...]:
+    """A note on each column that only counts the rows: in a sorted file it gives the label away."""
+    notes = []
+    for name, column in features.items():
+        if pd.api.types.is_integer_dtype(column.dtype) and len(column) >= FEWEST_IDS:
+            steps = np.diff(column.to_numpy(dtype=np.float64))
+            if np.all(steps == 1):
+                notes.append(
+                    f"The column {str(name)!r} only counts the rows; list it in drop unless it matters."
+                )
+    return tuple(notes)
+
+
+def _complete(column: pd.Series, role: str, file: str) -> tuple[Codes, list[str]]:
+    codes, values = distinct(column)
+    missing = np.flatnonzero(codes < 0)
+    if len(missing):
+        raise UserError(
+            f"The {role} column {str(column.name)!r} of {file!r} is empty in {len(missing)} of {len(codes)} rows, "
+            f"first in data row {missing[0] + 1}: fill them in or leave those rows out."
+        )
+    return codes, values
+
+
+def _canonical(value: object) -> str:
+    """A spelling by which 1, "1.0" and True are the same answer, and so are "Yes" and "yes"."""
+    text = as_text(value).casefold()
+    text = {"true": "1", "false": "0"}.get(text, text)
+    try:
+        return as_text(float(text))
+    except ValueError:
+        return text
+
+
+def _place(value: Value, values: Sequence[str]) -> int:
+    """The place of a value among others by its exact spelling, else by a like one; -1 where it is not there."""
+    if as_text(value) in values:
+        return values.index(as_text(value))
+    alike = [place for place, other in enumerate(values) if _canonical(other) == _canonical(value)]
+    return alike[0] if len(alike) == 1 else -1
+
+
+def _listed(values: list[str]) -> str:
+    shown = ", ".join(repr(value) for value in sorted(values, key=natural)[:10])
+    return shown if len(values) <= 10 else f"{shown} and {len(values) - 10} more"

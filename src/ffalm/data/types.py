@@ -1,0 +1,105 @@
+"""What every data source gives: examples with a label and a group, and the task they pose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from ffalm.errors import UserError, require
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is predicted, for whom, and which outcome people want.
+
+    Labels are 0..C-1 and groups 0..K-1 everywhere; the names here are for people to read.
+    """
+
+    name: str
+    label: str = "label"
+    group: str = "group"
+    label_names: tuple[str, ...] = ("0", "1")
+    group_names: tuple[str, ...] = ("0", "1")
+    favourable: int = 1
+
+    def __post_init__(self) -> None:
+        require(len(self.label_names) >= 2, f"The task {self.name!r} needs at least two labels.")
+        require(len(self.group_names) >= 2, f"The task {self.name!r} needs at least two groups.")
+        require(
+            0 <= self.favourable < len(self.label_names),
+            f"The favourable label of {self.name!r} must be one of 0..{len(self.label_names) - 1}.",
+        )
+
+    @property
+    def labels(self) -> int:
+        """Number of labels."""
+        return len(self.label_names)
+
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        return len(self.group_names)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Rows with features `x`, label `y` and group `group`; images are uint8 (rows, channels, height, width)."""
+
+    x: Tensor
+    y: Tensor
+    group: Tensor
+
+    def __post_init__(self) -> None:
+        rows = self.x.shape[0]
+        if self.y.shape != (rows,) or self.group.shape != (rows,):
+            raise UserError(
+                f"Features, labels and groups must have one entry a row; "
+                f"got {rows}, {tuple(self.y.shape)} and {tuple(self.group.shape)}."
+            )
+
+    def __len__(self) -> int:
+        return self.x.shape[0]
+
+    def take(self, rows: Tensor) -> Examples:
+        """The examples at these row numbers."""
+        return Examples(self.x[rows], self.y[rows], self.group[rows])
+
+    def to(self, device: torch.device) -> Examples:
+        """The same examples on another device."""
+        return Examples(self.x.to(device), self.y.to(device), self.group.to(device))
+
+    def counts(self, task: Task) -> Tensor:
+        """Number of rows per (label, group), the only thing a client says about itself before training."""
+        cell = self.y * task.groups + self.group
+        return torch.bincount(cell, minlength=task.labels * task.groups).view(task.labels, task.groups)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A source's examples in three parts, before anybody owns them.
+
+    `owner` says which natural silo each training row belongs to, where the source knows.
+    """
+
+    task: Task
+    train: Examples
+    validation: Examples
+    test: Examples
+    owner: Tensor | None = None
+    owner_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what a reader of the results should know: rows skipped, duplicates kept together
+
+
+class Source(Protocol):
+    """A data source: a frozen dataclass of its settings that can load itself."""
+
+    name: ClassVar[str]
+    about: ClassVar[str]  # one line for `ffalm data`
+    needs_files: ClassVar[bool]  # whether the user must name a file or folder
+
+    def load(self) -> Dataset:
+        """Read, check and split the data; raises `UserError` where it cannot."""
+        ...

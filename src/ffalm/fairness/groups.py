@@ -1,0 +1,30 @@
+"""Group means of a batch's losses: what fair objectives are made of."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def masked_mean(losses: Tensor, mask: Tensor) -> Tensor:
+    """Mean over the rows of the last axis that the mask keeps; 0 where it keeps none."""
+    kept = mask.to(losses.dtype)
+    return (losses * kept).sum(-1) / kept.sum(-1).clamp(min=1)
+
+
+def group_means(losses: Tensor, groups: Tensor, mask: Tensor, group_count: int) -> tuple[Tensor, Tensor]:
+    """Mean loss of each group and whether the batch holds the group at all, both of shape (..., group).
+
+    An absent group has mean 0, never NaN: 0 * NaN would poison gradients, so callers look at the second value.
+    """
+    member = (groups.unsqueeze(-1) == torch.arange(group_count, device=groups.device)) & mask.bool().unsqueeze(-1)
+    kept = member.to(losses.dtype)
+    sizes = kept.sum(-2)
+    return (losses.unsqueeze(-1) * kept).sum(-2) / sizes.clamp(min=1), sizes > 0
+
+
+def group_gap(losses: Tensor, groups: Tensor, mask: Tensor) -> Tensor:
+    """Delta mu of a batch: mean loss of group 0 minus that of group 1, and 0 where either is absent."""
+    means, present = group_means(losses, groups, mask, 2)
+    gap = means[..., 0] - means[..., 1]
+    return torch.where(present.all(-1), gap, torch.zeros_like(gap))

@@ -1,0 +1,160 @@
+"""Every fairness metric as a function of a Tally, over any leading axes.
+
+With r_s = P(prediction favourable | group s) and tpr_s = P(prediction favourable | label favourable, group s):
+
+    DPD = max_s r_s - min_s r_s          EOD = max_s tpr_s - min_s tpr_s
+
+which for two groups are |r_0 - r_1| and |tpr_0 - tpr_1|. Counts are summed first and divided once. A group without the
+rows a metric needs makes it NaN: undefined is not the same as fair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from ffalm.errors import require
+
+if TYPE_CHECKING:
+    from ffalm.fairness.tally import Tally
+
+
+def selection_rate(tally: Tally, favourable: int = 1) -> Tensor:
+    """P(prediction favourable | group), one entry a group."""
+    return _share(tally.confusion[..., favourable, :, :].sum(-2), tally.count.sum(-2))
+
+
+def favourable_rate(tally: Tally, favourable: int = 1) -> Tensor:
+    """P(prediction favourable | label, group), of shape (..., label, group)."""
+    return _share(tally.confusion[..., favourable, :, :], tally.count)
+
+
+def group_accuracy(tally: Tally) -> Tensor:
+    """Accuracy within each group."""
+    return _share(_right(tally).sum(-2), tally.count.sum(-2))
+
+
+def accuracy(tally: Tally, favourable: int = 1) -> Tensor:
+    """Share of rows predicted right."""
+    return _share(_right(tally).sum((-1, -2)), tally.count.sum((-1, -2)))
+
+
+def dpd(tally: Tally, favourable: int = 1) -> Tensor:
+    """Demographic parity difference."""
+    return _spread(selection_rate(tally, favourable))
+
+
+def eod(tally: Tally, favourable: int = 1) -> Tensor:
+    """Equal opportunity difference."""
+    return _spread(favourable_rate(tally, favourable)[..., favourable, :])
+
+
+def equalized_odds(tally: Tally, favourable: int = 1) -> Tensor:
+    """The worst over labels of the gap in P(prediction favourable | label, group)."""
+    return _spread(favourable_rate(tally, favourable)).amax(-1)
+
+
+def accuracy_parity(tally: Tally, favourable: int = 1) -> Tensor:
+    """Largest difference of accuracy between groups."""
+    return _spread(group_accuracy(tally))
+
+
+def worst_group_accuracy(tally: Tally, favourable: int = 1) -> Tensor:
+    """Accuracy of the group with the lowest."""
+    return group_accuracy(tally).amin(-1)
+
+
+def loss(tally: Tally, favourable: int = 1) -> Tensor:
+    """Mean loss."""
+    return tally.mean_loss()
+
+
+def loss_gap(tally: Tally, favourable: int = 1) -> Tensor:
+    """The constraint of FFALM, mu_0 - mu_1, with its sign; for more than two groups the largest minus the smallest."""
+    means = tally.group_losses()
+    return means[..., 0] - means[..., 1] if means.shape[-1] == 2 else _spread(means)
+
+
+def signed_dpd(tally: Tally, favourable: int = 1) -> Tensor:
+    """r_0 - r_1, for methods that follow the direction of the gap between two groups."""
+    rates = selection_rate(tally, favourable)
+    return rates[..., 0] - rates[..., 1]
+
+
+def signed_eod(tally: Tally, favourable: int = 1) -> Tensor:
+    """tpr_0 - tpr_1, for methods that follow the direction of the gap between two groups."""
+    rates = favourable_rate(tally, favourable)[..., favourable, :]
+    return rates[..., 0] - rates[..., 1]
+
+
+def joint_dpd(tally: Tally, favourable: int = 1) -> Tensor:
+    """The gap of joint probabilities P(prediction favourable, group), as the paper's released code reports it.
+
+    Both groups share one denominator, so group sizes alone make a gap: for comparison with that code only.
+    """
+    chosen = tally.confusion[..., favourable, :, :].sum(-2)
+    return _spread(_share(chosen, tally.count.sum((-1, -2)).unsqueeze(-1)))
+
+
+def joint_eod(tally: Tally, favourable: int = 1) -> Tensor:
+    """The released code's equal opportunity gap: like `joint_dpd`, among rows with the favourable label."""
+    chosen = tally.confusion[..., favourable, favourable, :]
+    return _spread(_share(chosen, tally.count[..., favourable, :].sum(-1, keepdim=True)))
+
+
+Metric = Callable[["Tally", int], Tensor]
+
+#: Everything that is recorded each round, by the name under which users find it.
+METRICS: dict[str, Metric] = {
+    "accuracy": accuracy,
+    "dpd": dpd,
+    "eod": eod,
+    "equalized_odds": equalized_odds,
+    "accuracy_parity": accuracy_parity,
+    "worst_group_accuracy": worst_group_accuracy,
+    "loss": loss,
+    "loss_gap": loss_gap,
+    "joint_dpd": joint_dpd,
+    "joint_eod": joint_eod,
+}
+
+
+def undefined(tally: Tally, label_names: tuple[str, ...], group_names: tuple[str, ...]) -> list[str]:
+    """One sentence for each cell of (label, group) without rows, since some metric is NaN for want of it."""
+    empty = (tally.count == 0).nonzero().tolist()
+    return [
+        f"No row of group {group_names[group]!r} has the label {label_names[label]!r}: metrics that compare it are "
+        "undefined (NaN)."
+        for label, group in empty
+    ]
+
+
+def check_rows(labels: Tensor, predictions: Tensor, groups: Tensor) -> None:
+    """Refuse rows that cannot be tallied: none at all, unequal numbers, or negative codes."""
+    require(
+        len(labels) == len(predictions) == len(groups),
+        f"Labels, predictions and groups must have one entry a row; got {len(labels)}, {len(predictions)} and "
+        f"{len(groups)}.",
+    )
+    require(len(labels) > 0, "There are no rows to tally.")
+    require(
+        min(int(labels.min()), int(predictions.min()), int(groups.min())) >= 0,
+        "Labels, predictions and groups must be whole numbers from 0 up.",
+    )
+
+
+def _right(tally: Tally) -> Tensor:
+    """Rows predicted right, of shape (..., label, group)."""
+    return tally.confusion.diagonal(dim1=-3, dim2=-2).transpose(-1, -2)
+
+
+def _share(hits: Tensor, trials: Tensor) -> Tensor:
+    """Whole numbers divided once, in float64; NaN for no trials."""
+    return hits.double() / trials.double()
+
+
+def _spread(values: Tensor) -> Tensor:
+    """Largest minus smallest over groups; NaN where any group's value is."""
+    return values.amax(-1) - values.amin(-1)

@@ -1,0 +1,140 @@
+"""The Tally: everything a client says about fairness, as sums and counts per (label, group).
+
+Sums add up exactly: the Tally of a union of data sets is the sum of their Tallies. So global metrics need no central
+test set, can be securely summed, and never average ratios.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from ffalm.fairness import intervals, metrics
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Counts of predictions and sums of losses, with any leading axes (seed, client).
+
+    `confusion` is int64 of shape (..., prediction, label, group); `loss` is float64 of shape (..., label, group).
+    """
+
+    confusion: Tensor
+    loss: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        predictions: Tensor,
+        losses: Tensor,
+        labels: Tensor,
+        groups: Tensor,
+        shape: tuple[int, int],
+        mask: Tensor | None = None,
+    ) -> Tally:
+        """The Tally of rows on the last axis; `shape` is (labels, groups) and `mask` leaves rows out."""
+        label_count, group_count = shape
+        cells = label_count * group_count
+        member = one_hot(labels * group_count + groups, cells).double()
+        if mask is not None:
+            member = member * mask.unsqueeze(-1)
+        predicted = one_hot(predictions, label_count).double()
+        # Products with 0/1 matrices rather than scatters: exact for counts, and deterministic on a GPU too.
+        confusion = (predicted.transpose(-1, -2) @ member).round().long()
+        loss = (losses.detach().double().unsqueeze(-2) @ member).squeeze(-2)
+        return cls(confusion.unflatten(-1, shape), loss.unflatten(-1, shape))
+
+    @classmethod
+    def zeros(cls, shape: tuple[int, int], device: torch.device | None = None) -> Tally:
+        """The Tally of no rows: what adding starts from."""
+        labels, groups = shape
+        confusion = torch.zeros(labels, labels, groups, dtype=torch.int64, device=device)
+        return cls(confusion, torch.zeros(labels, groups, dtype=torch.float64, device=device))
+
+    @classmethod
+    def stack(cls, tallies: list[Tally]) -> Tally:
+        """Several Tallies along a new leading axis."""
+        return cls(torch.stack([t.confusion for t in tallies]), torch.stack([t.loss for t in tallies]))
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.confusion + other.confusion, self.loss + other.loss)
+
+    def __getitem__(self, index: Any) -> Tally:
+        """Select along the leading axes."""
+        return Tally(self.confusion[index], self.loss[index])
+
+    def pooled(self) -> Tally:
+        """Summed over the last leading axis: the clients' Tallies become the federation's."""
+        return Tally(self.confusion.sum(-4), self.loss.sum(-3))
+
+    def to(self, device: torch.device | str) -> Tally:
+        """The same Tally on another device."""
+        return Tally(self.confusion.to(device), self.loss.to(device))
+
+    @property
+    def count(self) -> Tensor:
+        """Rows per (label, group)."""
+        return self.confusion.sum(-3)
+
+    def mean_loss(self) -> Tensor:
+        """Mean loss over all rows; NaN where there are none."""
+        return self.loss.sum((-1, -2)) / self.count.sum((-1, -2))
+
+    def group_losses(self) -> Tensor:
+        """Mean loss of each group, the paper's mu_s; NaN for a group without rows."""
+        return self.loss.sum(-2) / self.count.sum(-2)
+
+    # One number each, for a Tally without leading axes. NaN means undefined, never 0.
+
+    def accuracy(self) -> float:
+        """Share of rows predicted right."""
+        return float(metrics.accuracy(self))
+
+    def dpd(self, favourable: int = 1) -> float:
+        """Demographic parity difference: largest gap in P(prediction favourable | group)."""
+        return float(metrics.dpd(self, favourable))
+
+    def eod(self, favourable: int = 1) -> float:
+        """Equal opportunity difference: largest gap in P(prediction favourable | label favourable, group)."""
+        return float(metrics.eod(self, favourable))
+
+    def equalized_odds(self, favourable: int = 1) -> float:
+        """The worst gap in P(prediction favourable | label, group) over all labels."""
+        return float(metrics.equalized_odds(self, favourable))
+
+    def accuracy_parity(self) -> float:
+        """Largest gap in accuracy between groups."""
+        return float(metrics.accuracy_parity(self))
+
+    def loss_gap(self) -> float:
+        """Mean loss of group 0 minus that of group 1 (largest minus smallest where there are more)."""
+        return float(metrics.loss_gap(self))
+
+    def worst_group_accuracy(self) -> float:
+        """Accuracy of the group that fares worst."""
+        return float(metrics.worst_group_accuracy(self))
+
+    def metrics(self, favourable: int = 1) -> dict[str, float]:
+        """Every metric by name."""
+        return {name: float(metric(self, favourable)) for name, metric in metrics.METRICS.items()}
+
+    def interval(self, metric: str, level: float = 0.95, favourable: int = 1) -> tuple[float, float]:
+        """A confidence interval of a metric over the sampling of the rows."""
+        return intervals.interval(self, metric, level, favourable)
+
+
+def tally(y_true: Any, y_pred: Any, group: Any, losses: Any = None) -> Tally:
+    """The Tally of predictions that were made elsewhere: arrays of whole numbers, one entry a row.
+
+    Without `losses` the loss sums are NaN, so that nothing computed from them looks like a number.
+    """
+    labels, predictions, groups = (torch.as_tensor(values).long().flatten() for values in (y_true, y_pred, group))
+    metrics.check_rows(labels, predictions, groups)
+    label_count = max(2, int(labels.max()) + 1, int(predictions.max()) + 1)
+    group_count = max(2, int(groups.max()) + 1)
+    known = torch.full(labels.shape, torch.nan) if losses is None else torch.as_tensor(losses)
+    return Tally.of(predictions, known, labels, groups, (label_count, group_count))

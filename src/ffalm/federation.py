@@ -1,0 +1,158 @@
+"""A federation: who owns which examples, and the parts on which models are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ffalm.data import source
+from ffalm.data.types import Dataset, Examples, Task
+from ffalm.errors import UserError, require
+from ffalm.partition import Partition
+
+Arrays = tuple[Any, Any, Any]
+"""(x, y, group) as numpy arrays, torch tensors or lists."""
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Clients with their training examples; pooled validation and test parts; the task they share."""
+
+    clients: tuple[Examples, ...]
+    validation: Examples | None
+    test: Examples | None
+    task: Task
+    client_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        require(len(self.clients) > 0, "A federation needs at least one client.")
+        if not self.client_names:
+            object.__setattr__(self, "client_names", tuple(str(i) for i in range(len(self.clients))))
+        parts = dict(zip(self.client_names, self.clients, strict=True))
+        for name, examples in parts.items():
+            _check(examples, f"client {name}", self.task, self.clients[0])
+        for name, part in (("validation part", self.validation), ("test part", self.test)):
+            if part is not None:
+                _check(part, name, self.task, self.clients[0])
+        held = self.counts().sum((0, 1))
+        for group, rows in enumerate(held.tolist()):
+            require(
+                rows > 0,
+                f"No client has a row of group {self.task.group_names[group]!r}: nothing can be learnt about it; leave "
+                "the group out or give some client its rows.",
+            )
+
+    @classmethod
+    def from_arrays(
+        cls,
+        clients: Sequence[Arrays],
+        validation: Arrays | None = None,
+        test: Arrays | None = None,
+        favourable: int = 1,
+        name: str = "arrays",
+    ) -> Federation:
+        """A federation of arrays that are already cut up by client; labels and groups are whole numbers from 0."""
+        owned = tuple(_examples(arrays, f"client {i}") for i, arrays in enumerate(clients))
+        require(len(owned) > 0, "A federation needs at least one client.")
+        parts = [
+            None if arrays is None else _examples(arrays, part)
+            for arrays, part in ((validation, "validation part"), (test, "test part"))
+        ]
+        everything = [*owned, *(part for part in parts if part is not None)]
+        labels = max(2, *(int(part.y.max()) + 1 for part in everything if len(part)))
+        groups = max(2, *(int(part.group.max()) + 1 for part in everything if len(part)))
+        task = Task(
+            name,
+            label_names=tuple(map(str, range(labels))),
+            group_names=tuple(map(str, range(groups))),
+            favourable=favourable,
+        )
+        return cls(owned, parts[0], parts[1], task)
+
+    @classmethod
+    def from_dataset(cls, dataset: Dataset, partition: Partition, seed: int = 0) -> Federation:
+        """The data's training rows given to clients; its other parts stay whole."""
+        owned = partition.split(dataset, seed)
+        return cls(
+            clients=tuple(dataset.train.take(rows) for rows in owned),
+            validation=dataset.validation,
+            test=dataset.test,
+            task=dataset.task,
+            client_names=dataset.owner_names if partition.kind == "silos" else (),
+            notes=dataset.notes,
+        )
+
+    def counts(self) -> Tensor:
+        """Training rows per (client, label, group)."""
+        return torch.stack([examples.counts(self.task) for examples in self.clients])
+
+    def summary(self) -> list[dict[str, Any]]:
+        """One row a client: its size, its share of favourable labels and of each group."""
+        rows = []
+        for name, counts in zip(self.client_names, self.counts(), strict=True):
+            size = int(counts.sum())
+            row: dict[str, Any] = {"client": name, "rows": size}
+            row[f"label {self.task.label_names[self.task.favourable]}"] = (
+                float(counts[self.task.favourable].sum()) / size
+            )
+            for group, group_name in enumerate(self.task.group_names):
+                row[f"group {group_name}"] = float(counts[:, group].sum()) / size
+            rows.append(row)
+        return rows
+
+
+def load(
+    name: str,
+    *,
+    clients: int = 10,
+    alpha: float = 0.3,
+    partition: str = "balanced",
+    min_rows: int = 10,
+    seed: int = 0,
+    **settings: Any,
+) -> Federation:
+    """A federation over a data source by name; `settings` are the source's own, `seed` draws the partition."""
+    split = Partition(partition, clients, alpha, min_rows)  # type: ignore[arg-type]
+    return Federation.from_dataset(source(name, **settings).load(), split, seed)
+
+
+def _examples(arrays: Arrays, where: str) -> Examples:
+    """Tensors of one (x, y, group), with whole-number labels and groups."""
+    if not isinstance(arrays, tuple | list) or len(arrays) != 3:
+        raise UserError(f"The {where} must be given as (x, y, group).")
+    x = torch.as_tensor(arrays[0])
+    if x.dtype not in (torch.uint8, torch.float64):
+        x = x.float()
+    return Examples(x, _codes(arrays[1], f"labels of the {where}"), _codes(arrays[2], f"groups of the {where}"))
+
+
+def _codes(values: Any, what: str) -> Tensor:
+    """Whole numbers from 0 up, however they were stored."""
+    given = torch.as_tensor(values)
+    codes = given.long()
+    whole = bool((codes == given).all()) and (codes.numel() == 0 or int(codes.min()) >= 0)
+    require(whole, f"The {what} must be whole numbers from 0 up.")
+    return codes
+
+
+def _check(examples: Examples, where: str, task: Task, like: Examples) -> None:
+    """Refuse examples that training or scoring could not use."""
+    require(len(examples) > 0, f"The {where} is empty: every part of a federation needs at least one row.")
+    require(
+        examples.x.shape[1:] == like.x.shape[1:],
+        f"The {where} has features of shape {tuple(examples.x.shape[1:])}, others have {tuple(like.x.shape[1:])}.",
+    )
+    if examples.x.dtype.is_floating_point:
+        bad = int((~examples.x.isfinite()).sum())
+        require(bad == 0, f"The {where} has {bad} feature values that are NaN or infinite: fill or drop them first.")
+    for values, limit, what in ((examples.y, task.labels, "label"), (examples.group, task.groups, "group")):
+        largest = int(values.max())
+        require(
+            int(values.min()) >= 0 and largest < limit,
+            f"The {where} has the {what} {largest}, but the task {task.name!r} knows {limit} {what}s, numbered from 0.",
+        )

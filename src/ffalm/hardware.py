@@ -1,0 +1,47 @@
+"""Which device and how many threads a run uses; both are set explicitly, never left to chance."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from ffalm.errors import UserError, require
+
+
+def device(name: str = "auto") -> torch.device:
+    """A device by its name; "auto" is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(name)
+    except RuntimeError:
+        raise UserError(f"There is no device {name!r}: choose auto, cpu or cuda.") from None
+    if chosen.type == "cuda":
+        require(torch.cuda.is_available(), f"The device {name!r} was asked for, but torch sees no GPU here: use cpu.")
+        require(
+            (chosen.index or 0) < torch.cuda.device_count(),
+            f"The device {name!r} was asked for, but torch sees {torch.cuda.device_count()} GPU(s).",
+        )
+    require(chosen.type in ("cpu", "cuda"), f"The device {name!r} is not supported: choose auto, cpu or cuda.")
+    return chosen
+
+
+def cores() -> int:
+    """The CPU cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def steady(threads: int) -> Iterator[None]:
+    """Run a block on this many torch threads with deterministic GPU kernels, and restore the caller's settings."""
+    before = torch.get_num_threads(), torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    torch.set_num_threads(threads)
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = before[1:]

@@ -1,0 +1,38 @@
+"""Models of rows: logistic regression and multi-layer perceptrons."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+from torch import nn
+
+from ffalm.errors import require
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Multinomial logistic regression."""
+
+    def build(self, shape: tuple[int, ...], labels: int) -> nn.Module:
+        """One linear layer on the flattened input."""
+        return MLP(hidden=()).build(shape, labels)
+
+
+@dataclass(frozen=True)
+class MLP:
+    """Linear layers with ReLU between them."""
+
+    hidden: tuple[int, ...] = (64,)
+
+    def __post_init__(self) -> None:
+        require(all(width > 0 for width in self.hidden), f"Hidden layers need a width above 0; got {self.hidden}.")
+
+    def build(self, shape: tuple[int, ...], labels: int) -> nn.Module:
+        """The layers in a row; inputs with more than one axis are flattened first."""
+        widths = [math.prod(shape), *self.hidden]
+        layers: list[nn.Module] = [nn.Flatten()] if len(shape) > 1 else []
+        for inputs, outputs in pairwise(widths):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Linear(widths[-1], labels))

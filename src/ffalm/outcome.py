@@ -1,0 +1,50 @@
+"""What comes out of runs, in plain values: the one thing that the store writes and the report reads.
+
+Nothing here knows torch, so a report can be made again from a run folder without loading it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+#: The metrics of the paper's tables, with what a reader calls them and whether more is better.
+HEADLINE = {"accuracy": ("Accuracy", True), "dpd": ("DPD", False), "eod": ("EOD", False)}
+
+Record = dict[str, Any]
+"""One round: `round`, every validation metric by name, state entries such as `dual`, `weights`, `seconds`."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run: one algorithm, one seed, one federation."""
+
+    label: str  # how the table names the algorithm, e.g. "FFALM (safe)"
+    algorithm: str  # its registered name, e.g. "ffalm"
+    seed: int
+    alpha: float | None  # the Dirichlet skew of its federation, None where the partition has none
+    test: dict[str, float]  # test metrics as fractions; NaN where undefined or diverged
+    intervals: dict[str, tuple[float, float]]  # 95 % intervals of test metrics over the sampling of the test rows
+    history: list[Record]
+    seconds: float
+    diverged: str | None = None  # why the run was stopped, None where it finished
+
+
+@dataclass(frozen=True)
+class StudyOutcome:
+    """Everything a report says: the question asked, who owned what, and every run."""
+
+    title: str
+    task: dict[str, str]  # "data", "label", "favourable", "groups": what was predicted and for whom
+    choices: dict[str, str]  # every setting a reader needs to judge the numbers, in reading order
+    clients: list[dict[str, Any]]  # one row a client of the first seed's federation: name, rows, label and group shares
+    outcomes: list[Outcome]
+    notes: list[str] = field(default_factory=list)  # warnings and caveats, in sentences
+
+    def labels(self) -> list[str]:
+        """The algorithms in the order in which they were given."""
+        return list(dict.fromkeys(outcome.label for outcome in self.outcomes))
+
+    def alphas(self) -> list[float | None]:
+        """The skews in the order in which they were given."""
+        return list(dict.fromkeys(outcome.alpha for outcome in self.outcomes))

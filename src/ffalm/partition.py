@@ -1,0 +1,151 @@
+"""Who owns which training rows: label skew, group skew, natural silos or none.
+
+Every function returns one tensor of row numbers a client and draws only from the generator it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ffalm.data.types import Dataset
+from ffalm.errors import UserError, require, unknown
+from ffalm.randomness import Purpose, generator
+
+Rows = NDArray[np.int64]
+
+_TRIES = 1000
+_SINKHORN_SWEEPS = 100
+
+
+@dataclass(frozen=True)
+class Partition:
+    """How training rows are given to clients.
+
+    - "plain": for each label a Dirichlet(alpha) draw over clients;
+    - "balanced": the same after balancing labels and client sizes, as in the paper's released code;
+    - "group": for each group a Dirichlet(alpha) draw over clients;
+    - "iid": shuffled and dealt out evenly;
+    - "silos": the owners that the data itself names.
+    """
+
+    kind: Literal["plain", "balanced", "group", "iid", "silos"] = "balanced"
+    clients: int = 10
+    alpha: float = 0.3
+    min_rows: int = 10
+
+    def __post_init__(self) -> None:
+        if self.kind not in _KINDS and self.kind != "silos":
+            raise unknown("partition", str(self.kind), [*_KINDS, "silos"])
+        require(self.clients >= 1, f"A federation needs at least 1 client; got {self.clients}.")
+        require(self.alpha > 0 and np.isfinite(self.alpha), f"The Dirichlet alpha must be above 0; got {self.alpha}.")
+        require(self.min_rows >= 1, f"Every client needs at least 1 row (min_rows); got {self.min_rows}.")
+
+    @property
+    def skewed(self) -> bool:
+        """Whether alpha means anything."""
+        return self.kind in ("plain", "balanced", "group")
+
+    def split(self, dataset: Dataset, seed: int) -> list[Tensor]:
+        """The row numbers of each client's training examples."""
+        if self.kind == "silos":
+            return _silos(dataset, self.min_rows)
+        rows = len(dataset.train)
+        require(
+            self.clients * self.min_rows <= rows,
+            f"{self.clients} clients of at least {self.min_rows} rows do not fit into {rows} training rows: ask for "
+            "fewer clients or a smaller min_rows.",
+        )
+        draws = generator(seed, Purpose.PARTITION)
+        owned = _KINDS[self.kind](dataset, self, draws)
+        return [torch.from_numpy(np.sort(rows)) for rows in owned]
+
+
+def _iid(dataset: Dataset, partition: Partition, draws: np.random.Generator) -> list[Rows]:
+    return list(np.array_split(draws.permutation(len(dataset.train)), partition.clients))
+
+
+def _label_skew(dataset: Dataset, partition: Partition, draws: np.random.Generator) -> list[Rows]:
+    return _dirichlet(dataset.train.y.numpy(), partition, draws)
+
+
+def _group_skew(dataset: Dataset, partition: Partition, draws: np.random.Generator) -> list[Rows]:
+    return _dirichlet(dataset.train.group.numpy(), partition, draws)
+
+
+def _dirichlet(values: Rows, partition: Partition, draws: np.random.Generator) -> list[Rows]:
+    """Each value's rows are cut by its own Dirichlet draw; redrawn until every client has `min_rows`."""
+    kinds = [np.flatnonzero(values == value) for value in np.unique(values)]
+    for _ in range(_TRIES):
+        shares = draws.dirichlet(np.full(partition.clients, partition.alpha), size=len(kinds))
+        cuts = [_cuts(share, len(rows)) for share, rows in zip(shares, kinds, strict=True)]
+        sizes = sum(np.diff(cut, prepend=0, append=len(rows)) for cut, rows in zip(cuts, kinds, strict=True))
+        if sizes.min() >= partition.min_rows:
+            pieces = [np.split(draws.permutation(rows), cut) for cut, rows in zip(cuts, kinds, strict=True)]
+            return [np.concatenate(owned) for owned in zip(*pieces, strict=True)]
+    raise UserError(
+        f"No draw of {_TRIES} gave each of {partition.clients} clients {partition.min_rows} rows at alpha "
+        f"{partition.alpha}: ask for fewer clients, a larger alpha, a smaller min_rows or partition 'balanced'."
+    )
+
+
+def _balanced(dataset: Dataset, partition: Partition, draws: np.random.Generator) -> list[Rows]:
+    """Equal labels, equal clients: every label is cut down to the rarest, every client to the smallest.
+
+    Sinkhorn sweeps make the Dirichlet shares sum to 1 over labels too, so clients come out nearly equal in size.
+    """
+    values = dataset.train.y.numpy()
+    kinds = [np.flatnonzero(values == value) for value in np.unique(values)]
+    size = min(len(rows) for rows in kinds)
+    kinds = [draws.permutation(rows)[:size] for rows in kinds]
+    shares = draws.dirichlet(np.full(partition.clients, partition.alpha), size=len(kinds))
+    shares = np.maximum(shares, np.finfo(float).tiny)
+    for _ in range(_SINKHORN_SWEEPS):
+        shares = shares / shares.sum(0)
+        shares = shares / shares.sum(1, keepdims=True)
+    pieces = [np.split(rows, _cuts(share, size)) for rows, share in zip(kinds, shares, strict=True)]
+    owned = [draws.permutation(np.concatenate(parts)) for parts in zip(*pieces, strict=True)]
+    smallest = min(len(rows) for rows in owned)
+    require(
+        smallest >= partition.min_rows,
+        f"The balanced partition leaves a client with {smallest} rows, fewer than {partition.min_rows}: ask for fewer "
+        "clients or a larger alpha.",
+    )
+    return [rows[:smallest] for rows in owned]
+
+
+def _silos(dataset: Dataset, min_rows: int) -> list[Tensor]:
+    """The owners that the data names."""
+    owner = dataset.owner
+    if owner is None:
+        raise UserError(
+            f"The data {dataset.task.name!r} does not say who owns a row: name its owner column, or choose another "
+            "partition."
+        )
+    owned = [(owner == number).nonzero().flatten() for number in range(len(dataset.owner_names))]
+    for name, rows in zip(dataset.owner_names, owned, strict=True):
+        require(
+            len(rows) >= min_rows,
+            f"The owner {name!r} has {len(rows)} training rows, fewer than {min_rows}: merge it with another, leave it "
+            "out, or lower min_rows.",
+        )
+    return owned
+
+
+def _cuts(shares: NDArray[np.float64], size: int) -> Rows:
+    """Where to cut a list of `size` rows so that the pieces have these shares."""
+    return np.minimum(np.floor(np.cumsum(shares)[:-1] * size), size).astype(np.int64)
+
+
+_KINDS: dict[str, Callable[[Dataset, Partition, np.random.Generator], list[Rows]]] = {
+    "plain": _label_skew,
+    "balanced": _balanced,
+    "group": _group_skew,
+    "iid": _iid,
+}

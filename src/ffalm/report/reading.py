@@ -1,0 +1,177 @@
+"""What the table says, in sentences made from its numbers: also when the fair algorithm loses.
+
+A difference is called clear only where the seeds (or, with one seed, the test intervals) bear it out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ffalm.outcome import HEADLINE, StudyOutcome
+from ffalm.report.summary import Cell, Change, Row, baseline_label, changes, more_is_better, summarise
+from ffalm.report.tables import metric_name, percent
+
+GAPS = [metric for metric, (_, up) in HEADLINE.items() if not up]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The sentences about one skew: the answer first, then each algorithm against the baseline."""
+
+    alpha: float | None
+    answer: list[str]
+    details: list[str]
+
+
+def read(study: StudyOutcome) -> list[Reading]:
+    """One reading for every skew."""
+    rows, differences = summarise(study), changes(study)
+    baseline = baseline_label(study)
+    return [
+        _reading(
+            alpha,
+            [row for row in rows if row.alpha == alpha],
+            {(change.label, change.metric): change for change in differences if change.alpha == alpha},
+            baseline or "",
+        )
+        for alpha in study.alphas()
+    ]
+
+
+def _reading(
+    alpha: float | None, rows: list[Row], found: dict[tuple[str, str], Change], baseline: str
+) -> Reading:
+    reference = next((row for row in rows if row.label == baseline), None)
+    if reference is None or len(rows) < 2:
+        return Reading(alpha, [_alone(row) for row in rows], [])
+    answer = [_winner(metric, rows, reference, found) for metric in GAPS]
+    details = [_against(row, reference, found) for row in rows if row is not reference]
+    return Reading(alpha, answer, details)
+
+
+def _alone(row: Row) -> str:
+    """An algorithm that is compared with nothing: its numbers and how sure they are."""
+    if row.finished == 0:
+        return f"{row.label} diverged in {_runs(row.runs)}: there is no result to read."
+    parts = [f"{metric_name(metric)} {_number(cell)}{_sure(cell)}" for metric, cell in row.cells.items()]
+    over = f" (mean of {row.finished} runs)" if row.finished > 1 else ""
+    return f"{row.label}{over}: {', '.join(parts)}{_lost(row)}."
+
+
+def _winner(metric: str, rows: list[Row], reference: Row, found: dict[tuple[str, str], Change]) -> str:
+    name = metric_name(metric)
+    best = [row for row in rows if row.cells[metric].best]
+    if not best:
+        return f"{name} is undefined for every algorithm here, so none can be called fairer by it."
+    if reference in best:
+        others = [row.label for row in best if row is not reference]
+        shared = f", shared with {' and '.join(others)}" if others else ""
+        value = f"{_number(reference.cells[metric])}{shared}{_lost(reference)}"
+        return f"{reference.label} has the smallest {name}: {value}. No other algorithm improved on it."
+    row = best[0]
+    names = " and ".join(other.label for other in best)
+    verb = "have" if len(best) > 1 else "has"
+    if not math.isfinite(reference.cells[metric].mean):
+        value = f"{_number(row.cells[metric])}{_lost(row)}"
+        return (
+            f"{names} {verb} the smallest {name}: {value}. {reference.label} has no value to compare it with."
+        )
+    small, large = row.cells[metric].mean, reference.cells[metric].mean
+    decimals = 1 if percent(small, 1) != percent(large, 1) else 2
+    versus = f"{percent(small, decimals)} against {reference.label}'s {percent(large, decimals)}"
+    verdict = _verdict(metric, row, reference, found)
+    return f"{names} {verb} the smallest {name}: {versus}{_cost(row, reference)}{_lost(row)}. {verdict}"
+
+
+def _against(row: Row, reference: Row, found: dict[tuple[str, str], Change]) -> str:
+    """One algorithm against the baseline: where it is better, where worse, and where nobody can tell."""
+    if row.finished == 0:
+        return f"{row.label}: {'the run' if row.runs == 1 else f'all {row.runs} runs'} diverged, so it has no result."
+    said: dict[str, list[str]] = {}
+    for metric in [*GAPS, "accuracy"]:
+        change = found.get((row.label, metric))
+        if change is None or not math.isfinite(change.mean):
+            said.setdefault("nothing to compare in", []).append(_name(metric))
+            continue
+        certainty = _certainty(metric, change, row.cells[metric], reference.cells[metric])
+        said.setdefault(certainty, []).append(f"{_name(metric)} ({_size(change)})")
+    parts = [f"{certainty} {_listed(metrics)}" for certainty, metrics in said.items()]
+    return f"{row.label}: {'; '.join(parts)}{_lost(row)}."
+
+
+def _certainty(metric: str, change: Change, cell: Cell, other: Cell) -> str:
+    """How the sentence about a change begins: never surer than the seeds allow."""
+    better = "better" if (change.mean > 0) == more_is_better(metric) else "worse"
+    if change.interval is not None:
+        return f"clearly {better} in" if change.clear else "within the spread of the seeds in"
+    if cell.interval is None or other.interval is None:
+        return f"{better}, in one pair of runs, in"
+    return "test intervals overlap in" if _overlap(cell, other) else f"{better} beyond the test intervals in"
+
+
+def _size(change: Change) -> str:
+    size = percent(abs(change.mean), 1)
+    return "unchanged" if float(size) == 0.0 else f"{size} points {'higher' if change.mean > 0 else 'lower'}"
+
+
+def _name(metric: str) -> str:
+    return "accuracy" if metric == "accuracy" else metric_name(metric)
+
+
+def _listed(items: list[str]) -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def _verdict(metric: str, row: Row, reference: Row, found: dict[tuple[str, str], Change]) -> str:
+    """Whether the smallest gap may be believed."""
+    change = found.get((row.label, metric))
+    if change is not None and change.interval is not None:
+        low, high = (percent(end, 1) for end in change.interval)
+        where = f"paired by seed, the 95 % interval of the change is {low} to {high} points"
+        if change.clear and change.mean > 0:
+            return f"But over the seeds that both finished it is larger: {where}."
+        if change.clear:
+            return f"The seeds bear this out: {where}."
+        return f"But the difference is within the spread of the seeds: {where}, which includes zero."
+    cell, other = row.cells[metric], reference.cells[metric]
+    if cell.interval is None or other.interval is None:
+        return "With a single pair of runs the spread is unknown: run more seeds before relying on it."
+    if _overlap(cell, other):
+        return "But it is one seed and the 95 % test intervals overlap: it may be chance."
+    return "It is one seed, though the 95 % test intervals do not overlap; more seeds would show the spread of training."
+
+
+def _overlap(cell: Cell, other: Cell) -> bool:
+    assert cell.interval is not None and other.interval is not None
+    return cell.interval[0] <= other.interval[1] and other.interval[0] <= cell.interval[1]
+
+
+def _cost(row: Row, reference: Row) -> str:
+    """What the smaller gap costs, or gains, in accuracy."""
+    points = percent(row.cells["accuracy"].mean - reference.cells["accuracy"].mean, 1)
+    if points == "nan" or float(points) == 0.0:
+        return "" if points == "nan" else ", at no cost in accuracy"
+    if float(points) < 0:
+        return f", at a cost of {points.removeprefix('-')} points of accuracy"
+    return f", with {points} points more accuracy"
+
+
+def _lost(row: Row) -> str:
+    return f"; this leaves out {row.diverged} of its {row.runs} runs, which diverged" if row.diverged else ""
+
+
+def _number(cell: Cell) -> str:
+    return percent(cell.mean, 1) if math.isfinite(cell.mean) else "undefined"
+
+
+def _sure(cell: Cell) -> str:
+    if cell.std is not None:
+        return f" ± {percent(cell.std, 1)}"
+    if cell.interval is not None:
+        return f" (95 % test interval {percent(cell.interval[0], 1)} to {percent(cell.interval[1], 1)})"
+    return ""
+
+
+def _runs(count: int) -> str:
+    return "its only run" if count == 1 else f"all its {count} runs"

@@ -1,0 +1,167 @@
+"""`ffalm.simulate`: train one algorithm over a federation in this process and score the result."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+from torch import Tensor, nn
+
+from ffalm.algorithms import Algorithm, State, algorithm_class
+from ffalm.engines import Job, ModelFactory, Round, Training
+from ffalm.engines import engine as engine_of
+from ffalm.engines.common import built_model, evaluate
+from ffalm.errors import UserError, require
+from ffalm.fairness import Tally, undefined
+from ffalm.federation import Federation
+from ffalm.hardware import device as device_of
+from ffalm.hardware import steady
+from ffalm.models import Architecture, architecture
+from ffalm.outcome import Record
+from ffalm.settings import build
+
+Model = str | Architecture | ModelFactory
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run gave. Metrics are fractions; NaN means undefined."""
+
+    test: dict[str, float]  # metrics of the final model on the test part
+    history: list[Record]  # one record a round
+    state_dict: dict[str, Tensor]  # the final global model
+    state: State  # the server's final state, such as its duals
+    tally: Tally | None  # the test part's Tally, from which other metrics and intervals can be had
+    clients: list[dict[str, float]]  # metrics of the final model on each client's own rows
+    seed: int = 0
+    notes: list[str] = field(default_factory=list)  # what a reader of the numbers should know
+    diverged: str | None = None  # why the run was stopped early, in one sentence
+
+    def interval(self, metric: str, level: float = 0.95, favourable: int = 1) -> tuple[float, float]:
+        """A confidence interval of a test metric over the sampling of the test rows."""
+        require(self.tally is not None, "The federation has no test part, so there is nothing to take an interval of.")
+        assert self.tally is not None
+        return self.tally.interval(metric, level, favourable)
+
+
+class DivergedError(UserError):
+    """A run's loss, model or dual stopped being finite; `results` holds what there is, history included."""
+
+    def __init__(self, message: str, results: list[Result]) -> None:
+        super().__init__(message)
+        self.results = results
+
+
+@overload
+def simulate(algorithm: Algorithm | str, federation: Federation, *, seed: int = 0, **settings: Any) -> Result: ...
+@overload
+def simulate(
+    algorithm: Algorithm | str,
+    federation: Federation | Sequence[Federation],
+    *,
+    seed: Sequence[int],
+    **settings: Any,
+) -> list[Result]: ...
+def simulate(
+    algorithm: Algorithm | str,
+    federation: Federation | Sequence[Federation],
+    *,
+    seed: int | Sequence[int] = 0,
+    model: Model = "mlp",
+    engine: str = "auto",
+    device: str = "auto",
+    threads: int = 1,
+    on_round: Callable[[Record], None] | None = None,
+    **training: Any,
+) -> Result | list[Result]:
+    """Train over a federation and score the final model once on its test part.
+
+    With several seeds the runs are computed together and come back in the order of the seeds; `federation` is then
+    one for all, or one a seed. `training` takes the settings of `Training`: rounds, local_epochs, local_steps,
+    batch_size, lr, lr_step, lr_decay, clip, participation. `on_round` sees each record as it is made.
+    """
+    seeds = [seed] if isinstance(seed, int) else [int(number) for number in seed]
+    federations = [federation] * len(seeds) if isinstance(federation, Federation) else list(federation)
+    require(
+        len(federations) == len(seeds), f"{len(seeds)} seeds need one federation, or one each; got {len(federations)}."
+    )
+    chosen = algorithm_class(algorithm)() if isinstance(algorithm, str) else algorithm
+    plan = build(Training, training, "training")
+    where = device_of(device)
+    jobs = [
+        Job(chosen, owned, model_factory(model, owned), plan, number, where)
+        for owned, number in zip(federations, seeds, strict=True)
+    ]
+    histories: list[list[Record]] = [[] for _ in jobs]
+    last: list[Round | None] = [None] * len(jobs)
+    with steady(threads):
+        for index, done in rounds(jobs, engine):
+            histories[index].append(done.record)
+            last[index] = done
+            if on_round is not None:
+                on_round(done.record)
+        results = [
+            finish(job, history, final) for job, history, final in zip(jobs, histories, last, strict=True) if final
+        ]
+    for note in dict.fromkeys(note for result in results for note in result.notes):
+        warnings.warn(note, stacklevel=2)
+    failed = [result.diverged for result in results if result.diverged]
+    if failed:
+        raise DivergedError(failed[0], results)
+    return results[0] if isinstance(seed, int) else results
+
+
+def rounds(jobs: Sequence[Job], engine_name: str = "auto") -> Iterator[tuple[int, Round]]:
+    """The rounds of several jobs as the engine computes them, each with the number of its job."""
+    yield from engine_of(engine_name).train(jobs)
+
+
+def finish(job: Job, history: list[Record], final: Round) -> Result:
+    """Score a run's last model on the test part and on each client's rows."""
+    federation = job.federation
+    module = built_model(job)
+    module.load_state_dict(final.snapshot.model)
+    tally = None if federation.test is None else _scored(module, job, federation)
+    clients = [
+        evaluate(module, examples.to(job.device), federation.task).metrics(federation.task.favourable)
+        for examples in federation.clients
+    ]
+    names = federation.task.label_names, federation.task.group_names
+    return Result(
+        test={} if tally is None else tally.metrics(federation.task.favourable),
+        history=history,
+        state_dict={name: value.cpu() for name, value in final.snapshot.model.items()},
+        state={name: value.cpu() for name, value in final.snapshot.state.items()},
+        tally=tally,
+        clients=clients,
+        seed=job.seed,
+        notes=[] if tally is None else undefined(tally, *names),
+        diverged=final.diverged,
+    )
+
+
+def model_factory(model: Model, federation: Federation) -> ModelFactory:
+    """A function that makes a fresh model for the federation's features and labels."""
+    if isinstance(model, str):
+        model = architecture(model)
+    if isinstance(model, nn.Module):
+        raise UserError(
+            "Give a function that makes the model, such as `lambda: MyModel()`: every seed needs a fresh one."
+        )
+    if hasattr(model, "build"):
+        shape = tuple(federation.clients[0].x.shape[1:])
+        made = model
+        return lambda: made.build(shape, federation.task.labels)
+    if callable(model):
+        return model
+    raise UserError(f"The model must be a name or a function that returns an nn.Module; got {type(model).__name__}.")
+
+
+def _scored(module: nn.Module, job: Job, federation: Federation) -> Tally:
+    assert federation.test is not None
+    return evaluate(module, federation.test.to(job.device), federation.task)
+
+
+__all__ = ["DivergedError", "Model", "Result", "finish", "model_factory", "rounds", "simulate"]

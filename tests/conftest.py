@@ -1,0 +1,18 @@
+"""What every room's tests share: where the real data lies, if it is here at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data sets, never part of the repository; tests that need it skip without it."""
+    repository = Path(__file__).resolve().parents[1]
+    folder = Path(os.environ.get("FFALM_SHARED_DATA", repository.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip("real data not present: set FFALM_SHARED_DATA to the folder that holds it")
+    return folder
