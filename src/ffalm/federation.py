@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ffalm.arrays import codes, numbers
 from ffalm.data import source
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.errors import UserError, require
@@ -64,8 +65,8 @@ class Federation:
             for arrays, part in ((validation, "validation part"), (test, "test part"))
         ]
         everything = [*owned, *(part for part in parts if part is not None)]
-        labels = max(2, *(int(part.y.max()) + 1 for part in everything if len(part)))
-        groups = max(2, *(int(part.group.max()) + 1 for part in everything if len(part)))
+        labels = max([2, *(int(part.y.max()) + 1 for part in everything if len(part))])
+        groups = max([2, *(int(part.group.max()) + 1 for part in everything if len(part))])
         task = Task(
             name,
             label_names=tuple(map(str, range(labels))),
@@ -125,19 +126,11 @@ def _examples(arrays: Arrays, where: str) -> Examples:
     """Tensors of one (x, y, group), with whole-number labels and groups."""
     if not isinstance(arrays, tuple | list) or len(arrays) != 3:
         raise UserError(f"The {where} must be given as (x, y, group).")
-    x = torch.as_tensor(arrays[0])
+    x = numbers(arrays[0], f"features of the {where}")
+    require(x.ndim > 0, f"The features of the {where} must have one entry a row; got a single number.")
     if x.dtype not in (torch.uint8, torch.float64):
         x = x.float()
-    return Examples(x, _codes(arrays[1], f"labels of the {where}"), _codes(arrays[2], f"groups of the {where}"))
-
-
-def _codes(values: Any, what: str) -> Tensor:
-    """Whole numbers from 0 up, however they were stored."""
-    given = torch.as_tensor(values)
-    codes = given.long()
-    whole = bool((codes == given).all()) and (codes.numel() == 0 or int(codes.min()) >= 0)
-    require(whole, f"The {what} must be whole numbers from 0 up.")
-    return codes
+    return Examples(x, codes(arrays[1], f"labels of the {where}"), codes(arrays[2], f"groups of the {where}"))
 
 
 def _check(examples: Examples, where: str, task: Task, like: Examples) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import nn
 
 from ffalm.errors import UserError, require
 
@@ -32,6 +33,12 @@ def device(name: str = "auto") -> torch.device:
 def cores() -> int:
     """The CPU cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads_for(model: nn.Module, processes: int = 1) -> int:
+    """Torch threads for one of several processes: convolutions share the cores, small matrices lose by sharing."""
+    convolutional = any(isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) for module in model.modules())
+    return max(1, cores() // processes) if convolutional else 1
 
 
 @contextmanager

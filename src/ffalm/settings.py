@@ -41,8 +41,8 @@ def _fitted(value: Any, hint: Any, what: str) -> Any:
     origin = typing.get_origin(hint)
     if origin in (Union, types.UnionType):
         options = typing.get_args(hint)
-        if value is None and type(None) in options:
-            return None
+        if type(None) in options and (value is None or (value == "none" and str not in options)):
+            return None  # TOML has no null, so files and flags say "none"
         for option in options:
             if option is type(None):
                 continue
@@ -59,7 +59,7 @@ def _fitted(value: Any, hint: Any, what: str) -> Any:
     if origin is tuple and isinstance(value, list | tuple):
         inner = typing.get_args(hint)[0]
         return tuple(_fitted(item, inner, what) for item in value)
-    if hint is Any:
+    if hint is Any or getattr(hint, "_is_protocol", False):
         return value
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)

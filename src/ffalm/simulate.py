@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
 from torch import Tensor, nn
 
 from ffalm.algorithms import Algorithm, State, algorithm_class
-from ffalm.engines import Job, ModelFactory, Round, Training
-from ffalm.engines import engine as engine_of
+from ffalm.engines import Job, ModelFactory, Round, Snapshot, Training, choose
 from ffalm.engines.common import built_model, evaluate
 from ffalm.errors import UserError, require
 from ffalm.fairness import Tally, undefined
 from ffalm.federation import Federation
 from ffalm.hardware import device as device_of
-from ffalm.hardware import steady
+from ffalm.hardware import steady, threads_for
 from ffalm.models import Architecture, architecture
 from ffalm.outcome import Record
 from ffalm.settings import build
@@ -72,7 +71,7 @@ def simulate(
     model: Model = "mlp",
     engine: str = "auto",
     device: str = "auto",
-    threads: int = 1,
+    threads: int | None = None,
     on_round: Callable[[Record], None] | None = None,
     **training: Any,
 ) -> Result | list[Result]:
@@ -95,15 +94,16 @@ def simulate(
         for owned, number in zip(federations, seeds, strict=True)
     ]
     histories: list[list[Record]] = [[] for _ in jobs]
-    last: list[Round | None] = [None] * len(jobs)
-    with steady(threads):
-        for index, done in rounds(jobs, engine):
+    last: dict[int, Round] = {}
+    with steady(threads or threads_for(built_model(jobs[0]))):
+        for index, done in choose(engine, jobs[0])[0].train(jobs):
             histories[index].append(done.record)
             last[index] = done
             if on_round is not None:
                 on_round(done.record)
         results = [
-            finish(job, history, final) for job, history, final in zip(jobs, histories, last, strict=True) if final
+            finish(job, history, last[index].snapshot, last[index].diverged)
+            for index, (job, history) in enumerate(zip(jobs, histories, strict=True))
         ]
     for note in dict.fromkeys(note for result in results for note in result.notes):
         warnings.warn(note, stacklevel=2)
@@ -113,17 +113,12 @@ def simulate(
     return results[0] if isinstance(seed, int) else results
 
 
-def rounds(jobs: Sequence[Job], engine_name: str = "auto") -> Iterator[tuple[int, Round]]:
-    """The rounds of several jobs as the engine computes them, each with the number of its job."""
-    yield from engine_of(engine_name).train(jobs)
-
-
-def finish(job: Job, history: list[Record], final: Round) -> Result:
+def finish(job: Job, history: list[Record], final: Snapshot, diverged: str | None = None) -> Result:
     """Score a run's last model on the test part and on each client's rows."""
     federation = job.federation
     module = built_model(job)
-    module.load_state_dict(final.snapshot.model)
-    tally = None if federation.test is None else _scored(module, job, federation)
+    module.load_state_dict(final.model)
+    tally = None if federation.test is None else evaluate(module, federation.test.to(job.device), federation.task)
     clients = [
         evaluate(module, examples.to(job.device), federation.task).metrics(federation.task.favourable)
         for examples in federation.clients
@@ -132,13 +127,13 @@ def finish(job: Job, history: list[Record], final: Round) -> Result:
     return Result(
         test={} if tally is None else tally.metrics(federation.task.favourable),
         history=history,
-        state_dict={name: value.cpu() for name, value in final.snapshot.model.items()},
-        state={name: value.cpu() for name, value in final.snapshot.state.items()},
+        state_dict={name: value.cpu() for name, value in final.model.items()},
+        state={name: value.cpu() for name, value in final.state.items()},
         tally=tally,
         clients=clients,
         seed=job.seed,
         notes=[] if tally is None else undefined(tally, *names),
-        diverged=final.diverged,
+        diverged=diverged,
     )
 
 
@@ -148,7 +143,7 @@ def model_factory(model: Model, federation: Federation) -> ModelFactory:
         model = architecture(model)
     if isinstance(model, nn.Module):
         raise UserError(
-            "Give a function that makes the model, such as `lambda: MyModel()`: every seed needs a fresh one."
+            "Give a function that makes the model (`lambda: MyModel()`), since every seed needs a fresh one."
         )
     if hasattr(model, "build"):
         shape = tuple(federation.clients[0].x.shape[1:])
@@ -159,9 +154,4 @@ def model_factory(model: Model, federation: Federation) -> ModelFactory:
     raise UserError(f"The model must be a name or a function that returns an nn.Module; got {type(model).__name__}.")
 
 
-def _scored(module: nn.Module, job: Job, federation: Federation) -> Tally:
-    assert federation.test is not None
-    return evaluate(module, federation.test.to(job.device), federation.task)
-
-
-__all__ = ["DivergedError", "Model", "Result", "finish", "model_factory", "rounds", "simulate"]
+__all__ = ["DivergedError", "Model", "Result", "finish", "model_factory", "simulate"]

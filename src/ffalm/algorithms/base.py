@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -55,6 +55,11 @@ class Algorithm:
     title: ClassVar[str]  # how tables call it
     broadcasts: ClassVar[tuple[str, ...]] = ()  # entries of the state that clients need for their objective
     remedies: ClassVar[str] = "a smaller lr or clip"  # what to try when a run diverges
+
+    @classmethod
+    def presets(cls) -> dict[str, dict[str, Any]]:
+        """Named settings, for configuration files and flags."""
+        return {}
 
     @property
     def measure(self) -> Measure:

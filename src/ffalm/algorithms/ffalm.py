@@ -73,6 +73,11 @@ class FFALM(Algorithm):
             raise unknown("dual_data of FFALM", str(self.dual_data), _MEASURES)
 
     @classmethod
+    def presets(cls) -> dict[str, dict[str, Any]]:
+        """The settings of `PRESETS`."""
+        return PRESETS
+
+    @classmethod
     def preset(cls, name: str, **settings: Any) -> FFALM:
         """The settings of a named preset, with others changed on top: `FFALM.preset("safe", penalty=5.0)`."""
         if name not in PRESETS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -41,8 +42,8 @@ class Adult:
     """Adult with the official test file as the test part; `root` is the folder that holds both files.
 
     Every published column is a feature except `fnlwgt`, a survey weight that says nothing of the person. The
-    sensitive attribute stays one, as in most published work: leaving it out hides unfairness without removing it,
-    because marital status and relationship tell sex almost as well. A '?' is a category of its own.
+    sensitive attribute stays one, as in most published work: leaving it out hides unfairness, because marital
+    status and relationship tell sex almost as well. A '?' is a category of its own.
     """
 
     name: ClassVar[str] = "adult"
@@ -100,22 +101,24 @@ def _read(path: Path) -> pd.DataFrame:
     """One of the two files; the test file opens with a comment line and ends its labels with a full stop."""
     if not path.is_file():
         raise UserError(
-            f"There is no file {str(path)!r}: get it with `ffalm data get adult`, or set root to the folder that "
-            f"holds adult.data and adult.test."
+            f"There is no file {str(path)!r}: get it with `ffalm data get adult`, or set root to the folder "
+            f"that holds adult.data and adult.test."
         )
     kinds = {name: np.float64 if name in NUMERIC else str for name in COLUMNS}
     try:
-        frame = pd.read_csv(
-            path,
-            header=None,
-            names=list(COLUMNS),
-            dtype=kinds,
-            index_col=False,
-            skipinitialspace=True,
-            na_filter=False,
-            comment="|",
-        )
-    except (ValueError, pd.errors.ParserWarning) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # a first record with too many fields
+            frame = pd.read_csv(
+                path,
+                header=None,
+                names=list(COLUMNS),
+                dtype=kinds,
+                index_col=False,
+                skipinitialspace=True,
+                na_filter=False,
+                comment="|",
+            )
+    except (ValueError, OSError, pd.errors.ParserWarning) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise UserError(f"{str(path)!r} is not UCI's Adult file as published: {reason}.") from None
     frame["income"] = frame["income"].str.strip().str.removesuffix(".")

@@ -25,9 +25,9 @@ LABEL = "two_year_recid"
 class Compas:
     """Defendants of Broward County; the favourable outcome (label 1) is no new offence within two years.
 
-    Rows pass ProPublica's published filter: screened within 30 days of the arrest, a known outcome, no ordinary
-    traffic offence, and a COMPAS score. That score is another model's output and no feature here; nor are names,
-    dates and charge texts. Race stays a feature, because leaving it out hides unfairness without removing it.
+    Rows pass ProPublica's published filter: screened within 30 days of the arrest, a known outcome, no
+    ordinary traffic offence, and a COMPAS score. That score is another model's output and no feature here;
+    nor are names, dates and charge texts. Race stays one: without it unfairness is hidden, not removed.
     """
 
     name: ClassVar[str] = "compas"
@@ -48,7 +48,7 @@ class Compas:
             f"The groups of COMPAS are black_vs_rest or black_vs_white; got {self.groups!r}.",
         )
         require(
-            0 < self.validation and 0 < self.test and self.validation + self.test < 1,
+            min(self.validation, self.test) > 0 and self.validation + self.test < 1,
             f"The validation and test shares of COMPAS must leave rows to train on; got {self.validation} "
             f"and {self.test}.",
         )
@@ -59,9 +59,10 @@ class Compas:
 
     def read(self) -> RawTable:
         """The table before it is encoded."""
-        frame, dropped = _filtered(_read(Path(self.root).expanduser() / FILE))
+        everyone = _read(Path(self.root).expanduser() / FILE)
+        frame = _filtered(everyone)
         if self.groups == "black_vs_white":
-            frame = frame[frame["race"].isin(["African-American", "Caucasian"])].reset_index(drop=True)
+            frame = frame[frame["race"].isin(["African-American", "Caucasian"])]
         y = (frame[LABEL] == 0).to_numpy(dtype=np.int64)
         group = (frame["race"] != "African-American").to_numpy(dtype=np.int64)
         fractions = (1 - self.validation - self.test, self.validation, self.test)
@@ -80,33 +81,31 @@ class Compas:
             train=train,
             validation=validation,
             test=test,
-            notes=(f"ProPublica's filter left out {dropped} of {len(frame) + dropped} records.",)
-            if self.groups == "black_vs_rest"
-            else (f"ProPublica's filter and the choice of two races left {len(frame)} records.",),
+            notes=(
+                f"{len(frame)} of {len(everyone)} published records pass the filter and belong to a group.",
+            ),
         )
 
 
 def _read(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise UserError(
-            f"There is no file {str(path)!r}: get it with `ffalm data get compas`, or set root to the folder that "
-            f"holds {FILE}."
+            f"There is no file {str(path)!r}: get it with `ffalm data get compas`, or set root to the folder "
+            f"that holds {FILE}."
         )
     kinds = {**dict.fromkeys((*NUMERIC, LABEL, "is_recid"), np.float64), **dict.fromkeys(CATEGORIES, str)}
     try:
         return pd.read_csv(path, usecols=[*NUMERIC, *CATEGORIES, *FILTER, LABEL], dtype=kinds)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise UserError(f"{str(path)!r} is not ProPublica's file as published: {reason}.") from None
 
 
-def _filtered(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """The records ProPublica kept in their analysis, and how many they left out."""
-    kept = frame[
+def _filtered(frame: pd.DataFrame) -> pd.DataFrame:
+    """The records that ProPublica kept in their analysis."""
+    return frame[
         frame["days_b_screening_arrest"].between(-30, 30)
         & (frame["is_recid"] != -1)
         & (frame["c_charge_degree"] != "O")
-        & frame["score_text"].notna()
-        & (frame["score_text"] != "N/A")
+        & frame["score_text"].notna()  # pandas reads their "N/A" as missing
     ]
-    return kept.reset_index(drop=True), len(frame) - len(kept)

@@ -83,9 +83,8 @@ def decode_bytes(content: bytes, recipe: Recipe) -> Pixels:
         opened.draft(None, (3 * recipe.size, 3 * recipe.size))
         opened.load()
         picture = _as_rgb(_upright(opened))
-    resized = picture.resize(
-        (recipe.size, recipe.size), Image.Resampling.BILINEAR, box=_box(picture.size, recipe.crop)
-    )
+    square = _centre(picture) if recipe.crop == "centre" else picture
+    resized = square.resize((recipe.size, recipe.size), Image.Resampling.BILINEAR)
     return np.asarray(resized, dtype=np.uint8).transpose(2, 0, 1)
 
 
@@ -144,13 +143,14 @@ def _as_rgb(picture: Image.Image) -> Image.Image:
     return picture.convert("RGB")
 
 
-def _box(size: tuple[int, int], crop: Crop) -> tuple[int, int, int, int]:
-    width, height = size
-    if crop == "none":
-        return (0, 0, width, height)
+def _centre(picture: Image.Image) -> Image.Image:
+    """The centred square, cut out before resizing: the filter must not mix in what lies beyond its edge."""
+    width, height = picture.size
+    if width == height:
+        return picture
     side = min(width, height)
     left, top = (width - side) // 2, (height - side) // 2
-    return (left, top, left + side, top + side)
+    return picture.crop((left, top, left + side, top + side))
 
 
 def _cores() -> int:

@@ -200,9 +200,15 @@ class RawTable:
     def encoded(self, encoding: TableEncoding | None = None) -> Dataset:
         """The data set under an agreed encoding, or under that of its own training rows."""
         encoding = encoding or TableEncoding.of(self.summary())
-        parts = [self._part(rows, encoding) for rows in (self.train, self.validation, self.test)]
-        owner = None if self.owner is None else torch.from_numpy(self.owner)
-        return Dataset(self.task, *parts, owner, self.owner_names, self.notes)
+        return Dataset(
+            task=self.task,
+            train=self._part(self.train, encoding),
+            validation=self._part(self.validation, encoding),
+            test=self._part(self.test, encoding),
+            owner=None if self.owner is None else torch.from_numpy(self.owner),
+            owner_names=self.owner_names,
+            notes=self.notes,
+        )
 
     def _part(self, rows: NDArray[np.int64], encoding: TableEncoding) -> Examples:
         x = encoding.encode(self.features.iloc[rows])

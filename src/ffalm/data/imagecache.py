@@ -149,9 +149,10 @@ def _identity(root: Path, names: Sequence[str], recipe: Recipe) -> tuple[str, st
     """(place, fingerprint): which pictures and how, and that together with the state their files are in."""
     where: list[Any] = [str(root.resolve()), recipe.size, recipe.crop, *names]
     state: list[Any] = [DECODER_VERSION, LAYOUT_VERSION]
+    folder = os.fspath(root)
     for name in names:
         try:
-            status = os.stat(root / name)
+            status = os.stat(os.path.join(folder, name))  # a Path would take longer to make than to look up
         except (OSError, ValueError) as error:
             raise UserError(f"Cannot find the image {root / name}: {error}.") from error
         state += [status.st_size, status.st_mtime_ns, status.st_ctime_ns]

@@ -62,7 +62,7 @@ class Images:
                 f"The label and the {role} must be different columns; both are {self.label!r}.",
             )
         require(
-            0 < self.validation and 0 < self.test and self.validation + self.test < 1,
+            self.validation > 0 and self.test > 0 and self.validation + self.test < 1,
             f"The validation and test shares must leave images to train on; "
             f"got {self.validation} and {self.test}.",
         )
@@ -83,11 +83,7 @@ class Images:
             len(np.unique(y[train])) == 2,
             f"The training part of {self.labels!r} holds only one value of the label {self.label!r}.",
         )
-        owner, owners = None, ()
-        if self.owner is not None:
-            column = pick(frame, self.owner, self.labels).iloc[train]
-            codes, owners = code_owner(column, self.labels)
-            owner = torch.from_numpy(codes)
+        owner, owners = self._owners(frame, train)
         return Dataset(
             Task(folder.name or "images", self.label, self.group, labels, groups),
             examples(decoded, train, y, group),
@@ -97,6 +93,12 @@ class Images:
             owners,
             (*notes, *assumed, *skipped, *copies),
         )
+
+    def _owners(self, frame: pd.DataFrame, train: Codes) -> tuple[torch.Tensor | None, tuple[str, ...]]:
+        if self.owner is None:
+            return None, ()
+        codes, names = code_owner(pick(frame, self.owner, self.labels), train, self.labels)
+        return torch.from_numpy(codes), names
 
     def _parts(
         self, frame: pd.DataFrame, contents: Sequence[str], y: Codes, group: Codes
@@ -122,12 +124,15 @@ def _names(column: pd.Series, folder: Path, file: str) -> list[str]:
     found = [_on_disk(folder, name) for name in names]
     missing = [name for name, there in zip(names, found, strict=True) if there is None]
     if missing:
-        count = f"{len(missing)} of {len(names)} images named in the column {str(column.name)!r} of {file!r}"
-        raise UserError(f"{count} are not in {folder}, first {missing[0]!r}: add the files or remove the rows.")
+        raise UserError(
+            f"{where} names {len(missing)} images that are not in {folder}, first {missing[0]!r}: "
+            f"add the files, write their names in full, or remove the rows."
+        )
     there = [name for name in found if name is not None]
     twice = pd.Index(there).duplicated()
     if twice.any():
-        raise UserError(f"{where} names {int(twice.sum())} images again, first {there[int(twice.argmax())]!r}.")
+        first = there[int(twice.argmax())]
+        raise UserError(f"{where} names {int(twice.sum())} images again, first {first!r}: keep one row each.")
     return there
 
 

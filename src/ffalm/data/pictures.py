@@ -74,7 +74,7 @@ def _duplicates(keys: NDArray[np.str_], y: Codes) -> tuple[str, ...]:
 
 def examples(decoded: Decoded, rows: Codes, y: Codes, group: Codes) -> Examples:
     """These rows as tensors; the pixels are copied, so nothing refers to the cache any more."""
-    pixels = torch.from_numpy(np.array(decoded.pixels[rows]))
+    pixels = torch.from_numpy(np.asarray(decoded.pixels)[rows])
     return Examples(pixels, torch.from_numpy(y[rows]), torch.from_numpy(group[rows]))
 
 

@@ -38,10 +38,11 @@ FEWEST_IDS = 20  # fewer distinct texts than this do not prove a column of ids, 
 class Table:
     """A table of the user's own, with a label of two values and a group of two or more.
 
-    Columns of numbers are standardised, all others become categories (`categorical` names number columns that are
-    codes). The group stays a feature unless `use_group_as_feature` is false; label, owner, split and `drop` never
-    are. `groups` fixes which groups there are and their numbers; without it they are numbered in natural order.
-    `owner` names the column that says whose row it is, `split` one that says train, validation or test.
+    Columns of numbers are standardised, all others become categories (`categorical` names number columns
+    that are codes). The group stays a feature unless `use_group_as_feature` is false; label, owner, split and
+    `drop` never are. `groups` fixes which groups there are, in order; without it their order is natural.
+    `owner` names the column that says whose row it is, `split` one that says train, validation or test; where
+    that marks no validation rows, the share `validation` of the training rows becomes them.
     """
 
     name: ClassVar[str] = "table"
@@ -70,8 +71,9 @@ class Table:
                 f"The label and the {role} must be different columns; both are {self.label!r}.",
             )
         require(
-            0 < self.validation and 0 < self.test and self.validation + self.test < 1,
-            f"The validation and test shares must leave rows to train on; got {self.validation} and {self.test}.",
+            min(self.validation, self.test) > 0 and self.validation + self.test < 1,
+            f"The validation and test shares must leave rows to train on; got {self.validation} "
+            f"and {self.test}.",
         )
 
     def load(self) -> Dataset:
@@ -134,6 +136,7 @@ def read_table(file: str, separator: str | None = None) -> tuple[pd.DataFrame, t
     path = Path(file).expanduser()
     require(path.exists(), f"There is no file {file!r}: check the path.")
     require(path.is_file(), f"{file!r} is a folder: name the file in it.")
+    require(separator is None or len(separator) == 1, f"The separator must be one sign; got {separator!r}.")
     ending = next((ending for ending in (*SEPARATORS, *PARQUET) if path.name.lower().endswith(ending)), None)
     if ending is None:
         raise UserError(f"{file!r} has no known ending: use {', '.join((*SEPARATORS, *PARQUET))}.")
@@ -187,13 +190,11 @@ def code_label(
     if favourable is None:
         require(
             {_canonical(value) for value in values} == {"0", "1"},
-            f"Say which outcome of the label {str(column.name)!r} people want: set favourable to {values[0]!r} "
-            f"or {values[1]!r}.",
+            f"Say which outcome of the label {str(column.name)!r} of {file!r} people want: set favourable to "
+            f"{' or '.join(repr(value) for value in sorted(values))}.",
         )
         favourable = 1
-        notes = (
-            f"1 was taken as the favourable value of {str(column.name)!r}; set favourable to change it.",
-        )
+        notes = (f"{str(column.name)!r} = 1 was taken as the favourable outcome; favourable changes it.",)
     best = _place(favourable, values)
     if best < 0:
         raise unknown(f"value of the label {str(column.name)!r}", as_text(favourable), values)
@@ -230,7 +231,7 @@ def code_owner(column: pd.Series, rows: Codes, file: str) -> tuple[Codes, tuple[
 def parts_of(
     column: pd.Series, strata: Codes, validation: float, seed: int, file: str
 ) -> tuple[Codes, Codes, Codes]:
-    """Row numbers of the parts a split column names; without validation rows some training rows become them."""
+    """Row numbers of the parts a split column names; some training rows become validation if none are."""
     codes, values = _complete(column, "split", file)
     where = f"The split column {str(column.name)!r} of {file!r}"
     spelled = {spelling: part for part, spellings in PARTS.items() for spelling in spellings}
@@ -249,14 +250,11 @@ def parts_of(
 
 def natural(text: str) -> tuple[tuple[int, float, str], ...]:
     """A sort key that puts 2 before 10 and -1 before 0, as people do."""
-    try:
-        return ((0, float(text), ""),)
-    except ValueError:
-        pieces = re.split(r"(\d+)", text.casefold())
-        key = tuple(
-            (1, float(piece), "") if piece.isdigit() else (2, 0.0, piece) for piece in pieces if piece
-        )
-        return (*key, (3, 0.0, text))
+    if re.fullmatch(r"[+-]?\d+(\.\d*)?", text):
+        return ((0, float(text), ""), (3, 0.0, text))
+    pieces = (piece for piece in re.split(r"(\d+)", text.casefold()) if piece)
+    key = ((1, float(piece), "") if piece.isdecimal() else (2, 0.0, piece) for piece in pieces)
+    return (*key, (3, 0.0, text))
 
 
 def _read_text(path: Path, separator: str) -> pd.DataFrame:
@@ -283,7 +281,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 
 def _check_feature(column: pd.Series, declared: bool, file: str) -> None:
-    """Refuse what would silently make a useless model: ids and names, and numbers that text has crept into."""
+    """Refuse what would silently make a useless model: ids, names, and numbers with text among them."""
     if is_numeric(column):
         numbers(column)
         return
@@ -298,8 +296,9 @@ def _check_feature(column: pd.Series, declared: bool, file: str) -> None:
     if not declared and 0 < 10 * text.sum() <= len(values) and len(values) > FEWEST_IDS:
         rows = np.flatnonzero(np.isin(codes, np.flatnonzero(text)))
         raise UserError(
-            f"{where} holds numbers except for {values[codes[rows[0]]]!r} and the like in {len(rows)} rows, first "
-            f"in data row {rows[0] + 1}: mend them, or list it in categorical or drop."
+            f"{where} holds numbers, but text such as {values[codes[rows[0]]]!r} in {len(rows)} "
+            f"row{'s' * (len(rows) > 1)}, first in data row {rows[0] + 1}: mend it, or list the column in "
+            f"categorical or drop."
         )
 
 
@@ -321,8 +320,8 @@ def _complete(column: pd.Series, role: str, file: str) -> tuple[Codes, list[str]
     missing = np.flatnonzero(codes < 0)
     if len(missing):
         raise UserError(
-            f"The {role} column {str(column.name)!r} of {file!r} is empty in {len(missing)} of {len(codes)} rows, "
-            f"first in data row {missing[0] + 1}: fill them in or leave those rows out."
+            f"The {role} column {str(column.name)!r} of {file!r} is empty in {len(missing)} of {len(codes)} "
+            f"rows, first in data row {missing[0] + 1}: fill them in or leave those rows out."
         )
     return codes, values
 
@@ -338,7 +337,7 @@ def _canonical(value: object) -> str:
 
 
 def _place(value: Value, values: Sequence[str]) -> int:
-    """The place of a value among others by its exact spelling, else by a like one; -1 where it is not there."""
+    """A value's place among others by its exact spelling, else by a like one; -1 where it has none."""
     if as_text(value) in values:
         return values.index(as_text(value))
     alike = [place for place, other in enumerate(values) if _canonical(other) == _canonical(value)]

@@ -84,7 +84,7 @@ class UTKFace:
     def load(self) -> Dataset:
         """Read the faces of the chosen groups and split them, copies of one image together."""
         folder, found = _find(existing_folder(self.root, ADVICE))
-        names = [name for name in found if _NAME.match(Path(name).name)]
+        names = [name for name in found if _parsed(name)]
         decoded, good, notes = load_usable(folder, names, Recipe(self.size), self.skip_bad)
         ages, genders, races = _fields(names)
         group_names, group = _grouped(self.sensitive, genders, races)
@@ -110,25 +110,28 @@ def _find(root: Path) -> tuple[Path, list[str]]:
     for folder in (root, root / "UTKFace", root / "utkface", root / "utkface_aligned_cropped" / "UTKFace"):
         if folder.is_dir():
             names = _images(os.listdir(folder))
-            if any(_NAME.match(name) for name in names):
+            if any(map(_parsed, names)):
                 return folder, names
     files = (os.path.join(place, name) for place, _, names in os.walk(root) for name in names)
     below = _images(os.path.relpath(file, root) for file in files)
-    once = list({Path(name).name: name for name in reversed(below)}.values())
-    if not any(_NAME.match(Path(name).name) for name in once):
+    once = list({os.path.basename(name): name for name in reversed(below)}.values())
+    if not any(map(_parsed, once)):
         raise UserError(f"No image in {root} is named age_gender_race_stamp.jpg as UTKFace's are: {ADVICE}")
     return root, sorted(once)
 
 
+def _parsed(name: str) -> re.Match[str] | None:
+    return _NAME.match(os.path.basename(name))
+
+
 def _images(names: Iterable[str]) -> list[str]:
-    seen = (name for name in names if not Path(name).name.startswith("."))
+    seen = (name for name in names if not os.path.basename(name).startswith("."))
     return sorted(name for name in seen if name.lower().endswith(ENDINGS))
 
 
 def _fields(names: list[str]) -> tuple[Codes, Codes, Codes]:
     """Age, gender (-1 where a name lacks it) and race of every name."""
-    matches = [_NAME.match(Path(name).name) for name in names]
-    fields = [match.groups() for match in matches if match]
+    fields = [match.groups() for match in map(_parsed, names) if match]
     table = [(int(age), int(gender or -1), int(race)) for age, gender, race in fields]
     ages, genders, races = np.asarray(table, dtype=np.int64).T
     return ages, genders, races

@@ -9,13 +9,13 @@ from ffalm.errors import unknown
 ENGINES: dict[str, type[Engine]] = {"loop": LoopEngine}
 
 
-def engine(name: str) -> Engine:
-    """An engine by its name."""
+def choose(name: str, job: Job) -> tuple[Engine, str]:
+    """The engine for jobs like this one, and why it is that one."""
     if name == "auto":
-        return LoopEngine()
+        return LoopEngine(), "the reference runs every model"
     if name not in ENGINES:
         raise unknown("engine", name, [*ENGINES, "auto"])
-    return ENGINES[name]()
+    return ENGINES[name](), "asked for"
 
 
-__all__ = ["ENGINES", "Engine", "Job", "ModelFactory", "Round", "Snapshot", "Training", "engine"]
+__all__ = ["ENGINES", "Engine", "Job", "ModelFactory", "Round", "Snapshot", "Training", "choose"]

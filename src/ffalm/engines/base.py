@@ -90,6 +90,7 @@ class Engine(Protocol):
     """A way of computing rounds. All engines see the same batches and give the same numbers, up to rounding."""
 
     name: ClassVar[str]
+    together: ClassVar[bool]  # whether jobs given in one call are computed together, not one after the other
 
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
         """Run the jobs to their last rounds, giving each round with the number of its job as it is done."""

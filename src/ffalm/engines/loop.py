@@ -36,6 +36,7 @@ class LoopEngine:
     """Clients in a Python loop."""
 
     name: ClassVar[str] = "loop"
+    together: ClassVar[bool] = False
 
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
         """One job after the other."""

@@ -96,8 +96,8 @@ def _bootstrap(tally: Tally, metric: str, level: float, favourable: int) -> tupl
     """Percentiles of the metric over resampled rows, groups kept at their sizes as an auditor would."""
     counts = tally.confusion.numpy(force=True)
     draws = generator(0, Purpose.BOOTSTRAP)
-    resampled = np.empty((_DRAWS, *counts.shape), dtype=np.int64)
-    for group in range(counts.shape[-1]):
+    resampled = np.zeros((_DRAWS, *counts.shape), dtype=np.int64)
+    for group in np.flatnonzero(counts.sum((0, 1))):
         cells = counts[..., group]
         size = int(cells.sum())
         drawn = draws.multinomial(size, cells.ravel() / size, size=_DRAWS)

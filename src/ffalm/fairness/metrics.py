@@ -132,17 +132,13 @@ def undefined(tally: Tally, label_names: tuple[str, ...], group_names: tuple[str
 
 
 def check_rows(labels: Tensor, predictions: Tensor, groups: Tensor) -> None:
-    """Refuse rows that cannot be tallied: none at all, unequal numbers, or negative codes."""
+    """Refuse rows that cannot be tallied: none at all, or unequal numbers of them."""
     require(
         len(labels) == len(predictions) == len(groups),
         f"Labels, predictions and groups must have one entry a row; got {len(labels)}, {len(predictions)} and "
         f"{len(groups)}.",
     )
     require(len(labels) > 0, "There are no rows to tally.")
-    require(
-        min(int(labels.min()), int(predictions.min()), int(groups.min())) >= 0,
-        "Labels, predictions and groups must be whole numbers from 0 up.",
-    )
 
 
 def _right(tally: Tally) -> Tensor:

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from ffalm.arrays import codes, numbers
+from ffalm.errors import require
 from ffalm.fairness import intervals, metrics
 
 
@@ -132,9 +134,11 @@ def tally(y_true: Any, y_pred: Any, group: Any, losses: Any = None) -> Tally:
 
     Without `losses` the loss sums are NaN, so that nothing computed from them looks like a number.
     """
-    labels, predictions, groups = (torch.as_tensor(values).long().flatten() for values in (y_true, y_pred, group))
+    given = {"labels": y_true, "predictions": y_pred, "groups": group}
+    labels, predictions, groups = (codes(values, what).flatten() for what, values in given.items())
     metrics.check_rows(labels, predictions, groups)
     label_count = max(2, int(labels.max()) + 1, int(predictions.max()) + 1)
     group_count = max(2, int(groups.max()) + 1)
-    known = torch.full(labels.shape, torch.nan) if losses is None else torch.as_tensor(losses)
+    known = torch.full(labels.shape, torch.nan) if losses is None else numbers(losses, "losses").flatten()
+    require(len(known) == len(labels), f"There must be one loss a row; got {len(known)} for {len(labels)} rows.")
     return Tally.of(predictions, known, labels, groups, (label_count, group_count))

@@ -1,243 +1,194 @@
-"""The curves of a study: one chart definition that becomes the picture, the PDF and the page's interactive chart.
-
-Means and ranges are taken here, in plain Python, so that the chart carries a few numbers a round and no runs.
-"""
+"""The curves of a study: one chart definition that becomes the picture, the PDF and the page's chart."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ffalm.outcome import HEADLINE, Outcome, Record, StudyOutcome
-from ffalm.report.summary import pick
+from ffalm.outcome import StudyOutcome
+from ffalm.report.series import TITLES, Point, dual_points, metric_points
 from ffalm.report.tables import skew
 
 if TYPE_CHECKING:
     import altair as alt
 
-Point = dict[str, Any]
-"""One round of one line: what is drawn, `mean`, `low`, `high` over the `runs` that have a value."""
-
-#: Okabe and Ito's colours, told apart with any colour vision; yellow and black are left out because they vanish on a
-#: light or a dark page.
+#: Okabe and Ito's colours, told apart with any colour vision; yellow and black are left out because they
+#: vanish on a light or a dark page.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
-#: Beyond seven algorithms the colours come again with another dash.
-DASHES = ([1, 0], [6, 3], [2, 2])
-#: More rounds than this are thinned before drawing: a line is no wider than a few hundred pixels.
-MAX_POINTS = 240
-#: A dual beyond this size has blown up; a linear axis would flatten every other line.
+#: Beyond seven algorithms the colours come again with another dash; several duals of one algorithm differ by it.
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
+#: A dual beyond this size has blown up; a linear axis would flatten every other run.
 BLOWN_UP = 50.0
 
 CELL_WIDTH, CELL_HEIGHT = 250, 190
 
-TITLES = {
-    metric: f"{name} {'↑' if up else '↓'} ({'%' if up else 'points'})"
-    for metric, (name, up) in HEADLINE.items()
+#: Colours and sizes on paper; the page puts its own colours over these.
+PAPER = {
+    "background": "white",
+    "view": {"stroke": None},
+    "axis": {
+        "domainColor": "#888888",
+        "tickColor": "#888888",
+        "gridColor": "#e6e6e6",
+        "titleFontWeight": "normal",
+    },
+    "title": {"anchor": "start", "fontSize": 14, "offset": 12},
+    "legend": {"labelFontSize": 12, "symbolOpacity": 1, "symbolSize": 250},
 }
 
 
-def metric_points(study: StudyOutcome) -> list[Point]:
-    """Validation metrics by round in percent, for every skew, metric and algorithm."""
-    points = []
-    for alpha, label, runs in _lines(study):
-        for metric, title in TITLES.items():
-            values = _by_round(runs, lambda record, name=metric: _number(record.get(name)))  # type: ignore[misc]
-            points += [
-                {"alpha": alpha, "metric": title, **point} for point in _points(label, values, 100.0, 3)
-            ]
-    return points
+def metric_chart(study: StudyOutcome) -> alt.VConcatChart | None:
+    """Accuracy and gaps by round, a facet a metric and a block a skew; None without any history."""
+    return _blocks(study, metric_points(study), "metric", list(TITLES.values()))
 
 
-def dual_points(study: StudyOutcome) -> list[Point]:
-    """The server's duals by round, one line for each component that an algorithm keeps."""
-    points = []
-    for alpha, label, runs in _lines(study):
-        width = max((len(_duals(record)) for run in runs for record in run.history), default=0)
-        for index in range(width):
-            values = _by_round(runs, lambda record, at=index: _at(_duals(record), at))  # type: ignore[misc]
-            component = "dual" if width == 1 else f"dual {index + 1}"
-            points += [
-                {"alpha": alpha, "component": component, **point} for point in _points(label, values, 1.0, 5)
-            ]
-    return points
+def dual_chart(study: StudyOutcome) -> alt.VConcatChart | None:
+    """The duals by round, a facet an algorithm and a block a skew; None where no algorithm keeps one."""
+    return _blocks(study, dual_points(study), "algorithm", study.labels())
 
 
-def metric_chart(study: StudyOutcome, interactive: bool = False) -> alt.VConcatChart | None:
-    """Accuracy and gaps by round, a facet for each metric and a row for each skew; None without any history."""
-    points = metric_points(study)
-    return _stacked(
-        study, points, lambda part: _facets(study, part, "metric", list(TITLES.values()), interactive)
-    )
+def specifications(study: StudyOutcome) -> dict[str, dict[str, Any]]:
+    """The charts that a study has, by name, in Vega-Lite and dressed for white paper."""
+    charts = {"metrics": metric_chart(study), "duals": dual_chart(study)}
+    return {name: {**chart.to_dict(), "config": PAPER} for name, chart in charts.items() if chart is not None}
 
 
-def dual_chart(study: StudyOutcome, interactive: bool = False) -> alt.VConcatChart | None:
-    """The duals by round, a facet for each component; None where no algorithm keeps one."""
-    points = dual_points(study)
-    components = list(dict.fromkeys(point["component"] for point in points))
-    return _stacked(
-        study, points, lambda part: _facets(study, part, "component", sorted(components), interactive)
-    )
-
-
-def picture(study: StudyOutcome) -> alt.VConcatChart | None:
-    """Everything there is to draw, for the PNG and the PDF: metrics above, duals below."""
-    import altair as alt
-
-    charts = [chart for chart in (metric_chart(study), dual_chart(study)) if chart is not None]
-    return alt.vconcat(*charts, spacing=28).configure_view(stroke=None) if charts else None
-
-
-def _lines(study: StudyOutcome) -> Iterable[tuple[float | None, str, list[Outcome]]]:
-    for alpha in study.alphas():
-        for label in study.labels():
-            yield alpha, label, pick(study, alpha, label)
-
-
-def _by_round(runs: list[Outcome], value: Callable[[Record], float]) -> dict[int, list[float]]:
-    """The finite values of each round over the runs; a run that diverged ends where it stopped."""
-    rounds: dict[int, list[float]] = {}
-    for run in runs:
-        for record in run.history:
-            number = value(record)
-            if math.isfinite(number):
-                rounds.setdefault(int(record["round"]), []).append(number)
-    return dict(sorted(rounds.items()))
-
-
-def _points(label: str, rounds: Mapping[int, list[float]], scale: float, digits: int) -> list[Point]:
-    return [
-        {
-            "algorithm": label,
-            "round": number,
-            "mean": round(scale * fmean(rounds[number]), digits),
-            "low": round(scale * min(rounds[number]), digits),
-            "high": round(scale * max(rounds[number]), digits),
-            "runs": len(rounds[number]),
-        }
-        for number in _thinned(list(rounds))
+def sheet(charts: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """All the charts under one another, for the PNG and the PDF."""
+    titles = {"metrics": "Validation metrics by round", "duals": "Duals by round"}
+    shared = ("config", "$schema")
+    parts = [
+        {**{key: value for key, value in chart.items() if key not in shared}, "title": titles[name]}
+        for name, chart in charts.items()
     ]
+    first = next(iter(charts.values()))
+    return {**{key: first[key] for key in shared}, "vconcat": parts, "spacing": 36}
 
 
-def _thinned(rounds: Sequence[int]) -> list[int]:
-    """At most `MAX_POINTS` rounds, evenly taken, the first and the last among them."""
-    if len(rounds) <= MAX_POINTS:
-        return list(rounds)
-    step = (len(rounds) - 1) / (MAX_POINTS - 1)
-    return [rounds[round(index * step)] for index in range(MAX_POINTS)]
+def answering(still: dict[str, Any]) -> dict[str, Any]:
+    """The same specification with dots that show themselves and their numbers when the pointer comes near.
+
+    They are added to the specification rather than the chart because altair cannot place a layer's parameter inside
+    several blocks of facets; and files on paper do without their weight.
+    """
+    blocks = []
+    for index, block in enumerate(still["vconcat"]):
+        layer = block["spec"]["layer"]
+        line = next(part for part in layer if part["mark"]["type"] == "line")
+        blocks.append(
+            {**block, "spec": {**block["spec"], "layer": [*layer, _dots(line["encoding"], f"near_{index}")]}}
+        )
+    return {**still, "vconcat": blocks}
 
 
-def _duals(record: Record) -> list[float]:
-    """The duals of a round as a flat list, whatever shape the algorithm keeps them in."""
-    return list(_flat(record.get("dual", record.get("duals"))))
+def _dots(encoding: dict[str, Any], name: str) -> dict[str, Any]:
+    numbers = {"mean": "mean", "low": "lowest run", "high": "highest run"}
+    tooltip = [
+        {"field": "algorithm", "type": "nominal"},
+        {"field": "round", "type": "quantitative"},
+        *(
+            {"field": key, "type": "quantitative", "title": title, "format": ".4~g"}
+            for key, title in numbers.items()
+        ),
+        {"field": "runs", "type": "quantitative"},
+    ]
+    near = {"type": "point", "nearest": True, "on": "pointerover", "clear": "pointerout"}
+    shown = {"condition": {"param": name, "empty": False, "value": 1}, "value": 0}
+    return {
+        "mark": {"type": "point", "filled": True, "size": 60},
+        "params": [{"name": name, "select": near}],
+        "encoding": {
+            **{key: encoding[key] for key in ("x", "y", "color")},
+            "tooltip": tooltip,
+            "opacity": shown,
+        },
+    }
 
 
-def _flat(value: Any) -> Iterable[float]:
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        for item in value:
-            yield from _flat(item)
-    elif value is not None:
-        yield _number(value)
-
-
-def _at(values: list[float], index: int) -> float:
-    return values[index] if index < len(values) else math.nan
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan
-
-
-def _stacked(
-    study: StudyOutcome, points: list[Point], facets: Callable[[list[Point]], alt.FacetChart]
+def _blocks(
+    study: StudyOutcome, points: list[Point], facet: str, order: list[str]
 ) -> alt.VConcatChart | None:
-    """One row of facets for each skew that has points, titled where there are several."""
+    """One block of facets for each skew that has points, titled where there are several."""
     import altair as alt
 
-    if not points:
-        return None
-    several = len(study.alphas()) > 1
     charts = []
     for alpha in study.alphas():
         part = [point for point in points if point["alpha"] == alpha]
-        if part:
-            chart = facets([{key: value for key, value in point.items() if key != "alpha"} for point in part])
-            charts.append(chart.properties(title=skew(alpha)) if several else chart)
-    return alt.vconcat(*charts, spacing=24)
+        values = [{key: value for key, value in point.items() if key != "alpha"} for point in part]
+        if values:
+            chart = _facets(study, values, facet, order)
+            charts.append(chart.properties(title=skew(alpha)) if len(study.alphas()) > 1 else chart)
+    return alt.vconcat(*charts, spacing=24) if charts else None
 
 
-def _facets(
-    study: StudyOutcome, points: list[Point], field: str, order: list[str], interactive: bool
-) -> alt.FacetChart:
+def _facets(study: StudyOutcome, points: list[Point], facet: str, order: list[str]) -> Any:
     import altair as alt
 
-    shown = [name for name in order if any(point[field] == name for point in points)]
+    shown = [name for name in order if any(point[facet] == name for point in points)]
     header = alt.Header(
         title=None, labelFontWeight="bold", labelFontSize=12, labelAnchor="start", labelPadding=6
     )
-    layers = _layers(study, points, field, interactive)
-    chart = alt.layer(*layers, data=alt.Data(values=points)).properties(width=CELL_WIDTH, height=CELL_HEIGHT)
-    faceted = chart.facet(facet=alt.Facet(f"{field}:N", sort=shown, header=header), columns=3)
-    return faceted.resolve_scale(y="independent").resolve_axis(x="independent")
+    data: Any = {"values": points}
+    chart = alt.layer(*_layers(study, points, facet), data=data)
+    cell = chart.properties(width=CELL_WIDTH, height=CELL_HEIGHT)
+    faceted = cell.facet(facet=alt.Facet(f"{facet}:N", sort=shown, header=header), columns=3)
+    placed = faceted.properties(bounds="flush", spacing={"row": 70, "column": 52})
+    return placed.resolve_scale(y="independent").resolve_axis(x="independent")
 
 
-def _layers(study: StudyOutcome, points: list[Point], field: str, interactive: bool) -> list[Any]:
-    """A band from the lowest to the highest run, the mean over it, and in the page a dot that follows the pointer."""
+def _layers(study: StudyOutcome, points: list[Point], facet: str) -> list[Any]:
+    """A band over the range of the runs, their mean, and a cross where a run diverged."""
     import altair as alt
 
     labels = study.labels()
-    colours = [PALETTE[index % len(PALETTE)] for index in range(len(labels))]
-    dashes = [DASHES[index // len(PALETTE) % len(DASHES)] for index in range(len(labels))]
-    legend = alt.Legend(title=None, orient="top", symbolType="stroke", symbolStrokeWidth=3, columns=4)
+    colours = alt.Scale(domain=labels, range=_cycled(PALETTE, len(labels)))
     base = alt.Chart().encode(
         x=alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1, tickCount=5, grid=False, format="d")),
-        color=alt.Color("algorithm:N", scale=alt.Scale(domain=labels, range=colours), legend=legend),
+        color=alt.Color("algorithm:N", scale=colours, legend=_legend() if facet == "metric" else None),
     )
-    y = alt.Y("mean:Q", title=None, scale=_scale(points, field), axis=alt.Axis(tickCount=5))
-    dash = alt.StrokeDash("algorithm:N", scale=alt.Scale(domain=labels, range=dashes), legend=legend)
-    layers: list[Any] = []
+    scale, axis = _scale(points, facet), alt.Axis(tickCount=5, labelFlush=True)
+    mean = alt.Y("mean:Q", title=None, scale=scale, axis=axis)
+    low = alt.Y("low:Q", title=None, scale=scale, axis=axis)
+    stopped = alt.Y("stopped:Q", title=None, scale=scale, axis=axis)
+    line = _dashed(base.mark_line(strokeWidth=2).encode(y=mean), labels, points)
+    layers: list[Any] = [line]
     if any(point["high"] > point["low"] for point in points):
-        layers.append(base.mark_area(opacity=0.14).encode(y=alt.Y("low:Q", title=None), y2="high:Q"))
-    layers.append(base.mark_line(strokeWidth=2, clip=True).encode(y=y, strokeDash=dash))
-    if interactive:
-        layers.append(_pointer(base, y, field))
+        band = base.mark_area(opacity=0.14).encode(y=low, y2="high:Q")
+        layers.insert(0, band.encode(detail="component:N") if "component" in points[0] else band)
+    if any("stopped" in point for point in points):
+        cross = base.mark_point(shape="cross", angle=45, size=90, filled=True, opacity=1)
+        layers.append(cross.transform_filter("isValid(datum.stopped)").encode(y=stopped))
     return layers
 
 
-def _pointer(base: alt.Chart, y: alt.Y, field: str) -> alt.Chart:
+def _dashed(line: Any, labels: list[str], points: list[Point]) -> Any:
+    """The line with dashes where colour is not enough to name it."""
     import altair as alt
 
-    near = alt.selection_point(
-        name=f"near_{field}",
-        nearest=True,
-        on="pointerover",
-        clear="pointerout",
-        fields=["round", "algorithm"],
-        empty=False,
-    )
-    tooltip = [
-        alt.Tooltip("algorithm:N"),
-        alt.Tooltip("round:Q"),
-        alt.Tooltip("mean:Q", format=".2f"),
-        alt.Tooltip("low:Q", title="lowest run", format=".2f"),
-        alt.Tooltip("high:Q", title="highest run", format=".2f"),
-        alt.Tooltip("runs:Q"),
-    ]
-    dots = base.mark_point(filled=True, size=60).encode(
-        y=y, tooltip=tooltip, opacity=alt.condition(near, alt.value(1), alt.value(0))
-    )
-    return dots.add_params(near)
+    components = sorted({point["component"] for point in points if "component" in point})
+    if len(components) > 1:
+        scale = alt.Scale(domain=components, range=_cycled(DASHES, len(components)))
+        return line.encode(strokeDash=alt.StrokeDash("component:N", scale=scale, legend=_legend()))
+    if len(labels) > len(PALETTE):
+        dashes = [DASHES[index // len(PALETTE) % len(DASHES)] for index in range(len(labels))]
+        scale = alt.Scale(domain=labels, range=dashes)
+        return line.encode(strokeDash=alt.StrokeDash("algorithm:N", scale=scale, legend=_legend()))
+    return line
 
 
-def _scale(points: list[Point], field: str) -> alt.Scale:
+def _scale(points: list[Point], facet: str) -> alt.Scale:
     import altair as alt
 
-    if (
-        field == "component"
-        and max(abs(end) for point in points for end in (point["low"], point["high"])) > BLOWN_UP
-    ):
+    ends = [abs(point[end]) for point in points for end in ("low", "high")]
+    if facet == "algorithm" and max(ends) > BLOWN_UP:
         return alt.Scale(type="symlog", constant=1)
-    return alt.Scale(zero=False, nice=True)
+    return alt.Scale(zero=False)
+
+
+def _legend() -> alt.Legend:
+    import altair as alt
+
+    return alt.Legend(title=None, orient="top", symbolType="stroke", symbolStrokeWidth=3, columns=6)
+
+
+def _cycled(items: Any, count: int) -> list[Any]:
+    return [items[index % len(items)] for index in range(count)]

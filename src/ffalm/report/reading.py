@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ffalm.outcome import HEADLINE, StudyOutcome
 from ffalm.report.summary import Cell, Change, Row, baseline_label, changes, more_is_better, summarise
-from ffalm.report.tables import metric_name, percent
+from ffalm.report.tables import metric_name, percent, signed
 
 GAPS = [metric for metric, (_, up) in HEADLINE.items() if not up]
 
@@ -80,14 +80,15 @@ def _winner(metric: str, rows: list[Row], reference: Row, found: dict[tuple[str,
     small, large = row.cells[metric].mean, reference.cells[metric].mean
     decimals = 1 if percent(small, 1) != percent(large, 1) else 2
     versus = f"{percent(small, decimals)} against {reference.label}'s {percent(large, decimals)}"
+    cost = _cost(row, reference, found.get((row.label, "accuracy")))
     verdict = _verdict(metric, row, reference, found)
-    return f"{names} {verb} the smallest {name}: {versus}{_cost(row, reference)}{_lost(row)}. {verdict}"
+    return f"{names} {verb} the smallest {name}: {versus}{cost}{_lost(row)}. {verdict}"
 
 
 def _against(row: Row, reference: Row, found: dict[tuple[str, str], Change]) -> str:
     """One algorithm against the baseline: where it is better, where worse, and where nobody can tell."""
     if row.finished == 0:
-        return f"{row.label}: {'the run' if row.runs == 1 else f'all {row.runs} runs'} diverged, so it has no result."
+        return f"{row.label} diverged in {_runs(row.runs)}: it has no result."
     said: dict[str, list[str]] = {}
     for metric in [*GAPS, "accuracy"]:
         change = found.get((row.label, metric))
@@ -127,7 +128,7 @@ def _verdict(metric: str, row: Row, reference: Row, found: dict[tuple[str, str],
     """Whether the smallest gap may be believed."""
     change = found.get((row.label, metric))
     if change is not None and change.interval is not None:
-        low, high = (percent(end, 1) for end in change.interval)
+        low, high = (signed(end) for end in change.interval)
         where = f"paired by seed, the 95 % interval of the change is {low} to {high} points"
         if change.clear and change.mean > 0:
             return f"But over the seeds that both finished it is larger: {where}."
@@ -139,7 +140,9 @@ def _verdict(metric: str, row: Row, reference: Row, found: dict[tuple[str, str],
         return "With a single pair of runs the spread is unknown: run more seeds before relying on it."
     if _overlap(cell, other):
         return "But it is one seed and the 95 % test intervals overlap: it may be chance."
-    return "It is one seed, though the 95 % test intervals do not overlap; more seeds would show the spread of training."
+    return (
+        "The 95 % test intervals do not overlap, but it is one seed: more would show the spread of training."
+    )
 
 
 def _overlap(cell: Cell, other: Cell) -> bool:
@@ -147,14 +150,19 @@ def _overlap(cell: Cell, other: Cell) -> bool:
     return cell.interval[0] <= other.interval[1] and other.interval[0] <= cell.interval[1]
 
 
-def _cost(row: Row, reference: Row) -> str:
+def _cost(row: Row, reference: Row, change: Change | None) -> str:
     """What the smaller gap costs, or gains, in accuracy."""
-    points = percent(row.cells["accuracy"].mean - reference.cells["accuracy"].mean, 1)
-    if points == "nan" or float(points) == 0.0:
-        return "" if points == "nan" else ", at no cost in accuracy"
-    if float(points) < 0:
-        return f", at a cost of {points.removeprefix('-')} points of accuracy"
-    return f", with {points} points more accuracy"
+    difference = row.cells["accuracy"].mean - reference.cells["accuracy"].mean
+    if not math.isfinite(difference):
+        return ""
+    points = percent(abs(difference), 1)
+    if float(points) == 0.0:
+        return ", at no cost in accuracy"
+    unclear = change is not None and change.interval is not None and not change.clear
+    aside = " (within the spread of the seeds)" if unclear else ""
+    if difference < 0:
+        return f", at a cost of {points} points of accuracy{aside}"
+    return f", with {points} points more accuracy{aside}"
 
 
 def _lost(row: Row) -> str:

@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Change:
-    """How far an algorithm lies from the baseline in one metric, averaged over the seeds that both finished."""
+    """How far an algorithm lies from the baseline in one metric, over the seeds that both finished."""
 
     alpha: float | None
     label: str
@@ -106,8 +106,10 @@ def baseline_label(study: StudyOutcome) -> str | None:
 
 
 def changes(study: StudyOutcome) -> list[Change]:
-    """Every other algorithm against the baseline, seed by seed: both saw the same clients, so the pairing removes
-    the part of the spread that comes from who owned what."""
+    """Every other algorithm against the baseline, seed by seed.
+
+    Both saw the same clients, so the pairing removes the part of the spread that comes from who owned what.
+    """
     baseline = baseline_label(study)
     found: list[Change] = []
     for alpha in study.alphas():
@@ -121,8 +123,10 @@ def changes(study: StudyOutcome) -> list[Change]:
 
 
 def t_quantile(degrees: int) -> float:
-    """The 97.5 % quantile of Student's t: tabulated up to 30 degrees of freedom, beyond that the expansion around
-    the normal quantile, which is right to six digits there."""
+    """The 97.5 % quantile of Student's t.
+
+    Tabulated up to 30 degrees of freedom; beyond, the expansion about the normal quantile is right to five digits.
+    """
     if degrees <= len(_T_QUANTILES):
         return _T_QUANTILES[degrees - 1]
     z = NormalDist().inv_cdf(0.975)

@@ -1,6 +1,6 @@
 """The table of a study, as in the paper: algorithms down, accuracy and gaps across, in percent.
 
-One structure, `Table`, and one renderer for each place it goes: Markdown, LaTeX, CSV, the terminal. None of them
+One structure, `Table`, and one renderer for each place it goes: Markdown, LaTeX, CSV, the terminal. None
 ever prints a number for a metric that has none.
 """
 
@@ -26,10 +26,12 @@ HEADS = {
     for metric, (name, up) in HEADLINE.items()
 }
 
+CSV_COLUMNS = ("alpha", "algorithm", "metric", "mean", "std", "n", "n_diverged", "n_undefined", "low", "high")
+
 _LATEX = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
-    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': r"\textquotedbl{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "±": r"$\pm$",
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%",
+    "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': "''", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "±": r"$\pm$",
     "α": r"$\alpha$", "β": r"$\beta$", "λ": r"$\lambda$", "η": r"$\eta$", "ρ": r"$\rho$", "×": r"$\times$",
     "≤": r"$\leq$", "≥": r"$\geq$", "−": r"$-$", "→": r"$\rightarrow$", "Δ": r"$\Delta$", "\u202f": r"\,",
 }  # fmt: skip
@@ -64,7 +66,9 @@ class Table:
         if any(cell.std is not None for cell in cells):
             parts.append("mean ± sample standard deviation over the seeds that finished")
         if any(cell.interval is not None for cell in cells):
-            parts.append("[95 % interval over the sampling of the test rows] where there is one seed")
+            parts.append(
+                "95 % interval over the sampling of the test rows in brackets where there is one seed"
+            )
         if any(cell.best for cell in cells):
             parts.append("best mean in bold")
         return f"{parts[0]}: {', '.join(parts[1:])}."
@@ -81,7 +85,7 @@ def build(study: StudyOutcome) -> Table:
 
 
 def skew(alpha: float | None, before: str = "") -> str:
-    """How a reader names a federation's skew; nothing for a partition that has none and no heading to fill."""
+    """How a reader names a skew; nothing after other text for a partition that has none."""
     if alpha is None:
         return "" if before else "no Dirichlet skew"
     return f"{before}α = {alpha:g}"
@@ -90,6 +94,12 @@ def skew(alpha: float | None, before: str = "") -> str:
 def percent(value: float, decimals: int = DECIMALS) -> str:
     """A fraction in percent, never as minus zero."""
     return f"{round(100 * value, decimals) + 0.0:.{decimals}f}"
+
+
+def signed(value: float, decimals: int = DECIMALS) -> str:
+    """A difference in percentage points with its sign."""
+    text = percent(value, decimals)
+    return text.replace("-", "−") if text.startswith("-") else f"+{text}" if float(text) else text
 
 
 def mean_text(row: Row, cell: Cell) -> str:
@@ -150,7 +160,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table, label: str = "tab:ffalm") -> str:
-    """A booktabs table like the paper's, with notes below it; it needs `\\usepackage{booktabs}` and nothing else."""
+    """A table like the paper's, with notes below it; it needs the package booktabs and nothing else."""
     marks = {text: chr(ord("a") + index % 26) for index, text in enumerate(_distinct_notes(table))}
     body: list[str] = []
     for alpha, rows in table.groups():
@@ -178,14 +188,14 @@ def to_latex(table: Table, label: str = "tab:ffalm") -> str:
 
 
 def to_csv(study: StudyOutcome) -> str:
-    """One line for every skew, algorithm and test metric, as fractions in full precision; an empty field has no value.
+    """One line for every skew, algorithm and test metric, in full precision; an empty field has no value.
 
-    Machines get every metric that was measured, not only those of the paper's table.
+    Means are fractions. Machines get every metric that was measured, not only those of the paper's table.
     """
     metrics = metric_names(study)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow("alpha algorithm metric mean std n n_diverged n_undefined low high".split())
+    writer.writerow(CSV_COLUMNS)
     for row in summarise(study, metrics):
         for metric, cell in row.cells.items():
             mean = repr(cell.mean) if cell.n else None

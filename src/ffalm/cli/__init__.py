@@ -1,0 +1,68 @@
+"""The command line. Exit codes: 0 done, 2 the user's mistake, 1 our bug, 130 stopped by the user."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import click
+import typer
+
+from ffalm import __version__
+from ffalm.cli import data, study
+from ffalm.errors import UserError
+
+app = typer.Typer(
+    name="ffalm",
+    help="Group-fair federated learning: train one classifier over many data owners so that it treats groups alike.",
+    epilog="Start with: ffalm compare",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+study.add_to(app)
+data.add_to(app)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ffalm {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Show the version."),
+) -> None:
+    """Options that come before the command."""
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command line and return its exit code; a user's mistake is answered with one sentence."""
+    try:
+        code = app(arguments, prog_name="ffalm", standalone_mode=False)
+    except UserError as error:
+        print(f"ffalm: {error}", file=sys.stderr)
+        return 2
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        return 0
+    except click.ClickException as error:
+        # Typer and click may both add a suggestion; one is enough.
+        text = error.message if "Did you mean" in error.message else error.format_message()
+        print(f"ffalm: {text}", file=sys.stderr)
+        return 2
+    except (KeyboardInterrupt, click.Abort):
+        print("ffalm: stopped; everything up to the last whole round is kept.", file=sys.stderr)
+        return 130
+    except Exception:
+        traceback.print_exc()
+        print("ffalm: this is a bug of ours, not a mistake of yours; please report the lines above.", file=sys.stderr)
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def main() -> None:
+    """The entry point of the `ffalm` command."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,148 @@
+"""`ffalm data`: which sources there are, what is in them, whether your files fit, and where to get them."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ffalm.cli.flags import SHARED, Flag, overrides, takes
+
+if TYPE_CHECKING:
+    from ffalm.data.types import Dataset
+
+data = typer.Typer(
+    help="List, describe, check and download data sources.",
+    invoke_without_command=True,
+    epilog="Example: ffalm data check --data loans.csv --label paid --group sex --favourable yes",
+)
+
+_CHECK: tuple[Flag, ...] = tuple(flag for flag in SHARED if flag.panel == "Data" or flag.name in ("set", "json"))
+_Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command group."""
+    app.add_typer(data, name="data")
+
+
+@data.callback()
+def list_sources(context: typer.Context, as_json: _Json = False) -> None:
+    """List the sources by name; see the commands below for more."""
+    if context.invoked_subcommand is not None:
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    from ffalm.data import SOURCES, source_class
+
+    classes = {name: source_class(name) for name in SOURCES}
+    if as_json:
+        _print_json({name: {"about": cls.about, "needs_files": cls.needs_files} for name, cls in classes.items()})
+        return
+    table = Table("source", "what it is", title="Data sources", title_justify="left")
+    for name, cls in classes.items():
+        table.add_row(name, cls.about)
+    Console().print(table)
+
+
+@data.command(epilog="Example: ffalm data describe utkface")
+def describe(
+    name: Annotated[str, typer.Argument(help="A source.", show_default=False)], as_json: _Json = False
+) -> None:
+    """Say what a source is and which settings it takes, with their defaults."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from ffalm.data import source_class
+
+    cls: Any = source_class(name)
+    fields = [
+        (field.name, str(field.type), "needed" if field.default is dataclasses.MISSING else field.default)
+        for field in dataclasses.fields(cls)
+    ]
+    if as_json:
+        _print_json({"name": name, "about": cls.about, "settings": {key: default for key, _, default in fields}})
+        return
+    console = Console()
+    console.print(f"[bold]{name}[/bold]: {cls.about}", highlight=False)
+    if cls.__doc__:
+        console.print(" ".join(cls.__doc__.split()), highlight=False, markup=False)
+    table = Table("setting", "type", "default", title="Settings: --set data.NAME=VALUE", title_justify="left")
+    for key, kind, default in fields:
+        table.add_row(key, kind, str(default))
+    console.print(table)
+
+
+@data.command(epilog="Example: ffalm data check --data adult --root uci/adult")
+@takes(_CHECK)
+def check(**values: Any) -> None:
+    """Load a source or a file of your own, and show its parts, labels and groups."""
+    from ffalm.data import source
+
+    settings = overrides(values, _CHECK).get("data", {})
+    dataset = source(settings.pop("source", "census"), **settings).load()
+    if values["json"]:
+        _print_json(_facts(dataset))
+    else:
+        _print_facts(dataset)
+
+
+@data.command(epilog="Example: ffalm data get adult --root uci")
+def get(
+    name: Annotated[str, typer.Argument(help="adult or compas.", show_default=False)],
+    root: Annotated[Path, typer.Option("--root", help="Folder to put the files in.")] = Path("data"),
+) -> None:
+    """Download a published data set and check that it is the published one."""
+    from ffalm.data.download import fetch
+
+    for fetched in fetch(name, root):
+        typer.echo(fetched.message)
+
+
+def _facts(dataset: Dataset) -> dict[str, Any]:
+    """What a loaded source holds, in plain values."""
+    task = dataset.task
+    parts = {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}
+    return {
+        "task": dataclasses.asdict(task),
+        "features": list(dataset.train.x.shape[1:]),
+        "rows": {part: len(examples) for part, examples in parts.items()},
+        "counts": {part: examples.counts(task).tolist() for part, examples in parts.items()},
+        "owners": list(dataset.owner_names),
+        "notes": list(dataset.notes),
+    }
+
+
+def _print_facts(dataset: Dataset) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    task, facts = dataset.task, _facts(dataset)
+    console = Console()
+    shape = " x ".join(map(str, facts["features"]))
+    console.print(f"[bold]{task.name}[/bold]: features {shape}; favourable: {task.label_names[task.favourable]}")
+    table = Table("part", "rows", title=f"{task.label}, by {task.group}", title_justify="left")
+    for group in task.group_names:
+        table.add_column(f"{group}: rows", justify="right")
+        table.add_column(f"{group}: {task.label_names[task.favourable]}", justify="right")
+    for part, counts in facts["counts"].items():
+        cells = [part, str(facts["rows"][part])]
+        for group in range(task.groups):
+            rows = sum(row[group] for row in counts)
+            share = f"{100 * counts[task.favourable][group] / rows:.1f} %" if rows else "undefined"
+            cells += [str(rows), share]
+        table.add_row(*cells)
+    console.print(table)
+    if facts["owners"]:
+        console.print(f"{len(facts['owners'])} owners: {', '.join(facts['owners'][:12])}", highlight=False)
+    for note in facts["notes"]:
+        console.print(note, highlight=False, soft_wrap=True)
+
+
+def _print_json(value: Any) -> None:
+    from ffalm.store import json_text
+
+    typer.echo(json_text(value, indent=2))

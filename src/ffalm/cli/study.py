@@ -1,0 +1,217 @@
+"""`ffalm run` and `ffalm compare`: from settings to a folder with runs, tables, curves and a page."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ffalm.cli.flags import SHARED, Flag, alphas_of, listed, merged, overrides, put, seeds_of, takes
+from ffalm.errors import UserError, require
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ffalm.config import StudyConfig
+    from ffalm.study import Layout
+
+_WHAT = "What to run"
+_COMPARE = (
+    Flag("algorithms", str | None, "Algorithms to compare, with commas.", _WHAT),
+    Flag("preset", str | None, "Preset of FFALM: safe (unless said), paper or released-code.", _WHAT),
+    Flag("seeds", str | None, "Number of seeds, or a list such as 0,1,2.", _WHAT),
+    Flag("alpha", str | None, "Dirichlet skew; several with commas.", "Federation"),
+    *SHARED,
+)
+_RUN = (
+    Flag("algorithm", str | None, "Algorithm to run.", _WHAT),
+    Flag("preset", str | None, "Preset of FFALM: safe (unless said), paper or released-code.", _WHAT),
+    Flag("seed", int | None, "Seed of the partition, the model and the batches.", _WHAT),
+    Flag("alpha", str | None, "Dirichlet skew.", "Federation"),
+    *SHARED,
+)
+
+#: The study of `ffalm compare` without any flag: every run of it ends well, and FFALM's preset is named.
+DEFAULTS: dict[str, Any] = {
+    "seeds": [0, 1, 2, 3, 4],
+    "data": {"source": "census"},
+    "partition": {"kind": "plain", "alpha": 1.0},
+}
+_CONTENDERS = ("fedavg", "fairfed", "fpfl", "ffalm")
+_FFALM_PRESET = "safe"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the two commands."""
+    app.command("run", epilog="Example: ffalm run --algorithm ffalm --preset safe --rounds 30")(run)
+    app.command("compare", epilog="Example: ffalm compare --data loans.csv --label paid --group sex --favourable yes")(
+        compare
+    )
+
+
+@takes(_RUN)
+def run(**values: Any) -> None:
+    """Train one algorithm with one seed."""
+    settings = overrides(values)
+    if values["seed"] is not None:
+        settings["seeds"] = [values["seed"]]
+    name = values["algorithm"] or ("ffalm" if values["config"] is None else None)
+    _study("run", values, settings, [name] if name else [], {"seeds": [0]})
+
+
+@takes(_COMPARE)
+def compare(**values: Any) -> None:
+    """Train several algorithms over several seeds and put them side by side in the paper's table."""
+    settings = overrides(values)
+    if values["seeds"] is not None:
+        settings["seeds"] = seeds_of(values["seeds"])
+    names = listed(values["algorithms"]) if values["algorithms"] else []
+    if not names and values["config"] is None:
+        names = list(_CONTENDERS)
+    _study("compare", values, settings, names, {})
+
+
+def _study(command: str, values: dict[str, Any], settings: dict[str, Any], names: list[str], base: dict[str, Any]) -> None:
+    """Run a study to its end and show what came out."""
+    if values["alpha"] is not None:
+        put(settings, "partition.alpha", alphas_of(values["alpha"]))
+    from rich.console import Console
+
+    from ffalm import config as configs
+    from ffalm import toml
+    from ffalm.cli.progress import RunProgress
+    from ffalm.describe import describe
+    from ffalm.store import write_text
+    from ffalm.study import layout, plans
+    from ffalm.workers import outcomes, run_study
+
+    console = Console(stderr=True)
+    given = bool(settings) or values["config"] is not None
+    folder = values["out"]
+    stored = None if folder is None else folder / "config.toml"
+    if values["resume"]:
+        require(folder is not None, "--resume needs the folder to go on in: name it with --out.")
+    if values["resume"] and not given and stored.exists():
+        config = configs.parse(configs.read(stored))
+    else:
+        file = configs.read(values["config"]) if values["config"] else {}
+        config = configs.parse(_with_defaults(file, settings, names, values["preset"], base))
+    folder = folder or _new_folder(command, config)
+    _claim(folder, config, values["resume"])
+    spread = layout(config)
+    grid = plans(config)
+    if not values["quiet"]:
+        _introduce(console, config, spread, folder, len(grid))
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "config.toml", toml.dumps(configs.settings_of(config)))
+    with RunProgress(console, grid, config.training.rounds, values["quiet"]) as progress:
+        run_study(config, folder, spread, progress)
+    _show(describe(config, spread, outcomes(config, folder)), folder, values)
+
+
+def _with_defaults(
+    file: dict[str, Any], settings: dict[str, Any], names: list[str], preset: str | None, base: dict[str, Any]
+) -> dict[str, Any]:
+    """Defaults below the file below the flags; algorithms named by flags replace the file's."""
+    below = merged(DEFAULTS, base)
+    if "data" in file or "source" in settings.get("data", {}):
+        below.pop("data")
+    whole = merged(merged(below, file), settings)
+    if names:
+        asked = whole.get("algorithms", {})
+        whole["algorithms"] = {name: asked.get(name, {}) for name in names}
+        for key in asked:
+            require(key in names, f"The settings name the algorithm {key!r}, which is not among {', '.join(names)}.")
+    for key, section in whole.get("algorithms", {}).items():
+        is_ffalm = isinstance(section, dict) and section.get("name", key) == "ffalm"
+        if is_ffalm and (preset is not None or (names and "preset" not in section)):
+            section["preset"] = preset or _FFALM_PRESET
+    return whole
+
+
+def _new_folder(command: str, config: StudyConfig) -> Path:
+    return Path("ffalm-results") / f"{command}-{config.data.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _claim(folder: Path, config: StudyConfig, resume: bool) -> None:
+    """Write over nothing: a folder in use must be resumed, with the settings it was made with."""
+    from dataclasses import replace
+
+    from ffalm import config as configs
+
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"The output {folder} is a file; name a folder.")
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    require(resume, f"The folder {folder} is not empty: go on with it by --resume, or name another with --out.")
+    stored = folder / "config.toml"
+    if not stored.exists():
+        raise UserError(f"The folder {folder} holds no study to resume: name another with --out.")
+    before = configs.parse(configs.read(stored))
+    require(
+        replace(before, workers=None) == replace(config, workers=None),
+        f"The folder {folder} was made with other settings: resume it without flags, or name another with --out.",
+    )
+
+
+def _introduce(console: Console, config: StudyConfig, spread: Layout, folder: Path, runs: int) -> None:
+    """What is about to be run, and who owns what."""
+    from rich.table import Table
+
+    from ffalm.study import job_of, plans
+
+    federation = job_of(config, plans(config)[0]).federation
+    names = ", ".join(contender.label for contender in config.contenders)
+    console.print(
+        f"{names}: {runs} run(s) of {config.training.rounds} rounds on {federation.task.name}; engine "
+        f"{spread.engine.name} ({spread.reason}), {spread.processes} process(es) on {config.device}; results in {folder}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    rows = federation.summary()
+    table = Table(title=f"Clients of seed {config.seeds[0]}", title_justify="left")
+    for column in rows[0]:
+        table.add_column(column, justify="right")
+    shown = rows if len(rows) <= 20 else rows[:19]
+    for row in shown:
+        table.add_row(*(f"{100 * cell:.1f} %" if isinstance(cell, float) else str(cell) for cell in row.values()))
+    console.print(table)
+    if len(shown) < len(rows):
+        console.print(f"... and {len(rows) - len(shown)} more clients", highlight=False)
+    for note in federation.notes:
+        console.print(note, highlight=False, soft_wrap=True)
+
+
+def _show(study: Any, folder: Path, values: dict[str, Any]) -> None:
+    """Write the report, then print the table and where everything is."""
+    from rich.console import Console
+
+    from ffalm.report import tables, write_report
+    from ffalm.store import json_text
+
+    written = write_report(study, folder)
+    if values["json"]:
+        runs = [
+            {
+                "algorithm": outcome.algorithm,
+                "label": outcome.label,
+                "alpha": outcome.alpha,
+                "seed": outcome.seed,
+                "test": outcome.test,
+                "intervals": outcome.intervals,
+                "diverged": outcome.diverged,
+            }
+            for outcome in study.outcomes
+        ]
+        print(json_text({"folder": str(folder), "files": {k: str(v) for k, v in written.items()}, "runs": runs}, 2))
+    else:
+        console = Console()
+        console.print(tables.to_rich(tables.build(study)))
+        for note in study.notes:
+            console.print(f"Note: {note}", highlight=False, soft_wrap=True)
+        console.print(f"Report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+    diverged = [outcome.diverged for outcome in study.outcomes if outcome.diverged]
+    if diverged:
+        raise UserError(f"{len(diverged)} of {len(study.outcomes)} runs stopped early. {diverged[0]}")

@@ -1,0 +1,182 @@
+"""What a study is, as one frozen value that TOML files and flags are turned into and that run folders record.
+
+A run is a study of one algorithm and one seed, so `ffalm run` and `ffalm compare` share everything here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ffalm.algorithms import Algorithm, algorithm_class
+from ffalm.data import source
+from ffalm.data.types import Source
+from ffalm.engines import ENGINES, Training
+from ffalm.errors import UserError, require, unknown
+from ffalm.models import ARCHITECTURES, Architecture, architecture
+from ffalm.partition import Partition
+from ffalm.settings import build
+
+
+@dataclass(frozen=True)
+class Contender:
+    """An algorithm in a study, with the label under which tables show it."""
+
+    key: str  # its section in the file and its folder's name
+    algorithm: Algorithm
+    preset: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The algorithm's title and preset, or the user's own name for it."""
+        if self.key != self.algorithm.name:
+            return self.key
+        return self.algorithm.title if self.preset is None else f"{self.algorithm.title} ({self.preset})"
+
+
+@dataclass(frozen=True)
+class StudyConfig:
+    """Algorithms x seeds x skews on one data source."""
+
+    contenders: tuple[Contender, ...]
+    data: Source
+    partition: Partition
+    alphas: tuple[float, ...]
+    seeds: tuple[int, ...]
+    model: Architecture
+    training: Training
+    engine: str = "auto"
+    device: str = "auto"
+    workers: int | None = None  # processes; None takes one a core
+    plugins: tuple[str, ...] = field(default=())  # files that register a user's own algorithms
+
+    def __post_init__(self) -> None:
+        require(bool(self.contenders), "A study needs at least one algorithm.")
+        require(bool(self.seeds), "A study needs at least one seed.")
+        require(len(set(self.seeds)) == len(self.seeds), f"Seeds must differ from each other; got {list(self.seeds)}.")
+        require(min(self.seeds) >= 0, f"Seeds must be 0 or more; got {min(self.seeds)}.")
+        require(self.workers is None or self.workers >= 1, f"A study needs at least 1 worker; got {self.workers}.")
+        if self.engine != "auto" and self.engine not in ENGINES:
+            raise unknown("engine", self.engine, [*ENGINES, "auto"])
+
+    def partition_at(self, alpha: float) -> Partition:
+        """The partition of one of the study's skews."""
+        return replace(self.partition, alpha=alpha)
+
+
+_TOP = ("seeds", "engine", "device", "workers", "plugins", "data", "partition", "model", "training", "algorithms")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The nested settings of a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"There is no configuration file {path}.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"The configuration file {path} cannot be read: {error}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"The configuration file {path} is not valid TOML: {error}.") from None
+
+
+def parse(settings: Mapping[str, Any]) -> StudyConfig:
+    """A checked study from nested settings, as they stand in a TOML file."""
+    for name in settings:
+        if name not in _TOP:
+            raise unknown("section or setting", name, _TOP)
+    plugins = tuple(str(name) for name in settings.get("plugins", ()))
+    for name in plugins:
+        _import_plugin(Path(name))
+    data = _section(settings, "data")
+    cut = _section(settings, "partition")
+    alphas = cut.pop("alpha", Partition().alpha)
+    alphas = tuple(alphas) if isinstance(alphas, list | tuple) else (alphas,)
+    require(bool(alphas), "The partition's alpha needs at least one value.")
+    partitions = [build(Partition, {**cut, "alpha": alpha}, "partition") for alpha in alphas]
+    model = _section(settings, "model")
+    name = model.pop("name", "mlp")
+    top = {key: settings[key] for key in ("engine", "device", "workers") if key in settings}
+    origin = data.pop("source", "census")
+    return build(
+        StudyConfig,
+        {
+            "contenders": tuple(_contender(key, values) for key, values in _section(settings, "algorithms").items()),
+            "data": source(origin, **data),
+            "partition": partitions[0],
+            "alphas": tuple(dict.fromkeys(partition.alpha for partition in partitions)),
+            "seeds": settings.get("seeds", (0,)),
+            "model": architecture(name, model),
+            "training": build(Training, _section(settings, "training"), "training"),
+            "plugins": plugins,
+            **top,
+        },
+        "study",
+    )
+
+
+def settings_of(config: StudyConfig) -> dict[str, Any]:
+    """The complete nested settings of a study: `parse` gives the study back, whatever the defaults become."""
+    names = {cls: name for name, cls in ARCHITECTURES.items()}
+    return {
+        "seeds": list(config.seeds),
+        "engine": config.engine,
+        "device": config.device,
+        "workers": config.workers,
+        "plugins": [str(Path(name).resolve()) for name in config.plugins],
+        "data": {"source": config.data.name, **_fields(config.data)},
+        "partition": {**_fields(config.partition), "alpha": list(config.alphas)},
+        "model": {"name": names[type(config.model)], **_fields(config.model)},
+        "training": _fields(config.training),
+        "algorithms": {
+            contender.key: {
+                "name": contender.algorithm.name,
+                **({} if contender.preset is None else {"preset": contender.preset}),
+                **_fields(contender.algorithm),
+            }
+            for contender in config.contenders
+        },
+    }
+
+
+def _section(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    section = settings.get(name, {})
+    if not isinstance(section, Mapping):
+        raise UserError(f"The part {name!r} of a configuration must be a section, [{name}]; got {section!r}.")
+    return dict(section)
+
+
+def _contender(key: str, values: Any) -> Contender:
+    """An algorithm from its section: registered name (the key, unless said), preset, and settings on top of it."""
+    settings = _section({key: values}, key)
+    cls = algorithm_class(settings.pop("name", key))
+    preset = settings.pop("preset", None)
+    presets: dict[str, dict[str, Any]] = cls.presets()
+    if preset is not None and preset not in presets:
+        raise unknown(f"preset of {cls.title}", str(preset), presets)
+    base = presets[preset] if preset is not None else {}
+    return Contender(key, build(cls, {**base, **settings}, f"algorithm {key!r}"), preset)
+
+
+def _fields(settings: Any) -> dict[str, Any]:
+    return {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+
+
+def _import_plugin(path: Path) -> None:
+    """Run a user's Python file so that the algorithms in it register themselves."""
+    require(path.is_file(), f"There is no plugin file {path}.")
+    spec = importlib.util.spec_from_file_location(f"ffalm_plugin_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UserError(f"The plugin file {path} cannot be used: {type(error).__name__}: {error}.") from error
+
+
+__all__ = ["Contender", "StudyConfig", "parse", "read", "settings_of"]

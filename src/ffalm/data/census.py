@@ -1,0 +1,166 @@
+"""Generated people whose figures are those of a real census: a table to try things on that needs no file.
+
+Within each cell of sex and income, every column has its published distribution and every two columns have
+their published correlation (a Gaussian copula), but for the small `COMMON`. So a classifier finds the task about
+as hard, and becomes about as unfair, as on UCI Adult; and no row describes anybody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ffalm.data.census_figures import CELL_SHARES, CELLS, COLUMNS, CORRELATIONS
+from ffalm.data.encoding import RawTable
+from ffalm.data.splits import split_rows
+from ffalm.data.types import Dataset, Task
+from ffalm.errors import require
+from ffalm.randomness import Purpose, generator
+
+Codes = NDArray[np.int64]
+
+#: Training, validation and test shares.
+PARTS = (0.7, 0.1, 0.2)
+FEWEST_ROWS = 100
+#: What one common factor adds to all correlations among women and among men (it moves none by as much as 0.1).
+#: Chosen by measuring: with it accuracy, DPD and EOD of an MLP all come near to those on Adult at once.
+COMMON = {0: -0.03, 1: 0.05}
+SPOUSE = {0: "Wife", 1: "Husband"}
+TASK = Task(
+    name="census",
+    label="income over 50K",
+    group="sex",
+    label_names=("no", "yes"),
+    group_names=("female", "male"),
+)
+
+
+@dataclass(frozen=True)
+class Census:
+    """People drawn by `data_seed`; sex stays a feature, as in `Adult`, because household tells it anyway.
+
+    The four cells of sex and income have their exact shares under every seed, so that base rates do not vary
+    between seeds and only the people do.
+    """
+
+    name: ClassVar[str] = "census"
+    about: ClassVar[str] = "generated people with UCI Adult's figures: income over 50K, by sex (no files)"
+    needs_files: ClassVar[bool] = False
+
+    rows: int = 45_000
+    data_seed: int = 0
+
+    def __post_init__(self) -> None:
+        require(
+            self.rows >= FEWEST_ROWS,
+            f"The census needs at least {FEWEST_ROWS} rows to split; got {self.rows}.",
+        )
+        require(
+            self.data_seed >= 0, f"The data_seed of the census must not be negative; got {self.data_seed}."
+        )
+
+    def load(self) -> Dataset:
+        """Draw the people, split them 70/10/20 and encode them by the training part."""
+        return self.read().encoded()
+
+    def read(self) -> RawTable:
+        """The table before it is encoded."""
+        draw = generator(self.data_seed, Purpose.DATA)
+        cells = _cells(self.rows, draw)
+        group, y = np.array(CELLS, dtype=np.int64)[cells].T
+        train, validation, test = split_rows(cells, PARTS, self.data_seed)
+        return RawTable(
+            task=TASK,
+            features=_people(_categories(cells, draw), group, draw),
+            y=y.copy(),
+            group=group.copy(),
+            train=train,
+            validation=validation,
+            test=test,
+            notes=("These people are generated from published figures of UCI Adult; none of them exists.",),
+        )
+
+
+def _cells(rows: int, draw: np.random.Generator) -> Codes:
+    """A cell for each person, in random order and in the published shares as exactly as whole rows allow."""
+    ends = np.round(np.cumsum(CELL_SHARES) / sum(CELL_SHARES) * rows).astype(np.int64)
+    return draw.permutation(np.repeat(np.arange(len(CELLS)), np.diff(ends, prepend=0)))
+
+
+def _categories(cells: Codes, draw: np.random.Generator) -> dict[str, Codes]:
+    """For each column everybody's category as a place in its table of figures."""
+    normal = draw.standard_normal((len(cells), len(COLUMNS)))
+    codes = {name: np.empty(len(cells), dtype=np.int64) for name in COLUMNS}
+    for cell in range(len(CELLS)):
+        rows = np.flatnonzero(cells == cell)
+        correlated = normal[rows] @ np.linalg.cholesky(_correlation(cell)).T
+        for number, (name, table) in enumerate(COLUMNS.items()):
+            shares = [by_cell[cell] for by_cell in table.values()]
+            codes[name][rows] = np.searchsorted(_cuts(shares), correlated[:, number])
+    return codes
+
+
+def _correlation(cell: int) -> NDArray[np.float64]:
+    """The whole correlation matrix of one cell, with the common factor mixed in."""
+    matrix = np.eye(len(COLUMNS))
+    for row, below in enumerate(CORRELATIONS[cell]):
+        matrix[row, :row] = matrix[:row, row] = below
+    common = COMMON[CELLS[cell][0]]
+    return (1 - common) * matrix + common
+
+
+def _cuts(shares: list[float]) -> NDArray[np.float64]:
+    """Where to cut a standard normal variable so that its pieces have these shares."""
+    ends = np.cumsum(shares) / np.sum(shares)
+    return np.array([_quantile(float(end)) for end in ends[:-1]])
+
+
+def _quantile(share: float) -> float:
+    """The standard normal quantile, infinite where nothing or everything lies below."""
+    if 0 < share < 1:
+        return NormalDist().inv_cdf(share)
+    return float("-inf") if share <= 0 else float("inf")
+
+
+def _people(codes: dict[str, Codes], group: Codes, draw: np.random.Generator) -> pd.DataFrame:
+    """Features named and coded as in UCI Adult; within a band every number is equally likely."""
+    marital, relationship = _entries("household", codes, 0), _entries("household", codes, 1)
+    occupation = _entries("occupation", codes)
+    kind, dollars = _entries("capital", codes, 0), _amounts("capital", codes, draw, low=1)
+    spouse = np.array([SPOUSE[0], SPOUSE[1]], dtype=object)[group]
+    columns = {
+        "age": _amounts("age", codes, draw),
+        "workclass": np.where(occupation == "?", "?", _entries("workclass", codes)),
+        "education": _entries("education", codes, 0),
+        "education-num": _entries("education", codes, 1).astype(np.float64),
+        "marital-status": marital,
+        "occupation": occupation,
+        "relationship": np.where(relationship == "Spouse", spouse, relationship),
+        "race": _entries("race", codes),
+        "sex": np.array(["Female", "Male"], dtype=object)[group],
+        "capital-gain": np.where(kind == "gain", dollars, 0.0),
+        "capital-loss": np.where(kind == "loss", dollars, 0.0),
+        "hours-per-week": _amounts("hours", codes, draw),
+        "native-country": _entries("country", codes),
+    }
+    return pd.DataFrame(columns)
+
+
+def _entries(column: str, codes: dict[str, Codes], part: int | None = None) -> NDArray[np.object_]:
+    """Everybody's category of a column, or one part of it where categories are tuples."""
+    keys = list(COLUMNS[column])
+    return np.array(keys if part is None else [key[part] for key in keys], dtype=object)[codes[column]]
+
+
+def _amounts(
+    column: str, codes: dict[str, Codes], draw: np.random.Generator, low: int = 0
+) -> NDArray[np.float64]:
+    """A whole number for everybody from the band of their category, whose ends are entries `low` and next."""
+    lows, highs = np.array([key[low : low + 2] for key in COLUMNS[column]], dtype=np.int64).T
+    drawn: Codes = draw.integers(lows[codes[column]], highs[codes[column]], endpoint=True)
+    return drawn.astype(np.float64)

@@ -1,0 +1,177 @@
+"""Fetching published data sets from their publishers, each file checked against a known checksum."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from ffalm.errors import UserError, unknown
+
+CHUNK = 1 << 16
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """A file as its publisher gives it out: where it lies, how long it is and what it hashes to."""
+
+    name: str
+    url: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A data set's files, and the page where a person finds them."""
+
+    page: str
+    files: tuple[PublishedFile, ...]
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What became of one file: downloaded now, or already there and right."""
+
+    path: Path
+    downloaded: bool
+
+    @property
+    def message(self) -> str:
+        """One sentence for the user."""
+        if self.downloaded:
+            return f"Downloaded {self.path} and checked it."
+        return f"{self.path} is already there and is the published file."
+
+
+_UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
+_PROPUBLICA = "https://raw.githubusercontent.com/propublica/compas-analysis/master/"
+
+PUBLICATIONS = {
+    "adult": Publication(
+        page="https://archive.ics.uci.edu/dataset/2/adult",
+        files=(
+            PublishedFile(
+                "adult.data",
+                _UCI + "adult.data",
+                3_974_305,
+                "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+            ),
+            PublishedFile(
+                "adult.test",
+                _UCI + "adult.test",
+                2_003_153,
+                "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+            ),
+            PublishedFile(
+                "adult.names",
+                _UCI + "adult.names",
+                5_229,
+                "c248284c0b5de30c9e1958d6cdd168a34a654758b620e68f46aefa83fc0a576a",
+            ),
+        ),
+    ),
+    "compas": Publication(
+        page="https://github.com/propublica/compas-analysis",
+        files=(
+            PublishedFile(
+                "compas-scores-two-years.csv",
+                _PROPUBLICA + "compas-scores-two-years.csv",
+                2_546_489,
+                "c451db85908b2f7fef1d83203bedf6b71ecda0d5af468d82ae62178f91d0cc7d",
+            ),
+        ),
+    ),
+}
+
+
+def fetch(name: str, folder: str | Path, timeout: float = 30.0) -> list[Fetched]:
+    """Put a data set's files into a folder; what is already there and right is left alone."""
+    if name not in PUBLICATIONS:
+        raise unknown("data set to download", name, PUBLICATIONS)
+    return fetch_publication(PUBLICATIONS[name], folder, timeout)
+
+
+def fetch_publication(publication: Publication, folder: str | Path, timeout: float = 30.0) -> list[Fetched]:
+    """Put a publication's files into a folder, each whole and checked or not at all."""
+    folder = Path(folder).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"The folder {str(folder)!r} cannot be made: {error.strerror}.") from None
+    return [_fetch_file(file, folder, publication.page, timeout) for file in publication.files]
+
+
+def _fetch_file(file: PublishedFile, folder: Path, page: str, timeout: float) -> Fetched:
+    target = folder / file.name
+    if target.exists():
+        _check_present(target, file)
+        return Fetched(target, downloaded=False)
+    partial = folder / f".{file.name}.{os.getpid()}.part"
+    try:
+        with _opened(file, folder, page, timeout) as response, partial.open("wb") as output:
+            _copy(response, output, file, folder, page)
+        os.replace(partial, target)
+    except OSError as error:
+        raise UserError(f"{str(target)!r} cannot be written: {error.strerror or error}.") from None
+    finally:
+        partial.unlink(missing_ok=True)
+    return Fetched(target, downloaded=True)
+
+
+def _check_present(target: Path, file: PublishedFile) -> None:
+    """Never overwrite what a person put there, right or wrong."""
+    try:
+        with target.open("rb") as present:
+            right = hashlib.file_digest(present, "sha256").hexdigest() == file.sha256
+    except OSError as error:
+        raise UserError(f"{str(target)!r} cannot be read: {error.strerror}.") from None
+    if not right:
+        raise UserError(
+            f"{str(target)!r} is there but is not the published file (its checksum differs): move it away "
+            f"and fetch again."
+        )
+
+
+def _opened(file: PublishedFile, folder: Path, page: str, timeout: float) -> http.client.HTTPResponse:
+    by_hand = f"download {file.name} from {page} by hand and put it into {str(folder)!r}."
+    try:
+        response: http.client.HTTPResponse = urllib.request.urlopen(file.url, timeout=timeout)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise UserError(f"{file.url} answered {error.code} ({error.reason}): {by_hand}") from None
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        raise UserError(f"{file.url} cannot be reached ({reason}): {by_hand}") from None
+    return response
+
+
+def _copy(
+    response: http.client.HTTPResponse, output: IO[bytes], file: PublishedFile, folder: Path, page: str
+) -> None:
+    """Copy the body and check it as it comes; a body that is too long is cut off rather than stored."""
+    digest, received, broken = hashlib.sha256(), 0, False
+    try:
+        while received <= file.size and (chunk := response.read(CHUNK)):
+            received += len(chunk)
+            digest.update(chunk)
+            output.write(chunk)
+    except (TimeoutError, ConnectionError, http.client.HTTPException):
+        broken = True
+    if broken or (
+        received < file.size and response.length
+    ):  # length: what the server promised and did not send
+        raise UserError(
+            f"The download of {file.url} broke off after {received} of {file.size} bytes: try again, or "
+            f"download {file.name} from {page} by hand and put it into {str(folder)!r}."
+        )
+    if digest.hexdigest() != file.sha256:
+        raise UserError(
+            f"What {file.url} sent is not the published {file.name} (its checksum differs), so it was not "
+            f"kept: download it from {page} by hand and put it into {str(folder)!r}."
+        )

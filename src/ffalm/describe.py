@@ -1,0 +1,71 @@
+"""A finished study in plain values, for the report: what was asked, under which choices, and what came out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from ffalm.config import StudyConfig, settings_of
+from ffalm.outcome import Outcome, StudyOutcome
+from ffalm.study import Layout, job_of, plans
+
+_ASCENT_WARNING = 0.5
+
+
+def describe(config: StudyConfig, spread: Layout, outcomes: Sequence[Outcome]) -> StudyOutcome:
+    """Everything a report says about a study."""
+    federation = job_of(config, plans(config)[0]).federation
+    task = federation.task
+    names = [contender.label for contender in config.contenders]
+    return StudyOutcome(
+        title=f"{' / '.join(names)} on {task.name}",
+        task={
+            "data": task.name,
+            "label": task.label,
+            "favourable": task.label_names[task.favourable],
+            "groups": f"{task.group}: {', '.join(task.group_names)}",
+        },
+        choices=_choices(config, spread),
+        clients=federation.summary(),
+        outcomes=list(outcomes),
+        notes=[*federation.notes, *_warnings(outcomes)],
+    )
+
+
+def _choices(config: StudyConfig, spread: Layout) -> dict[str, str]:
+    """Every setting, in reading order, with the reason for the engine."""
+    settings = settings_of(config)
+    chosen: dict[str, str] = {}
+    for section in ("data", "partition", "model", "training"):
+        for name, value in settings[section].items():
+            if section == "partition" and name == "alpha" and not config.partition.skewed:
+                continue
+            chosen[f"{section}: {name}"] = _text(value)
+    chosen["seeds"] = _text(settings["seeds"])
+    for contender in config.contenders:
+        values = dataclasses.asdict(contender.algorithm)
+        chosen[contender.label] = ", ".join(f"{name} {_text(value)}" for name, value in values.items()) or "no settings"
+    chosen["engine"] = f"{spread.engine.name} ({spread.reason})"
+    return chosen
+
+
+def _warnings(outcomes: Sequence[Outcome]) -> list[str]:
+    """What a reader must know before believing a row: runs that stopped, and duals that turned descent into ascent."""
+    notes = [f"{outcome.diverged} (seed {outcome.seed})" for outcome in outcomes if outcome.diverged]
+    for outcome in outcomes:
+        share = max((record.get("negative_weight_share", 0.0) for record in outcome.history), default=0.0)
+        if share > _ASCENT_WARNING:
+            notes.append(
+                f"{outcome.label}, seed {outcome.seed}: in its worst round {share:.0%} of the local steps gave one group "
+                "a negative weight, so they raised its loss; the dual has outgrown the group shares."
+            )
+    return notes
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_text, value)) or "none"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "none" if value is None else str(value)

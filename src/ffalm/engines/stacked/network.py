@@ -1,0 +1,170 @@
+"""Reading an `nn.Module` of linear layers and elementwise functions, so that many copies of it run as one.
+
+Such a module is a short list of operations. With the copies' weights stacked on a leading axis a linear layer is one
+batched product and everything else applies as it stands, which is several times faster than mapping the module.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+
+#: Modules without weights that act on each value alone; called as they are on stacked values.
+_ELEMENTWISE_MODULES = (
+    nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid,
+    nn.LogSigmoid, nn.Softplus, nn.Softsign, nn.Tanhshrink, nn.Softshrink, nn.Hardshrink, nn.Hardtanh, nn.Hardsigmoid,
+    nn.Hardswish, nn.Threshold, nn.Identity,
+)  # fmt: skip
+_DROPOUTS = (nn.Dropout, nn.AlphaDropout, nn.FeatureAlphaDropout)
+
+_ELEMENTWISE_FUNCTIONS: frozenset[Any] = frozenset({
+    torch.relu, torch.tanh, torch.sigmoid, torch.exp, torch.abs, torch.sin, torch.cos, torch.square, torch.neg,
+    torch.add, torch.sub, torch.mul, operator.add, operator.sub, operator.mul, operator.neg, operator.truediv,
+    functional.relu, functional.relu6, functional.leaky_relu, functional.elu, functional.selu, functional.celu,
+    functional.gelu, functional.silu, functional.mish, functional.tanh, functional.sigmoid, functional.logsigmoid,
+    functional.softplus, functional.softsign, functional.hardtanh, functional.hardsigmoid, functional.hardswish,
+})  # fmt: skip
+_ELEMENTWISE_METHODS = frozenset({"relu", "tanh", "sigmoid", "exp", "abs", "square", "neg", "add", "sub", "mul"})
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One step of a network: a linear layer where `linear` names it, else `function` of earlier results."""
+
+    result: str
+    arguments: tuple[Any, ...]  # results of earlier steps are named by `Result`
+    settings: dict[str, Any] = field(default_factory=dict)
+    linear: str | None = None
+    function: Callable[..., Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A reference to the result of an earlier operation."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Network:
+    """A module as a list of operations; the rows enter under the name `entry` and the logits leave as `exit`."""
+
+    operations: tuple[Operation, ...]
+    entry: str
+    exit: str
+
+    def entered_by(self) -> str | None:
+        """The linear layer that alone sees the features, None where something else sees them too."""
+        users = [step for step in self.operations if Result(self.entry) in step.arguments]
+        return users[0].linear if len(users) == 1 else None
+
+    def run(self, x: Tensor | None, linear: Callable[[str, Tensor | None], Tensor]) -> Tensor:
+        """The logits of stacked rows (copy, row, feature); `linear` applies a layer by name."""
+        known: dict[str, Tensor | None] = {self.entry: x}
+        for step in self.operations:
+            given = [known[value.name] if isinstance(value, Result) else value for value in step.arguments]
+            if step.linear is not None:
+                known[step.result] = linear(step.linear, given[0])
+            else:
+                assert step.function is not None
+                known[step.result] = step.function(*given, **step.settings)
+        logits = known[self.exit]
+        assert logits is not None
+        return logits
+
+
+def read_network(model: nn.Module, shape: Sequence[int]) -> Network | None:
+    """The module as a network on features of this shape, None where it is more than layers and functions."""
+    if any(parameter.requires_grad is False for parameter in model.parameters()) or any(True for _ in model.buffers()):
+        return None
+    try:
+        graph = fx.symbolic_trace(model).graph
+    except Exception:
+        # Tracing runs the author's own code, so anything may come out of it; the module is then mapped as it stands.
+        return None
+    flat = len(shape) == 1
+    entry, exit, steps = "", "", []
+    same: dict[str, str] = {}  # flattening is done once, when the rows are laid out
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            if entry:
+                return None
+            entry = node.name
+        elif node.op == "output":
+            if not isinstance(node.args[0], fx.Node):
+                return None
+            exit = same.get(node.args[0].name, node.args[0].name)
+        elif _flattens(model, node):
+            source = node.args[0]
+            same[node.name] = same.get(source.name, source.name)
+            flat = flat or same[node.name] == entry
+        else:
+            step = _operation(model, node, same)
+            if step is None:
+                return None
+            steps.append(step)
+    linear = [step.linear for step in steps if step.linear is not None]
+    owned = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    named = {f"{name}.{part}" for name in linear for part in ("weight", "bias")}
+    once = len(set(linear)) == len(linear) and len(owned) == len(list(model.named_parameters()))
+    usable = flat and exit not in ("", entry) and once and owned <= named
+    return Network(tuple(steps), entry, exit) if usable else None
+
+
+def _operation(model: nn.Module, node: fx.Node, same: dict[str, str]) -> Operation | None:
+    """A node as an operation on stacked values, None where it is not one."""
+    arguments = tuple(
+        Result(same.get(value.name, value.name)) if isinstance(value, fx.Node) else value for value in node.args
+    )
+    plain = all(isinstance(value, Result | int | float | bool | str | None) for value in arguments) and not any(
+        isinstance(value, fx.Node) for value in node.kwargs.values()
+    )
+    if not plain or not arguments:
+        return None
+    settings = dict(node.kwargs)
+    settings.pop("inplace", None)
+    if node.op == "call_module":
+        module = model.get_submodule(str(node.target))
+        if type(module) is nn.Linear:
+            return Operation(node.name, arguments, linear=str(node.target))
+        if type(module) in _ELEMENTWISE_MODULES or (type(module) in _DROPOUTS and module.p == 0):
+            return Operation(node.name, arguments, function=_applied(module))
+    if node.op == "call_function" and node.target in _ELEMENTWISE_FUNCTIONS:
+        return Operation(node.name, arguments, settings, function=node.target)  # type: ignore[arg-type]
+    if node.op == "call_method" and node.target in _ELEMENTWISE_METHODS:
+        return Operation(node.name, arguments, settings, function=getattr(Tensor, str(node.target)))
+    return None
+
+
+def _applied(module: nn.Module) -> Callable[..., Tensor]:
+    """An elementwise module as a function that never writes over its argument."""
+    if type(module) is nn.ReLU:
+        return torch.relu
+    if type(module) in (nn.Identity, *_DROPOUTS):
+        return _unchanged
+    if getattr(module, "inplace", False):
+        return lambda value: module(value.clone())
+    return module
+
+
+def _unchanged(value: Tensor) -> Tensor:
+    return value
+
+
+def _flattens(model: nn.Module, node: fx.Node) -> bool:
+    """Whether a node lays each row's values out on one axis."""
+    if not node.args or not isinstance(node.args[0], fx.Node):
+        return False
+    if node.op == "call_module":
+        module = model.get_submodule(str(node.target))
+        return type(module) is nn.Flatten and module.start_dim == 1 and module.end_dim == -1
+    if node.op == "call_function" and node.target is torch.flatten or node.op == "call_method" and node.target == "flatten":
+        rest = {**dict(zip(("start_dim", "end_dim"), node.args[1:], strict=False)), **node.kwargs}
+        return rest.get("start_dim") == 1 and rest.get("end_dim", -1) == -1
+    return False

@@ -1,0 +1,68 @@
+"""What people take away from a study: tables, curves and one page, made from plain values alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ffalm.outcome import StudyOutcome
+
+if TYPE_CHECKING:
+    from ffalm.report.drawing import Drawings
+
+CHARTS_LEFT_OUT = (
+    "The curves were left out because {missing} is not installed here; "
+    "install altair and vl-convert-python and make the report again."
+)
+
+
+def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
+    """Write tables, curves and the page into a folder, and say by name where each file is.
+
+    Without altair or vl-convert the curves are left out: they are missing from the answer and the page says so.
+    """
+    from ffalm.report import tables
+    from ffalm.report.page import render
+
+    drawings, notes = _drawn(study)
+    table = tables.build(study)
+    contents: dict[str, bytes | None] = {
+        "tables.md": tables.to_markdown(table).encode(),
+        "tables.tex": tables.to_latex(table).encode(),
+        "tables.csv": tables.to_csv(study).encode(),
+        "curves.png": drawings.png if drawings else None,
+        "curves.pdf": drawings.pdf if drawings else None,
+        "report.html": render(study, drawings, notes).encode(),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        if content is None:
+            (folder / name).unlink(
+                missing_ok=True
+            )  # curves of an earlier report would not belong to this table
+        else:
+            _replace(folder / name, content)
+    return {name: folder / name for name, content in contents.items() if content is not None}
+
+
+def _drawn(study: StudyOutcome) -> tuple[Drawings | None, list[str]]:
+    from ffalm.report.drawing import draw
+
+    try:
+        return draw(study), []
+    except ImportError as error:
+        return None, [CHARTS_LEFT_OUT.format(missing=error.name or "a chart library")]
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write beside and rename, so that a reader finds the old file or the new one, never half of one."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        beside.write_bytes(content)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+__all__ = ["write_report"]

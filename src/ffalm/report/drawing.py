@@ -1,0 +1,57 @@
+"""Drawing the charts: pictures for files, specifications and the library that draws them for the page.
+
+This is the one module that needs altair and vl-convert, which hosts that only train do not have.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from ffalm.outcome import StudyOutcome
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One chart of the page: drawn already, for readers without scripts, and as data for those with."""
+
+    name: str
+    svg: str
+    specification: str  # JSON that is safe inside a script element
+
+
+@dataclass(frozen=True)
+class Drawings:
+    """All that was drawn; no pictures where no run has a history."""
+
+    png: bytes | None
+    pdf: bytes | None
+    charts: list[Drawing]
+    library: str  # Vega, Vega-Lite and Vega-Embed in one script, empty where there is no chart
+
+
+def draw(study: StudyOutcome) -> Drawings:
+    """Draw everything; raises ImportError where altair or vl-convert is absent."""
+    import vl_convert
+
+    from ffalm.report.curves import answering, sheet, specifications
+
+    charts = specifications(study)
+    if not charts:
+        return Drawings(None, None, [], "")
+    paper = vl_convert.vegalite_to_svg(sheet(charts))
+    return Drawings(
+        png=bytes(vl_convert.svg_to_png(paper, scale=2)),
+        pdf=bytes(vl_convert.svg_to_pdf(paper)),
+        charts=[
+            Drawing(name, str(vl_convert.vegalite_to_svg(chart)), _json(answering(chart)))
+            for name, chart in charts.items()
+        ],
+        library=str(vl_convert.javascript_bundle()),
+    )
+
+
+def _json(value: dict[str, Any]) -> str:
+    """JSON in which no text of the user's can close the script element that holds it."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")

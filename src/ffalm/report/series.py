@@ -1,0 +1,136 @@
+"""The lines that the curves draw: mean and range over the runs, round by round, in plain numbers.
+
+They are taken here rather than by the chart, so that a chart carries a few numbers a round and no runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from statistics import fmean
+from typing import Any
+
+from ffalm.outcome import HEADLINE, Outcome, Record, StudyOutcome
+from ffalm.report.summary import pick
+
+Point = dict[str, Any]
+"""One round of one line: its names, `round`, and `mean`, `low`, `high` over the `runs` that have a value."""
+
+Line = list[Point]
+
+#: A line is no wider than a few hundred pixels, so more rounds than this are thinned before drawing.
+MAX_POINTS = 240
+#: All lines together; with very many of them each is thinned further, but never below `MIN_POINTS`.
+ALL_POINTS = 5000
+MIN_POINTS = 40
+
+#: How the facets are headed.
+TITLES = {
+    metric: f"{name} {'↑' if up else '↓'} ({'%' if up else 'points'})"
+    for metric, (name, up) in HEADLINE.items()
+}
+
+
+def metric_points(study: StudyOutcome) -> list[Point]:
+    """Validation metrics by round in percent, for every skew, algorithm and metric."""
+    lines: list[Line] = []
+    for alpha, label, runs in _groups(study):
+        for metric, title in TITLES.items():
+            named = {"alpha": alpha, "metric": title, "algorithm": label}
+            lines.append([named | point for point in _line(runs, _reader(metric), 100.0, 3)])
+    return _thinned(lines)
+
+
+def dual_points(study: StudyOutcome) -> list[Point]:
+    """The server's duals by round, one line for each component that an algorithm keeps."""
+    lines: list[Line] = []
+    for alpha, label, runs in _groups(study):
+        width = max((len(_duals(record)) for run in runs for record in run.history), default=0)
+        for index in range(width):
+            named = {"alpha": alpha, "component": f"dual {index + 1}", "algorithm": label}
+            lines.append([named | point for point in _line(runs, _dual_reader(index), 1.0, 5)])
+    return _thinned(lines)
+
+
+def _groups(study: StudyOutcome) -> Iterator[tuple[float | None, str, list[Outcome]]]:
+    for alpha in study.alphas():
+        for label in study.labels():
+            yield alpha, label, pick(study, alpha, label)
+
+
+def _line(runs: list[Outcome], read: Callable[[Record], float], scale: float, digits: int) -> Line:
+    """Mean, lowest and highest of each round over the runs that have a value there.
+
+    A run that diverged takes part up to its last finite value, which is kept as `stopped` so that the chart can
+    mark where it left; unmarked, its leaving would look like a recovery of the mean.
+    """
+    rounds: dict[int, list[float]] = {}
+    stopped: dict[int, float] = {}
+    for run in runs:
+        values = {int(record["round"]): scale * read(record) for record in run.history}
+        finite = {number: value for number, value in values.items() if math.isfinite(value)}
+        for number, value in finite.items():
+            rounds.setdefault(number, []).append(value)
+        if run.diverged is not None and finite:
+            last = max(finite)
+            stopped[last] = max(finite[last], stopped.get(last, 0.0), key=abs)
+    return [_point(number, rounds[number], stopped.get(number), digits) for number in sorted(rounds)]
+
+
+def _point(number: int, values: list[float], stopped: float | None, digits: int) -> Point:
+    point: Point = {
+        "round": number,
+        "mean": round(fmean(values), digits),
+        "low": round(min(values), digits),
+        "high": round(max(values), digits),
+        "runs": len(values),
+    }
+    return point if stopped is None else {**point, "stopped": round(stopped, digits)}
+
+
+def _thinned(lines: list[Line]) -> list[Point]:
+    """The points of all lines, thinned evenly where there are too many to draw.
+
+    Each line keeps its first and last round and every round in which a run diverged.
+    """
+    most = min(MAX_POINTS, max(MIN_POINTS, ALL_POINTS // max(1, len(lines))))
+    return [point for line in lines for point in _thinned_line(line, most)]
+
+
+def _thinned_line(line: Line, most: int) -> Line:
+    if len(line) <= most:
+        return line
+    step = (len(line) - 1) / (most - 1)
+    kept = {round(index * step) for index in range(most)}
+    return [point for index, point in enumerate(line) if index in kept or "stopped" in point]
+
+
+def _reader(metric: str) -> Callable[[Record], float]:
+    return lambda record: _number(record.get(metric))
+
+
+def _dual_reader(index: int) -> Callable[[Record], float]:
+    def read(record: Record) -> float:
+        duals = _duals(record)
+        return duals[index] if index < len(duals) else math.nan
+
+    return read
+
+
+def _duals(record: Record) -> list[float]:
+    """The duals of a round as a flat list, whatever shape the algorithm keeps them in."""
+    return list(_flat(record.get("dual", record.get("duals"))))
+
+
+def _flat(value: Any) -> Iterator[float]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _flat(item)
+    elif value is not None:
+        yield _number(value)
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else math.nan

@@ -1,0 +1,191 @@
+"""The run folder: everything of a run on disk, such that a kill at any instant loses at most the round under way.
+
+    config.toml        complete: rerun it and get the same numbers
+    history.jsonl      one record a round, appended and flushed
+    checkpoint/        model, server state and round after the last whole round
+    model.safetensors  the final model
+    result.json        what the run came to; its presence says that the run is finished
+
+Whole files are written beside and renamed. There is no pickle: nothing that is loaded can run code.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ffalm.engines import Snapshot
+from ffalm.errors import UserError
+from ffalm.outcome import Outcome, Record
+from ffalm.simulate import Result
+
+_LOCK_SECONDS = 30.0
+_INTERVALS = ("accuracy", "dpd", "eod", "equalized_odds", "accuracy_parity", "worst_group_accuracy")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole file beside and rename it into place."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """JSON that every reader takes: numbers that are not finite become null."""
+    return json.dumps(_plain(value), indent=indent, allow_nan=False)
+
+
+@contextmanager
+def locked(folder: Path, name: str = "run") -> Iterator[None]:
+    """Hold a folder for this process alone; a dying process lets go by itself, so wait a little for it."""
+    with open(folder / f".{name}.lock", "w", encoding="utf-8") as lock:
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise UserError(f"Another process is working in {folder}: wait for it or stop it.") from None
+                time.sleep(0.1)
+        yield
+
+
+class RunFolder:
+    """One run on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._history = path / "history.jsonl"
+        self._checkpoints = path / "checkpoint"
+        self._result = path / "result.json"
+
+    def start(self, config: str) -> None:
+        """Make the folder and record what is about to be run."""
+        self._checkpoints.mkdir(parents=True, exist_ok=True)
+        write_text(self.path / "config.toml", config)
+
+    def append(self, record: Record) -> None:
+        """Add a round to the history."""
+        with open(self._history, "a", encoding="utf-8") as file:
+            file.write(json_text(record) + "\n")
+
+    def history(self, rounds: int | None = None) -> list[Record]:
+        """The rounds recorded so far; given a number of rounds, anything after them is cut off on disk too.
+
+        A line that a kill left half-written belongs to a round that was not kept.
+        """
+        if not self._history.exists():
+            return []
+        records: list[Record] = []
+        for line in self._history.read_text(encoding="utf-8").splitlines():
+            try:
+                records.append(_with_nan(json.loads(line)))
+            except json.JSONDecodeError:
+                break
+        if rounds is not None:
+            records = records[:rounds]
+            write_text(self._history, "".join(json_text(record) + "\n" for record in records))
+        return records
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot and drop the one before."""
+        beside = self._checkpoints / f".new.{os.getpid()}"
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        save_file(_owned(snapshot.model), beside / "model.safetensors")
+        save_file(_owned(snapshot.state), beside / "state.safetensors")
+        (beside / "round.json").write_text(json.dumps({"round": snapshot.round}), encoding="utf-8")
+        earlier = self._saved()
+        beside.rename(self._checkpoints / f"{snapshot.round:06d}")
+        for old in earlier:
+            shutil.rmtree(old)
+
+    def snapshot(self) -> Snapshot | None:
+        """The last snapshot kept, None before the first."""
+        saved = self._saved()
+        if not saved:
+            return None
+        last = saved[-1]
+        try:
+            number = int(json.loads((last / "round.json").read_text(encoding="utf-8"))["round"])
+            return Snapshot(number, load_file(last / "model.safetensors"), load_file(last / "state.safetensors"))
+        except (SafetensorError, OSError, ValueError, KeyError) as error:
+            raise UserError(
+                f"The checkpoint {last} is damaged ({error}): delete the folder {self.path} to do this run again."
+            ) from None
+
+    def finish(self, result: Result, outcome: Outcome) -> None:
+        """Write the final model and, last of all, the result."""
+        beside = self.path / f".model.{os.getpid()}"
+        save_file(_owned(result.state_dict), beside)
+        beside.replace(self.path / "model.safetensors")
+        values = {name: value for name, value in asdict(outcome).items() if name != "history"}
+        values["clients"] = result.clients
+        values["notes"] = result.notes
+        write_text(self._result, json_text(values, indent=2))
+
+    def outcome(self) -> Outcome | None:
+        """What the run came to, None while it is not finished."""
+        if not self._result.exists():
+            return None
+        try:
+            values = json.loads(self._result.read_text(encoding="utf-8"))
+            return Outcome(
+                label=values["label"],
+                algorithm=values["algorithm"],
+                seed=values["seed"],
+                alpha=values["alpha"],
+                test=_with_nan(values["test"]),
+                intervals={name: (_number(low), _number(high)) for name, (low, high) in values["intervals"].items()},
+                history=self.history(),
+                seconds=values["seconds"],
+                diverged=values["diverged"],
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"The result {self._result} is damaged ({error}): delete it and resume.") from None
+
+    def _saved(self) -> list[Path]:
+        return sorted(path for path in self._checkpoints.glob("[0-9]*") if path.is_dir())
+
+
+def intervals_of(result: Result, favourable: int) -> dict[str, tuple[float, float]]:
+    """95 % intervals of the test metrics that have one."""
+    if result.tally is None:
+        return {}
+    return {name: result.tally.interval(name, 0.95, favourable) for name in _INTERVALS}
+
+
+def _owned(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors as safetensors takes them: on the CPU, contiguous, sharing no memory."""
+    return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _with_nan(record: dict[str, Any]) -> dict[str, Any]:
+    """Undo null for numbers: a metric that was undefined is NaN again."""
+    return {name: math.nan if value is None else value for name, value in record.items()}

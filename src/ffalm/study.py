@@ -1,0 +1,186 @@
+"""Grids of runs: algorithms x skews x seeds, each in its own run folder, spread over processes and resumable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from ffalm import toml
+from ffalm.config import Contender, StudyConfig, settings_of
+from ffalm.data.types import Dataset, Source
+from ffalm.engines import Engine, Job, Round, Snapshot, choose
+from ffalm.engines.common import built_model
+from ffalm.federation import Federation
+from ffalm.hardware import cores, steady, threads_for
+from ffalm.hardware import device as device_of
+from ffalm.outcome import Outcome, Record
+from ffalm.simulate import finish, model_factory
+from ffalm.store import RunFolder, intervals_of, locked
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """One cell of the grid."""
+
+    contender: Contender
+    alpha: float
+    seed: int
+    skewed: bool  # whether alpha means anything in this study's partition
+
+    @property
+    def folder_name(self) -> str:
+        """The run's folder within the study's."""
+        skew = f"-alpha-{self.alpha:g}" if self.skewed else ""
+        return f"{self.contender.key}{skew}-seed-{self.seed}"
+
+    @property
+    def title(self) -> str:
+        """What a progress bar calls the run."""
+        skew = f", alpha {self.alpha:g}" if self.skewed else ""
+        return f"{self.contender.label}{skew}, seed {self.seed}"
+
+
+#: Called with a run and its newest record, as rounds are done.
+Listener = Callable[[RunPlan, Record], None]
+
+
+def plans(config: StudyConfig) -> list[RunPlan]:
+    """The grid in reading order: by skew, then algorithm, then seed."""
+    skewed = config.partition.skewed
+    alphas = config.alphas if skewed else config.alphas[:1]
+    return [
+        RunPlan(contender, alpha, seed, skewed)
+        for alpha in alphas
+        for contender in config.contenders
+        for seed in config.seeds
+    ]
+
+
+def run_folder(config: StudyConfig, folder: Path, plan: RunPlan) -> RunFolder:
+    """Where a run lives: below the study's folder, or in it where the study is that run alone."""
+    return RunFolder(folder if len(plans(config)) == 1 else folder / "runs" / plan.folder_name)
+
+
+@lru_cache(maxsize=1)
+def dataset_of(source: Source) -> Dataset:
+    """The source's data, read once a process."""
+    return source.load()
+
+
+@lru_cache(maxsize=64)
+def _federation(source: Source, partition: object, seed: int) -> Federation:
+    """Shared by the algorithms that are compared on it."""
+    return Federation.from_dataset(dataset_of(source), partition, seed)  # type: ignore[arg-type]
+
+
+def job_of(config: StudyConfig, plan: RunPlan) -> Job:
+    """The job of a cell: its federation is drawn by its seed and skew, the same for every algorithm."""
+    federation = _federation(config.data, config.partition_at(plan.alpha), plan.seed)
+    factory = model_factory(config.model, federation)
+    return Job(
+        plan.contender.algorithm, federation, factory, config.training, plan.seed, device_of(config.device)
+    )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a study is spread over this machine; decided from the study alone, so that resuming changes nothing."""
+
+    engine: Engine
+    reason: str
+    tasks: list[list[RunPlan]]  # runs that one process computes in one call
+    processes: int
+    threads: int
+
+
+def layout(config: StudyConfig) -> Layout:
+    """Check that every algorithm and the model fit the data, then plan the work."""
+    grid = plans(config)
+    first = job_of(config, grid[0])
+    counts = first.federation.counts()
+    for contender in config.contenders:
+        contender.algorithm.start(counts)
+    model = built_model(first)
+    engine, reason = choose(config.engine, first)
+    wanted = (config.workers or cores()) if first.device.type == "cpu" else 1
+    tasks = _tasks(grid, engine.together, wanted)
+    processes = min(wanted, len(tasks))
+    return Layout(engine, reason, tasks, processes, threads_for(model, processes))
+
+
+def _tasks(grid: list[RunPlan], together: bool, processes: int) -> list[list[RunPlan]]:
+    """Cut the grid into calls: one a run, or, where an engine computes runs together, seeds of one algorithm.
+
+    Seeds are split further only as far as it takes to give every process something to do.
+    """
+    if not together:
+        return [[plan] for plan in grid]
+    stacks: dict[tuple[str, float], list[RunPlan]] = {}
+    for plan in grid:
+        stacks.setdefault((plan.contender.key, plan.alpha), []).append(plan)
+    parts = -(-processes // len(stacks))
+    return [stack[first::parts] for stack in stacks.values() for first in range(min(parts, len(stack)))]
+
+
+def execute(config: StudyConfig, folder: Path, task: list[RunPlan], spread: Layout, listener: Listener) -> None:
+    """Run one task in this process: each run from its last checkpoint to its end, everything kept on the way."""
+    runs = [_Run(config, plan, run_folder(config, folder, plan)) for plan in task]
+    with ExitStack() as held, steady(spread.threads):
+        started = [run for run in runs if run.begin(held)]
+        for index, done in spread.engine.train([run.job for run in started]):
+            started[index].keep(done)
+            listener(started[index].plan, done.record)
+        for run in started:
+            run.end()
+
+
+class _Run:
+    """A run while it is computed: its job, its folder, and what it has come to so far."""
+
+    def __init__(self, config: StudyConfig, plan: RunPlan, store: RunFolder) -> None:
+        self.plan, self.store = plan, store
+        self.job = job_of(config, plan)
+        self._config = replace(config, contenders=(plan.contender,), alphas=(plan.alpha,), seeds=(plan.seed,))
+        self._history: list[Record] = []
+        self._snapshot: Snapshot | None = None
+        self._diverged: str | None = None
+
+    def begin(self, held: ExitStack) -> bool:
+        """Take the folder and go back to its last checkpoint; False where the run is already finished."""
+        self.store.start(toml.dumps(settings_of(self._config)))
+        held.enter_context(locked(self.store.path))
+        if self.store.outcome() is not None:
+            return False
+        self._snapshot = self.store.snapshot()
+        self._history = self.store.history(self._snapshot.round if self._snapshot else 0)
+        self.job = replace(self.job, start=self._snapshot)
+        return True
+
+    def keep(self, done: Round) -> None:
+        """Record a round; a diverged one leaves no checkpoint, there is nothing to go on from."""
+        self._history.append(done.record)
+        self._snapshot, self._diverged = done.snapshot, done.diverged
+        self.store.append(done.record)
+        if done.diverged is None:
+            self.store.save(done.snapshot)
+
+    def end(self) -> None:
+        """Score the final model and write what the run came to."""
+        assert self._snapshot is not None
+        result = finish(self.job, self._history, self._snapshot, self._diverged)
+        outcome = Outcome(
+            label=self.plan.contender.label,
+            algorithm=self.plan.contender.algorithm.name,
+            seed=self.plan.seed,
+            alpha=self.plan.alpha if self.plan.skewed else None,
+            test=result.test if self._diverged is None else dict.fromkeys(result.test, math.nan),
+            intervals=intervals_of(result, self.job.federation.task.favourable),
+            history=self._history,
+            seconds=sum(record["seconds"] for record in self._history),
+            diverged=self._diverged,
+        )
+        self.store.finish(result, outcome)

@@ -1,0 +1,46 @@
+"""Writing TOML: Python's standard library reads it but does not write it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def dumps(settings: Mapping[str, Any]) -> str:
+    """Nested settings as TOML text, plain values before sections; None is written as the string "none"."""
+    return "\n".join(_lines(settings, ())).strip() + "\n"
+
+
+def _lines(settings: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
+    lines = [f"{_key(name)} = {_value(value)}" for name, value in settings.items() if not isinstance(value, Mapping)]
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            inner = (*path, name)
+            body = _lines(value, inner)
+            only_sections = value and all(isinstance(item, Mapping) for item in value.values())
+            header = [] if only_sections else ["", f"[{'.'.join(map(_key, inner))}]"]
+            lines += [*header, *body]
+    return lines
+
+
+def _key(name: str) -> str:
+    plain = name and all(character.isalnum() or character in "-_" for character in name) and name.isascii()
+    return name if plain else _string(name)
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return '"none"'
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_value(item) for item in value)}]"
+    return _string(str(value))
+
+
+def _string(text: str) -> str:
+    # JSON's escapes are TOML's too, except that TOML also wants DEL escaped.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

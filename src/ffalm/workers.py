@@ -1,0 +1,112 @@
+"""Spreading a study over processes, and collecting what they made.
+
+Each run lives in its own folder and only its worker writes there, so whatever happens to this process or to a worker,
+the study can be resumed from what the folders hold.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+from ffalm.config import StudyConfig
+from ffalm.errors import UserError
+from ffalm.outcome import Outcome, Record
+from ffalm.store import locked
+from ffalm.study import Layout, RunPlan, execute, plans, run_folder
+
+Event = tuple[RunPlan, Record]
+
+
+def run_study(config: StudyConfig, folder: Path, spread: Layout, listener: Callable[[RunPlan, Record], None]) -> None:
+    """Compute every run of a study that its folder does not hold yet."""
+    with locked(folder, "study"):
+        if spread.processes == 1:
+            for task in spread.tasks:
+                execute(config, folder, task, spread, listener)
+        else:
+            _run_in_processes(config, folder, spread, listener)
+
+
+def outcomes(config: StudyConfig, folder: Path) -> list[Outcome]:
+    """What the finished runs of a study came to, in reading order."""
+    found = (run_folder(config, folder, plan).outcome() for plan in plans(config))
+    return [outcome for outcome in found if outcome is not None]
+
+
+def _run_in_processes(
+    config: StudyConfig, folder: Path, spread: Layout, listener: Callable[[RunPlan, Record], None]
+) -> None:
+    context = multiprocessing.get_context("spawn")
+    events: Any = context.Queue()
+    pool = ProcessPoolExecutor(
+        spread.processes, mp_context=context, initializer=_start_worker, initargs=(events, os.getpid())
+    )
+    try:
+        pending = {pool.submit(_work, config, folder, task, spread) for task in spread.tasks}
+        while pending:
+            _pass_on(events, listener)
+            for future in [future for future in pending if future.done()]:
+                pending.remove(future)
+                _check(future)
+        _pass_on(events, listener)
+        pool.shutdown()
+    except BaseException:
+        _end(pool)
+        raise
+
+
+def _pass_on(events: Any, listener: Callable[[RunPlan, Record], None]) -> None:
+    """Hand the workers' news to the listener until there is none for a moment."""
+    while True:
+        try:
+            plan, record = events.get(timeout=0.1)
+        except queue.Empty:
+            return
+        listener(plan, record)
+
+
+def _check(future: Future[None]) -> None:
+    try:
+        future.result()
+    except BrokenProcessPool:
+        raise UserError(
+            "A worker process died, perhaps for want of memory: go on with --resume and fewer --workers."
+        ) from None
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    """Stop the workers at once: their folders are whole at any instant."""
+    for process in list((pool._processes or {}).values()):
+        process.kill()
+    pool.shutdown(wait=True, cancel_futures=True)
+
+
+_events: Any = None
+
+
+def _start_worker(events: Any, parent: int) -> None:
+    """In a new worker: leave Ctrl-C to the parent, and do not outlive it."""
+    global _events  # noqa: PLW0603 - a worker process has one parent to report to
+    _events = events
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
+
+
+def _exit_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os._exit(1)
+
+
+def _work(config: StudyConfig, folder: Path, task: list[RunPlan], spread: Layout) -> None:
+    execute(config, folder, task, spread, lambda plan, record: _events.put((plan, record)))

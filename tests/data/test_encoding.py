@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from ffalm.data.encoding import (
+    CategoryColumn,
+    CategorySummary,
+    NumericColumn,
+    NumericSummary,
+    TableEncoding,
+    TableSummary,
+    as_text,
+    distinct,
+)
+from ffalm.errors import UserError
+
+
+def frame() -> pd.DataFrame:
+    return pd.DataFrame(
+        {"age": [20, 40, 60, 80], "town": ["b", "a", None, "a"], "member": [True, False, True, True]}
+    )
+
+
+def encoding_of(rows: pd.DataFrame) -> TableEncoding:
+    return TableEncoding.of(TableSummary.of(rows))
+
+
+def test_a_summary_holds_counts_and_sums_only() -> None:
+    summary = TableSummary.of(frame())
+    assert summary.columns == {
+        "age": NumericSummary(4, 200.0, 12000.0),
+        "town": CategorySummary({None: 1, "b": 1, "a": 2}),
+        "member": CategorySummary({"True": 3, "False": 1}),
+    }
+
+
+def test_numbers_are_standardised_and_categories_become_one_column_each() -> None:
+    encoding = encoding_of(frame())
+    assert encoding.features == ("age", "member=False", "member=True", "town=a", "town=b", "town=(missing)")
+    scale = np.sqrt(500.0)  # mean 50, mean square 3000
+    expected = [
+        [-30 / scale, 0, 1, 0, 1, 0],
+        [-10 / scale, 1, 0, 1, 0, 0],
+        [10 / scale, 0, 1, 0, 0, 1],
+        [30 / scale, 0, 1, 1, 0, 0],
+    ]
+    encoded = encoding.encode(frame())
+    assert encoded.dtype == torch.float32
+    torch.testing.assert_close(encoded, torch.tensor(expected, dtype=torch.float32))
+
+
+def test_a_category_unseen_in_training_is_all_zeros() -> None:
+    encoding = encoding_of(pd.DataFrame({"town": ["a", "b"]}))
+    encoded = encoding.encode(pd.DataFrame({"town": ["c", None, "b"]}))
+    assert encoded.tolist() == [[0.0, 0.0], [0.0, 0.0], [0.0, 1.0]]
+
+
+@pytest.mark.parametrize("value", [0.0, 7.0, 0.1, -1e9, 1e150])
+def test_a_constant_number_becomes_zero(value: float) -> None:
+    encoding = encoding_of(pd.DataFrame({"x": [value] * 1001}))
+    assert encoding.encode(pd.DataFrame({"x": [value, value + 5]})).tolist() == [[0.0], [0.0]]
+
+
+def test_small_steps_on_a_large_number_are_not_taken_for_a_constant() -> None:
+    years = pd.DataFrame({"year": np.tile([2000.0, 2001.0], 500)})
+    torch.testing.assert_close(encoding_of(years).encode(years)[:2, 0], torch.tensor([-1.0, 1.0]))
+
+
+def test_sites_that_add_up_their_summaries_get_the_encoding_of_all_rows() -> None:
+    draw = np.random.default_rng(0)
+    rows = pd.DataFrame(
+        {"x": draw.normal(3, 2, 90), "n": draw.integers(0, 9, 90), "town": draw.choice(["a", "b", "c"], 90)}
+    )
+    rows.loc[80, "town"] = None
+    first, second, third = rows[:20], rows[20:21], rows[21:]
+    summed = TableSummary.of(first) + TableSummary.of(second) + TableSummary.of(third)
+    torch.testing.assert_close(TableEncoding.of(summed).encode(rows), encoding_of(rows).encode(rows))
+    back = TableSummary.of(third) + TableSummary.of(first) + TableSummary.of(second)
+    assert TableEncoding.of(back).features == TableEncoding.of(summed).features
+
+
+def test_columns_of_another_order_give_the_same_features() -> None:
+    turned = frame()[["town", "member", "age"]]
+    assert encoding_of(turned) == encoding_of(frame())
+    assert torch.equal(encoding_of(frame()).encode(turned), encoding_of(turned).encode(frame()))
+
+
+def test_an_encoding_and_a_summary_survive_json() -> None:
+    summary = TableSummary.of(frame())
+    assert TableSummary.from_json(summary.to_json()) == summary
+    encoding = TableEncoding.of(summary)
+    assert TableEncoding.from_json(encoding.to_json()) == encoding
+    assert encoding.columns[0] == NumericColumn("age", 50.0, 500**0.5)
+    assert encoding.columns[2] == CategoryColumn("town", ("a", "b", None))
+
+
+def test_broken_json_is_told_in_one_sentence() -> None:
+    with pytest.raises(UserError, match="table encoding is not valid JSON"):
+        TableEncoding.from_json("{")
+    with pytest.raises(UserError, match="table summary is not valid JSON"):
+        TableSummary.from_json("")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_missing_or_infinite_number_names_column_count_and_first_row(bad: float) -> None:
+    rows = pd.DataFrame({"age": [1.0, 2.0, bad, bad]})
+    with pytest.raises(UserError, match="'age' has 2 missing or infinite values, first in data row 3"):
+        TableSummary.of(rows)
+    with pytest.raises(UserError, match="'age' has 1 missing or infinite value, first in data row 2"):
+        encoding_of(pd.DataFrame({"age": [1.0, 2.0]})).encode(rows[1:3])
+
+
+def test_tables_that_differ_do_not_add_up() -> None:
+    with pytest.raises(UserError, match="differ in the columns age, height"):
+        TableSummary.of(pd.DataFrame({"age": [1]})) + TableSummary.of(pd.DataFrame({"height": [1]}))
+    with pytest.raises(UserError, match="'age' holds numbers in one table and text in another"):
+        TableSummary.of(pd.DataFrame({"age": [1]})) + TableSummary.of(pd.DataFrame({"age": ["old"]}))
+
+
+def test_a_table_to_encode_must_have_the_columns_of_the_encoding() -> None:
+    encoding = encoding_of(pd.DataFrame({"age": [1, 2]}))
+    with pytest.raises(UserError, match="lacks the column 'age'"):
+        encoding.encode(pd.DataFrame({"Age": [1]}))
+    with pytest.raises(UserError, match="'age' must hold numbers only"):
+        encoding.encode(pd.DataFrame({"age": ["old"]}))
+    assert encoding.encode(pd.DataFrame({"age": [1], "more": ["x"]})).shape == (1, 1)
+
+
+def test_numbers_too_large_to_square_are_refused() -> None:
+    with pytest.raises(UserError, match="'x' are too large"):
+        encoding_of(pd.DataFrame({"x": [1e200, 2e200]}))
+
+
+def test_lists_are_no_categories() -> None:
+    with pytest.raises(UserError, match="'tags' holds lists"):
+        TableSummary.of(pd.DataFrame({"tags": [[1], [2]]}))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1, "1"), (1.0, "1"), (1.5, "1.5"), (" a ", "a"), (True, "True"), (np.float32(2), "2")],
+)
+def test_a_value_reads_as_people_write_it(value: object, text: str) -> None:
+    assert as_text(value) == text
+
+
+def test_values_that_read_alike_are_one_category() -> None:
+    codes, texts = distinct(pd.Series([1, "1", 1.0, " 1", "2", None, "", "  "], dtype=object))
+    assert texts == ["1", "2"]
+    assert codes.tolist() == [0, 0, 0, 0, 1, -1, -1, -1]
+
+
+@pytest.mark.parametrize("dtype", ["object", "str", "string", "category"])
+def test_every_kind_of_text_column_is_encoded_alike(dtype: str) -> None:
+    rows = pd.DataFrame({"town": pd.Series(["b", "a", None, "a"], dtype=dtype)})
+    assert encoding_of(rows).encode(rows).tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 1], [1, 0, 0]]
+
+
+def test_nullable_numbers_are_numbers_and_their_gaps_are_missing() -> None:
+    assert isinstance(
+        TableSummary.of(pd.DataFrame({"n": pd.array([1, 2], dtype="Int64")})).columns["n"], NumericSummary
+    )
+    with pytest.raises(UserError, match="'n' has 1 missing"):
+        TableSummary.of(pd.DataFrame({"n": pd.array([1, None], dtype="Int64")}))

@@ -1,0 +1,376 @@
+from __future__ import annotations
+
+import gzip
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ffalm.data import source
+from ffalm.data.encoding import TableEncoding
+from ffalm.data.table import Table, natural
+from ffalm.errors import UserError
+
+
+def people(rows: int = 80, **columns: Any) -> pd.DataFrame:
+    """A frame in which label and group take all four combinations equally often."""
+    number = np.arange(rows)
+    usual = {
+        "age": 20 + number % 37,
+        "town": np.where(number % 3 == 0, "York", "Leeds"),
+        "sex": np.where(number % 2 == 0, "woman", "man"),
+        "hired": np.where(number // 2 % 2 == 0, "yes", "no"),
+    }
+    return pd.DataFrame({**usual, **columns})
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    """Writes a frame to a CSV file and gives its path."""
+
+    def write_frame(frame: pd.DataFrame, name: str = "people.csv") -> str:
+        frame.to_csv(tmp_path / name, index=False, sep="\t" if ".tsv" in name else ",")
+        return str(tmp_path / name)
+
+    return write_frame
+
+
+def table(file: str, **settings: Any) -> Table:
+    return Table(**{"file": file, "label": "hired", "group": "sex", "favourable": "yes", **settings})
+
+
+def features(of: Table) -> tuple[str, ...]:
+    return TableEncoding.of(of.read().summary()).features
+
+
+def refusal(of: Table) -> str:
+    """The one sentence with which a table is refused."""
+    with pytest.raises(UserError) as caught:
+        of.load()
+    message = str(caught.value)
+    assert "\n" not in message and message.endswith((".", "?"))
+    return message
+
+
+def test_a_table_becomes_parts_with_labels_and_groups(write: Any) -> None:
+    data = table(write(people())).load()
+    assert [len(part) for part in (data.train, data.validation, data.test)] == [56, 8, 16]
+    assert data.test.counts(data.task).tolist() == [[4, 4], [4, 4]]
+    assert data.task.label_names == ("no", "yes") and data.task.favourable == 1
+    assert data.task.group_names == ("man", "woman")
+    assert (data.task.name, data.task.label, data.task.group) == ("people", "hired", "sex")
+
+
+def test_the_favourable_label_is_one_whichever_it_is(write: Any) -> None:
+    file = write(people())
+    assert (table(file).read().y + table(file, favourable="no").read().y).tolist() == [1] * 80
+
+
+@pytest.mark.parametrize(
+    ("values", "favourable"),
+    [
+        ((1, 0), 1),
+        ((1, 0), "1"),
+        ((1, 0), True),
+        ((1.0, 0.0), 1),
+        (("1", "2"), 1),
+        ((True, False), "True"),
+        ((True, False), "1"),
+        ((" yes ", "no"), "Yes"),
+        (("Y", "N"), " y "),
+        ((0.5, 1.5), 0.5),
+    ],
+)
+def test_the_favourable_value_is_matched_forgivingly(
+    write: Any, values: tuple[Any, Any], favourable: Any
+) -> None:
+    frame = people()
+    frame["hired"] = np.where(frame["hired"] == "yes", values[0], values[1])
+    y = table(write(frame), favourable=favourable).read().y
+    assert y.tolist() == [1 if number // 2 % 2 == 0 else 0 for number in range(80)]
+
+
+def test_without_a_favourable_value_only_zero_and_one_are_guessed_and_noted(write: Any) -> None:
+    frame = people()
+    assert "set favourable to 'no' or 'yes'" in refusal(table(write(frame), favourable=None))
+    frame["hired"] = (frame["hired"] == "yes").astype(int)
+    data = table(write(frame), favourable=None).load()
+    assert data.task.label_names == ("0", "1")
+    assert "'hired' = 1 was taken as the favourable outcome" in data.notes[0]
+
+
+def test_label_owner_split_and_dropped_columns_are_no_features(write: Any) -> None:
+    frame = people(bank=["a", "b"] * 40, part=["train"] * 60 + ["test"] * 20, id=range(80))
+    got = features(table(write(frame), owner="bank", split="part", drop=("id",)))
+    assert got == ("age", "sex=man", "sex=woman", "town=Leeds", "town=York")
+
+
+def test_the_group_is_a_feature_unless_told_otherwise(write: Any) -> None:
+    file = write(people())
+    assert features(table(file, use_group_as_feature=False)) == ("age", "town=Leeds", "town=York")
+
+
+def test_groups_are_numbered_in_natural_order(write: Any) -> None:
+    frame = people(sex=np.array(["band 10", "band 2", "band 1"])[np.arange(80) % 3])
+    raw = table(write(frame)).read()
+    assert raw.task.group_names == ("band 1", "band 2", "band 10")
+    assert raw.group[:3].tolist() == [2, 1, 0]
+
+
+def test_numbers_can_be_groups_and_are_then_categories(write: Any) -> None:
+    frame = people(sex=np.array([10, 2, 1])[np.arange(80) % 3])
+    of = table(write(frame))
+    assert of.read().task.group_names == ("1", "2", "10")
+    assert "sex=10" in features(of)
+
+
+def test_the_user_may_fix_the_groups_and_their_order(write: Any) -> None:
+    file = write(people())
+    raw = table(file, groups=("Woman", "man", "other")).read()
+    assert raw.task.group_names == ("Woman", "man", "other")
+    assert raw.group[:2].tolist() == [0, 1]
+    assert "'man', which `groups` does not list" in refusal(table(file, groups=("woman", "other")))
+    assert "lists a group twice" in refusal(table(file, groups=("woman", "woman")))
+
+
+def test_owners_are_coded_for_training_rows(write: Any) -> None:
+    frame = people(bank=[f"bank {number % 11}" for number in range(80)])
+    raw = table(write(frame), owner="bank").read()
+    assert raw.owner is not None
+    assert raw.owner_names == tuple(f"bank {number}" for number in range(11))
+    assert raw.owner.tolist() == [row % 11 for row in raw.train]
+    data = raw.encoded()
+    assert data.owner is not None and len(data.owner) == len(data.train)
+
+
+def test_an_owner_without_training_rows_is_left_out(write: Any) -> None:
+    frame = people(bank=["a"] * 40 + ["b"] * 40, part=["train"] * 40 + ["test"] * 40)
+    raw = table(write(frame), owner="bank", split="part").read()
+    assert raw.owner_names == ("a",)
+
+
+def test_a_split_column_decides_the_parts(write: Any) -> None:
+    part = np.array(["Train", "val", "TEST", "training"])[np.arange(80) % 4]
+    raw = table(write(people(sex=["woman", "man", "man", "woman"] * 20, part=part)), split="part").read()
+    assert raw.test.tolist() == list(range(2, 80, 4))
+    assert raw.validation.tolist() == list(range(1, 80, 4))
+    assert len(raw.train) == 40
+
+
+def test_a_split_column_without_validation_gives_up_some_training_rows(write: Any) -> None:
+    raw = table(write(people(part=["train"] * 60 + ["test"] * 20)), split="part").read()
+    assert (len(raw.train), len(raw.validation), len(raw.test)) == (54, 6, 20)
+
+
+def test_a_strange_or_incomplete_split_column_is_refused(write: Any) -> None:
+    assert "it holds 'holdout'" in refusal(table(write(people(part=["train", "holdout"] * 40)), split="part"))
+    assert "marks no row as test" in refusal(table(write(people(part=["train"] * 80)), split="part"))
+    assert "training part" in refusal(
+        table(write(people(part=np.where(people()["hired"] == "yes", "train", "test"))), split="part")
+    )
+
+
+@pytest.mark.parametrize("name", ["people.csv", "people.csv.gz", "people.tsv", "PEOPLE.CSV"])
+def test_text_formats_read_alike(write: Any, name: str) -> None:
+    assert table(write(people(), name)).load().train.x.shape == (56, 5)
+
+
+def test_parquet_reads_like_csv(write: Any, tmp_path: Path) -> None:
+    frame = people(pay=[Decimal(number) / 4 for number in range(80)])
+    frame["town"] = frame["town"].astype("category")
+    frame.index = pd.Index(range(500, 580))
+    frame.to_parquet(tmp_path / "people.parquet")
+    from_parquet, from_csv = table(str(tmp_path / "people.parquet")).load(), table(write(frame)).load()
+    assert from_parquet.train.x.tolist() == from_csv.train.x.tolist()
+
+
+def test_names_and_values_are_stripped_and_a_byte_order_mark_is_no_part_of_them(tmp_path: Path) -> None:
+    file = tmp_path / "spaced.csv"
+    rows = "\n".join(
+        f"{20 + number}, {'woman' if number % 2 else 'man'} , {number // 2 % 2}" for number in range(40)
+    )
+    file.write_text(f"\ufeffage, sex , hired\n{rows}\n", encoding="utf-8")
+    assert features(table(str(file), favourable=1)) == ("age", "sex=man", "sex=woman")
+
+
+def test_another_separator_can_be_named(tmp_path: Path) -> None:
+    file = tmp_path / "people.csv"
+    people().to_csv(file, sep=";", index=False)
+    assert "set `separator`" in refusal(table(str(file)))
+    assert len(table(str(file), separator=";").load().train) == 56
+    assert "one sign" in refusal(table(str(file), separator="::"))
+
+
+def test_a_saved_row_index_is_left_out_with_a_note(tmp_path: Path) -> None:
+    file = tmp_path / "people.csv"
+    people().to_csv(file)
+    raw = table(str(file)).read()
+    assert list(raw.features) == ["age", "town", "sex"]
+    assert raw.notes == ("A column without a name was left out of people.csv.",)
+
+
+def test_a_column_that_counts_the_rows_is_noted(write: Any) -> None:
+    assert "'id' only counts the rows" in table(write(people(id=range(7, 87)))).read().notes[0]
+
+
+def test_numbers_that_are_codes_can_be_made_categories(write: Any) -> None:
+    code = np.array([3.0, 1.0, np.nan])[np.arange(80) % 3]
+    got = features(table(write(people(code=code)), categorical=("code",)))
+    assert got[1:4] == ("code=1", "code=3", "code=(missing)")
+
+
+def test_booleans_and_missing_categories_are_categories(write: Any) -> None:
+    got = features(table(write(people(flag=[True, False] * 40, job=["cook", None] * 40))))
+    assert {"flag=False", "flag=True", "job=cook", "job=(missing)"} <= set(got)
+
+
+def test_test_rows_never_shape_the_encoding(write: Any) -> None:
+    frame = people(part=["train"] * 60 + ["test"] * 20)
+    changed = frame.copy()
+    changed.loc[60:, ["age", "town"]] = [900, "Bath"]
+    one, other = (table(write(f), split="part").load() for f in (frame, changed))
+    assert one.train.x.tolist() == other.train.x.tolist()
+    assert one.test.x.tolist() != other.test.x.tolist()
+
+
+@pytest.mark.parametrize("role", ["label", "group", "owner"])
+def test_missing_values_in_a_role_are_counted(write: Any, role: str) -> None:
+    frame = people(bank="a")
+    column = {"label": "hired", "group": "sex", "owner": "bank"}[role]
+    frame.loc[[3, 9], column] = None
+    message = refusal(table(write(frame), owner="bank"))
+    assert f"The {role} column '{column}'" in message
+    assert "is empty in 2 of 80 rows, first in data row 4" in message
+
+
+def test_a_missing_number_names_its_row_in_the_file(write: Any) -> None:
+    frame = people()
+    frame["age"] = frame["age"].astype(float)
+    frame.loc[[50, 70], "age"] = None
+    assert "'age' has 2 missing or infinite values, first in data row 51" in refusal(table(write(frame)))
+
+
+def test_a_label_must_have_two_values_and_they_are_listed(write: Any) -> None:
+    three = people(hired=np.array(["yes", "no", "maybe"])[np.arange(80) % 3])
+    assert "must hold two values; it holds 3: 'maybe', 'no', 'yes'." in refusal(table(write(three)))
+    assert "one value only, 'yes'" in refusal(table(write(people(hired="yes"))))
+    assert "it holds 80: '0', '1'" in refusal(table(write(people(hired=range(80)))))
+
+
+def test_a_wrong_name_is_answered_with_the_nearest(write: Any) -> None:
+    file = write(people())
+    assert "no column 'hire': did you mean 'hired'?" in refusal(table(file, label="hire"))
+    assert "did you mean 'sex'?" in refusal(table(file, group="sexx"))
+    assert "did you mean 'town'?" in refusal(table(file, drop=("twon",)))
+    assert "its columns are 'age', 'hired', 'sex', 'town'." in refusal(table(file, owner="zzzzzz"))
+    assert "did you mean 'yes'?" in refusal(table(file, favourable="yess"))
+
+
+def test_groups_must_be_few_and_at_least_two(write: Any) -> None:
+    assert "different numbers: put them into bins" in refusal(table(write(people()), group="age"))
+    assert "one group only, 'man'" in refusal(table(write(people(sex="man"))))
+
+
+def test_ids_and_names_are_refused_as_features(write: Any) -> None:
+    message = refusal(table(write(people(who=[f"person {number}" for number in range(80)]))))
+    assert "'who'" in message and "list it in drop" in message
+    many = people(3000, street=[f"street {number % 1500}" for number in range(3000)])
+    assert "1500 different texts in 3000 rows" in refusal(table(write(many)))
+
+
+def test_text_among_numbers_is_refused_rather_than_made_categories(write: Any) -> None:
+    frame = people(pay=[str(number % 40) for number in range(80)])
+    frame.loc[[5, 6], "pay"] = "?"
+    file = write(frame)
+    message = refusal(table(file))
+    assert "'pay'" in message and "'?' in 2 rows, first in data row 6" in message
+    assert "pay=?" in features(table(file, categorical=("pay",)))
+
+
+def test_a_few_codes_with_text_are_categories(write: Any) -> None:
+    assert "children=3+" in features(table(write(people(children=["0", "1", "2", "3+"] * 20))))
+
+
+def test_nothing_left_to_learn_from_is_refused(write: Any) -> None:
+    only = people()[["sex", "hired"]]
+    assert "no feature columns" in refusal(table(write(only), use_group_as_feature=False))
+
+
+def test_one_column_cannot_be_label_and_group() -> None:
+    with pytest.raises(UserError, match="label and the group must be different columns"):
+        Table("x.csv", label="sex", group="sex")
+    with pytest.raises(UserError, match="leave rows to train on"):
+        Table("x.csv", label="hired", group="sex", test=0.95)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("empty.csv", b"", "is empty"),
+        ("blank.csv", b"\n\n", "is empty"),
+        ("header.csv", b"age,sex,hired\n", "a header but no rows"),
+        ("twice.csv", b"age,sex,age,hired\n1,2,3,4\n", "more than one column named 'age'"),
+        ("latin.csv", "age,sex,hired\n1,Señora,1\n".encode("latin-1"), "is not UTF-8 text"),
+        ("one.csv", b"hired\n1\n0\n", "only one column, 'hired'"),
+        ("ragged.csv", b"age,sex,hired\n1,2,3\n1,2,3,4\n", "line 3"),
+        ("shifted.csv", b"age,sex,hired\n1,2,3,4\n1,2,3,4\n", "more fields than its header"),
+        ("broken.csv.gz", b"\x1f\x8b no gzip", "cannot be read as a table"),
+        ("cut.csv.gz", gzip.compress(b"age,sex,hired\n" * 999)[:-20], "cannot be read as a table"),
+        ("broken.parquet", b"PAR1 not really", "cannot be read as a table"),
+        ("people.xlsx", b"", "no known ending: use .csv"),
+    ],
+)
+def test_a_file_that_is_no_table_is_refused_in_one_sentence(
+    tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    message = refusal(table(str(tmp_path / name)))
+    assert said in message and name in message
+
+
+def test_a_missing_file_or_a_folder_is_told_apart(tmp_path: Path) -> None:
+    assert "There is no file" in refusal(table(str(tmp_path / "none.csv")))
+    assert "is a folder" in refusal(table(str(tmp_path)))
+
+
+def test_settings_come_from_a_file_of_plain_values(write: Any) -> None:
+    loaded = source(
+        "table", file=write(people()), label="hired", group="sex", favourable="yes", drop=["town"]
+    )
+    assert loaded.load().train.x.shape[1] == 3
+    with pytest.raises(UserError, match="did you mean 'favourable'"):
+        source("table", file="x.csv", label="hired", group="sex", favorable="yes")
+
+
+def test_the_same_seed_gives_the_same_data_and_another_gives_other_parts(write: Any) -> None:
+    file = write(people())
+    one, again, other = (table(file, data_seed=seed).read() for seed in (1, 1, 2))
+    assert one.test.tolist() == again.test.tolist() != other.test.tolist()
+
+
+def test_natural_order_is_that_of_people() -> None:
+    assert sorted(["b10", "b9", "-1", "10", "9.5", "B1", "a", "²"], key=natural) == [
+        "-1",
+        "9.5",
+        "10",
+        "a",
+        "B1",
+        "b9",
+        "b10",
+        "²",
+    ]
+
+
+def test_german_credit_works_as_somebodys_own_table(shared_data: Path, tmp_path: Path) -> None:
+    rows = [line.split() for line in (shared_data / "tabular" / "german.data").read_text().splitlines()]
+    frame = pd.DataFrame(rows, columns=[f"a{number}" for number in range(1, 21)] + ["credit"])
+    frame["sex"] = np.where(frame["a9"].isin(["A92", "A95"]), "female", "male")
+    frame.to_csv(tmp_path / "german.csv", index=False)
+    data = Table(str(tmp_path / "german.csv"), label="credit", group="sex", favourable=1, drop=("a9",)).load()
+    assert [len(part) for part in (data.train, data.validation, data.test)] == [700, 100, 200]
+    assert data.task.group_names == ("female", "male")
+    counts = data.train.counts(data.task) + data.validation.counts(data.task) + data.test.counts(data.task)
+    assert counts.tolist() == [[109, 191], [201, 499]]

@@ -1,0 +1,56 @@
+"""Group means of a batch, and their gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ffalm.fairness import group_gap, group_means, masked_mean
+
+LOSSES = torch.tensor([0.2, 0.4, 0.6, 1.0], dtype=torch.float64)
+GROUPS = torch.tensor([0, 0, 1, 1])
+ALL = torch.ones(4, dtype=torch.bool)
+
+
+def test_the_worked_batch_has_the_worked_means() -> None:
+    means, present = group_means(LOSSES, GROUPS, ALL, 2)
+    assert means.tolist() == pytest.approx([0.3, 0.8])
+    assert present.all()
+    assert float(masked_mean(LOSSES, ALL)) == pytest.approx(0.55)
+    assert float(group_gap(LOSSES, GROUPS, ALL)) == pytest.approx(-0.5)
+
+
+def test_masked_rows_count_nowhere() -> None:
+    mask = torch.tensor([True, False, True, True])
+    means, _ = group_means(LOSSES, GROUPS, mask, 2)
+    assert means.tolist() == pytest.approx([0.2, 0.8])
+    assert float(masked_mean(LOSSES, mask)) == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("only", [0, 1])
+def test_a_batch_of_one_group_has_no_gap_and_a_finite_gradient(only: int) -> None:
+    losses = LOSSES.clone().requires_grad_()
+    gap = group_gap(losses, torch.full((4,), only), ALL)
+    assert float(gap.detach()) == 0
+    (gradient,) = torch.autograd.grad(gap, losses)
+    assert gradient.tolist() == [0, 0, 0, 0]
+
+
+def test_an_absent_group_has_mean_0_and_is_marked_absent() -> None:
+    means, present = group_means(LOSSES, GROUPS, ALL, 3)
+    assert means.isfinite().all()
+    assert present.tolist() == [True, True, False]
+
+
+def test_leading_axes_are_many_batches_at_once() -> None:
+    draws = torch.Generator().manual_seed(0)
+    losses = torch.rand(3, 5, 12, generator=draws, dtype=torch.float64)
+    groups = torch.randint(2, (3, 5, 12), generator=draws)
+    mask = torch.rand(3, 5, 12, generator=draws) < 0.8
+    gaps = group_gap(losses, groups, mask)
+    for seed in range(3):
+        for client in range(5):
+            kept = mask[seed, client]
+            alone, group = losses[seed, client][kept], groups[seed, client][kept]
+            expected = alone[group == 0].mean() - alone[group == 1].mean()
+            assert float(gaps[seed, client]) == pytest.approx(float(expected))

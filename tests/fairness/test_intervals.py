@@ -1,0 +1,147 @@
+"""Confidence intervals against published tables, exact coverage and the normal approximation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom
+
+from ffalm import metrics
+from ffalm.errors import UserError
+from ffalm.fairness import Tally
+from ffalm.fairness.intervals import newcombe, wilson
+
+
+def two_groups(hits: tuple[int, int], sizes: tuple[int, int]) -> Tally:
+    """Rows of label 1 of which so many are predicted 1, in each of two groups, and one row of label 0 in each."""
+    confusion = torch.zeros(2, 2, 2, dtype=torch.int64)
+    confusion[1, 1] = torch.tensor(hits)
+    confusion[0, 1] = torch.tensor(sizes) - torch.tensor(hits)
+    return Tally(confusion, torch.zeros(2, 2, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)
+def test_wilson_gives_the_published_intervals(successes: int, trials: int, low: float, high: float) -> None:
+    """Newcombe, Statistics in Medicine 17:857 (1998), table I, score method without continuity correction."""
+    assert wilson(successes, trials) == pytest.approx((low, high), abs=5.1e-5)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "low", "high"),
+    [
+        ((56, 70), (48, 80), 0.0524, 0.3339),
+        ((9, 10), (3, 10), 0.1705, 0.8090),
+        ((6, 7), (2, 7), 0.0582, 0.8062),
+        ((5, 56), (0, 29), -0.0381, 0.1926),
+        ((0, 10), (0, 20), -0.1611, 0.2775),
+        ((0, 10), (0, 10), -0.2775, 0.2775),
+        ((10, 10), (0, 20), 0.6791, 1.0),
+        ((10, 10), (0, 10), 0.6075, 1.0),
+    ],
+)
+def test_newcombe_gives_the_published_intervals(
+    first: tuple[int, int], second: tuple[int, int], low: float, high: float
+) -> None:
+    """Newcombe, Statistics in Medicine 17:873 (1998), table II, method 10."""
+    assert newcombe(first, second) == pytest.approx((low, high), abs=5.1e-5)
+
+
+def test_no_trials_have_no_interval() -> None:
+    assert all(math.isnan(end) for end in (*wilson(0, 0), *newcombe((0, 0), (3, 4)), *newcombe((3, 4), (0, 0))))
+
+
+def test_a_higher_level_gives_a_wider_interval() -> None:
+    tally = two_groups((30, 45), (60, 60))
+    widths = [high - low for low, high in (tally.interval("dpd", level) for level in (0.5, 0.8, 0.95, 0.99))]
+    assert widths == sorted(widths)
+    assert widths[0] < widths[-1]
+
+
+def test_dpd_and_eod_have_newcombes_interval_of_the_absolute_difference() -> None:
+    tally = two_groups((56, 48), (70, 80))
+    assert tally.interval("dpd") == pytest.approx((0.0524, 0.3339), abs=5.1e-5)
+    assert tally.interval("eod") == pytest.approx((0.0524, 0.3339), abs=5.1e-5)
+    swapped = two_groups((48, 56), (80, 70))
+    assert swapped.interval("dpd") == pytest.approx(tally.interval("dpd"), abs=1e-12)
+
+
+def test_an_interval_that_reaches_over_zero_starts_at_zero() -> None:
+    low, high = two_groups((5, 0), (56, 29)).interval("dpd")
+    assert (low, high) == (0.0, pytest.approx(0.1926, abs=5.1e-5))
+
+
+def test_accuracy_has_wilsons_interval() -> None:
+    tally = metrics.tally([1] * 263, [1] * 81 + [0] * 182, [0, 1] * 131 + [0])
+    assert tally.interval("accuracy") == pytest.approx((0.2553, 0.3662), abs=5.1e-5)
+
+
+@pytest.mark.parametrize(("rate_0", "rate_1"), [(0.1, 0.4), (0.5, 0.5), (0.05, 0.1), (0.9, 0.3)])
+def test_the_interval_of_dpd_covers_the_truth_at_its_level(rate_0: float, rate_1: float) -> None:
+    """Not simulated but summed over every possible outcome of two small groups."""
+    sizes, truth, covered = (18, 25), abs(rate_0 - rate_1), 0.0
+    for k_0 in range(sizes[0] + 1):
+        for k_1 in range(sizes[1] + 1):
+            chance = binom.pmf(k_0, sizes[0], rate_0) * binom.pmf(k_1, sizes[1], rate_1)
+            if chance > 1e-7:
+                low, high = two_groups((k_0, k_1), sizes).interval("dpd")
+                covered += chance * (low - 1e-12 <= truth <= high + 1e-12)
+    assert 0.93 <= covered <= 0.998
+
+
+def test_the_bootstrap_agrees_with_the_normal_approximation_on_many_rows() -> None:
+    """The joint gap of groups of fixed size is (k_0 - k_1) / n, whose variance is known."""
+    hits, sizes = (1200, 900), (2000, 3000)
+    tally = two_groups(hits, sizes)
+    share = np.array(hits) / np.array(sizes)
+    deviation = math.sqrt(float((np.array(sizes) * share * (1 - share)).sum())) / sum(sizes)
+    low, high = tally.interval("joint_dpd")
+    assert (low + high) / 2 == pytest.approx(300 / 5000, abs=deviation / 8)
+    assert high - low == pytest.approx(2 * 1.96 * deviation, rel=0.08)
+
+
+@pytest.mark.parametrize("metric", ["equalized_odds", "worst_group_accuracy", "joint_eod"])
+def test_bootstrapped_intervals_hold_the_value_and_shrink_with_more_rows(metric: str) -> None:
+    draws = np.random.default_rng(0)
+    y, s = draws.integers(0, 2, 300), draws.integers(0, 3, 300)
+    prediction = np.where(draws.random(300) < 0.6 + 0.1 * s, y, 1 - y)
+    few = metrics.tally(y, prediction, s)
+    many = Tally(few.confusion * 25, few.loss)
+    for tally in (few, many):
+        low, high = tally.interval(metric)
+        assert 0 <= low <= tally.metrics()[metric] <= high <= 1
+    widths = [high - low for low, high in (few.interval(metric), many.interval(metric))]
+    assert widths[1] == pytest.approx(widths[0] / 5, rel=0.35)
+
+
+def test_a_bootstrapped_interval_is_the_same_each_time() -> None:
+    tally = metrics.tally([0, 1] * 30, [0, 1, 1] * 20, [0, 0, 1, 1, 2, 2] * 10)
+    assert tally.interval("equalized_odds") == tally.interval("equalized_odds")
+
+
+def test_more_than_two_groups_have_an_interval_too() -> None:
+    y, s = [0, 1] * 60, [0, 0, 1, 1, 2, 2] * 20
+    low, high = metrics.tally(y, [0, 1, 1] * 40, s).interval("dpd")
+    assert 0 <= low < high <= 1
+
+
+def test_an_undefined_metric_has_an_undefined_interval() -> None:
+    tally = metrics.tally([0, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1])
+    assert all(math.isnan(end) for end in tally.interval("eod"))
+
+
+def test_an_empty_group_is_no_obstacle_to_a_metric_that_is_defined_without_it() -> None:
+    tally = metrics.tally([0, 1, 1, 0] * 10, [1, 1, 0, 0] * 10, [0] * 40)
+    low, high = tally.interval("joint_dpd")
+    assert 0 <= low <= tally.metrics()["joint_dpd"] <= high <= 1
+
+
+@pytest.mark.parametrize(("metric", "level"), [("loss", 0.95), ("loss_gap", 0.95), ("dpq", 0.95), ("dpd", 1.0)])
+def test_intervals_that_cannot_be_had_are_refused(metric: str, level: float) -> None:
+    with pytest.raises(UserError):
+        two_groups((3, 4), (9, 9)).interval(metric, level)
