@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+_ROOMS = ("algorithms", "metrics")  # `ffalm.algorithms()` lists them, `ffalm.metrics.tally(...)` counts
 _HOMES = {
     "Algorithm": "ffalm.algorithms",
     "FFALM": "ffalm.algorithms",
     "FPFL": "ffalm.algorithms",
     "FairFed": "ffalm.algorithms",
     "FedAvg": "ffalm.algorithms",
-    "algorithms": "ffalm.algorithms.registry",
     "register": "ffalm.algorithms.registry",
-    "DivergedError": "ffalm.simulate",
-    "Result": "ffalm.simulate",
-    "simulate": "ffalm.simulate",
+    "DivergedError": "ffalm.simulation",
+    "Result": "ffalm.simulation",
+    "simulate": "ffalm.simulation",
     "Examples": "ffalm.data.types",
     "Task": "ffalm.data.types",
     "Federation": "ffalm.federation",
@@ -31,12 +31,12 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
-    from ffalm import metrics as metrics
     from ffalm.algorithms import FFALM as FFALM
     from ffalm.algorithms import FPFL as FPFL
     from ffalm.algorithms import Algorithm as Algorithm
     from ffalm.algorithms import FairFed as FairFed
     from ffalm.algorithms import FedAvg as FedAvg
+    from ffalm import metrics as metrics
     from ffalm.algorithms import algorithms as algorithms
     from ffalm.algorithms import register as register
     from ffalm.data.types import Examples as Examples
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
     from ffalm.fairness import Tally as Tally
     from ffalm.federation import Federation as Federation
     from ffalm.federation import load as load
-    from ffalm.simulate import DivergedError as DivergedError
-    from ffalm.simulate import Result as Result
-    from ffalm.simulate import simulate as simulate
+    from ffalm.simulation import DivergedError as DivergedError
+    from ffalm.simulation import Result as Result
+    from ffalm.simulation import simulate as simulate
 
 
 def __getattr__(name: str) -> Any:
-    if name == "metrics":
-        return import_module("ffalm.metrics")
+    if name in _ROOMS:
+        return import_module(f"ffalm.{name}")
     if name in _HOMES:
         value = getattr(import_module(_HOMES[name]), name)
         globals()[name] = value
@@ -61,4 +61,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES, "metrics"])
+    return sorted([*globals(), *_HOMES, *_ROOMS])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import tomllib
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -163,7 +164,12 @@ def _contender(key: str, values: Any) -> Contender:
 
 
 def _fields(settings: Any) -> dict[str, Any]:
-    return {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+    """Every setting with its value; a text that was left out stays out, since "none" would be a text too."""
+    hints = typing.get_type_hints(type(settings))
+    values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+    return {
+        name: value for name, value in values.items() if value is not None or str not in typing.get_args(hints[name])
+    }
 
 
 def _import_plugin(path: Path) -> None:

@@ -51,16 +51,22 @@ def _choices(config: StudyConfig, spread: Layout) -> dict[str, str]:
 
 
 def _warnings(outcomes: Sequence[Outcome]) -> list[str]:
-    """What a reader must know before believing a row: runs that stopped, and duals that turned descent into ascent."""
+    """What a reader must know before believing a row: runs that stopped, and steps that raised a group's loss."""
     notes = [f"{outcome.diverged} (seed {outcome.seed})" for outcome in outcomes if outcome.diverged]
-    for outcome in outcomes:
-        share = max((record.get("negative_weight_share", 0.0) for record in outcome.history), default=0.0)
-        if share > _ASCENT_WARNING:
+    for label in dict.fromkeys(outcome.label for outcome in outcomes):
+        shares = [_ascent(outcome) for outcome in outcomes if outcome.label == label]
+        high = [share for share in shares if share > _ASCENT_WARNING]
+        if high:
             notes.append(
-                f"{outcome.label}, seed {outcome.seed}: in its worst round {share:.0%} of the local steps gave one group "
-                "a negative weight, so they raised its loss; the dual has outgrown the group shares."
+                f"{label}: in {len(high)} of {len(shares)} runs there was a round in which most local steps (up to "
+                f"{max(high):.0%}) gave some row a negative weight, that is, raised its loss for the sake of the constraint."
             )
     return notes
+
+
+def _ascent(outcome: Outcome) -> float:
+    """The largest share, over rounds, of steps with a negative row weight."""
+    return max((record.get("negative_weight_share", 0.0) for record in outcome.history), default=0.0)
 
 
 def _text(value: Any) -> str:

@@ -7,6 +7,7 @@ TOML file or a flag is answered with the nearest right name instead of a traceba
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import types
 import typing
 from collections.abc import Mapping
@@ -55,7 +56,9 @@ def _fitted(value: Any, hint: Any, what: str) -> Any:
         choices = typing.get_args(hint)
         if value in choices:
             return value
-        raise UserError(f"{what} must be one of {', '.join(map(str, choices))}; got {value!r}.")
+        near = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1, cutoff=0.5)
+        hint = f": did you mean {near[0]!r}?" if near else "."
+        raise UserError(f"{what} must be one of {', '.join(map(str, choices))}; got {value!r}{hint}")
     if origin is tuple and isinstance(value, list | tuple):
         inner = typing.get_args(hint)[0]
         return tuple(_fitted(item, inner, what) for item in value)

@@ -30,7 +30,7 @@ from torch import Tensor
 from ffalm.engines import Snapshot
 from ffalm.errors import UserError
 from ffalm.outcome import Outcome, Record
-from ffalm.simulate import Result
+from ffalm.simulation import Result
 
 _LOCK_SECONDS = 30.0
 _INTERVALS = ("accuracy", "dpd", "eod", "equalized_odds", "accuracy_parity", "worst_group_accuracy")

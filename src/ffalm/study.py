@@ -18,7 +18,7 @@ from ffalm.federation import Federation
 from ffalm.hardware import cores, steady, threads_for
 from ffalm.hardware import device as device_of
 from ffalm.outcome import Outcome, Record
-from ffalm.simulate import finish, model_factory
+from ffalm.simulation import finish, model_factory
 from ffalm.store import RunFolder, intervals_of, locked
 
 

@@ -285,7 +285,7 @@ def test_three_groups_are_refused_with_a_way_out() -> None:
 def test_without_penalty_and_dual_rate_it_is_fedavg_bit_for_bit(images: bool, batch_size: int | None) -> None:
     owned = federation(images=images)
     model: str | Callable[[], nn.Module] = batchnorm_cnn if images else "mlp"
-    settings: dict[str, Any] = {"model": model, "rounds": 4, "batch_size": batch_size, "lr": 0.2, "device": "cpu"}
+    settings: dict[str, Any] = {"model": model, "rounds": 4, "batch_size": batch_size, "lr": 0.2, "device": "cpu", "threads": 1}
     plain = ffalm.simulate(ffalm.FedAvg(), owned, seed=3, engine="loop", **settings)
     for dual_data in ("full", "last_batch", "epoch_mean"):
         algorithm = ffalm.FFALM(penalty=0, dual_lr=0, dual_data=dual_data)  # type: ignore[arg-type]

@@ -140,7 +140,7 @@ def test_missing_images_are_counted_unless_they_may_be_missing(celeba: Path) -> 
 def test_a_subset_without_test_images_is_told_to_split_by_identity(celeba: Path) -> None:
     for name in NAMES[40:]:
         (celeba / "img_align_celeba" / name).unlink()
-    with pytest.raises(UserError, match="in the validation part of .* set split to 'identity'"):
+    with pytest.raises(UserError, match=r"in the validation part of .* set split to 'identity'"):
         load(celeba, allow_missing=True)
     data = load(celeba, allow_missing=True, split="identity")
     assert sum(len(part) for part in parts(data)) == 40

@@ -44,6 +44,7 @@ def first_pixels(folder: Path) -> list[int]:
 def decodings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows by one every time pictures are really decoded."""
     seen: list[int] = []
+
     def counted(paths: list[Path], recipe: Recipe) -> Iterator[Chunk]:
         seen.append(len(paths))
         return decode_all(paths, recipe)

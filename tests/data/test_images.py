@@ -163,7 +163,7 @@ def test_a_misspelt_column_gets_a_suggestion(clinic: Path) -> None:
 
 
 def test_a_missing_folder_or_table_is_named(clinic: Path) -> None:
-    with pytest.raises(UserError, match="There is no folder .*gone"):
+    with pytest.raises(UserError, match=r"There is no folder .*gone"):
         Images(str(clinic / "gone"), str(clinic / "labels.csv"), "ill", "skin", favourable="no").load()
     with pytest.raises(UserError, match=r"There is no file .*gone\.csv"):
         Images(str(clinic / "pictures"), str(clinic / "gone.csv"), "ill", "skin", favourable="no").load()

@@ -86,7 +86,11 @@ class FairFed(Algorithm):
 
 
 def _normalised(weights: Tensor, rows: Tensor) -> Tensor:
-    """Weights that sum to 1; by size where every one of them is 0."""
+    """Weights that sum to 1; by size where every one of them is 0.
+
+    Weights that sum to 1 already, up to rounding, keep their every bit: step 0 is FedAvg exactly.
+    """
     total = weights.sum(-1, keepdim=True)
     by_size = rows / rows.sum(-1, keepdim=True)
-    return torch.where(total > 0, weights / total.clamp(min=torch.finfo(weights.dtype).tiny), by_size)
+    scaled = weights / total.clamp(min=torch.finfo(weights.dtype).tiny)
+    return torch.where(total > 0, torch.where((total - 1).abs() < 1e-12, weights, scaled), by_size)

@@ -53,8 +53,10 @@ def run(arguments: list[str]) -> int:
         text = error.message if "Did you mean" in error.message else error.format_message()
         print(f"ffalm: {text}", file=sys.stderr)
         return 2
+    except study.Stopped as stopped:
+        print(f"ffalm: {stopped}", file=sys.stderr)
+        return 130
     except (KeyboardInterrupt, click.Abort):
-        print("ffalm: stopped; everything up to the last whole round is kept.", file=sys.stderr)
         return 130
     except Exception:
         traceback.print_exc()

@@ -43,6 +43,10 @@ _CONTENDERS = ("fedavg", "fairfed", "fpfl", "ffalm")
 _FFALM_PRESET = "safe"
 
 
+class Stopped(Exception):
+    """The user stopped a study; the message says how to go on."""
+
+
 def add_to(app: typer.Typer) -> None:
     """Register the two commands."""
     app.command("run", epilog="Example: ffalm run --algorithm ffalm --preset safe --rounds 30")(run)
@@ -107,7 +111,10 @@ def _study(command: str, values: dict[str, Any], settings: dict[str, Any], names
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "config.toml", toml.dumps(configs.settings_of(config)))
     with RunProgress(console, grid, config.training.rounds, values["quiet"]) as progress:
-        run_study(config, folder, spread, progress)
+        try:
+            run_study(config, folder, spread, progress)
+        except KeyboardInterrupt:
+            raise Stopped(f"stopped; go on with: ffalm {command} --out {folder} --resume") from None
     _show(describe(config, spread, outcomes(config, folder)), folder, values)
 
 

@@ -28,10 +28,10 @@ ADULTHOOD = 20  # age at which one is no longer young, as in studies on UTKFace
 OLDEST = 90
 SHARE_OF_DARKER = 0.4
 SHARE_OF_YOUNG = (0.33, 0.18)  # by group, as are all pairs below
-DOUBT = (0.10, 0.30)  # standard deviation of the logarithm of how old one looks against how old one is
+DOUBT = (0.05, 0.45)  # standard deviation of the logarithm of how old one looks against how old one is
 CONTRAST = (1.0, 0.65)
-EXPOSURE = ((0.80, 1.10), (0.55, 1.00))
-GRAIN = ((4.0, 9.0), (7.0, 15.0))
+EXPOSURE = ((0.88, 1.08), (0.60, 1.00))
+GRAIN = ((3.0, 7.0), (6.0, 13.0))
 #: Skin from palest to deepest within each group; people fall between the two ends.
 SKIN = (((252, 224, 200), (222, 172, 136)), ((172, 120, 84), (84, 54, 38)))
 HAIR = ((35, 28, 25), (70, 45, 30), (110, 72, 42), (190, 150, 90), (140, 65, 35))
@@ -49,7 +49,7 @@ TASK = Task(
 
 @dataclass(frozen=True)
 class Faces:
-    """Faces drawn by `data_seed` at `size` pixels; the shares of all (group, label) are exact under every seed."""
+    """Faces drawn by `data_seed` at `size` pixels; groups and labels have exact shares under every seed."""
 
     name: ClassVar[str] = "faces"
     about: ClassVar[str] = "drawn faces: young or not, by skin tone (no files)"
@@ -60,9 +60,9 @@ class Faces:
     data_seed: int = 0
 
     def __post_init__(self) -> None:
-        require(self.rows >= FEWEST_ROWS, f"Faces need at least {FEWEST_ROWS} rows to split; got {self.rows}.")
+        require(self.rows >= FEWEST_ROWS, f"Faces need at least {FEWEST_ROWS} rows; got {self.rows}.")
         require(self.size in (32, 64), f"Faces are drawn at a size of 32 or 64 pixels; got {self.size}.")
-        require(self.data_seed >= 0, f"The data_seed of the faces must not be negative; got {self.data_seed}.")
+        require(self.data_seed >= 0, f"The faces' data_seed must not be negative; got {self.data_seed}.")
 
     def load(self) -> Dataset:
         """Draw the faces and split them 70/10/20."""
@@ -102,8 +102,8 @@ def _looks(age: Floats, group: Codes, draw: np.random.Generator) -> Looks:
     ends = np.array(SKIN, dtype=np.float64)[group]
     depth = draw.uniform(0, 1, (rows, 1))
     values = {
-        "childlike": np.clip((26 - seeming) / 22, 0, 1),
-        "aged": np.clip((seeming - 26) / 44, 0, 1),
+        "childlike": np.clip((25 - seeming) / 14, 0, 1),
+        "aged": np.clip((seeming - 22) / 42, 0, 1),
         "skin": ends[:, 0] * (1 - depth) + ends[:, 1] * depth + draw.normal(0, 4, (rows, 3)),
         "hair": _chosen(HAIR, HAIR_SHARES, group, draw),
         "eyes": _chosen(EYES, EYE_SHARES, group, draw),
@@ -137,7 +137,8 @@ def _muted(low: float, high: float, rows: int, draw: np.random.Generator) -> Flo
 def _between(bounds: tuple[tuple[float, float], ...], group: Codes, draw: np.random.Generator) -> Floats:
     """A value for everybody, even between the bounds of their group."""
     low, high = np.array(bounds)[group].T
-    return draw.uniform(low, high)
+    values: Floats = draw.uniform(low, high)
+    return values
 
 
 def _chosen(

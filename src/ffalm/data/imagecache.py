@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import PIL
 from rich.console import Console
 from rich.progress import track
 
@@ -73,7 +74,6 @@ def load_images(root: Path, names: Sequence[str], recipe: Recipe) -> Decoded:
         trouble = f"what was written to {folder} could not be read back"
     except OSError as error:
         trouble = f"{error.filename or cache_folder()}: {error.strerror or error}"
-    log.warning("Decoded images are not kept (%s).", trouble)
     note = f"Decoded images could not be kept for next time ({trouble}); FFALM_CACHE names another folder."
     return _in_memory(_chunks(root, names, recipe), len(names), recipe, note)
 
@@ -148,7 +148,7 @@ class _Entry:
 def _identity(root: Path, names: Sequence[str], recipe: Recipe) -> tuple[str, str]:
     """(place, fingerprint): which pictures and how, and that together with the state their files are in."""
     where: list[Any] = [str(root.resolve()), recipe.size, recipe.crop, *names]
-    state: list[Any] = [DECODER_VERSION, LAYOUT_VERSION]
+    state: list[Any] = [DECODER_VERSION, LAYOUT_VERSION, PIL.__version__]
     folder = os.fspath(root)
     for name in names:
         try:

@@ -27,6 +27,8 @@ def built_model(job: Job) -> nn.Module:
         model = job.model()
     if not isinstance(model, nn.Module):
         raise UserError(f"The model function must return an nn.Module; it returned {type(model).__name__}.")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise UserError("The model has no parameter to train: give it one, or unfreeze some with requires_grad_().")
     return model.to(job.device)
 
 

@@ -33,7 +33,7 @@ class ResNet18:
         windows = 1
         if self.head == "fairalm":
             sides = [-(-side // 32) + 4 - 7 + 1 for side in shape[1:]]
-            require(min(sides) >= 1, f"The head 'fairalm' needs images of at least 96 px; got {shape[1]}x{shape[2]}.")
+            require(min(sides) >= 1, f"The head 'fairalm' needs images of at least 65 px; got {shape[1]}x{shape[2]}.")
             windows = sides[0] * sides[1]
         return _ResNet(shape[0], labels, windows, self.head)
 

@@ -20,7 +20,7 @@ CHARTS_LEFT_OUT = (
 def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
     """Write tables, curves and the page into a folder, and say by name where each file is.
 
-    Without altair or vl-convert the curves are left out: they are missing from the answer and the page says so.
+    Without altair or vl-convert the curves are left out: missing from the answer, and the page says why.
     """
     from ffalm.report import tables
     from ffalm.report.page import render
@@ -38,9 +38,7 @@ def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
         if content is None:
-            (folder / name).unlink(
-                missing_ok=True
-            )  # curves of an earlier report would not belong to this table
+            (folder / name).unlink(missing_ok=True)  # curves of an earlier report would not belong to this table
         else:
             _replace(folder / name, content)
     return {name: folder / name for name, content in contents.items() if content is not None}

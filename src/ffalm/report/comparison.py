@@ -49,13 +49,9 @@ def _change(change: Change, reach: float) -> Markup:
     better = (change.mean > 0) == more_is_better(change.metric)
     verdict = ("better" if better else "worse") if change.clear else "open"
     words = "one pair" if change.interval is None else "not clear" if verdict == "open" else verdict
-    interval = (
-        "" if change.interval is None else f"[{signed(change.interval[0])}, {signed(change.interval[1])}]"
-    )
+    interval = "" if change.interval is None else f"[{signed(change.interval[0])}, {signed(change.interval[1])}]"
     numbers = joined(element("span", signed(change.mean)), " ", element("span", interval, class_="spread"))
-    return element(
-        "td", _whisker(change, reach), numbers, element("span", words, class_="verdict"), class_=verdict
-    )
+    return element("td", _whisker(change, reach), numbers, element("span", words, class_="verdict"), class_=verdict)
 
 
 def _whisker(change: Change, reach: float) -> Markup:
@@ -74,7 +70,5 @@ def _whisker(change: Change, reach: float) -> Markup:
 
 
 def _reach(found: Iterable[Change]) -> float:
-    ends = [
-        abs(end) for change in found for end in (*(change.interval or ()), change.mean) if math.isfinite(end)
-    ]
+    ends = [abs(end) for change in found for end in (*(change.interval or ()), change.mean) if math.isfinite(end)]
     return max(ends, default=0.0) or 1.0

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 #: Okabe and Ito's colours, told apart with any colour vision; yellow and black are left out because they
 #: vanish on a light or a dark page.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
-#: Beyond seven algorithms the colours come again with another dash; several duals of one algorithm differ by it.
+#: Beyond seven algorithms the colours come again, dashed; several duals of one algorithm are dashed too.
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
 #: A dual beyond this size has blown up; a linear axis would flatten every other run.
 BLOWN_UP = 50.0
@@ -53,30 +53,28 @@ def specifications(study: StudyOutcome) -> dict[str, dict[str, Any]]:
 
 
 def sheet(charts: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """All the charts under one another, for the PNG and the PDF."""
+    """All the charts under one another, for the PNG and the PDF; data and colours belong to the whole."""
     titles = {"metrics": "Validation metrics by round", "duals": "Duals by round"}
-    shared = ("config", "$schema")
+    shared = ("config", "datasets", "$schema")
     parts = [
         {**{key: value for key, value in chart.items() if key not in shared}, "title": titles[name]}
         for name, chart in charts.items()
     ]
-    first = next(iter(charts.values()))
-    return {**{key: first[key] for key in shared}, "vconcat": parts, "spacing": 36}
+    datasets = {key: data for chart in charts.values() for key, data in chart.get("datasets", {}).items()}
+    return {"config": PAPER, "datasets": datasets, "vconcat": parts, "spacing": 36}
 
 
 def answering(still: dict[str, Any]) -> dict[str, Any]:
     """The same specification with dots that show themselves and their numbers when the pointer comes near.
 
-    They are added to the specification rather than the chart because altair cannot place a layer's parameter inside
-    several blocks of facets; and files on paper do without their weight.
+    They are added here and not to the chart because altair cannot place a layer's parameter inside several
+    blocks of facets, and because paper does without their weight.
     """
     blocks = []
     for index, block in enumerate(still["vconcat"]):
         layer = block["spec"]["layer"]
         line = next(part for part in layer if part["mark"]["type"] == "line")
-        blocks.append(
-            {**block, "spec": {**block["spec"], "layer": [*layer, _dots(line["encoding"], f"near_{index}")]}}
-        )
+        blocks.append({**block, "spec": {**block["spec"], "layer": [*layer, _dots(line["encoding"], f"near_{index}")]}})
     return {**still, "vconcat": blocks}
 
 
@@ -85,10 +83,7 @@ def _dots(encoding: dict[str, Any], name: str) -> dict[str, Any]:
     tooltip = [
         {"field": "algorithm", "type": "nominal"},
         {"field": "round", "type": "quantitative"},
-        *(
-            {"field": key, "type": "quantitative", "title": title, "format": ".4~g"}
-            for key, title in numbers.items()
-        ),
+        *({"field": key, "type": "quantitative", "title": title, "format": ".4~g"} for key, title in numbers.items()),
         {"field": "runs", "type": "quantitative"},
     ]
     near = {"type": "point", "nearest": True, "on": "pointerover", "clear": "pointerout"}
@@ -104,9 +99,7 @@ def _dots(encoding: dict[str, Any], name: str) -> dict[str, Any]:
     }
 
 
-def _blocks(
-    study: StudyOutcome, points: list[Point], facet: str, order: list[str]
-) -> alt.VConcatChart | None:
+def _blocks(study: StudyOutcome, points: list[Point], facet: str, order: list[str]) -> alt.VConcatChart | None:
     """One block of facets for each skew that has points, titled where there are several."""
     import altair as alt
 
@@ -124,9 +117,7 @@ def _facets(study: StudyOutcome, points: list[Point], facet: str, order: list[st
     import altair as alt
 
     shown = [name for name in order if any(point[facet] == name for point in points)]
-    header = alt.Header(
-        title=None, labelFontWeight="bold", labelFontSize=12, labelAnchor="start", labelPadding=6
-    )
+    header = alt.Header(title=None, labelFontWeight="bold", labelFontSize=12, labelAnchor="start", labelPadding=6)
     data: Any = {"values": points}
     chart = alt.layer(*_layers(study, points, facet), data=data)
     cell = chart.properties(width=CELL_WIDTH, height=CELL_HEIGHT)

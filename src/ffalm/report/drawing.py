@@ -48,7 +48,7 @@ def draw(study: StudyOutcome) -> Drawings:
             Drawing(name, str(vl_convert.vegalite_to_svg(chart)), _json(answering(chart)))
             for name, chart in charts.items()
         ],
-        library=str(vl_convert.javascript_bundle()),
+        library=str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")),
     )
 
 

@@ -41,9 +41,7 @@ def _cell(value: Any, whole: float, share: bool) -> Markup:
     if not _is_number(value):
         return element("td", "" if value is None else str(value))
     text = f"{percent(value, 0)} %" if share else f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-    bar = element(
-        "span", class_="bar", style=f"--part:{max(0.0, 100 * value / whole):.1f}%", aria_hidden="true"
-    )
+    bar = element("span", class_="bar", style=f"--part:{max(0.0, 100 * value / whole):.1f}%", aria_hidden="true")
     return element("td", element("span", text, class_="amount"), bar, class_="number")
 
 

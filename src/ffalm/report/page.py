@@ -1,7 +1,7 @@
 """`report.html`: one file that says everything about a study and opens offline.
 
-Its policy forbids the browser every network request, and every script but the two put in here, whose hashes it
-names.
+Its policy forbids the browser every network request, and every script but the two put in here, known by their
+hashes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ffalm.report.parts import NOTHING, section
 from ffalm.report.summary import baseline_label
 
 _CAPTIONS = {
-    "metrics": "On the validation rows. Lines are means over the runs, bands reach from the lowest to the highest "
-    "run, and a cross marks the last value of a run that diverged.",
-    "duals": "The multipliers that the server moves to close the gap: they should settle. One that keeps growing or "
-    "swinging announces a divergence.",
+    "metrics": "On the validation rows. Lines are means over the runs, bands reach from the lowest run to "
+    "the highest, and a cross marks the last value of a run that diverged.",
+    "duals": "The multipliers that the server moves to close the gap: they should settle. One that keeps "
+    "growing or swinging announces a divergence.",
 }
 
 
@@ -63,9 +63,7 @@ def _figure(study: StudyOutcome, chart: Drawing | None) -> Markup:
         return NOTHING
     what = "Validation accuracy, DPD and EOD" if chart.name == "metrics" else "Duals"
     label = f"{what} by round for {', '.join(study.labels())}; the final numbers are in the results table."
-    drawn = element(
-        "div", Markup(chart.svg), class_="chart", id=f"chart-{chart.name}", role="img", aria_label=label
-    )
+    drawn = element("div", Markup(chart.svg), class_="chart", id=f"chart-{chart.name}", role="img", aria_label=label)
     return element("figure", drawn, element("figcaption", _CAPTIONS[chart.name]))
 
 

@@ -39,9 +39,7 @@ def read(study: StudyOutcome) -> list[Reading]:
     ]
 
 
-def _reading(
-    alpha: float | None, rows: list[Row], found: dict[tuple[str, str], Change], baseline: str
-) -> Reading:
+def _reading(alpha: float | None, rows: list[Row], found: dict[tuple[str, str], Change], baseline: str) -> Reading:
     reference = next((row for row in rows if row.label == baseline), None)
     if reference is None or len(rows) < 2:
         return Reading(alpha, [_alone(row) for row in rows], [])
@@ -74,9 +72,7 @@ def _winner(metric: str, rows: list[Row], reference: Row, found: dict[tuple[str,
     verb = "have" if len(best) > 1 else "has"
     if not math.isfinite(reference.cells[metric].mean):
         value = f"{_number(row.cells[metric])}{_lost(row)}"
-        return (
-            f"{names} {verb} the smallest {name}: {value}. {reference.label} has no value to compare it with."
-        )
+        return f"{names} {verb} the smallest {name}: {value}. {reference.label} has no value to compare it with."
     small, large = row.cells[metric].mean, reference.cells[metric].mean
     decimals = 1 if percent(small, 1) != percent(large, 1) else 2
     versus = f"{percent(small, decimals)} against {reference.label}'s {percent(large, decimals)}"
@@ -140,13 +136,12 @@ def _verdict(metric: str, row: Row, reference: Row, found: dict[tuple[str, str],
         return "With a single pair of runs the spread is unknown: run more seeds before relying on it."
     if _overlap(cell, other):
         return "But it is one seed and the 95 % test intervals overlap: it may be chance."
-    return (
-        "The 95 % test intervals do not overlap, but it is one seed: more would show the spread of training."
-    )
+    return "The 95 % test intervals do not overlap, but it is one seed: more would show the spread of training."
 
 
 def _overlap(cell: Cell, other: Cell) -> bool:
-    assert cell.interval is not None and other.interval is not None
+    if cell.interval is None or other.interval is None:
+        return True
     return cell.interval[0] <= other.interval[1] and other.interval[0] <= cell.interval[1]
 
 

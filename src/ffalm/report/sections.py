@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from ffalm.outcome import HEADLINE, StudyOutcome
+from ffalm.outcome import HEADLINE, Outcome, StudyOutcome
 from ffalm.report.markup import Markup, element, joined
 from ffalm.report.parts import NOTHING, bodies, plural, scroll
 from ffalm.report.reading import Reading, read
 from ffalm.report.summary import Row
 from ffalm.report.tables import (
     HEADS,
+    TIMES,
     build,
     mean_text,
     metric_name,
@@ -35,7 +36,7 @@ def asked(study: StudyOutcome) -> Markup:
     facts = [(names.get(key, key), value) for key, value in study.task.items()]
     seeds = len({outcome.seed for outcome in study.outcomes})
     counts = [(len(study.labels()), "algorithm"), (seeds, "seed"), (len(study.alphas()), "skew")]
-    shown = " × ".join(plural(count, word) for count, word in counts if count > 1 or word == "algorithm")
+    shown = f" {TIMES} ".join(plural(count, word) for count, word in counts if count > 1 or word == "algorithm")
     facts.append(("Compared" if len(study.labels()) > 1 else "Run", shown))
     facts.append(("Computing", duration(sum(outcome.seconds for outcome in study.outcomes))))
     pairs = [element("div", element("dt", name), element("dd", value)) for name, value in facts]
@@ -48,8 +49,8 @@ def warning(study: StudyOutcome) -> Markup:
     if not lost:
         return NOTHING
     link = element("a", "see the notes", href="#notes-heading")
-    many = "run" if len(study.outcomes) == 1 else "runs"
-    text = f"{lost} of {len(study.outcomes)} {many} diverged and {'is' if lost == 1 else 'are'} in no mean below: "
+    verb = "is" if lost == 1 else "are"
+    text = f"{lost} of {plural(len(study.outcomes), 'run')} diverged and {verb} in no mean below: "
     return element("p", element("strong", text), link, ".", class_="warning", role="note")
 
 
@@ -94,7 +95,7 @@ def _meaning(study: StudyOutcome) -> Markup:
     return element(
         "p",
         element("strong", "DPD"),
-        f", demographic parity difference: the gap between the groups in how often “{outcome}” is predicted. ",
+        f", demographic parity difference: the gap between groups in how often “{outcome}” is predicted. ",
         element("strong", "EOD"),
         f", equal opportunity difference: the same gap among those whose true outcome is “{outcome}”. ",
         "Both in percentage points; 0 means no gap.",
@@ -103,9 +104,7 @@ def _meaning(study: StudyOutcome) -> Markup:
 
 
 def _copy(name: str, text: str) -> Markup:
-    return element(
-        "details", element("summary", f"As {name}"), element("pre", element("code", text), tabindex="0")
-    )
+    return element("details", element("summary", f"As {name}"), element("pre", element("code", text), tabindex="0"))
 
 
 def settings(study: StudyOutcome) -> Markup:
@@ -124,14 +123,20 @@ def notes(study: StudyOutcome, more: Iterable[str] = ()) -> Markup:
     for outcome in study.outcomes:
         run = f"{outcome.label}, seed {outcome.seed}{skew(outcome.alpha, ', ')}"
         if outcome.diverged is not None:
-            found.append(f"{run} diverged: {outcome.diverged}")
+            found += _told(outcome, run, study.notes)
             continue
-        lacking = [
-            metric_name(name) for name in HEADLINE if not math.isfinite(outcome.test.get(name, math.nan))
-        ]
+        lacking = [metric_name(name) for name in HEADLINE if not math.isfinite(outcome.test.get(name, math.nan))]
         if lacking:
             found.append(f"{run}: {' and '.join(lacking)} undefined on the test rows; it counts in no mean.")
     return element("ul", *[element("li", text) for text in found]) if found else NOTHING
+
+
+def _told(outcome: Outcome, run: str, already: list[str]) -> list[str]:
+    """Why a run stopped, unless the study's own notes say it of this seed."""
+    reason = outcome.diverged or ""
+    if any(reason in text and f"seed {outcome.seed}" in text for text in already):
+        return []
+    return [f"{run}: {reason}" if "diverged" in reason else f"{run} diverged: {reason}"]
 
 
 def again(study: StudyOutcome) -> Markup:
@@ -139,8 +144,8 @@ def again(study: StudyOutcome) -> Markup:
     command = study.choices.get("command")
     shown = element("pre", element("code", command), tabindex="0") if command else NOTHING
     text = (
-        "The file config.toml in the run folder holds every setting and seed. On the same machine and engine it "
-        "gives the same numbers bit for bit; on another engine, up to rounding."
+        "The file config.toml in the run folder holds every setting and seed. On the same machine and engine "
+        "it gives the same numbers bit for bit; on another engine, up to rounding."
     )
     return joined(shown, element("p", text))
 

@@ -25,10 +25,7 @@ ALL_POINTS = 5000
 MIN_POINTS = 40
 
 #: How the facets are headed.
-TITLES = {
-    metric: f"{name} {'↑' if up else '↓'} ({'%' if up else 'points'})"
-    for metric, (name, up) in HEADLINE.items()
-}
+TITLES = {metric: f"{name} {'↑' if up else '↓'} ({'%' if up else 'points'})" for metric, (name, up) in HEADLINE.items()}
 
 
 def metric_points(study: StudyOutcome) -> list[Point]:
@@ -61,8 +58,8 @@ def _groups(study: StudyOutcome) -> Iterator[tuple[float | None, str, list[Outco
 def _line(runs: list[Outcome], read: Callable[[Record], float], scale: float, digits: int) -> Line:
     """Mean, lowest and highest of each round over the runs that have a value there.
 
-    A run that diverged takes part up to its last finite value, which is kept as `stopped` so that the chart can
-    mark where it left; unmarked, its leaving would look like a recovery of the mean.
+    A run that diverged takes part up to its last finite value, kept as `stopped` so that the chart can mark
+    where it left; unmarked, its leaving would look like a recovery of the mean.
     """
     rounds: dict[int, list[float]] = {}
     stopped: dict[int, float] = {}

@@ -18,9 +18,9 @@ DECIMALS = 2
 
 #: 97.5 % quantiles of Student's t with 1 to 30 degrees of freedom.
 _T_QUANTILES = (
-    (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157, 2.228139)
-    + (2.200985, 2.178813, 2.160369, 2.144787, 2.131450, 2.119905, 2.109816, 2.100922, 2.093024, 2.085963)
-    + (2.079614, 2.073873, 2.068658, 2.063899, 2.059539, 2.055529, 2.051831, 2.048407, 2.045230, 2.042272)
+    *(12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157, 2.228139),
+    *(2.200985, 2.178813, 2.160369, 2.144787, 2.131450, 2.119905, 2.109816, 2.100922, 2.093024, 2.085963),
+    *(2.079614, 2.073873, 2.068658, 2.063899, 2.059539, 2.055529, 2.051831, 2.048407, 2.045230, 2.042272),
 )
 
 
@@ -85,11 +85,7 @@ def summarise(study: StudyOutcome, metrics: list[str] | None = None) -> list[Row
     metrics = list(HEADLINE) if metrics is None else metrics
     rows: list[Row] = []
     for alpha in study.alphas():
-        group = [
-            _row(alpha, label, runs, metrics)
-            for label in study.labels()
-            if (runs := pick(study, alpha, label))
-        ]
+        group = [_row(alpha, label, runs, metrics) for label in study.labels() if (runs := pick(study, alpha, label))]
         rows += _marked(group, metrics)
     return rows
 
@@ -125,7 +121,7 @@ def changes(study: StudyOutcome) -> list[Change]:
 def t_quantile(degrees: int) -> float:
     """The 97.5 % quantile of Student's t.
 
-    Tabulated up to 30 degrees of freedom; beyond, the expansion about the normal quantile is right to five digits.
+    Tabulated up to 30 degrees of freedom; beyond, the expansion about the normal quantile is as good.
     """
     if degrees <= len(_T_QUANTILES):
         return _T_QUANTILES[degrees - 1]
@@ -177,9 +173,7 @@ def _marked(rows: list[Row], metrics: list[str]) -> list[Row]:
     return rows
 
 
-def _change(
-    alpha: float | None, label: str, metric: str, runs: list[Outcome], reference: dict[int, Outcome]
-) -> Change:
+def _change(alpha: float | None, label: str, metric: str, runs: list[Outcome], reference: dict[int, Outcome]) -> Change:
     pairs = [(run, reference[run.seed]) for run in runs if run.seed in reference]
     differences = [
         run.test.get(metric, math.nan) - other.test.get(metric, math.nan)

@@ -26,14 +26,17 @@ HEADS = {
     for metric, (name, up) in HEADLINE.items()
 }
 
+#: Signs that look like letters, by name so that nobody takes one for the other.
+ALPHA, MINUS, TIMES = "\N{GREEK SMALL LETTER ALPHA}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
+
 CSV_COLUMNS = ("alpha", "algorithm", "metric", "mean", "std", "n", "n_diverged", "n_undefined", "low", "high")
 
 _LATEX = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%",
-    "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': "''", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "±": r"$\pm$",
-    "α": r"$\alpha$", "β": r"$\beta$", "λ": r"$\lambda$", "η": r"$\eta$", "ρ": r"$\rho$", "×": r"$\times$",
-    "≤": r"$\leq$", "≥": r"$\geq$", "−": r"$-$", "→": r"$\rightarrow$", "Δ": r"$\Delta$", "\u202f": r"\,",
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': "''", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "→": r"$\rightarrow$", "±": r"$\pm$",
+    "≤": r"$\leq$", "≥": r"$\geq$", ALPHA: r"$\alpha$", "β": r"$\beta$", "λ": r"$\lambda$", "η": r"$\eta$",
+    "\N{GREEK SMALL LETTER RHO}": r"$\rho$", "Δ": r"$\Delta$", MINUS: r"$-$", TIMES: r"$\times$", "\u202f": r"\,",
 }  # fmt: skip
 
 
@@ -66,9 +69,7 @@ class Table:
         if any(cell.std is not None for cell in cells):
             parts.append("mean ± sample standard deviation over the seeds that finished")
         if any(cell.interval is not None for cell in cells):
-            parts.append(
-                "95 % interval over the sampling of the test rows in brackets where there is one seed"
-            )
+            parts.append("95 % interval over the sampling of the test rows in brackets where there is one seed")
         if any(cell.best for cell in cells):
             parts.append("best mean in bold")
         return f"{parts[0]}: {', '.join(parts[1:])}."
@@ -88,7 +89,7 @@ def skew(alpha: float | None, before: str = "") -> str:
     """How a reader names a skew; nothing after other text for a partition that has none."""
     if alpha is None:
         return "" if before else "no Dirichlet skew"
-    return f"{before}α = {alpha:g}"
+    return f"{before}{ALPHA} = {alpha:g}"
 
 
 def percent(value: float, decimals: int = DECIMALS) -> str:
@@ -99,7 +100,7 @@ def percent(value: float, decimals: int = DECIMALS) -> str:
 def signed(value: float, decimals: int = DECIMALS) -> str:
     """A difference in percentage points with its sign."""
     text = percent(value, decimals)
-    return text.replace("-", "−") if text.startswith("-") else f"+{text}" if float(text) else text
+    return text.replace("-", MINUS) if text.startswith("-") else f"+{text}" if float(text) else text
 
 
 def mean_text(row: Row, cell: Cell) -> str:
@@ -144,12 +145,8 @@ def metric_name(metric: str) -> str:
 
 def to_markdown(table: Table) -> str:
     """A pipe table that GitHub and Pandoc read."""
-    heads = (
-        ["α"] * table.several_alphas + ["Algorithm", *HEADS.values(), "Seeds"] + ["Note"] * table.has_notes
-    )
-    aligns = (
-        ["---:"] * table.several_alphas + ["---", *["---:"] * (len(HEADS) + 1)] + ["---"] * table.has_notes
-    )
+    heads = [ALPHA] * table.several_alphas + ["Algorithm", *HEADS.values(), "Seeds"] + ["Note"] * table.has_notes
+    aligns = ["---:"] * table.several_alphas + ["---", *["---:"] * (len(HEADS) + 1)] + ["---"] * table.has_notes
     lines = [_pipes(heads), _pipes(aligns)]
     for row in table.rows:
         cells = [_bold_markdown(cell_text(row, cell), cell.best) for cell in row.cells.values()]
@@ -214,16 +211,14 @@ def to_rich(table: Table) -> RichTable:
     notes = [f"{row.label}{skew(row.alpha, ', ')}: {note(row)}." for row in table.rows if note(row)]
     caption = Text("\n".join([table.caption, *notes]), style="dim")
     rich = RichTable(box=SIMPLE_HEAD, caption=caption, caption_justify="left", pad_edge=False)
-    for head in ["α"] * table.several_alphas + ["Algorithm"]:
+    for head in [ALPHA] * table.several_alphas + ["Algorithm"]:
         rich.add_column(head)
     for head in [*HEADS.values(), "Seeds"]:
         rich.add_column(head, justify="right")
     for alpha, rows in table.groups():
         for index, row in enumerate(rows):
             named = "" if index else _alpha_text(alpha)
-            cells = [
-                Text(cell_text(row, cell), style="bold" if cell.best else "") for cell in row.cells.values()
-            ]
+            cells = [Text(cell_text(row, cell), style="bold" if cell.best else "") for cell in row.cells.values()]
             first = [Text(named)] * table.several_alphas
             rich.add_row(*first, Text(row.label), *cells, seeds_text(row), end_section=index == len(rows) - 1)
     return rich
@@ -238,9 +233,7 @@ def _latex_row(row: Row, mark: str) -> str:
     cells = []
     for cell in row.cells.values():
         mean = latex(mean_text(row, cell))
-        cells.append(
-            " ".join(filter(None, [rf"\textbf{{{mean}}}" if cell.best else mean, latex(spread_text(cell))]))
-        )
+        cells.append(" ".join(filter(None, [rf"\textbf{{{mean}}}" if cell.best else mean, latex(spread_text(cell))])))
     name = latex(row.label) + (rf"\textsuperscript{{{mark}}}" if mark else "")
     return " & ".join([name, *cells, seeds_text(row)]) + r" \\"
 

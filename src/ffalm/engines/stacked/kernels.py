@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from ffalm.engines.common import inputs
+from ffalm.engines.stacked.layers import affine
 from ffalm.engines.stacked.network import Network
 
 Table = tuple[Tensor, ...]
@@ -54,17 +55,17 @@ class Kernel(Protocol):
         """The reverse of `packed`: every entry of the model's state by its name."""
         ...
 
-    def logits(self, weights: Weights, table: Table, rows: Tensor) -> Tensor:
+    def logits(self, weights: Weights, table: Table, rows: Tensor, training: bool) -> Tensor:
         """Logits of shape (copy, row, label) for row numbers of shape (copy, row)."""
         ...
 
 
 @dataclass(frozen=True)
 class Layered:
-    """Linear layers as batched products; weights are kept as (copy, input, output), the faster way round."""
+    """Linear layers as batched products."""
 
     network: Network
-    names: tuple[str, ...]
+    narrow: dict[str, bool]  # every parameter by name, and whether it is a matrix that is left as it is
     dtype: torch.dtype
     device: torch.device
 
@@ -73,21 +74,23 @@ class Layered:
         return (joined([part.flatten(1) for part in parts], self.dtype, self.device),)
 
     def packed(self, models: Model) -> Weights:
-        """Matrices turned round."""
-        return Weights([turned(models[name]) for name in self.names], [])
+        """Wide matrices turned round."""
+        return Weights([turned(models[name], narrow) for name, narrow in self.narrow.items()], [])
 
     def unpacked(self, weights: Weights) -> Model:
-        """Matrices turned back."""
-        return {name: turned(entry) for name, entry in zip(self.names, weights.trained, strict=True)}
+        """Wide matrices turned back."""
+        entries = zip(self.narrow.items(), weights.trained, strict=True)
+        return {name: turned(entry, narrow) for (name, narrow), entry in entries}
 
-    def logits(self, weights: Weights, table: Table, rows: Tensor) -> Tensor:
+    def logits(self, weights: Weights, table: Table, rows: Tensor, training: bool) -> Tensor:
         """Gather the rows and run the network on them."""
         x = inputs(gathered(table[0], rows), self.dtype)
-        entries = dict(zip(self.names, weights.trained, strict=True))
+        entries = dict(zip(self.narrow, weights.trained, strict=True))
 
-        def linear(name: str, value: Tensor | None) -> Tensor:
+        def linear(name: str, rectified: bool, value: Tensor | None) -> Tensor:
             assert value is not None
-            return affine(value, entries[f"{name}.weight"], entries.get(f"{name}.bias"))
+            weight, bias = entries[f"{name}.weight"], entries.get(f"{name}.bias")
+            return affine(value, weight, bias, self.narrow[f"{name}.weight"], rectified)
 
         return self.network.run(x, linear)
 
@@ -122,9 +125,10 @@ class Mapped:
         known = self._named(weights)
         return {name: known[first] for name, first in self._saved.items()}
 
-    def logits(self, weights: Weights, table: Table, rows: Tensor) -> Tensor:
+    def logits(self, weights: Weights, table: Table, rows: Tensor, training: bool) -> Tensor:
         """Gather the rows and run the module on each copy's."""
         x = inputs(gathered(table[0], rows), self._dtype)
+        self._model.train(training)
         return cast(Tensor, vmap(self._call)(self._named(weights), x))
 
     def _call(self, entries: Model, x: Tensor) -> Any:
@@ -134,14 +138,9 @@ class Mapped:
         return dict(zip([*self._trained, *self._fixed], [*weights.trained, *weights.fixed], strict=True))
 
 
-def turned(matrices: Tensor) -> Tensor:
+def turned(entry: Tensor, as_it_is: bool) -> Tensor:
     """Stacked matrices with their two axes exchanged; stacked vectors as they are."""
-    return matrices.transpose(1, 2).contiguous() if matrices.ndim == 3 else matrices
-
-
-def affine(value: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """value @ weight + bias for each copy."""
-    return torch.bmm(value, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), value, weight)
+    return entry if as_it_is or entry.ndim < 3 else entry.transpose(1, 2).contiguous()
 
 
 def gathered(values: Tensor, rows: Tensor) -> Tensor:

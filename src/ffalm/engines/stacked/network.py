@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -32,6 +32,8 @@ _ELEMENTWISE_FUNCTIONS: frozenset[Any] = frozenset({
 })  # fmt: skip
 _ELEMENTWISE_METHODS = frozenset({"relu", "tanh", "sigmoid", "exp", "abs", "square", "neg", "add", "sub", "mul"})
 
+_RELUS = (torch.relu, functional.relu, Tensor.relu)
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -41,6 +43,7 @@ class Operation:
     arguments: tuple[Any, ...]  # results of earlier steps are named by `Result`
     settings: dict[str, Any] = field(default_factory=dict)
     linear: str | None = None
+    rectified: bool = False  # a linear layer whose result goes through a ReLU and nowhere else
     function: Callable[..., Tensor] | None = None
 
 
@@ -64,13 +67,13 @@ class Network:
         users = [step for step in self.operations if Result(self.entry) in step.arguments]
         return users[0].linear if len(users) == 1 else None
 
-    def run(self, x: Tensor | None, linear: Callable[[str, Tensor | None], Tensor]) -> Tensor:
-        """The logits of stacked rows (copy, row, feature); `linear` applies a layer by name."""
+    def run(self, x: Tensor | None, linear: Callable[[str, bool, Tensor | None], Tensor]) -> Tensor:
+        """The logits of stacked rows (copy, row, feature); `linear` applies a layer by name, rectified or not."""
         known: dict[str, Tensor | None] = {self.entry: x}
         for step in self.operations:
             given = [known[value.name] if isinstance(value, Result) else value for value in step.arguments]
             if step.linear is not None:
-                known[step.result] = linear(step.linear, given[0])
+                known[step.result] = linear(step.linear, step.rectified, given[0])
             else:
                 assert step.function is not None
                 known[step.result] = step.function(*given, **step.settings)
@@ -81,40 +84,64 @@ class Network:
 
 def read_network(model: nn.Module, shape: Sequence[int]) -> Network | None:
     """The module as a network on features of this shape, None where it is more than layers and functions."""
-    if any(parameter.requires_grad is False for parameter in model.parameters()) or any(True for _ in model.buffers()):
+    graph = _traced(model)
+    if graph is None:
         return None
-    try:
-        graph = fx.symbolic_trace(model).graph
-    except Exception:
-        # Tracing runs the author's own code, so anything may come out of it; the module is then mapped as it stands.
-        return None
-    flat = len(shape) == 1
     entry, exit, steps = "", "", []
     same: dict[str, str] = {}  # flattening is done once, when the rows are laid out
     for node in graph.nodes:
+        raw = len(shape) > 1 and any(value.op == "placeholder" for value in node.all_input_nodes)
         if node.op == "placeholder":
             if entry:
                 return None
             entry = node.name
-        elif node.op == "output":
-            if not isinstance(node.args[0], fx.Node):
-                return None
-            exit = same.get(node.args[0].name, node.args[0].name)
         elif _flattens(model, node):
             source = node.args[0]
             same[node.name] = same.get(source.name, source.name)
-            flat = flat or same[node.name] == entry
+        elif node.op == "output" and isinstance(node.args[0], fx.Node):
+            exit = same.get(node.args[0].name, node.args[0].name)
         else:
-            step = _operation(model, node, same)
+            step = None if raw else _operation(model, node, same)
             if step is None:
                 return None
             steps.append(step)
-    linear = [step.linear for step in steps if step.linear is not None]
+    layers = [step.linear for step in steps if step.linear is not None]
     owned = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    named = {f"{name}.{part}" for name in linear for part in ("weight", "bias")}
-    once = len(set(linear)) == len(linear) and len(owned) == len(list(model.named_parameters()))
-    usable = flat and exit not in ("", entry) and once and owned <= named
-    return Network(tuple(steps), entry, exit) if usable else None
+    named = {f"{name}.{part}" for name in layers for part in ("weight", "bias")}
+    once = len(set(layers)) == len(layers) and len(owned) == len(list(model.parameters()))
+    usable = layers and exit not in ("", entry) and once and owned <= named
+    return Network(tuple(_joined(steps, exit)), entry, exit) if usable else None
+
+
+def _joined(steps: list[Operation], exit: str) -> list[Operation]:
+    """The operations with each ReLU made part of the linear layer before it, where nothing else sees that layer."""
+    joined: list[Operation] = []
+    for step in steps:
+        layer = joined[-1] if joined else None
+        users = [] if layer is None else [other for other in steps if Result(layer.result) in other.arguments]
+        rectifies = step.function in _RELUS and len(step.arguments) == 1
+        if rectifies and layer is not None and layer.linear and users == [step] and layer.result != exit:
+            joined[-1] = replace(layer, result=step.result, rectified=True)
+        else:
+            joined.append(step)
+    return joined
+
+
+def _traced(model: nn.Module) -> fx.Graph | None:
+    """The module's graph, None where it cannot be had or where a graph would not say all that the module does."""
+    hooked = any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    frozen = any(not parameter.requires_grad for parameter in model.parameters())
+    if hooked or frozen or any(True for _ in model.buffers()):
+        return None
+    was = model.training
+    try:
+        graphs = [fx.symbolic_trace(model.train(mode)).graph for mode in (False, True)]
+    except Exception:
+        # Tracing runs the author's own code, so anything may come out of it; the module is then mapped as it stands.
+        return None
+    finally:
+        model.train(was)
+    return graphs[0] if str(graphs[0]) == str(graphs[1]) else None
 
 
 def _operation(model: nn.Module, node: fx.Node, same: dict[str, str]) -> Operation | None:

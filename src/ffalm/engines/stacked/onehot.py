@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from ffalm.engines.stacked.kernels import Model, Table, Weights, affine, gathered, joined, turned
+from ffalm.engines.stacked.kernels import Model, Table, Weights, gathered, joined, turned
+from ffalm.engines.stacked.layers import affine, threshold_backward
 from ffalm.engines.stacked.network import Network
 
 _MOST_ONES = 0.5  # a column with a larger share of ones is cheaper as a plain column
@@ -56,12 +57,12 @@ def binary_columns(parts: Sequence[Tensor]) -> Columns:
 class OneHot:
     """`Layered` with a first layer that looks weights up instead of multiplying; for the CPU.
 
-    The first layer's matrix is kept in two pieces: a row for each binary column, with a row of zeros after the last
-    for rows that have fewer ones than others, and a row for each plain column.
+    The first layer is kept in two pieces: a row for each binary column, with a row of zeros after the last for rows
+    that have fewer ones than others; and a row for each plain column, the bias last, as if for a column of ones.
     """
 
     network: Network
-    names: tuple[str, ...]
+    narrow: dict[str, bool]
     entered: str  # the first layer
     columns: Columns
     dtype: torch.dtype
@@ -70,52 +71,57 @@ class OneHot:
         """For each row the list of its binary columns that are 1, and its plain columns."""
         pieces = [part.flatten(1) for part in parts]
         codes = torch.cat([self._codes(piece.index_select(1, self.columns.binary)) for piece in pieces])
-        plain = [piece.index_select(1, self.columns.plain) for piece in pieces]
-        return codes, joined(plain, self.dtype, codes.device)
+        plain = joined([piece.index_select(1, self.columns.plain) for piece in pieces], self.dtype, codes.device)
+        return codes, torch.cat([plain, plain.new_ones(len(plain), 1)], 1) if self._biased else plain
 
     def packed(self, models: Model) -> Weights:
-        """Matrices turned round, the first cut in two."""
-        trained = []
-        for name in self.names:
-            entry = turned(models[name])
-            if name == f"{self.entered}.weight":
-                looked_up = entry.index_select(1, self.columns.binary)
-                zeros = entry.new_zeros(len(entry), 1, entry.shape[2])
-                trained += [torch.cat([looked_up, zeros], 1), entry.index_select(1, self.columns.plain)]
-            else:
-                trained.append(entry)
-        return Weights(trained, [])
+        """The first layer in its two pieces, then the others, wide matrices turned round."""
+        first = models[f"{self.entered}.weight"].transpose(1, 2)
+        looked_up = first.index_select(1, self.columns.binary)
+        plain = first.index_select(1, self.columns.plain)
+        if self._biased:
+            plain = torch.cat([plain, models[f"{self.entered}.bias"].unsqueeze(1)], 1)
+        zeros = first.new_zeros(len(first), 1, first.shape[2])
+        return Weights(
+            [torch.cat([looked_up, zeros], 1), plain, *(turned(models[name], self.narrow[name]) for name in self._later)],
+            [],
+        )
 
     def unpacked(self, weights: Weights) -> Model:
-        """The first matrix put together again, all turned back."""
-        entries = self._named(weights)
-        looked_up, plain = entries.pop(""), entries[f"{self.entered}.weight"]
+        """The first layer put together again, all turned back."""
+        looked_up, plain, *later = weights.trained
+        model = {name: turned(entry, self.narrow[name]) for name, entry in zip(self._later, later, strict=True)}
+        if self._biased:
+            model[f"{self.entered}.bias"] = plain[:, -1].contiguous()
+            plain = plain[:, :-1]
         order = torch.cat([self.columns.binary, self.columns.plain]).argsort()
-        entries[f"{self.entered}.weight"] = torch.cat([looked_up[:, :-1], plain], 1).index_select(1, order)
-        return {name: turned(entries[name]) for name in self.names}
+        whole = torch.cat([looked_up[:, :-1], plain], 1).index_select(1, order)
+        model[f"{self.entered}.weight"] = whole.transpose(1, 2).contiguous()
+        return {name: model[name] for name in self.narrow}
 
-    def logits(self, weights: Weights, table: Table, rows: Tensor) -> Tensor:
+    def logits(self, weights: Weights, table: Table, rows: Tensor, training: bool) -> Tensor:
         """Look up, multiply what is left of the first layer, and run the rest of the network."""
-        codes, plain = table
-        entries = self._named(weights)
+        looked_up, plain, *later = weights.trained
+        entries = dict(zip(self._later, later, strict=True))
 
-        def linear(name: str, value: Tensor | None) -> Tensor:
+        def linear(name: str, rectified: bool, value: Tensor | None) -> Tensor:
+            if value is None:
+                codes, columns = (gathered(part, rows) for part in table)
+                result: Tensor = _LookUp.apply(looked_up, plain, codes, columns, rectified)  # type: ignore[no-untyped-call]
+                return result
             weight, bias = entries[f"{name}.weight"], entries.get(f"{name}.bias")
-            if value is not None:
-                return affine(value, weight, bias)
-            summed: Tensor = _LookUp.apply(entries[""], gathered(codes, rows))  # type: ignore[no-untyped-call]
-            if plain.shape[1]:
-                return summed + affine(gathered(plain, rows), weight, bias)
-            return summed if bias is None else summed + bias.unsqueeze(1)
+            return affine(value, weight, bias, self.narrow[f"{name}.weight"], rectified)
 
         return self.network.run(None, linear)
 
-    def _named(self, weights: Weights) -> Model:
-        """Working entries by name; the looked-up piece of the first matrix has the empty name."""
-        names: list[str] = []
-        for name in self.names:
-            names += ["", name] if name == f"{self.entered}.weight" else [name]
-        return dict(zip(names, weights.trained, strict=True))
+    @property
+    def _biased(self) -> bool:
+        return f"{self.entered}.bias" in self.narrow
+
+    @property
+    def _later(self) -> list[str]:
+        """The parameters of the layers after the first."""
+        return [name for name in self.narrow if name not in (f"{self.entered}.weight", f"{self.entered}.bias")]
 
     def _codes(self, binary: Tensor) -> Tensor:
         """Numbers of the columns that are 1, filled up with the number of the row of zeros."""
@@ -129,29 +135,35 @@ class OneHot:
 
 
 class _LookUp(torch.autograd.Function):
-    """For each copy and row, the sum of the listed rows of the copy's matrix."""
+    """For each copy and row, the sum of the listed rows of the copy's matrix, and the plain columns' product."""
 
     @staticmethod
-    def forward(ctx: Any, matrix: Tensor, codes: Tensor) -> Tensor:
+    def forward(ctx: Any, matrix: Tensor, plain: Tensor, codes: Tensor, columns: Tensor, rectified: bool) -> Tensor:
         """`matrix` is (copy, code, output), `codes` (copy, row, listed); gives (copy, row, output)."""
         copies, size, outputs = matrix.shape
         first = torch.arange(0, copies * size, size, dtype=codes.dtype).view(-1, 1, 1)
-        ctx.codes, ctx.places, ctx.size = codes, codes + first, size
-        flat = matrix.detach().reshape(-1, outputs)
-        return embedding_bag(ctx.places.flatten(0, 1), flat, mode="sum").view(copies, -1, outputs)
+        places = codes + first
+        summed = embedding_bag(places.flatten(0, 1), matrix.detach().reshape(-1, outputs), mode="sum")
+        result = summed.view(copies, -1, outputs).baddbmm_(columns, plain)
+        if rectified:
+            result.relu_()
+        ctx.save_for_backward(codes, places, columns, result if rectified else None)
+        ctx.size = size
+        return result
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         """For each copy and code, the sum of the gradients of the rows that list it."""
-        copies, rows, listed = ctx.codes.shape
+        codes, places, columns, result = ctx.saved_tensors
+        gradient = gradient.contiguous() if result is None else threshold_backward(gradient, result, 0)
+        copies, rows, listed = codes.shape
         narrow = np.uint8 if ctx.size <= np.iinfo(np.uint8).max else np.uint16  # numpy sorts these by radix
-        keys = ctx.codes.view(copies, -1).numpy().astype(narrow)
-        order = np.argsort(keys, axis=1, kind="stable")
+        order = np.argsort(codes.view(copies, -1).numpy().astype(narrow), axis=1, kind="stable")
         row_of = np.arange(rows, dtype=np.int32).repeat(listed)
-        sorted_rows = torch.from_numpy(row_of.take(order)) + torch.arange(0, copies * rows, rows).int().view(-1, 1)
-        counts = torch.bincount(ctx.places.flatten(), minlength=copies * ctx.size)
+        listing = torch.from_numpy(row_of.take(order)) + torch.arange(0, copies * rows, rows).int().view(-1, 1)
+        counts = torch.bincount(places.flatten(), minlength=copies * ctx.size)
         starts = (counts.cumsum(0) - counts).int()
-        flat = gradient.contiguous().view(copies * rows, -1)
-        summed = embedding_bag(sorted_rows.flatten(), flat, starts, mode="sum").view(copies, ctx.size, -1)
-        summed[:, -1] = 0
-        return summed, None
+        summed = embedding_bag(listing.flatten(), gradient.view(copies * rows, -1), starts, mode="sum")
+        by_matrix = summed.view(copies, ctx.size, -1)
+        by_matrix[:, -1] = 0
+        return by_matrix, torch.bmm(columns.transpose(1, 2), gradient), None, None, None

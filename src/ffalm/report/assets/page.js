@@ -43,7 +43,7 @@ async function draw(chart) {
   const own = colours();
   for (const key of Object.keys(config)) own[key] = typeof config[key] === "object" ? { ...config[key], ...own[key] } : own[key];
   const room = document.createElement("div");
-  await window.vegaEmbed(room, { ...rest, config: own }, { actions: false, renderer: "svg", ast: true });
+  await window.vegaEmbed(room, { ...rest, config: own }, { actions: false, renderer: "svg", ast: true, logLevel: 1 });
   chart.replaceChildren(room);
   chart.classList.add("live");
   chart.dataset.width = width;

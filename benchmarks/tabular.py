@@ -1,0 +1,208 @@
+"""The tabular benchmark: Adult (or a one-hot table like it), 10 clients, metrics every round, on one core.
+
+    python benchmarks/tabular.py --engines plain loop stacked --algorithm ffalm --model mlp --seeds 10 --rounds 70
+
+Each engine runs in a process of its own. CPU time is the column to compare: a shared machine disturbs wall time.
+`--measured` rounds are timed after one for warming up; `--append` writes the table to RESULTS.md beside this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import platform
+import resource
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+from plain import train_plainly
+from torch import nn
+
+from ffalm.algorithms import algorithm_class
+from ffalm.data.types import Dataset, Examples, Task
+from ffalm.engines import Job, Training
+from ffalm.engines.loop import LoopEngine
+from ffalm.engines.stacked import StackedEngine
+from ffalm.federation import Federation
+from ffalm.partition import Partition
+
+HERE = Path(__file__).resolve().parent
+ENGINES = {"loop": LoopEngine, "stacked": StackedEngine}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the table."""
+
+    engine: str
+    algorithm: str
+    model: str
+    seeds: int
+    rounds: int
+    dense: bool  # blur the one-hot columns, so that nothing is sparse
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one engine needed; the first round is left out of the times."""
+
+    cpu_ms: float  # CPU milliseconds a round and seed
+    wall_ms: float
+    start_s: float  # until the first round was done
+    peak_mb: float
+    accuracy: float
+
+
+class Small(nn.Module):
+    """A module that is not an `nn.Sequential`: what users write."""
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(inputs, 64)
+        self.out = nn.Linear(64, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Two layers."""
+        return self.out(torch.relu(self.hidden(x)))  # type: ignore[no-any-return]
+
+
+def model_of(name: str, inputs: int) -> nn.Module:
+    """The models of the benchmark."""
+    if name == "module":
+        return Small(inputs)
+    if name == "linear":
+        return nn.Sequential(nn.Linear(inputs, 2))
+    return nn.Sequential(nn.Linear(inputs, 64), nn.ReLU(), nn.Linear(64, 2))
+
+
+def dataset(dense: bool) -> Dataset:
+    """Adult where its files are, else a generated table of its size; all training rows train, the test rows score."""
+    folder = Path(os.environ.get("FFALM_SHARED_DATA", HERE.parents[1] / "shared" / "data")) / "tabular"
+    if (folder / "adult.data").is_file():
+        from ffalm.data.adult import Adult
+
+        loaded = Adult(root=str(folder)).load()
+        parts = loaded.train, loaded.validation
+        train = Examples(*(torch.cat([getattr(part, name) for part in parts]) for name in ("x", "y", "group")))
+        made = Dataset(loaded.task, train, loaded.test, loaded.test)
+    else:
+        made = generated(32561, 16281)
+    if not dense:
+        return made
+    noise = torch.Generator().manual_seed(0)
+    train, test = (
+        Examples(part.x + 0.01 * torch.randn(part.x.shape, generator=noise), part.y, part.group)
+        for part in (made.train, made.test)
+    )
+    return Dataset(made.task, train, test, test)
+
+
+def generated(train: int, test: int) -> Dataset:
+    """Rows of 6 numbers and 8 categories as 101 one-hot columns."""
+    draws = torch.Generator().manual_seed(0)
+    rows = train + test
+    sizes = [8, 16, 7, 14, 6, 5, 2, 43]
+    codes = [(torch.rand(rows, generator=draws) ** 2 * size).long().clamp(max=size - 1) for size in sizes]
+    hot = [nn.functional.one_hot(code, size).float() for code, size in zip(codes, sizes, strict=True)]
+    x = torch.cat([torch.randn(rows, 6, generator=draws), *hot], 1)
+    score = x @ torch.randn(x.shape[1], generator=draws) + torch.randn(rows, generator=draws)
+    examples = Examples(x, (score > score.quantile(0.75)).long(), codes[6])
+    parts = [examples.take(torch.arange(first, last)) for first, last in ((0, train), (train, rows))]
+    return Dataset(Task("generated"), parts[0], parts[1], parts[1])
+
+
+def measure(case: Case) -> Figures:
+    """Run one case in this process."""
+    torch.set_num_threads(1)
+    data = dataset(case.dense)
+    federations = [
+        Federation.from_dataset(data, Partition("plain", 10, 0.3), seed) for seed in range(case.seeds)
+    ]
+    inputs = data.train.x.shape[1]
+    marks: list[tuple[float, float]] = []
+
+    def mark() -> None:
+        marks.append((time.process_time(), time.perf_counter()))
+
+    began = time.perf_counter()
+    accuracy = 0.0
+    if case.engine == "plain":
+        torch.manual_seed(0)
+        scores = train_plainly(federations[0], model_of(case.model, inputs), case.rounds, case.algorithm, mark)
+        accuracy, per_round = scores["accuracy"], 1
+    else:
+        algorithm = algorithm_class(case.algorithm)()
+        jobs = [
+            Job(algorithm, federation, lambda: model_of(case.model, inputs), Training(rounds=case.rounds), seed,
+                torch.device("cpu"))
+            for seed, federation in enumerate(federations)
+        ]  # fmt: skip
+        seen = 0
+        for number, done in ENGINES[case.engine]().train(jobs):
+            seen += 1
+            if number == 0:
+                accuracy = done.record["accuracy"]
+            if seen % len(jobs) == 0:
+                mark()
+        per_round = len(jobs)
+    cpu, wall = (1e3 * (marks[-1][kind] - marks[0][kind]) / (len(marks) - 1) / per_round for kind in (0, 1))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return Figures(cpu, wall, marks[0][1] - began, peak, accuracy)
+
+
+def table(cases: list[Case]) -> str:
+    """Every case measured in a fresh process, as a Markdown table."""
+    lines = [
+        "| engine | algorithm | model | data | seeds | rounds | CPU ms / round / seed | times the plain loop "
+        "| wall ms | first round s | peak MB |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    plain: dict[tuple[str, str], float] = {}
+    for case in cases:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            found = pool.submit(measure, case).result()
+        if case.engine == "plain":
+            plain[case.algorithm, case.model] = found.cpu_ms
+        base = plain.get((case.algorithm, case.model))
+        ratio = f"{base / found.cpu_ms:.1f}" if base else ""
+        kind = "dense" if case.dense else "one-hot"
+        lines.append(
+            f"| {case.engine} | {case.algorithm} | {case.model} | {kind} | {case.seeds} | {case.rounds} "
+            f"| {found.cpu_ms:.1f} | {ratio} | {found.wall_ms:.1f} | {found.start_s:.1f} | {found.peak_mb:.0f} |"
+        )
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engines", nargs="+", default=["plain", "stacked"], choices=["plain", *ENGINES])
+    parser.add_argument("--algorithm", default="ffalm")
+    parser.add_argument("--model", default="mlp", choices=["mlp", "linear", "module"])
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=70)
+    parser.add_argument("--slow-rounds", type=int, default=6, help="rounds of plain and loop, on one seed")
+    parser.add_argument("--dense", action="store_true", help="blur the one-hot columns")
+    parser.add_argument("--append", action="store_true")
+    given = parser.parse_args()
+    cases = [
+        Case(engine, given.algorithm, given.model, given.seeds, given.rounds, given.dense)
+        if engine == "stacked"
+        else Case(engine, given.algorithm, given.model, 1, given.slow_rounds, given.dense)
+        for engine in given.engines
+    ]
+    made = table(cases)
+    if given.append:
+        where = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}"
+        with (HERE / "RESULTS.md").open("a") as file:
+            file.write(f"\n## {datetime.date.today().isoformat()}, tabular, {where}\n\n{made}\n")
+
+
+if __name__ == "__main__":
+    main()

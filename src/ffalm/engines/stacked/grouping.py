@@ -1,0 +1,108 @@
+"""Which jobs can share a stack: those that run the same functions on data of the same shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ffalm.algorithms import State
+from ffalm.engines.base import Job, Snapshot
+from ffalm.engines.common import built_model
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A job about to run: its number among all jobs, its model and where it starts."""
+
+    number: int
+    job: Job
+    model: nn.Module
+    counts: Tensor
+    start: Snapshot
+    extra: dict[str, Tensor]  # buffers that the model keeps but does not save
+
+
+def ready(number: int, job: Job) -> Ready:
+    """Build a job's model and its state before the first round."""
+    model = built_model(job)
+    counts = job.federation.counts()
+    entries = model.state_dict()
+    start = job.start or Snapshot(
+        0, {name: entry.detach().clone() for name, entry in entries.items()}, job.algorithm.start(counts)
+    )
+    extra = {name: entry for name, entry in model.named_buffers() if name not in entries}
+    return Ready(number, job, model, counts, start, extra)
+
+
+def stacks(waiting: Sequence[Ready]) -> list[list[Ready]]:
+    """Jobs that can be computed together, in the order of the first of each."""
+    found: list[list[Ready]] = []
+    for one in waiting:
+        place = next((stack for stack in found if _alike(stack[0], one)), None)
+        if place is None:
+            found.append([one])
+        else:
+            place.append(one)
+    return found
+
+
+def _alike(first: Ready, second: Ready) -> bool:
+    """Whether two jobs differ in numbers only."""
+    a, b = first.job, second.job
+    features = [(job.federation.clients[0].x.shape[1:], job.federation.clients[0].x.dtype) for job in (a, b)]
+    tasks = [(job.federation.task.labels, job.federation.task.groups) for job in (a, b)]
+    return (
+        type(a.algorithm) is type(b.algorithm)
+        and a.algorithm == b.algorithm
+        and a.training == b.training
+        and a.device == b.device
+        and features[0] == features[1]
+        and tasks[0] == tasks[1]
+        and first.start.round == second.start.round
+        and _sent_shapes(a, first.start.state) == _sent_shapes(b, second.start.state)
+        and same_function(first.model, second.model)
+    )
+
+
+def _sent_shapes(job: Job, state: State) -> list[torch.Size]:
+    return [state[name].shape for name in job.algorithm.broadcasts]
+
+
+def same_function(first: nn.Module, second: nn.Module) -> bool:
+    """Whether two modules compute the same function of their weights and input."""
+    pairs = list(zip(first.named_modules(), second.named_modules(), strict=False))
+    if len(pairs) != len(list(second.modules())) or len(pairs) != len(list(first.modules())):
+        return False
+    return all(name == other and _same_module(a, b) for (name, a), (other, b) in pairs)
+
+
+def _same_module(a: nn.Module, b: nn.Module) -> bool:
+    if type(a) is not type(b):
+        return False
+    entries = [
+        {name: (value.shape, value.dtype, value.requires_grad) for name, value in own.items() if value is not None}
+        for module in (a, b)
+        for own in ({**module._parameters, **module._buffers},)
+    ]
+    settings = [
+        {name: value for name, value in vars(module).items() if name not in ("_parameters", "_buffers", "_modules")}
+        for module in (a, b)
+    ]
+    return entries[0] == entries[1] and settings[0].keys() == settings[1].keys() and all(
+        _same_value(value, settings[1][name]) for name, value in settings[0].items()
+    )  # fmt: skip
+
+
+def _same_value(a: Any, b: Any) -> bool:
+    """Equality of what modules carry; what cannot be compared counts as different, which costs speed only."""
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return isinstance(a, Tensor) and isinstance(b, Tensor) and a.dtype == b.dtype and torch.equal(a, b)
+    try:
+        return type(a) is type(b) and bool(a == b)
+    except Exception:
+        # `==` of a stranger's objects may do anything.
+        return False

@@ -1,0 +1,110 @@
+"""Who trains beside whom, and on which rows at each step.
+
+A lane is one client of one job in one round. Lanes are sorted by their number of steps, longest first, so that the
+lanes still training at a step are the first ones: step k runs on a prefix of the stack, and nobody waits for a large
+client by computing on nothing. Only a last, smaller batch is filled up, with rows that a mask leaves out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+_UNEVEN = 4  # a lane whose batches are this many times smaller than its neighbours' starts a chunk of its own
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One client of one job in one round."""
+
+    job: int  # its place in the stack
+    client: int
+    first: int  # number of its first row in the table
+    rows: int
+    batches: list[Tensor]  # row numbers of each step, counted from its own first row
+
+    @property
+    def width(self) -> int:
+        """Rows of its largest batch."""
+        return max(map(len, self.batches))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """All batches of some lanes, one line a (step, lane): those of the first step, then those of the second, ..."""
+
+    rows: Tensor  # (line, place) row numbers in the table
+    sizes: Tensor  # (line) how many of the places count
+    lanes: Tensor  # (line) the lane
+    spans: list[tuple[int, int, bool]]  # for each step: first line, number of lanes, whether all places count
+
+    def mask(self) -> Tensor:
+        """(line, place) whether a place counts."""
+        return torch.arange(self.rows.shape[1], device=self.rows.device) < self.sizes.unsqueeze(1)
+
+
+def ordered(lanes: Sequence[Lane]) -> list[Lane]:
+    """Lanes with the most steps first, among equals the largest."""
+    return sorted(lanes, key=lambda lane: (-len(lane.batches), -lane.width, -lane.rows))
+
+
+def chunks(lanes: Sequence[Lane], lane_bytes: int, row_bytes: int, budget: int) -> list[list[Lane]]:
+    """Cut ordered lanes into stacks that are worked on one after the other, each within a budget of memory."""
+    cut: list[list[Lane]] = []
+    widest = 0
+    for lane in lanes:
+        width = max(widest, lane.width)
+        fits = cut and (len(cut[-1]) + 1) * (lane_bytes + width * row_bytes) <= budget
+        if fits and lane.width * _UNEVEN >= width:
+            cut[-1].append(lane)
+            widest = width
+        else:
+            cut.append([lane])
+            widest = lane.width
+    return cut
+
+
+def training_steps(lanes: Sequence[Lane], device: torch.device) -> Steps:
+    """The lanes' own batches."""
+    drawn = [(torch.cat(lane.batches).numpy(), np.array([len(batch) for batch in lane.batches])) for lane in lanes]
+    return _laid_out([rows + lane.first for (rows, _), lane in zip(drawn, lanes, strict=True)],
+                     [sizes for _, sizes in drawn], device)
+
+
+def scoring_steps(spans: Sequence[tuple[int, int]], width: int, device: torch.device) -> Steps:
+    """All rows of each lane in their order, `width` at a time; lanes are (first row, rows), largest first."""
+    rows, sizes = [], []
+    for first, count in spans:
+        rows.append(np.arange(first, first + count))
+        sizes.append(np.minimum(width, count - np.arange(0, count, width)))
+    return _laid_out(rows, sizes, device)
+
+
+def _laid_out(rows: list[NDArray[np.int64]], sizes: list[NDArray[np.int64]], device: torch.device) -> Steps:
+    """Lines of equal width, ordered by step and then lane; places that do not count repeat a lane's first row."""
+    lengths = np.array([len(own) for own in sizes])
+    active = np.array([(lengths > step).sum() for step in range(lengths.max(initial=0))])
+    starts = np.concatenate([[0], np.cumsum(active)])
+    width = max(int(own.max()) for own in sizes)
+    lines, counts = np.empty((starts[-1], width), dtype=np.int64), np.empty(starts[-1], dtype=np.int64)
+    for lane, (own, own_sizes) in enumerate(zip(rows, sizes, strict=True)):
+        at = starts[: len(own_sizes)] + lane
+        counts[at] = own_sizes
+        if (own_sizes == width).all():
+            lines[at] = own.reshape(-1, width)
+        else:
+            padded = np.full((len(own_sizes), width), own[0])
+            padded[np.arange(width) < own_sizes[:, None]] = own
+            lines[at] = padded
+    full = [bool((counts[a:b] == width).all()) for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    return Steps(
+        torch.from_numpy(lines).to(device),
+        torch.from_numpy(counts).to(device),
+        torch.from_numpy(np.concatenate([np.arange(count) for count in active])).to(device),
+        [(int(first), int(count), whole) for first, count, whole in zip(starts, active, full, strict=False)],
+    )

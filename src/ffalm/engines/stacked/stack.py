@@ -1,0 +1,212 @@
+"""A stack of jobs that advance together, one round at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from ffalm.algorithms import Measure, Report
+from ffalm.data.types import Examples
+from ffalm.engines.base import Round, Snapshot
+from ffalm.engines.common import broadcast, divergence, dtype_of, record_of
+from ffalm.engines.sampling import batches, participants
+from ffalm.engines.stacked.choose import kernel_for, values_per_row
+from ffalm.engines.stacked.grouping import Ready
+from ffalm.engines.stacked.kernels import Weights
+from ffalm.engines.stacked.schedule import Lane, chunks, ordered, training_steps
+from ffalm.engines.stacked.training import Rows, Trained, score, train
+from ffalm.fairness import Tally
+from ffalm.randomness import Purpose, torch_seeded
+
+_SCORED_ROWS = 256  # rows of one copy that are scored at a time
+
+
+class Stack:
+    """Jobs with the same algorithm, training and kind of model, and everything they need on the device."""
+
+    def __init__(self, jobs: Sequence[Ready], budget: int) -> None:
+        self._jobs = list(jobs)
+        self._budget = budget
+        first = jobs[0].job
+        self._algorithm, self._training, self._device = first.algorithm, first.training, first.device
+        self._dtype = dtype_of(jobs[0].model)
+        parts, self._places = _distinct([job for job in jobs])
+        self._kernel = kernel_for(jobs[0].model, [part.x for part in parts], self._device)
+        task = first.federation.task
+        self._rows = Rows(
+            self._kernel.table([part.x for part in parts]),
+            torch.cat([part.y for part in parts]).to(self._device),
+            torch.cat([part.group for part in parts]).to(self._device),
+            (task.labels, task.groups),
+        )
+        self._now = [one.start for one in jobs]
+        names = jobs[0].start.model.keys() | jobs[0].extra.keys()
+        entries = [{**one.extra, **one.start.model} for one in jobs]
+        self._models = self._kernel.packed(
+            {name: torch.stack([own[name].to(self._device) for own in entries]) for name in names}
+        )
+        item = torch.finfo(self._dtype).bits // 8
+        self._lane_bytes = 3 * item * sum(entry[0].numel() for entry in self._models.trained)
+        self._row_bytes = 3 * item * values_per_row(jobs[0].model, parts[0].x)
+
+    def rounds(self) -> Iterator[tuple[int, Round]]:
+        """Every round of every job; a job that diverges ends, the others go on."""
+        going = list(range(len(self._jobs)))
+        for number in range(self._now[0].round + 1, self._training.rounds + 1):
+            began = time.perf_counter()
+            lanes, weights, done = self._trained(number, going)
+            records = {job: self._served(number, job, lanes, weights, done) for job in going}
+            seconds = (time.perf_counter() - began) / len(going)
+            scores = self._scores(going)
+            for job in list(going):
+                shares, seen = records[job]
+                task = self._jobs[job].job.federation.task
+                state = self._now[job].state
+                seen = {**seen, "seconds": seconds}
+                record = record_of(number, scores.get(job), task.favourable, state, shares, seen)
+                ended = divergence(self._algorithm, number, seen["train_loss"], state, self._now[job].model)
+                yield self._jobs[job].number, Round(record, self._now[job], ended)
+                if ended:
+                    going.remove(job)
+            if not going:
+                return
+
+    def _trained(self, number: int, going: list[int]) -> tuple[list[Lane], Weights, Trained]:
+        """Local training of all clients that take part: their lanes, models and what was seen of them."""
+        lanes = ordered([lane for job in going for lane in self._lanes(number, job)])
+        moved: list[Weights] = []
+        seen: list[Trained] = []
+        with torch_seeded(self._jobs[0].job.seed, Purpose.LAYERS, number):
+            for chunk in chunks(lanes, self._lane_bytes, self._row_bytes, self._budget):
+                weights, done = self._trained_chunk(number, chunk)
+                moved.append(weights)
+                seen.append(done)
+        together = Weights(
+            *([torch.cat(entries) for entries in zip(*part, strict=True)]
+              for part in ([one.trained for one in moved], [one.fixed for one in moved]))
+        )  # fmt: skip
+        tally = None
+        if self._algorithm.measure is not Measure.NOTHING:
+            found = [one.tally for one in seen if one.tally is not None]
+            tally = Tally(torch.cat([one.confusion for one in found]), torch.cat([one.loss for one in found]))
+        return lanes, together, Trained(
+            torch.cat([one.loss for one in seen]), torch.cat([one.negative for one in seen]), tally
+        )  # fmt: skip
+
+    def _trained_chunk(self, number: int, lanes: list[Lane]) -> tuple[Weights, Trained]:
+        """Local training of a few lanes, from the models they were sent."""
+        measure = self._algorithm.measure
+        job_of = torch.tensor([lane.job for lane in lanes], device=self._device)
+        weights = self._models.select(job_of)
+        spans = [(lane.first, lane.rows) for lane in lanes]
+        received = self._score(weights, spans) if measure is Measure.RECEIVED else None
+        sent = [broadcast(self._algorithm, one.state, self._dtype, self._device) for one in self._now]
+        state = {
+            name: torch.stack([own[name] for own in sent]).index_select(0, job_of)
+            for name in self._algorithm.broadcasts
+        }
+        done = train(
+            self._kernel, self._algorithm, weights, self._rows, training_steps(lanes, self._device), state,
+            self._training.lr_at(number), self._training.clip, measure,
+        )  # fmt: skip
+        if measure is Measure.TRAINED:
+            received = self._score(weights, spans)
+        return weights, done if received is None else Trained(done.loss, done.negative, received)
+
+    def _served(
+        self, number: int, job: int, lanes: list[Lane], weights: Weights, done: Trained
+    ) -> tuple[Tensor, dict[str, float]]:
+        """The server's part of a round for one job: weigh the clients, average their models, move the state."""
+        own = sorted((place for place, lane in enumerate(lanes) if lane.job == job), key=lambda at: lanes[at].client)
+        chosen = [lanes[place].client for place in own]
+        at = torch.tensor(own)
+        counts = self._jobs[job].counts
+        taking_part = torch.zeros(len(counts), dtype=torch.bool)
+        taking_part[chosen] = True
+        tally = None
+        if done.tally is not None:
+            tally = _spread(done.tally[at], chosen, len(counts))
+        favourable = self._jobs[job].job.federation.task.favourable
+        report = Report(number, counts.sum((-1, -2)), taking_part, tally, favourable)
+        shares, state = self._algorithm.update(self._now[job].state, report)
+        self._average(job, weights.select(at.to(self._device)), shares[chosen].to(self._device))
+        self._now[job] = Snapshot(number, self._model(job), state)
+        return shares, {
+            "train_loss": float(done.loss[at].mean()),
+            "negative_weight_share": float(done.negative[at].mean()),
+        }
+
+    def _average(self, job: int, clients: Weights, shares: Tensor) -> None:
+        """The weighted mean of the clients' models, in float64; counters take the largest value."""
+        for mine, theirs in zip(
+            [*self._models.trained, *self._models.fixed], [*clients.trained, *clients.fixed], strict=True
+        ):
+            if mine.dtype.is_floating_point:
+                mine[job] = (shares.double() @ theirs.double().flatten(1)).view(mine.shape[1:])
+            else:
+                mine[job] = theirs.amax(0)
+
+    def _model(self, job: int) -> dict[str, Tensor]:
+        """A copy of a job's global model."""
+        one = self._models.select(torch.tensor([job], device=self._device))
+        return {name: entry[0] for name, entry in self._kernel.unpacked(one).items()}
+
+    def _scores(self, going: list[int]) -> dict[int, Tally]:
+        """The global models on the validation parts of those jobs that have one."""
+        scored = [job for job in going if self._jobs[job].job.federation.validation is not None]
+        if not scored:
+            return {}
+        spans = [self._places[job][-1] for job in scored]
+        found = self._score(self._models.select(torch.tensor(scored, device=self._device)), spans)
+        return {job: found[place] for place, job in enumerate(scored)}
+
+    def _score(self, weights: Weights, spans: Sequence[tuple[int, int]]) -> Tally:
+        """Tallies of copies of the model, as many rows at a time as the budget allows."""
+        copies = len(spans)
+        width = max(1, min(_SCORED_ROWS, self._budget // (copies * self._row_bytes)))
+        return score(self._kernel, weights, self._rows, spans, width)
+
+    def _lanes(self, number: int, job: int) -> list[Lane]:
+        """The clients of one job that take part in a round, with their batches."""
+        one = self._jobs[job]
+        clients = len(one.counts)
+        lanes = []
+        for client in participants(one.job.seed, number, clients, self._training.participation):
+            first, rows = self._places[job][client]
+            drawn = batches(one.job.seed, number, client, rows, self._training)
+            lanes.append(Lane(job, client, first, rows, drawn))
+        return lanes
+
+
+def _distinct(jobs: Sequence[Ready]) -> tuple[list[Examples], list[list[tuple[int, int]]]]:
+    """All parts that are scored or trained on, each once, and for each job where its clients and validation lie.
+
+    Seeds that share a federation, or only its validation part, share its rows in memory too.
+    """
+    parts: list[Examples] = []
+    known: dict[tuple[int, ...], tuple[int, int]] = {}
+    places: list[list[tuple[int, int]]] = []
+    end = 0
+    for one in jobs:
+        federation = one.job.federation
+        validation = [] if federation.validation is None else [federation.validation]
+        places.append([])
+        for examples in [*federation.clients, *validation]:
+            key = tuple(map(id, (examples.x, examples.y, examples.group)))
+            if key not in known:
+                known[key] = (end, len(examples))
+                parts.append(examples)
+                end += len(examples)
+            places[-1].append(known[key])
+    return parts, places
+
+
+def _spread(tally: Tally, chosen: list[int], clients: int) -> Tally:
+    """Tallies of the clients that took part, laid out over all clients; zeros for the others."""
+    confusion = tally.confusion.new_zeros(clients, *tally.confusion.shape[1:])
+    loss = tally.loss.new_zeros(clients, *tally.loss.shape[1:])
+    confusion[chosen], loss[chosen] = tally.confusion, tally.loss
+    return Tally(confusion, loss)

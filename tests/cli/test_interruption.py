@@ -1,0 +1,106 @@
+"""Real processes, really killed: what is resumed equals what was never interrupted, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from tests.cli.conftest import start
+
+ROUNDS = 40
+
+
+def _progress(out: Path) -> int:
+    histories = [*out.glob("history.jsonl"), *out.glob("runs/*/history.jsonl")]
+    return sum(len(history.read_text().splitlines()) for history in histories)
+
+
+def _wait(process: subprocess.Popen[str], out: Path, rounds: int) -> None:
+    """Until the process has recorded this many rounds, or ended."""
+    deadline = time.monotonic() + 60
+    while process.poll() is None and _progress(out) < rounds:
+        assert time.monotonic() < deadline, "no progress"
+        time.sleep(0.005)
+
+
+def _finish(process: subprocess.Popen[str]) -> None:
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+
+
+def _numbers(out: Path) -> dict[str, object]:
+    """All that a study came to, except for how long it took."""
+    found: dict[str, object] = {}
+    for result in sorted(out.rglob("result.json")):
+        values = json.loads(result.read_text())
+        del values["seconds"]
+        history = [json.loads(line) for line in (result.parent / "history.jsonl").read_text().splitlines()]
+        for record in history:
+            del record["seconds"]
+        model = (result.parent / "model.safetensors").read_bytes()
+        found[str(result.relative_to(out))] = (values, history, model)
+    return found
+
+
+def test_a_run_killed_at_random_points_ends_as_if_it_had_not_been(flags: list[str], tmp_path: Path) -> None:
+    study = ["run", *flags, "--rounds", ROUNDS, "--algorithm", "ffalm", "--participation", "0.7"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    _finish(start(*study, "--out", whole))
+    process = start(*study, "--out", killed)
+    dice = random.Random(os.getpid())
+    for reached in sorted(dice.sample(range(1, ROUNDS), 3)):
+        _wait(process, killed, reached)
+        time.sleep(dice.random() * 0.02)
+        process.kill()
+        process.communicate()
+        process = start("run", "--out", killed, "--resume", "--quiet")
+    _finish(process)
+    assert _numbers(killed) == _numbers(whole)
+
+
+def test_a_study_over_processes_survives_a_kill_and_leaves_no_worker(flags: list[str], tmp_path: Path) -> None:
+    study = ["compare", *flags, "--rounds", ROUNDS, "--algorithms", "fedavg,fairfed", "--seeds", "2", "--workers", "2"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    _finish(start(*study, "--out", whole))
+    process = start(*study, "--out", killed)
+    _wait(process, killed, random.Random(os.getpid()).randrange(5, 2 * ROUNDS))
+    process.kill()
+    process.communicate()
+    _finish(start("compare", "--out", killed, "--resume", "--quiet"))
+    assert _numbers(killed) == _numbers(whole)
+    assert not _members_of(process.pid)
+
+
+def test_ctrl_c_keeps_everything_and_says_so(flags: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    process = start("compare", *flags, "--rounds", 400, "--workers", 2, "--out", out)
+    _wait(process, out, 5)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"ffalm compare --out {out} --resume" in said
+    assert "Traceback" not in said
+    assert _progress(out) >= 5
+    assert not _members_of(process.pid)
+
+
+def _members_of(session: int) -> list[int]:
+    """Processes still alive in the session that a process led, after a moment's grace."""
+    deadline = time.monotonic() + 10
+    while True:
+        alive = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            if int(fields[3]) == session and fields[0] != "Z":
+                alive.append(int(entry.name))
+        if not alive or time.monotonic() > deadline:
+            return alive
+        time.sleep(0.1)

@@ -1,0 +1,55 @@
+"""The outermost layer: help, exit codes, and what an import costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ffalm import cli as command_line
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["compare"], ["data"], ["data", "check"], ["data", "get"]])
+def test_every_command_has_help_with_an_example(cli: Cli, command: list[str]) -> None:
+    code, shown, _ = cli(*command, "--help")
+    assert code == 0
+    assert "Example: ffalm" in shown or "Start with: ffalm compare" in shown
+
+
+def test_no_command_shows_the_help(cli: Cli) -> None:
+    code, shown, _ = cli()
+    assert code == 0
+    assert "compare" in shown
+
+
+def test_the_version_is_shown(cli: Cli) -> None:
+    assert cli("--version")[1].startswith("ffalm 0.")
+
+
+def test_an_unknown_command_or_flag_gets_one_sentence(cli: Cli) -> None:
+    for arguments in (["compair"], ["run", "--rouds", "3"], ["run", "--rounds", "many"]):
+        code, _, said = cli(*arguments)
+        assert code == 2
+        assert said.count("\n") == 1
+
+
+def test_a_bug_of_ours_keeps_its_traceback_and_exits_with_1(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr(command_line, "app", broken)
+    code, _, said = cli("data")
+    assert code == 1
+    assert "Traceback" in said
+    assert "bug" in said
+
+
+def test_importing_ffalm_and_its_command_line_does_not_import_torch() -> None:
+    script = "import sys, ffalm, ffalm.cli; print([m for m in ('torch', 'pandas', 'altair') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

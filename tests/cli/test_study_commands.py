@@ -1,0 +1,205 @@
+"""`ffalm run` and `ffalm compare`, as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ffalm.cli.flags import alphas_of, literal, seeds_of
+from ffalm.errors import UserError
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+FILES = {"config.toml", "tables.md", "tables.tex", "tables.csv", "curves.png", "curves.pdf", "report.html"}
+
+
+def test_run_leaves_a_complete_run_folder(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code, shown, _ = cli("run", *flags, "--algorithm", "ffalm", "--out", out)
+    assert code == 0
+    assert "FFALM (safe)" in shown
+    names = {path.name for path in out.iterdir() if not path.name.startswith(".")}
+    assert names == FILES | {"history.jsonl", "checkpoint", "model.safetensors", "result.json"}
+    assert len((out / "history.jsonl").read_text().splitlines()) == 4
+
+
+def test_compare_puts_the_four_algorithms_in_one_table(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code, shown, _ = cli("compare", *flags, "--seeds", "2", "--alpha", "1,5", "--out", out)
+    assert code == 0
+    assert all(name in shown for name in ("FedAvg", "FairFed", "FPFL", "FFALM (safe)"))
+    assert {path.name for path in out.iterdir() if not path.name.startswith(".")} == FILES | {"runs"}
+    assert len(list((out / "runs").iterdir())) == 4 * 2 * 2
+
+
+def test_json_holds_every_run(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    code, shown, _ = cli(
+        "compare", *flags, "--algorithms", "fedavg,fpfl", "--seeds", "2", "--out", tmp_path / "o", "--json"
+    )
+    assert code == 0
+    runs = json.loads(shown)["runs"]
+    assert [(run["algorithm"], run["seed"]) for run in runs] == [("fedavg", 0), ("fedavg", 1), ("fpfl", 0), ("fpfl", 1)]
+    assert all(0 <= run["test"]["accuracy"] <= 1 for run in runs)
+
+
+def test_the_written_configuration_gives_the_same_numbers_again(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    first, again = tmp_path / "first", tmp_path / "again"
+    assert cli("run", *flags, "--out", first)[0] == 0
+    assert cli("run", "--config", first / "config.toml", "--out", again, "--quiet")[0] == 0
+    assert (first / "model.safetensors").read_bytes() == (again / "model.safetensors").read_bytes()
+    results = [json.loads((out / "result.json").read_text())["test"] for out in (first, again)]
+    assert results[0] == results[1]
+
+
+def test_workers_do_not_change_the_numbers(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    study = ["compare", *flags, "--algorithms", "fedavg,ffalm", "--seeds", "1,2"]
+    assert cli(*study, "--out", one)[0] == 0
+    assert cli(*study, "--out", two, "--workers", "2")[0] == 0
+    for model in (one / "runs").glob("*/model.safetensors"):
+        assert model.read_bytes() == (two / "runs" / model.parent.name / "model.safetensors").read_bytes()
+
+
+def test_flags_override_the_file(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text('seeds = [5]\n[training]\nrounds = 9\nlr = 0.01\n[algorithms.mine]\nname = "fpfl"\npenalty = 1.0\n')
+    out = tmp_path / "out"
+    assert cli("compare", *flags, "--config", file, "--set", "training.lr_step=2", "--out", out)[0] == 0
+    stored = tomllib.loads((out / "config.toml").read_text())
+    assert stored["training"]["rounds"] == 4
+    assert stored["training"]["lr"] == 0.01
+    assert stored["training"]["lr_step"] == 2
+    assert stored["seeds"] == [5]
+    assert stored["algorithms"]["mine"]["penalty"] == 1.0
+
+
+def test_an_owner_column_makes_natural_silos(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert cli("run", *flags, "--owner", "branch", "--out", out)[0] == 0
+    assert tomllib.loads((out / "config.toml").read_text())["partition"]["kind"] == "silos"
+    assert "north" in (out / "report.html").read_text()
+
+
+def test_the_study_is_introduced_before_it_runs(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    loud = [flag for flag in flags if flag != "--quiet"]
+    _, _, said = cli("run", *loud, "--algorithm", "ffalm", "--out", tmp_path / "out")
+    assert "FFALM (safe): 1 run(s) of 4 rounds" in said
+    assert "engine" in said
+    assert "Clients of seed 0" in said
+    assert "round 4/4" in said
+
+
+def test_a_finished_study_is_not_done_twice(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert cli("run", *flags, "--out", out)[0] == 0
+    before = (out / "result.json").stat().st_mtime_ns
+    assert cli("run", "--out", out, "--resume", "--quiet")[0] == 0
+    assert (out / "result.json").stat().st_mtime_ns == before
+
+
+def test_nothing_is_written_over(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.tex").write_text("important")
+    code, _, said = cli("run", *flags, "--out", out)
+    assert code == 2
+    assert "is not empty" in said
+    assert [path.name for path in out.iterdir()] == ["thesis.tex"]
+    code, _, said = cli("run", *flags, "--out", out, "--resume")
+    assert code == 2
+    assert "holds no study" in said
+
+
+def test_a_study_is_not_resumed_with_other_settings(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert cli("run", *flags, "--out", out)[0] == 0
+    code, _, said = cli("run", *flags, "--lr", "0.9", "--out", out, "--resume")
+    assert code == 2
+    assert "other settings" in said
+
+
+def test_a_diverging_run_is_stopped_named_and_kept(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    wild = ["--lr", "1e30", "--set", "training.clip=none"]
+    code, shown, said = cli("run", *flags, *wild, "--out", out)
+    assert code == 2
+    assert "diverged in round" in said
+    assert "dual" in said
+    assert "dual_bound" in said
+    assert said.count("\n") == 1
+    assert (out / "history.jsonl").read_text().count("\n") >= 1
+    assert "diverged" in shown
+    assert json.loads((out / "result.json").read_text())["diverged"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--algorithm", "fedprox"], "no algorithm 'fedprox'"),
+        (["--algorithm", "ffalms"], "did you mean 'ffalm'"),
+        (["--model", "mpl"], "did you mean 'mlp'"),
+        (["--partition", "balnced"], "did you mean 'balanced'"),
+        (["--alpha", "-1"], "alpha must be above 0"),
+        (["--alpha", "big"], "--alpha takes a number"),
+        (["--clients", "5000"], "do not fit into"),
+        (["--rounds", "0"], "must be at least 1"),
+        (["--device", "tpu"], "no device 'tpu'"),
+        (["--device", "cuda:9"], "cuda"),
+        (["--engine", "warp"], "no engine 'warp'"),
+        (["--label", "payed"], "payed"),
+        (["--group", "income"], "income"),
+        (["--favourable", "maybe"], "maybe"),
+        (["--set", "training.lr"], "--set takes a setting and its value"),
+        (["--set", "training.lrr=1"], "did you mean 'lr'"),
+        (["--preset", "saef"], "did you mean 'safe'"),
+        (["--config", "nowhere.toml"], "no configuration file"),
+        (["--data", "nowhere.csv"], "nowhere.csv"),
+        (["--data", "adultt"], "did you mean 'adult'"),
+        (["--resume"], "--resume needs the folder"),
+    ],
+)
+def test_a_mistake_costs_one_sentence_and_exit_code_2(
+    cli: Cli, flags: list[str], arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, shown, said = cli("run", *flags, *arguments)
+    assert code == 2, said
+    assert words in said
+    assert said.count("\n") == 1
+    assert "Traceback" not in said
+    assert shown == ""
+    assert not (tmp_path / "ffalm-results").exists()
+
+
+def test_a_group_that_no_client_has_is_refused(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    import pandas as pd
+
+    table = pd.read_csv(flags[1])
+    table["part"] = ["test"] * 40 + ["validation"] * 40 + ["train"] * 320
+    table.loc[80:, "sex"] = "f"
+    table.to_csv(flags[1], index=False)
+    code, _, said = cli("run", *flags, "--set", "data.split=part", "--out", tmp_path / "out")
+    assert code == 2
+    assert "group" in said
+
+
+def test_seeds_are_a_number_or_a_list() -> None:
+    assert seeds_of("3") == [0, 1, 2]
+    assert seeds_of("3,7") == [3, 7]
+    assert seeds_of("4,") == [4]
+    for wrong in ("0", "x", "", "1.5"):
+        with pytest.raises(UserError):
+            seeds_of(wrong)
+
+
+def test_alphas_and_set_values_are_read_as_typed() -> None:
+    assert alphas_of("0.3,1") == [0.3, 1.0]
+    assert literal("3") == 3
+    assert literal("[1, 2]") == [1, 2]
+    assert literal("true") is True
+    assert literal("some text") == "some text"

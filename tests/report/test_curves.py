@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.report.makers import run, study
+
+from ffalm.outcome import StudyOutcome
+from ffalm.report.curves import PALETTE, answering, sheet, specifications
+from ffalm.report.tables import ALPHA
+
+pytest.importorskip("altair")
+
+
+def marks(chart: dict[str, Any], block: int = 0) -> list[str]:
+    return [layer["mark"]["type"] for layer in chart["vconcat"][block]["spec"]["layer"]]
+
+
+def colours(chart: dict[str, Any]) -> dict[str, str]:
+    scale = chart["vconcat"][0]["spec"]["layer"][0]["encoding"]["color"]["scale"]
+    return dict(zip(scale["domain"], scale["range"], strict=True))
+
+
+def named_data(part: Any) -> set[str]:
+    """Every data set that a specification refers to by name."""
+    if isinstance(part, dict):
+        here = {part["data"]["name"]} if isinstance(part.get("data"), dict) and "name" in part["data"] else set()
+        return here.union(*map(named_data, part.values()))
+    return set().union(*map(named_data, part)) if isinstance(part, list) else set()
+
+
+def test_metrics_and_duals_are_drawn_with_a_band_a_line_and_a_cross_for_the_divergence(compared: StudyOutcome) -> None:
+    charts = specifications(compared)
+    assert list(charts) == ["metrics", "duals"]
+    assert marks(charts["metrics"]) == ["area", "line", "point"]
+
+
+def test_an_algorithm_keeps_its_colour_in_every_chart(compared: StudyOutcome) -> None:
+    charts = specifications(compared)
+    assert colours(charts["metrics"]) == {"FedAvg": PALETTE[0], "FFALM": PALETTE[1]}
+    assert colours(charts["duals"]) == colours(charts["metrics"])
+
+
+def test_one_run_has_no_band_and_a_healthy_one_no_cross() -> None:
+    history = [{"round": number, "accuracy": 0.5 + number / 10} for number in range(3)]
+    charts = specifications(study(run("A", history=history)))
+    assert list(charts) == ["metrics"]
+    assert marks(charts["metrics"]) == ["line"]
+
+
+def test_a_study_without_history_has_no_chart() -> None:
+    assert specifications(study(run("A", 0, 0.8))) == {}
+
+
+def test_each_skew_has_its_own_titled_block() -> None:
+    history = [{"round": 1, "accuracy": 0.5}]
+    chart = specifications(study(*[run("A", history=history, alpha=alpha) for alpha in (0.3, 5.0)]))["metrics"]
+    assert [block["title"] for block in chart["vconcat"]] == [
+        f"{ALPHA} = 0.3",
+        f"{ALPHA} = 5",
+    ]
+
+
+def test_a_dual_that_blew_up_does_not_flatten_the_others() -> None:
+    def scale(dual: float) -> dict[str, Any]:
+        history = [{"round": 1, "dual": 0.1}, {"round": 2, "dual": dual}]
+        chart = specifications(study(run("A", history=history)))["duals"]
+        found: dict[str, Any] = chart["vconcat"][0]["spec"]["layer"][0]["encoding"]["y"]["scale"]
+        return found
+
+    assert scale(-2056.0)["type"] == "symlog"
+    assert "type" not in scale(0.7)
+
+
+def test_beyond_the_palette_colours_come_again_with_another_dash() -> None:
+    history = [{"round": 1, "accuracy": 0.5}]
+    chart = specifications(study(*[run(f"A{index}", history=history) for index in range(8)]))["metrics"]
+    line = chart["vconcat"][0]["spec"]["layer"][0]["encoding"]
+    assert line["color"]["scale"]["range"][0] == line["color"]["scale"]["range"][7]
+    assert line["strokeDash"]["scale"]["range"][0] != line["strokeDash"]["scale"]["range"][7]
+
+
+def test_the_sheet_carries_the_data_of_all_its_charts(compared: StudyOutcome) -> None:
+    whole = sheet(specifications(compared))
+    assert len(whole["vconcat"]) == 2
+    assert named_data(whole["vconcat"]) == set(whole["datasets"]) != set()
+
+
+def test_the_page_s_chart_answers_the_pointer_and_the_paper_one_is_left_alone(compared: StudyOutcome) -> None:
+    still = specifications(compared)["metrics"]
+    before = marks(still)
+    moving = answering(still)
+    assert marks(moving) == [*before, "point"]
+    assert marks(still) == before
+    fields = [entry["field"] for entry in moving["vconcat"][0]["spec"]["layer"][-1]["encoding"]["tooltip"]]
+    assert fields == ["algorithm", "round", "mean", "low", "high", "runs"]

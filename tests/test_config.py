@@ -1,0 +1,116 @@
+"""A study from a TOML file: complete when written, checked when read."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ffalm import toml
+from ffalm.algorithms import FFALM
+from ffalm.config import parse, read, settings_of
+from ffalm.engines import Training
+from ffalm.errors import UserError
+
+SMALL: dict[str, Any] = {"algorithms": {"fedavg": {}, "ffalm": {"preset": "safe", "penalty": 3}}}
+
+
+def test_the_written_settings_give_the_same_study_back() -> None:
+    config = parse(
+        {
+            **SMALL,
+            "seeds": [3, 1],
+            "partition": {"alpha": [0.3, 5], "clients": 4},
+            "training": {"clip": "none", "batch_size": "none", "local_steps": 3},
+            "model": {"name": "mlp", "hidden": [8, 4]},
+        }
+    )
+    assert parse(tomllib.loads(toml.dumps(settings_of(config)))) == config
+    assert config.training == Training(clip=None, batch_size=None, local_steps=3)
+
+
+def test_written_settings_name_every_setting_so_that_later_defaults_change_nothing() -> None:
+    written = settings_of(parse(SMALL))
+    assert set(written["training"]) == set(Training.__dataclass_fields__)
+    assert written["algorithms"]["ffalm"]["dual_bound"] == 1.0
+
+
+def test_a_preset_is_the_base_and_settings_go_on_top() -> None:
+    ffalm = parse(SMALL).contenders[1]
+    assert ffalm.algorithm == FFALM(penalty=3.0, dual_lr=0.2, dual_lr_growth=1.0, dual_bound=1.0)
+    assert ffalm.label == "FFALM (safe)"
+
+
+def test_one_algorithm_can_stand_twice_under_its_own_names() -> None:
+    config = parse({"algorithms": {"gentle": {"name": "ffalm", "penalty": 0.5}, "ffalm": {}}})
+    assert [contender.label for contender in config.contenders] == ["gentle", "FFALM"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"algoritms": {}}, "did you mean 'algorithms'"),
+        ({"algorithms": {"fedagv": {}}}, "did you mean 'fedavg'"),
+        ({"algorithms": {"ffalm": {"preset": "saf"}}}, "did you mean 'safe'"),
+        ({"algorithms": {"ffalm": {"penalti": 1}}}, "did you mean 'penalty'"),
+        ({"algorithms": {"ffalm": {"penalty": "much"}}}, "must be of type float"),
+        ({"algorithms": {"ffalm": {"penalty": -1}}}, "must be 0 or more"),
+        ({"algorithms": {"ffalm": {"dual_bound": 0}}}, "must be above 0"),
+        ({"algorithms": {"fairfed": {"step": float("nan")}}}, "must be 0 or more"),
+        ({"algorithms": {}}, "at least one algorithm"),
+        ({"algorithms": "fedavg"}, "must be a section"),
+        ({**SMALL, "data": {"source": "cencus"}}, "did you mean 'census'"),
+        ({**SMALL, "data": {"source": "census", "row": 3}}, "did you mean 'rows'"),
+        ({**SMALL, "data": {"source": "table"}}, "needs the settings file, label, group"),
+        ({**SMALL, "partition": {"alpha": -1.0}}, "alpha must be above 0"),
+        ({**SMALL, "partition": {"kind": "dirichlet"}}, "partition"),
+        ({**SMALL, "partition": {"clients": 0}}, "at least 1 client"),
+        ({**SMALL, "training": {"rounds": 0}}, "must be at least 1"),
+        ({**SMALL, "training": {"participation": 1.5}}, "share above 0 and at most 1"),
+        ({**SMALL, "training": {"lr": float("inf")}}, "must be a number above 0"),
+        ({**SMALL, "model": {"name": "resnet"}}, "did you mean 'resnet18'"),
+        ({**SMALL, "engine": "lop"}, "did you mean 'loop'"),
+        ({**SMALL, "seeds": []}, "at least one seed"),
+        ({**SMALL, "seeds": [1, 1]}, "must differ"),
+        ({**SMALL, "seeds": [-1]}, "0 or more"),
+        ({**SMALL, "seeds": "three"}, "seeds"),
+        ({**SMALL, "plugins": ["nowhere.py"]}, "no plugin file nowhere.py"),
+    ],
+)
+def test_a_mistake_is_answered_with_one_sentence(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        parse(settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_missing_or_no_toml_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no configuration file"):
+        read(tmp_path / "none.toml")
+    broken = tmp_path / "broken.toml"
+    broken.write_text("rounds = = 3")
+    with pytest.raises(UserError, match="not valid TOML"):
+        read(broken)
+
+
+def test_a_plugin_registers_an_algorithm(tmp_path: Path) -> None:
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(
+        "from dataclasses import dataclass\n"
+        "from typing import ClassVar\n"
+        "import ffalm\n"
+        "@ffalm.register\n"
+        "@dataclass(frozen=True)\n"
+        "class Halved(ffalm.Algorithm):\n"
+        "    name: ClassVar[str] = 'halved-by-plugin'\n"
+        "    title: ClassVar[str] = 'Halved'\n"
+        "    factor: float = 0.5\n"
+        "    def objective(self, losses, groups, labels, mask, state):\n"
+        "        return self.factor * super().objective(losses, groups, labels, mask, state)\n"
+    )
+    config = parse({"plugins": [str(plugin)], "algorithms": {"halved-by-plugin": {"factor": 0.25}}})
+    assert config.contenders[0].label == "Halved"
+    from ffalm.algorithms.registry import _REGISTERED
+
+    del _REGISTERED["halved-by-plugin"]

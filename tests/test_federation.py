@@ -1,0 +1,190 @@
+"""Federations of arrays: what they hold, and one clear sentence for each thing they cannot."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import ffalm
+from ffalm.data.types import Dataset, Examples, Task
+from ffalm.errors import UserError
+from ffalm.federation import Federation
+from ffalm.partition import Partition
+
+X = np.arange(12, dtype=np.float32).reshape(6, 2)
+Y = np.array([0, 1, 0, 1, 0, 1])
+S = np.array([0, 0, 1, 1, 0, 1])
+GOOD = (X, Y, S)
+
+
+def changed(**parts: Any) -> tuple[Any, Any, Any]:
+    return parts.get("x", X), parts.get("y", Y), parts.get("s", S)
+
+
+def refusal(clients: Any, **parts: Any) -> str:
+    """The sentence with which a federation is refused."""
+    with pytest.raises(UserError) as refused:
+        Federation.from_arrays(clients, **parts)
+    sentence = str(refused.value)
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
+    return sentence
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, list], ids=["numpy", "torch", "lists"])
+def test_numpy_torch_and_lists_give_the_same_federation(kind: Any) -> None:
+    arrays = tuple(kind(values.tolist() if kind is list else values) for values in GOOD)
+    fed = Federation.from_arrays([arrays, arrays], validation=arrays, test=arrays)
+    for part in (*fed.clients, fed.validation, fed.test):
+        assert part is not None
+        assert torch.equal(part.x.float(), torch.tensor(X))
+        assert torch.equal(part.y, torch.tensor(Y))
+        assert torch.equal(part.group, torch.tensor(S))
+        assert part.y.dtype == part.group.dtype == torch.int64
+
+
+def test_counts_are_rows_per_client_label_and_group() -> None:
+    fed = Federation.from_arrays([GOOD, changed(s=np.zeros(6, dtype=int))])
+    assert fed.counts().tolist() == [[[2, 1], [1, 2]], [[3, 0], [3, 0]]]
+    assert fed.client_names == ("0", "1")
+
+
+def test_the_summary_has_sizes_and_shares() -> None:
+    rows = Federation.from_arrays([GOOD, changed(y=np.array([1, 1, 1, 0, 0, 1]))]).summary()
+    assert [row["rows"] for row in rows] == [6, 6]
+    assert rows[1]["label 1"] == pytest.approx(4 / 6)
+    assert rows[0]["group 0"] == pytest.approx(0.5)
+
+
+def test_labels_and_groups_are_counted_over_all_parts() -> None:
+    fed = Federation.from_arrays([changed(s=np.array([0, 1, 2, 0, 1, 2]))], test=changed(y=np.array([0, 1, 2, 1, 0, 1])))
+    assert (fed.task.labels, fed.task.groups) == (3, 3)
+
+
+def test_booleans_and_whole_floats_are_labels_too() -> None:
+    fed = Federation.from_arrays([changed(y=Y.astype(bool), s=S.astype(float))])
+    assert fed.clients[0].y.tolist() == Y.tolist()
+    assert fed.clients[0].group.tolist() == S.tolist()
+
+
+def test_bytes_stay_bytes_and_float64_keeps_its_digits() -> None:
+    pictures = np.zeros((6, 3, 4, 4), dtype=np.uint8)
+    assert Federation.from_arrays([changed(x=pictures)]).clients[0].x.dtype == torch.uint8
+    assert Federation.from_arrays([changed(x=X.astype(np.float64))]).clients[0].x.dtype == torch.float64
+    assert Federation.from_arrays([changed(x=X.astype(np.int32))]).clients[0].x.dtype == torch.float32
+
+
+def test_read_only_reversed_and_unsigned_arrays_are_taken_as_they_are() -> None:
+    frozen = X.copy()
+    frozen.setflags(write=False)
+    assert torch.equal(Federation.from_arrays([changed(x=frozen)]).clients[0].x, torch.tensor(X))
+    backwards = Federation.from_arrays([(X[::-1], Y[::-1], S[::-1])]).clients[0]
+    assert backwards.y.tolist() == Y[::-1].tolist()
+    assert Federation.from_arrays([changed(y=Y.astype(np.uint16))]).clients[0].y.tolist() == Y.tolist()
+
+
+def test_a_data_frame_is_an_array() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y, "s": S})
+    client = Federation.from_arrays([(frame[["a", "b"]], frame["y"], frame["s"])]).clients[0]
+    assert torch.equal(client.x.float(), torch.tensor(X))
+    assert client.group.tolist() == S.tolist()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_features_that_are_not_finite_are_refused_with_their_place_and_number(value: float) -> None:
+    bad = X.copy()
+    bad[1, 0] = bad[3, 1] = value
+    sentence = refusal([GOOD, changed(x=bad)])
+    assert "client 1" in sentence
+    assert "2 feature values" in sentence
+    assert "validation part" in refusal([GOOD], validation=changed(x=bad))
+
+
+def test_an_empty_client_is_refused_by_its_name() -> None:
+    empty = (X[:0], Y[:0], S[:0])
+    assert "client 1" in refusal([GOOD, empty])
+    assert "client 0" in refusal([empty])
+    assert "test part" in refusal([GOOD], test=empty)
+
+
+def test_no_clients_at_all_are_refused() -> None:
+    assert "at least one client" in refusal([])
+
+
+def test_a_group_that_no_client_has_is_refused() -> None:
+    assert "group '1'" in refusal([changed(s=np.zeros(6, dtype=int))])
+    assert "group '2'" in refusal([GOOD], test=changed(s=np.array([0, 1, 2, 0, 1, 2])))
+    assert "group '1'" in refusal([changed(s=np.array([0, 2, 0, 2, 0, 2]))])
+
+
+@pytest.mark.parametrize("arrays", [(X, Y), (X, Y, S, S), X, None, {"x": X, "y": Y, "group": S}])
+def test_a_client_that_is_not_a_triple_is_refused(arrays: Any) -> None:
+    assert "(x, y, group)" in refusal([arrays])
+
+
+def test_a_test_part_that_is_not_a_triple_is_refused() -> None:
+    assert "test part" in refusal([GOOD], test=(X, Y))
+
+
+@pytest.mark.parametrize("part", ["y", "s"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([0, 1, 0.5, 1, 0, 1]),
+        np.array([0, 1, -1, 1, 0, 1]),
+        np.array([0, 1, np.nan, 1, 0, 1]),
+        np.array(["a", "b", "a", "b", "a", "b"]),
+        ["a", "b", "a", "b", "a", "b"],
+        np.array([0, 1, None, 1, 0, 1], dtype=object),
+    ],
+    ids=["half", "negative", "nan", "text", "list of text", "objects"],
+)
+def test_labels_and_groups_that_are_no_whole_numbers_are_refused(part: str, values: Any) -> None:
+    sentence = refusal([GOOD, changed(**{part: values})])
+    assert ("labels" if part == "y" else "groups") in sentence
+    assert "client 1" in sentence
+
+
+@pytest.mark.parametrize(
+    "x", [np.array([["a", "b"]] * 6), [[1.0, 2.0], [3.0]], 3.0], ids=["text", "ragged", "a number"]
+)
+def test_features_that_are_no_numbers_are_refused(x: Any) -> None:
+    assert "features of the client 0" in refusal([changed(x=x)])
+
+
+def test_different_numbers_of_rows_are_refused() -> None:
+    for wrong in (changed(y=Y[:5]), changed(s=S[:4]), changed(x=X[:3]), changed(y=Y.reshape(6, 1))):
+        assert "one entry a row" in refusal([wrong])
+
+
+def test_different_feature_shapes_are_refused() -> None:
+    assert "client 1" in refusal([GOOD, changed(x=X[:, :1])])
+    assert "test part" in refusal([GOOD], test=changed(x=np.zeros((6, 3), dtype=np.float32)))
+
+
+def test_a_favourable_label_that_does_not_exist_is_refused() -> None:
+    assert "favourable" in refusal([GOOD], favourable=2)
+
+
+def test_a_data_sets_training_rows_go_to_clients_and_its_other_parts_stay_whole() -> None:
+    y, group = torch.arange(80) % 2, torch.arange(80) // 40
+    rows = Examples(torch.arange(80.0).view(80, 1), y, group)
+    task = Task("made", favourable=0, label_names=("yes", "no"), group_names=("a", "b"))
+    data = Dataset(task, rows, rows.take(torch.arange(0, 80, 9)), rows.take(torch.arange(0, 80, 7)), notes=("a note",))
+    fed = Federation.from_dataset(data, Partition("iid", 4), seed=3)
+    values = torch.cat([client.x.flatten() for client in fed.clients])
+    assert values.sort().values.tolist() == list(range(80))
+    assert all(torch.equal(client.y, client.x.flatten().long() % 2) for client in fed.clients)
+    assert (fed.validation, fed.test, fed.task, fed.notes) == (data.validation, data.test, task, ("a note",))
+
+
+def test_an_unknown_source_or_setting_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UserError, match="did you mean 'census'"):
+        ffalm.load("cencus")
+    with pytest.raises(UserError, match="did you mean 'balanced'"):
+        ffalm.load("census", partition="balansed")

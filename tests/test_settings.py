@@ -1,0 +1,116 @@
+"""Settings from names and values that a person typed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import pytest
+
+from ffalm.errors import UserError
+from ffalm.settings import build
+
+
+@dataclass(frozen=True)
+class Plan:
+    kind: ClassVar[str] = "plan"
+
+    rounds: int
+    lr: float = 0.05
+    clip: float | None = 1.0
+    shuffle: bool = True
+    name: str = "plain"
+    mode: Literal["fast", "slow"] = "fast"
+    widths: tuple[int, ...] = (64,)
+    extra: dict[str, int] = field(default_factory=dict)
+
+
+def test_values_of_the_right_type_are_taken() -> None:
+    given: dict[str, Any] = {
+        "rounds": 3, "lr": 0.5, "clip": 2.0, "shuffle": False, "name": "x", "mode": "slow", "widths": (1, 2),
+    }  # fmt: skip
+    assert build(Plan, given, "plan") == Plan(3, 0.5, 2.0, False, "x", "slow", (1, 2))
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    assert build(Plan, {"rounds": 3}, "plan") == Plan(3)
+
+
+def test_an_int_serves_for_a_float_and_becomes_one() -> None:
+    plan = build(Plan, {"rounds": 3, "lr": 1, "clip": 2}, "plan")
+    assert isinstance(plan.lr, float)
+    assert isinstance(plan.clip, float)
+
+
+def test_a_list_serves_for_a_tuple() -> None:
+    assert build(Plan, {"rounds": 3, "widths": [8, 4]}, "plan").widths == (8, 4)
+
+
+def test_none_is_taken_where_it_is_allowed_and_files_may_write_it_out() -> None:
+    assert build(Plan, {"rounds": 3, "clip": None}, "plan").clip is None
+    assert build(Plan, {"rounds": 3, "clip": "none"}, "plan").clip is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("ronds", "rounds"), ("learning_rte", None), ("shufle", "shuffle"), ("mod", "mode")]
+)
+def test_an_unknown_name_is_answered_with_the_nearest_or_with_all(typed: str, meant: str | None) -> None:
+    with pytest.raises(UserError) as refused:
+        build(Plan, {"rounds": 3, typed: 1}, "plan")
+    expected = f"did you mean {meant!r}?" if meant else "choose one of"
+    assert expected in str(refused.value)
+    assert repr(typed) in str(refused.value)
+    assert "plan" in str(refused.value)
+
+
+def test_a_class_variable_is_no_setting() -> None:
+    with pytest.raises(UserError):
+        build(Plan, {"rounds": 3, "kind": "other"}, "plan")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("rounds", 2.5),
+        ("rounds", "3"),
+        ("rounds", True),
+        ("rounds", None),
+        ("lr", "fast"),
+        ("lr", True),
+        ("lr", None),
+        ("clip", "tight"),
+        ("shuffle", 1),
+        ("shuffle", "yes"),
+        ("name", 3),
+        ("mode", "medium"),
+        ("widths", [8, "x"]),
+        ("widths", 8),
+        ("widths", "88"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused_with_its_name_and_itself(name: str, value: Any) -> None:
+    with pytest.raises(UserError) as refused:
+        build(Plan, {"rounds": 3, name: value}, "plan")
+    assert repr(name) in str(refused.value)
+    assert str(refused.value).endswith(".")
+
+
+def test_a_choice_is_refused_with_the_choices() -> None:
+    with pytest.raises(UserError, match="fast, slow"):
+        build(Plan, {"rounds": 3, "mode": "medium"}, "plan")
+
+
+def test_a_setting_without_default_is_asked_for() -> None:
+    with pytest.raises(UserError, match="needs the setting rounds"):
+        build(Plan, {}, "plan")
+
+
+def test_the_settings_own_checks_are_still_made() -> None:
+    from ffalm.algorithms import FFALM
+    from ffalm.engines import Training
+
+    assert build(FFALM, {"penalty": 5}, "ffalm") == FFALM(penalty=5.0)
+    with pytest.raises(UserError, match="'penalty'"):
+        build(FFALM, {"penalty": -1}, "ffalm")
+    with pytest.raises(UserError, match="'participation'"):
+        build(Training, {"participation": 1.5}, "training")

@@ -1,0 +1,270 @@
+"""`ffalm.simulate`: what it gives back, what it refuses, and how it ends when a run diverges."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import ffalm
+from ffalm.errors import UserError
+
+FAST: dict[str, Any] = {"engine": "loop", "device": "cpu", "threads": 1}
+Arrays = tuple[Any, Any, Any]
+
+
+def arrays(seed: int, rows: int) -> Arrays:
+    """Rows in which every label meets every group."""
+    draws = np.random.default_rng(seed)
+    group = np.r_[0, 0, 1, 1, draws.integers(0, 2, rows - 4)]
+    y = np.r_[0, 1, 0, 1, draws.random(rows - 4) < 0.3 + 0.4 * group[4:]].astype(int)
+    return draws.normal(size=(rows, 4)) + 0.8 * y[:, None], y, group
+
+
+def federation(seed: int = 0, **parts: Any) -> ffalm.Federation:
+    clients = [arrays(10 * seed + number, rows) for number, rows in enumerate((21, 34, 13))]
+    scored = {"validation": arrays(90, 30), "test": arrays(91, 40), **parts}
+    return ffalm.Federation.from_arrays(clients, **scored)
+
+
+def refusal(*arguments: Any, **settings: Any) -> str:
+    with pytest.raises(UserError) as refused:
+        ffalm.simulate(*arguments, **{**FAST, **settings})
+    assert str(refused.value).endswith((".", "?"))
+    return str(refused.value)
+
+
+def test_a_result_holds_test_metrics_history_model_and_state() -> None:
+    fed = federation()
+    result = ffalm.simulate(ffalm.FFALM(), fed, model="mlp", rounds=3, **FAST)
+    assert {"accuracy", "dpd", "eod", "loss_gap"} <= set(result.test)
+    assert all(0 <= result.test[name] <= 1 for name in ("accuracy", "dpd", "eod"))
+    assert [record["round"] for record in result.history] == [1, 2, 3]
+    assert result.history[-1]["dual"] == float(result.state["dual"])
+    assert len(result.clients) == 3
+    assert result.diverged is None
+    low, high = result.interval("dpd")
+    assert low <= result.test["dpd"] <= high
+    module = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 2))
+    module.load_state_dict(result.state_dict)
+    assert fed.test is not None
+    with torch.no_grad():
+        prediction = module(fed.test.x.float()).argmax(-1)
+    tally = ffalm.metrics.tally(fed.test.y, prediction, fed.test.group)
+    assert result.test["accuracy"] == tally.accuracy()
+    assert result.test["dpd"] == tally.dpd()
+    assert result.test["eod"] == tally.eod()
+
+
+def test_the_clients_own_metrics_are_those_of_the_final_model_on_their_rows() -> None:
+    fed = federation()
+    result = ffalm.simulate(ffalm.FedAvg(), fed, model="linear", rounds=2, **FAST)
+    module = nn.Sequential(nn.Linear(4, 2))
+    module.load_state_dict(result.state_dict)
+    for client, scores in zip(fed.clients, result.clients, strict=True):
+        with torch.no_grad():
+            right = (module(client.x.float()).argmax(-1) == client.y).double().mean()
+        assert scores["accuracy"] == pytest.approx(float(right))
+
+
+def test_an_algorithm_may_be_given_by_its_name() -> None:
+    by_name = ffalm.simulate("fpfl", federation(), rounds=2, **FAST)
+    by_object = ffalm.simulate(ffalm.FPFL(), federation(), rounds=2, **FAST)
+    assert torch.equal(by_name.state["duals"], by_object.state["duals"])
+
+
+def test_several_seeds_give_the_results_of_each_alone_in_their_order() -> None:
+    run: dict[str, Any] = {"rounds": 2, "batch_size": 8, **FAST}
+    together = ffalm.simulate(ffalm.FFALM(), federation(), seed=[4, 1], **run)
+    for result, seed in zip(together, (4, 1), strict=True):
+        alone = ffalm.simulate(ffalm.FFALM(), federation(), seed=seed, **run)
+        assert result.seed == seed
+        assert result.test == alone.test
+        assert all(torch.equal(result.state_dict[name], alone.state_dict[name]) for name in alone.state_dict)
+
+
+def test_every_seed_may_have_its_own_federation() -> None:
+    feds = [federation(0), federation(1)]
+    run: dict[str, Any] = {"rounds": 2, **FAST}
+    together = ffalm.simulate(ffalm.FedAvg(), feds, seed=[0, 0], **run)
+    for result, fed in zip(together, feds, strict=True):
+        assert result.test == ffalm.simulate(ffalm.FedAvg(), fed, seed=0, **run).test
+    assert together[0].test != together[1].test
+
+
+def test_one_seed_in_a_list_gives_a_list() -> None:
+    assert len(ffalm.simulate(ffalm.FedAvg(), federation(), seed=[3], rounds=1, **FAST)) == 1
+
+
+def test_a_whole_number_of_numpy_is_a_seed_too() -> None:
+    run: dict[str, Any] = {"rounds": 1, **FAST}
+    one = ffalm.simulate(ffalm.FedAvg(), federation(), seed=np.int64(3), **run)  # type: ignore[call-overload]
+    assert one.test == ffalm.simulate(ffalm.FedAvg(), federation(), seed=3, **run).test
+
+
+def test_without_a_test_part_there_is_no_test_and_no_interval() -> None:
+    result = ffalm.simulate(ffalm.FedAvg(), federation(test=None), rounds=1, **FAST)
+    assert result.test == {}
+    assert result.tally is None
+    with pytest.raises(UserError, match="no test part"):
+        result.interval("dpd")
+
+
+def test_an_undefined_test_metric_is_nan_with_a_warning() -> None:
+    x, y, s = arrays(5, 30)
+    keep = ~((s == 1) & (y == 1))
+    fed = federation(test=(x[keep], y[keep], s[keep]))
+    with pytest.warns(UserWarning, match="No row of group '1' has the label '1'"):
+        result = ffalm.simulate(ffalm.FedAvg(), fed, rounds=1, **FAST)
+    assert math.isnan(result.test["eod"])
+    assert not math.isnan(result.test["dpd"])
+    assert len(result.notes) == 1
+
+
+def test_the_callers_thread_count_comes_back() -> None:
+    before = torch.get_num_threads()
+    ffalm.simulate(ffalm.FedAvg(), federation(), rounds=1, engine="loop", device="cpu", threads=1)
+    assert torch.get_num_threads() == before
+
+
+# --- divergence -------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_blows_up_ends_the_run_with_the_round_and_keeps_the_history() -> None:
+    run: dict[str, Any] = {"lr": 1e25, "clip": None, "rounds": 20, "model": "mlp", **FAST}
+    with pytest.raises(ffalm.DivergedError) as ended:
+        ffalm.simulate(ffalm.FedAvg(), federation(), **run)
+    (result,) = ended.value.results
+    last = result.history[-1]["round"]
+    assert f"diverged in round {last}" in str(ended.value)
+    assert "FedAvg" in str(ended.value)
+    assert "smaller lr" in str(ended.value)
+    assert [record["round"] for record in result.history] == list(range(1, last + 1))
+    assert last < 20
+    assert result.diverged == str(ended.value)
+
+
+def test_a_dual_that_blows_up_is_named_with_what_to_do() -> None:
+    algorithm = ffalm.FFALM(dual_lr=1e200, dual_lr_growth=1e100)
+    with pytest.raises(ffalm.DivergedError) as ended:
+        ffalm.simulate(algorithm, federation(), rounds=8, **FAST)
+    message = str(ended.value)
+    assert "FFALM diverged in round" in message
+    assert "dual" in message
+    assert "safe" in message
+    history = ended.value.results[0].history
+    assert len(history) >= 1
+    assert history[-1]["round"] == len(history)
+
+
+def test_one_seed_that_diverges_does_not_lose_the_others() -> None:
+    calm = federation()
+    x, y, s = arrays(0, 20)
+    wild = ffalm.Federation.from_arrays([(x * 1e30, y, s)], test=arrays(1, 20))
+    run: dict[str, Any] = {"rounds": 3, "clip": None, "model": "mlp", **FAST}
+    with pytest.raises(ffalm.DivergedError) as ended:
+        ffalm.simulate(ffalm.FedAvg(), [calm, wild], seed=[0, 1], **run)
+    finished, broken = ended.value.results
+    assert finished.diverged is None
+    assert finished.test["accuracy"] > 0
+    assert broken.diverged is not None
+
+
+def test_a_diverged_run_is_a_users_error() -> None:
+    assert issubclass(ffalm.DivergedError, UserError)
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_names_are_answered_with_the_nearest() -> None:
+    assert "'ffalm'" in refusal("ffalmm", federation())
+    assert "'loop'" in refusal(ffalm.FedAvg(), federation(), engine="lop")
+    assert "'mlp'" in refusal(ffalm.FedAvg(), federation(), model="mpl")
+    assert "'rounds'" in refusal(ffalm.FedAvg(), federation(), ronds=3)
+
+
+def test_a_class_instead_of_an_algorithm_is_refused() -> None:
+    assert "FFALM" in refusal(ffalm.FFALM, federation(), rounds=1)
+
+
+def test_a_device_that_does_not_exist_is_refused() -> None:
+    assert "'gpuu'" in refusal(ffalm.FedAvg(), federation(), device="gpuu")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rounds": 0},
+        {"rounds": 2.5},
+        {"local_epochs": 0},
+        {"local_steps": 0},
+        {"batch_size": 0},
+        {"lr": -0.1},
+        {"lr": math.nan},
+        {"lr": "fast"},
+        {"lr_step": 0},
+        {"lr_decay": 0.0},
+        {"clip": 0.0},
+        {"clip": -1.0},
+        {"participation": 0.0},
+        {"participation": 1.1},
+    ],
+)
+def test_training_settings_without_meaning_are_refused(settings: dict[str, Any]) -> None:
+    assert repr(next(iter(settings))) in refusal(ffalm.FedAvg(), federation(), **settings)
+
+
+def test_a_finished_module_instead_of_a_way_to_make_one_is_refused() -> None:
+    assert "function" in refusal(ffalm.FedAvg(), federation(), model=nn.Linear(4, 2), rounds=1)
+    assert "nn.Module" in refusal(ffalm.FedAvg(), federation(), model=lambda: "model", rounds=1)
+    assert "nn.Module" in refusal(ffalm.FedAvg(), federation(), model=3, rounds=1)
+
+
+def test_unequal_numbers_of_seeds_and_federations_are_refused() -> None:
+    assert "2 seeds" in refusal(ffalm.FedAvg(), [federation()], seed=[0, 1], rounds=1)
+
+
+@pytest.mark.parametrize("seed", [-1, [0, -3]])
+def test_a_negative_seed_is_refused(seed: int | list[int]) -> None:
+    assert "seed" in refusal(ffalm.FedAvg(), federation(), seed=seed, rounds=1)
+
+
+def test_no_seeds_at_all_are_refused() -> None:
+    assert "seed" in refusal(ffalm.FedAvg(), federation(), seed=[], rounds=1)
+
+
+def test_three_groups_are_refused_by_methods_for_two_and_taken_by_the_others() -> None:
+    x, y, _ = arrays(0, 30)
+    fed = ffalm.Federation.from_arrays([(x, y, np.arange(30) // 2 % 3)])
+    for algorithm in (ffalm.FFALM(), ffalm.FairFed()):
+        assert "two groups" in refusal(algorithm, fed, rounds=1)
+    for taken in (ffalm.FedAvg(), ffalm.FPFL()):
+        assert len(ffalm.simulate(taken, fed, rounds=1, **FAST).history) == 1
+
+
+# --- the public names -------------------------------------------------------------------------------------------------
+
+
+def in_fresh_python(code: str) -> str:
+    """What a new interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("first", ["ffalm.DivergedError", "ffalm.FFALM", "ffalm.simulate", "ffalm.algorithms", "0"])
+def test_public_names_do_not_depend_on_what_was_used_first(first: str) -> None:
+    """`simulate` and `algorithms` are functions and also modules; importing the module must not hide the function."""
+    code = f"import ffalm; {first}; import ffalm.engines; print(callable(ffalm.simulate), sorted(ffalm.algorithms()))"
+    assert in_fresh_python(code) == "True ['fairfed', 'fedavg', 'ffalm', 'fpfl']"
+
+
+def test_importing_the_package_costs_no_torch() -> None:
+    assert in_fresh_python("import ffalm, sys; print('torch' in sys.modules)") == "False"

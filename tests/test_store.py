@@ -1,0 +1,148 @@
+"""The run folder keeps whole rounds and nothing else, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from ffalm.engines import Snapshot
+from ffalm.errors import UserError
+from ffalm.outcome import Outcome
+from ffalm.simulation import Result
+from ffalm.store import RunFolder, json_text, locked
+
+
+def snapshot(round: int) -> Snapshot:
+    model = {"weight": torch.randn(3, 2), "steps": torch.tensor(7)}
+    return Snapshot(round, model, {"dual": torch.tensor(0.1, dtype=torch.float64)})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    run = RunFolder(tmp_path / "run")
+    run.start("seeds = [0]\n")
+    return run
+
+
+def test_a_snapshot_comes_back_bit_for_bit(folder: RunFolder) -> None:
+    kept = snapshot(3)
+    folder.save(kept)
+    found = folder.snapshot()
+    assert found is not None
+    assert found.round == 3
+    assert all(torch.equal(found.model[name], value) for name, value in kept.model.items())
+    assert torch.equal(found.state["dual"], kept.state["dual"])
+
+
+def test_a_run_without_state_can_be_kept(folder: RunFolder) -> None:
+    folder.save(Snapshot(1, {"weight": torch.ones(1)}, {}))
+    found = folder.snapshot()
+    assert found is not None
+    assert found.state == {}
+
+
+def test_only_the_last_snapshot_stays_on_disk(folder: RunFolder) -> None:
+    for number in (1, 2, 12):
+        folder.save(snapshot(number))
+    assert [path.name for path in (folder.path / "checkpoint").iterdir()] == ["000012"]
+
+
+def test_a_snapshot_that_was_being_written_when_the_process_died_is_ignored(folder: RunFolder) -> None:
+    folder.save(snapshot(4))
+    half = folder.path / "checkpoint" / ".new.123"
+    half.mkdir()
+    (half / "model.safetensors").write_bytes(b"half")
+    found = folder.snapshot()
+    assert found is not None
+    assert found.round == 4
+
+
+def test_the_newer_of_two_snapshots_counts_when_the_older_could_not_be_removed(folder: RunFolder) -> None:
+    folder.save(snapshot(4))
+    old = folder.path / "checkpoint" / "000004"
+    old.rename(folder.path / "aside")
+    folder.save(snapshot(5))
+    (folder.path / "aside").rename(old)
+    found = folder.snapshot()
+    assert found is not None
+    assert found.round == 5
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "state.safetensors", "round.json"])
+def test_a_truncated_checkpoint_is_named_and_left_alone(folder: RunFolder, name: str) -> None:
+    folder.save(snapshot(4))
+    file = folder.path / "checkpoint" / "000004" / name
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match="damaged") as caught:
+        folder.snapshot()
+    assert "000004" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert file.read_bytes() == whole[: len(whole) // 2]
+
+
+def test_history_is_cut_back_to_the_checkpoint(folder: RunFolder) -> None:
+    for number in (1, 2, 3):
+        folder.append({"round": number, "accuracy": number / 3})
+    assert [record["round"] for record in folder.history(rounds=2)] == [1, 2]
+    assert [record["round"] for record in folder.history()] == [1, 2]
+
+
+def test_a_half_written_line_of_history_is_dropped(folder: RunFolder) -> None:
+    folder.append({"round": 1, "accuracy": 0.1})
+    with open(folder.path / "history.jsonl", "a") as file:
+        file.write('{"round": 2, "accu')
+    assert folder.history() == [{"round": 1, "accuracy": 0.1}]
+
+
+def test_numbers_survive_the_history_exactly_and_undefined_stays_undefined(folder: RunFolder) -> None:
+    folder.append({"round": 1, "accuracy": 0.1 + 0.2, "eod": math.nan})
+    record = folder.history()[0]
+    assert record["accuracy"] == 0.1 + 0.2
+    assert math.isnan(record["eod"])
+
+
+def test_json_is_valid_for_every_reader() -> None:
+    assert json.loads(json_text({"a": [math.nan, math.inf, 1.5], "b": {"c": -math.inf}})) == {
+        "a": [None, None, 1.5],
+        "b": {"c": None},
+    }
+
+
+def test_a_finished_run_tells_what_it_came_to(folder: RunFolder) -> None:
+    assert folder.outcome() is None
+    folder.append({"round": 1, "accuracy": 0.5, "seconds": 2.0})
+    outcome = Outcome(
+        "FedAvg", "fedavg", 0, 0.3, {"accuracy": 0.5, "eod": math.nan}, {"accuracy": (0.4, 0.6)}, folder.history(), 2.0
+    )
+    result = Result(outcome.test, outcome.history, {"weight": torch.ones(2)}, {}, None, [])
+    folder.finish(result, outcome)
+    found = folder.outcome()
+    assert found is not None
+    assert found.intervals == {"accuracy": (0.4, 0.6)}
+    assert math.isnan(found.test["eod"])
+    assert found.history == outcome.history
+
+
+def test_a_damaged_result_is_named(folder: RunFolder) -> None:
+    (folder.path / "result.json").write_text('{"label": "x"')
+    with pytest.raises(UserError, match=r"result\.json is damaged"):
+        folder.outcome()
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ffalm.store._LOCK_SECONDS", 0.2)
+    with locked(tmp_path), pytest.raises(UserError, match="Another process is working"), locked(tmp_path):
+        pass
+    with locked(tmp_path):
+        pass
+
+
+def test_nothing_in_a_run_folder_is_a_pickle(folder: RunFolder) -> None:
+    folder.save(snapshot(1))
+    suffixes = {path.suffix for path in folder.path.rglob("*") if path.is_file()}
+    assert suffixes <= {".toml", ".jsonl", ".json", ".safetensors", ""}
