@@ -61,7 +61,9 @@ def test_the_summary_has_sizes_and_shares() -> None:
 
 
 def test_labels_and_groups_are_counted_over_all_parts() -> None:
-    fed = Federation.from_arrays([changed(s=np.array([0, 1, 2, 0, 1, 2]))], test=changed(y=np.array([0, 1, 2, 1, 0, 1])))
+    fed = Federation.from_arrays(
+        [changed(s=np.array([0, 1, 2, 0, 1, 2]))], test=changed(y=np.array([0, 1, 2, 1, 0, 1]))
+    )
     assert (fed.task.labels, fed.task.groups) == (3, 3)
 
 

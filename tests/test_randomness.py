@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 
 import numpy as np
-import pytest
 import torch
 
 from ffalm.randomness import Purpose, generator, torch_seeded
@@ -32,9 +32,10 @@ def test_purposes_keep_their_numbers_since_every_result_depends_on_them() -> Non
 
 def test_a_stream_is_pinned_so_that_old_results_stay_reproducible() -> None:
     """NumPy promises the bits of SeedSequence and PCG64; a change of the key's layout would show here."""
-    assert generator(0, Purpose.BATCHES, 1, 2).bit_generator.random_raw() == np.random.PCG64(
-        np.random.SeedSequence([0, 3, 1, 2])
-    ).random_raw()
+    assert (
+        generator(0, Purpose.BATCHES, 1, 2).bit_generator.random_raw()
+        == np.random.PCG64(np.random.SeedSequence([0, 3, 1, 2])).random_raw()
+    )
 
 
 def test_torch_is_seeded_by_the_key_and_given_back_untouched() -> None:
@@ -55,7 +56,6 @@ def test_the_callers_generator_comes_back_after_an_error_too() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    with pytest.raises(ZeroDivisionError), torch_seeded(1, Purpose.MODEL):
-        torch.rand(9)
-        _ = 1 / 0
+    with contextlib.suppress(KeyError), torch_seeded(1, Purpose.MODEL):
+        {}[torch.rand(9)]  # type: ignore[index]
     assert torch.equal(torch.rand(3), expected)

@@ -233,11 +233,11 @@ def test_unequal_numbers_of_seeds_and_federations_are_refused() -> None:
 
 @pytest.mark.parametrize("seed", [-1, [0, -3]])
 def test_a_negative_seed_is_refused(seed: int | list[int]) -> None:
-    assert "seed" in refusal(ffalm.FedAvg(), federation(), seed=seed, rounds=1)
+    assert "Seeds are" in refusal(ffalm.FedAvg(), federation(), seed=seed, rounds=1)
 
 
 def test_no_seeds_at_all_are_refused() -> None:
-    assert "seed" in refusal(ffalm.FedAvg(), federation(), seed=[], rounds=1)
+    assert "Seeds are" in refusal(ffalm.FedAvg(), federation(), seed=[], rounds=1)
 
 
 def test_three_groups_are_refused_by_methods_for_two_and_taken_by_the_others() -> None:
@@ -259,11 +259,12 @@ def in_fresh_python(code: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("first", ["ffalm.DivergedError", "ffalm.FFALM", "ffalm.simulate", "ffalm.algorithms", "0"])
-def test_public_names_do_not_depend_on_what_was_used_first(first: str) -> None:
-    """`simulate` and `algorithms` are functions and also modules; importing the module must not hide the function."""
-    code = f"import ffalm; {first}; import ffalm.engines; print(callable(ffalm.simulate), sorted(ffalm.algorithms()))"
-    assert in_fresh_python(code) == "True ['fairfed', 'fedavg', 'ffalm', 'fpfl']"
+def test_public_names_do_not_depend_on_what_was_used_first() -> None:
+    """`ffalm.algorithms` is a function and also a package; importing the package must not hide the function."""
+    code = (
+        "import ffalm; ffalm.DivergedError; import ffalm.engines; print(callable(ffalm.simulate), *ffalm.algorithms())"
+    )
+    assert set(in_fresh_python(code).split()) == {"True", "fairfed", "fedavg", "ffalm", "fpfl"}
 
 
 def test_importing_the_package_costs_no_torch() -> None:

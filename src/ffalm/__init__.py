@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_ROOMS = ("algorithms", "metrics")  # `ffalm.algorithms()` lists them, `ffalm.metrics.tally(...)` counts
+_ROOMS = ("algorithms", "fairness", "metrics")  # `ffalm.algorithms()` lists them, `ffalm.metrics.tally(...)` counts
 _HOMES = {
     "Algorithm": "ffalm.algorithms",
     "FFALM": "ffalm.algorithms",
@@ -31,12 +31,12 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
+    from ffalm import metrics as metrics
     from ffalm.algorithms import FFALM as FFALM
     from ffalm.algorithms import FPFL as FPFL
     from ffalm.algorithms import Algorithm as Algorithm
     from ffalm.algorithms import FairFed as FairFed
     from ffalm.algorithms import FedAvg as FedAvg
-    from ffalm import metrics as metrics
     from ffalm.algorithms import algorithms as algorithms
     from ffalm.algorithms import register as register
     from ffalm.data.types import Examples as Examples

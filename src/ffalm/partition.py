@@ -85,10 +85,10 @@ def _dirichlet(values: Rows, partition: Partition, draws: np.random.Generator) -
     for _ in range(_TRIES):
         shares = draws.dirichlet(np.full(partition.clients, partition.alpha), size=len(kinds))
         cuts = [_cuts(share, len(rows)) for share, rows in zip(shares, kinds, strict=True)]
-        sizes = sum(np.diff(cut, prepend=0, append=len(rows)) for cut, rows in zip(cuts, kinds, strict=True))
-        if sizes.min() >= partition.min_rows:
-            pieces = [np.split(draws.permutation(rows), cut) for cut, rows in zip(cuts, kinds, strict=True)]
-            return [np.concatenate(owned) for owned in zip(*pieces, strict=True)]
+        sizes = [np.diff(cut, prepend=0, append=len(rows)) for cut, rows in zip(cuts, kinds, strict=True)]
+        if np.sum(sizes, axis=0).min() >= partition.min_rows:
+            dealt = [np.split(draws.permutation(rows), cut) for cut, rows in zip(cuts, kinds, strict=True)]
+            return [np.concatenate(owned) for owned in zip(*dealt, strict=True)]
     raise UserError(
         f"No draw of {_TRIES} gave each of {partition.clients} clients {partition.min_rows} rows at alpha "
         f"{partition.alpha}: ask for fewer clients, a larger alpha, a smaller min_rows or partition 'balanced'."

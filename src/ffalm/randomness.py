@@ -36,7 +36,6 @@ def generator(seed: int, purpose: Purpose, round: int = 0, client: int = 0) -> n
 def torch_seeded(seed: int, purpose: Purpose, round: int = 0, client: int = 0) -> Iterator[None]:
     """Run a block with torch's global generators keyed like `generator`, and give the caller's back afterwards."""
     draw = int(generator(seed, purpose, round, client).integers(2**63 - 1))
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=devices):
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(draw)
         yield

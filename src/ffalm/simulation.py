@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
@@ -81,12 +81,17 @@ def simulate(
     one for all, or one a seed. `training` takes the settings of `Training`: rounds, local_epochs, local_steps,
     batch_size, lr, lr_step, lr_decay, clip, participation. `on_round` sees each record as it is made.
     """
-    seeds = [seed] if isinstance(seed, int) else [int(number) for number in seed]
+    seeds = [int(number) for number in (seed if isinstance(seed, Iterable) else [seed])]
+    require(bool(seeds) and min(seeds) >= 0, f"Seeds are whole numbers from 0 up, at least one of them; got {seed}.")
     federations = [federation] * len(seeds) if isinstance(federation, Federation) else list(federation)
     require(
         len(federations) == len(seeds), f"{len(seeds)} seeds need one federation, or one each; got {len(federations)}."
     )
     chosen = algorithm_class(algorithm)() if isinstance(algorithm, str) else algorithm
+    require(
+        isinstance(chosen, Algorithm),
+        f"The algorithm must be a name or an object such as FFALM(); got {getattr(chosen, '__name__', chosen)!r}.",
+    )
     plan = build(Training, training, "training")
     where = device_of(device)
     jobs = [
@@ -110,7 +115,7 @@ def simulate(
     failed = [result.diverged for result in results if result.diverged]
     if failed:
         raise DivergedError(failed[0], results)
-    return results[0] if isinstance(seed, int) else results
+    return results if isinstance(seed, Iterable) else results[0]
 
 
 def finish(job: Job, history: list[Record], final: Snapshot, diverged: str | None = None) -> Result:

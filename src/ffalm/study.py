@@ -8,16 +8,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from ffalm import toml
 from ffalm.config import Contender, StudyConfig, settings_of
-from ffalm.data.types import Dataset, Source
+from ffalm.data.types import Dataset
 from ffalm.engines import Engine, Job, Round, Snapshot, choose
 from ffalm.engines.common import built_model
 from ffalm.federation import Federation
 from ffalm.hardware import cores, steady, threads_for
 from ffalm.hardware import device as device_of
 from ffalm.outcome import Outcome, Record
+from ffalm.partition import Partition
 from ffalm.simulation import finish, model_factory
 from ffalm.store import RunFolder, intervals_of, locked
 
@@ -66,24 +68,23 @@ def run_folder(config: StudyConfig, folder: Path, plan: RunPlan) -> RunFolder:
 
 
 @lru_cache(maxsize=1)
-def dataset_of(source: Source) -> Dataset:
+def _dataset(source: Any) -> Dataset:
     """The source's data, read once a process."""
-    return source.load()
+    dataset: Dataset = source.load()
+    return dataset
 
 
 @lru_cache(maxsize=64)
-def _federation(source: Source, partition: object, seed: int) -> Federation:
+def _federation(source: Any, partition: Partition, seed: int) -> Federation:
     """Shared by the algorithms that are compared on it."""
-    return Federation.from_dataset(dataset_of(source), partition, seed)  # type: ignore[arg-type]
+    return Federation.from_dataset(_dataset(source), partition, seed)
 
 
 def job_of(config: StudyConfig, plan: RunPlan) -> Job:
     """The job of a cell: its federation is drawn by its seed and skew, the same for every algorithm."""
     federation = _federation(config.data, config.partition_at(plan.alpha), plan.seed)
     factory = model_factory(config.model, federation)
-    return Job(
-        plan.contender.algorithm, federation, factory, config.training, plan.seed, device_of(config.device)
-    )
+    return Job(plan.contender.algorithm, federation, factory, config.training, plan.seed, device_of(config.device))
 
 
 @dataclass(frozen=True)

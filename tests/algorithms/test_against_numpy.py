@@ -251,11 +251,12 @@ NETWORKS = {"softmax regression": Network(None), "tanh": Network("tanh"), "relu"
 def by_package(
     algorithm: ffalm.Algorithm, network: Network, clients: list[Client], dtype: torch.dtype, **more: Any
 ) -> ffalm.Result:
-    run = {"batch_size": None, "local_steps": STEPS, **more}
-    return ffalm.simulate(
-        algorithm, ffalm.Federation.from_arrays(clients), model=lambda: network.module(dtype), rounds=ROUNDS,
-        lr=LR, lr_step=LR_STEP, lr_decay=LR_DECAY, clip=CLIP, engine="loop", device="cpu", **run,
-    )  # fmt: skip
+    run: dict[str, Any] = {
+        "model": lambda: network.module(dtype), "rounds": ROUNDS, "batch_size": None, "local_steps": STEPS,
+        "lr": LR, "lr_step": LR_STEP, "lr_decay": LR_DECAY, "clip": CLIP, "engine": "loop", "device": "cpu",
+    }  # fmt: skip
+    result: ffalm.Result = ffalm.simulate(algorithm, ffalm.Federation.from_arrays(clients), **{**run, **more})
+    return result
 
 
 def dual_path(result: ffalm.Result) -> list[list[float]]:

@@ -46,12 +46,13 @@ def moved(algorithm: ffalm.FairFed, before: list[float], told: Report) -> list[f
 
 
 def random_clients(seed: int, clients: int) -> list[Rows]:
+    """Clients in which every label meets every group."""
     draws = np.random.default_rng(seed)
-    return [
-        tuple([0, 1, 0, 1, *draws.integers(0, 2, 30).tolist()] if i != 2 else [0, 0, 1, 1, *draws.integers(0, 2, 30)]
-              for i in range(3))
-        for _ in range(clients)
-    ]  # type: ignore[misc]  # fmt: skip
+
+    def noise() -> list[int]:
+        return [int(value) for value in draws.integers(0, 2, 30)]
+
+    return [([0, 1, 0, 1, *noise()], [0, 1, 0, 1, *noise()], [0, 0, 1, 1, *noise()]) for _ in range(clients)]
 
 
 def test_the_worked_weights() -> None:
@@ -85,8 +86,8 @@ def test_the_rule_holds_on_random_clients_with_the_metric_of_the_concatenated_ro
         use = y == 1 if metric == "eod" else y >= 0
         return float(prediction[use & (s == 0)].mean() - prediction[use & (s == 1)].mean())
 
-    everything: Rows = tuple(sum((client[i] for client in clients), []) for i in range(3))  # type: ignore[assignment]
-    gaps = np.array([abs(signed(everything) - signed(client)) for client in clients])
+    y, prediction, s = ([value for client in clients for value in client[i]] for i in range(3))
+    gaps = np.array([abs(signed((y, prediction, s)) - signed(client)) for client in clients])
     expected = np.maximum(before - 0.5 * (gaps - gaps.mean()), 0)
     found = moved(ffalm.FairFed(step=0.5, metric=metric), before.tolist(), report(clients))
     np.testing.assert_allclose(found, expected / expected.sum(), atol=1e-12)
@@ -216,7 +217,9 @@ def test_its_weights_belong_to_clients_and_not_to_places_in_the_list() -> None:
 def test_the_first_rounds_weights_follow_from_the_untrained_model_by_hand() -> None:
     clients = arrays()
     run: dict[str, Any] = {"rounds": 1, "engine": "loop", "device": "cpu", "model": frozen_start}
-    weights = ffalm.simulate(ffalm.FairFed(step=0.2), ffalm.Federation.from_arrays(clients), **run).history[0]["weights"]
+    weights = ffalm.simulate(ffalm.FairFed(step=0.2), ffalm.Federation.from_arrays(clients), **run).history[0][
+        "weights"
+    ]
     start = frozen_start()
     with torch.no_grad():
         predictions = [start(torch.tensor(x).float()).argmax(-1).numpy() for x, _, _ in clients]

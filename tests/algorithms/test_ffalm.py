@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,16 @@ def test_the_server_averages_the_clients_duals_by_size_to_0_6() -> None:
     weights, after = ffalm.FFALM(dual_lr=2.0).update(state(0.7, 2.0), report([-0.5, 0.1], [10, 30]))
     assert float(after["dual"]) == pytest.approx(0.6, abs=1e-12)
     assert weights.tolist() == [0.25, 0.75]
+
+
+def test_ten_clients_are_a_true_mean_and_not_a_moving_average() -> None:
+    """The released code's aliasing would give 6.0558 here, and move by 0.651 where all clients say 1."""
+    spread: list[float | None] = [number - 5.5 for number in range(1, 11)]
+    algorithm = ffalm.FFALM(dual_lr=1.0)
+    _, after = algorithm.update(state(5.5, 2.0), report(spread, [10] * 10))
+    assert float(after["dual"]) == pytest.approx(5.5, abs=1e-12)
+    _, moved = algorithm.update(state(5.5, 2.0), report([1.0] * 10, [10] * 10))
+    assert float(moved["dual"]) == pytest.approx(6.5, abs=1e-12)
 
 
 @pytest.mark.parametrize(("round", "rate"), [(1, 2.0), (2, 2.1), (70, 57.955)])
@@ -285,10 +296,17 @@ def test_three_groups_are_refused_with_a_way_out() -> None:
 def test_without_penalty_and_dual_rate_it_is_fedavg_bit_for_bit(images: bool, batch_size: int | None) -> None:
     owned = federation(images=images)
     model: str | Callable[[], nn.Module] = batchnorm_cnn if images else "mlp"
-    settings: dict[str, Any] = {"model": model, "rounds": 4, "batch_size": batch_size, "lr": 0.2, "device": "cpu", "threads": 1}
+    settings: dict[str, Any] = {
+        "model": model,
+        "rounds": 4,
+        "batch_size": batch_size,
+        "lr": 0.2,
+        "device": "cpu",
+        "threads": 1,
+    }
     plain = ffalm.simulate(ffalm.FedAvg(), owned, seed=3, engine="loop", **settings)
     for dual_data in ("full", "last_batch", "epoch_mean"):
-        algorithm = ffalm.FFALM(penalty=0, dual_lr=0, dual_data=dual_data)  # type: ignore[arg-type]
+        algorithm = replace(ffalm.FFALM(penalty=0, dual_lr=0), dual_data=dual_data)
         fair = ffalm.simulate(algorithm, owned, seed=3, engine="loop", **settings)
         assert same(plain.state_dict, fair.state_dict)
         assert plain.test == fair.test

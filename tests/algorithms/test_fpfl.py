@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -115,7 +116,7 @@ def test_the_identities_of_the_distances_hold_on_random_batches(seed: int, rows:
     losses = torch.tensor(draws.exponential(size=rows + 2))
     n = [int((groups == s).sum()) for s in (0, 1)]
     mu = [float(losses[groups == s].mean()) for s in (0, 1)]
-    absolute, positive = (distances(form, losses, groups) for form in ("abs", "positive_part"))  # type: ignore[arg-type]
+    absolute, positive = distances("abs", losses, groups), distances("positive_part", losses, groups)
     whole = sum(n)
     assert absolute == pytest.approx([n[1] / whole * abs(mu[1] - mu[0]), n[0] / whole * abs(mu[0] - mu[1])], abs=1e-9)
     assert absolute[0] * n[0] == pytest.approx(absolute[1] * n[1], abs=1e-9)
@@ -180,9 +181,7 @@ def test_its_defaults_are_the_papers_with_the_absolute_value_restored() -> None:
     assert algorithm.measure is Measure.TRAINED
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"penalty": -1.0}, {"dual_lr": -1.0}, {"tolerance": -0.1}, {"constraint": "square"}]
-)
+@pytest.mark.parametrize("wrong", [{"penalty": -1.0}, {"dual_lr": -1.0}, {"tolerance": -0.1}, {"constraint": "square"}])
 def test_settings_without_meaning_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError):
         ffalm.FPFL(**wrong)
@@ -217,5 +216,5 @@ def test_swapping_group_names_swaps_the_duals_and_keeps_the_model(form: Form) ->
 def test_duals_never_fall_over_a_run() -> None:
     run: dict[str, Any] = {"rounds": 6, "batch_size": 8, "engine": "loop", "device": "cpu"}
     history = ffalm.simulate(ffalm.FPFL(), federation(), **run).history
-    for before, after in zip(history, history[1:], strict=False):
+    for before, after in pairwise(history):
         assert all(new >= old for old, new in zip(before["duals"], after["duals"], strict=True))

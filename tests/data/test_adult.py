@@ -10,8 +10,7 @@ from ffalm.data.encoding import TableEncoding
 from ffalm.errors import UserError
 
 RECORD = (
-    "{age}, Private, 1000, Bachelors, 13, Divorced, {work}, Unmarried, {race}, {sex}, 0, 0, 40, {country}, "
-    "{income}"
+    "{age}, Private, 1000, Bachelors, 13, Divorced, {work}, Unmarried, {race}, {sex}, 0, 0, 40, {country}, {income}"
 )
 
 

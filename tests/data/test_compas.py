@@ -96,7 +96,5 @@ def test_the_real_file_gives_the_known_counts(shared_data: Path) -> None:
     raw = Compas(str(shared_data / "tabular")).read()
     assert len(raw.y) == 6_172
     assert raw.group.tolist().count(0) == 3_175
-    assert [len(rows) for rows in (raw.train, raw.validation, raw.test)] == pytest.approx(
-        [4320, 617, 1234], abs=1
-    )
+    assert [len(rows) for rows in (raw.train, raw.validation, raw.test)] == pytest.approx([4320, 617, 1234], abs=1)
     assert len(Compas(str(shared_data / "tabular"), groups="black_vs_white").read().y) == 5_278

@@ -145,6 +145,5 @@ def test_the_checksums_are_those_of_the_real_files(shared_data: Path, name: str)
     got = fetch(name, shared_data / "tabular")
     assert got and not any(file.downloaded for file in got)
     assert all(
-        file.path.stat().st_size == known.size
-        for file, known in zip(got, PUBLICATIONS[name].files, strict=True)
+        file.path.stat().st_size == known.size for file, known in zip(got, PUBLICATIONS[name].files, strict=True)
     )

@@ -19,9 +19,7 @@ from ffalm.errors import UserError
 
 
 def frame() -> pd.DataFrame:
-    return pd.DataFrame(
-        {"age": [20, 40, 60, 80], "town": ["b", "a", None, "a"], "member": [True, False, True, True]}
-    )
+    return pd.DataFrame({"age": [20, 40, 60, 80], "town": ["b", "a", None, "a"], "member": [True, False, True, True]})
 
 
 def encoding_of(rows: pd.DataFrame) -> TableEncoding:

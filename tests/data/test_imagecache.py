@@ -132,9 +132,7 @@ def test_a_damaged_array_is_made_again(
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"fingerprint": "x", "contents": [], "bad": {}}'])
-def test_a_damaged_description_is_made_again(
-    text: str, shades: Path, decodings: list[int], cache: Path
-) -> None:
+def test_a_damaged_description_is_made_again(text: str, shades: Path, decodings: list[int], cache: Path) -> None:
     first_pixels(shades)
     next(cache.glob("*.json")).write_text(text)
     assert first_pixels(shades) == list(range(10))

@@ -47,9 +47,7 @@ def clinic(tmp_path: Path, paint: Painter) -> Path:
 
 def load(clinic: Path, **settings: object) -> Dataset:
     given = {"label": "ill", "group": "skin", "favourable": "no", "size": 16, **settings}
-    return source(
-        "images", folder=str(clinic / "pictures"), labels=str(clinic / "labels.csv"), **given
-    ).load()
+    return source("images", folder=str(clinic / "pictures"), labels=str(clinic / "labels.csv"), **given).load()
 
 
 def test_labels_and_groups_come_from_the_table(clinic: Path) -> None:
@@ -70,9 +68,7 @@ def test_examples_are_bytes_with_channels_first(clinic: Path) -> None:
 def test_pictures_stay_with_their_rows(clinic: Path) -> None:
     in_order = load(clinic, split="part")
     label = {
-        picture.numpy().tobytes(): int(y)
-        for part in parts(in_order)
-        for picture, y in zip(part.x, part.y, strict=True)
+        picture.numpy().tobytes(): int(y) for part in parts(in_order) for picture, y in zip(part.x, part.y, strict=True)
     }
     shuffled = load(clinic, data_seed=3)
     for part in parts(shuffled):
@@ -92,9 +88,7 @@ def test_groups_can_be_put_in_an_order(clinic: Path) -> None:
     assert data.train.group.tolist() == [number % 2 for number in range(40)]
 
 
-def test_the_ending_may_be_left_out_and_folders_and_other_columns_used(
-    tmp_path: Path, paint: Painter
-) -> None:
+def test_the_ending_may_be_left_out_and_folders_and_other_columns_used(tmp_path: Path, paint: Painter) -> None:
     rows = []
     for number in range(ROWS):
         paint(tmp_path / "pictures" / "deep" / f"case_{number}.JPG", seed=number)

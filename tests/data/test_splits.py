@@ -92,3 +92,10 @@ def test_any_strata_are_split_within_one_row_of_exact(strata: list[int], seed: i
         assert abs(len(part) - fraction * len(cells)) < 2
         for cell in np.unique(cells):
             assert abs(np.sum(cells[part] == cell) - fraction * np.sum(cells == cell)) < 2.5
+
+
+def test_keys_of_many_rows_are_spread_over_the_parts_as_keys_of_few_are() -> None:
+    keys = np.concatenate([np.repeat(np.arange(300), 8), np.arange(300, 2700)])
+    parts = split_by_key(keys, np.zeros(len(keys), dtype=int), (0.8, 0.1, 0.1), seed=0)
+    large = [np.isin(keys[rows], np.arange(300)).mean() for rows in parts]
+    assert all(0.35 < share < 0.65 for share in large)

@@ -84,9 +84,7 @@ def test_the_favourable_label_is_one_whichever_it_is(write: Any) -> None:
         ((0.5, 1.5), 0.5),
     ],
 )
-def test_the_favourable_value_is_matched_forgivingly(
-    write: Any, values: tuple[Any, Any], favourable: Any
-) -> None:
+def test_the_favourable_value_is_matched_forgivingly(write: Any, values: tuple[Any, Any], favourable: Any) -> None:
     frame = people()
     frame["hired"] = np.where(frame["hired"] == "yes", values[0], values[1])
     y = table(write(frame), favourable=favourable).read().y
@@ -189,9 +187,7 @@ def test_parquet_reads_like_csv(write: Any, tmp_path: Path) -> None:
 
 def test_names_and_values_are_stripped_and_a_byte_order_mark_is_no_part_of_them(tmp_path: Path) -> None:
     file = tmp_path / "spaced.csv"
-    rows = "\n".join(
-        f"{20 + number}, {'woman' if number % 2 else 'man'} , {number // 2 % 2}" for number in range(40)
-    )
+    rows = "\n".join(f"{20 + number}, {'woman' if number % 2 else 'man'} , {number // 2 % 2}" for number in range(40))
     file.write_text(f"\ufeffage, sex , hired\n{rows}\n", encoding="utf-8")
     assert features(table(str(file), favourable=1)) == ("age", "sex=man", "sex=woman")
 
@@ -337,9 +333,7 @@ def test_a_missing_file_or_a_folder_is_told_apart(tmp_path: Path) -> None:
 
 
 def test_settings_come_from_a_file_of_plain_values(write: Any) -> None:
-    loaded = source(
-        "table", file=write(people()), label="hired", group="sex", favourable="yes", drop=["town"]
-    )
+    loaded = source("table", file=write(people()), label="hired", group="sex", favourable="yes", drop=["town"])
     assert loaded.load().train.x.shape[1] == 3
     with pytest.raises(UserError, match="did you mean 'favourable'"):
         source("table", file="x.csv", label="hired", group="sex", favorable="yes")

@@ -154,9 +154,7 @@ def test_images_are_found_where_people_keep_them(place: str, tmp_path: Path, pai
     assert counts(UTKFace(str(tmp_path), size=16).load()).sum() == 40
 
 
-def test_parts_in_several_folders_are_joined_and_repeated_names_used_once(
-    tmp_path: Path, paint: Painter
-) -> None:
+def test_parts_in_several_folders_are_joined_and_repeated_names_used_once(tmp_path: Path, paint: Painter) -> None:
     for seed in range(60):
         paint(tmp_path / f"part{seed % 3 + 1}" / f"{seed + 1}_0_{seed % 2}_{seed}.jpg", seed=seed)
     paint(tmp_path / "part3" / "1_0_0_0.jpg", seed=0)

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 import ffalm
 from ffalm.engines import Job, Round, Snapshot, Training
-from ffalm.engines.common import average
+from ffalm.engines.common import average, row_losses
 from ffalm.engines.loop import LoopEngine
 from ffalm.engines.sampling import batches, participants
 from ffalm.errors import UserError
@@ -151,6 +151,14 @@ def test_bytes_of_images_reach_the_model_as_numbers_from_0_to_1() -> None:
         torch.testing.assert_close(batch[0], torch.tensor([0.0, 0.2, 1.0, 0.4]))
 
 
+def test_the_loss_is_softmax_cross_entropy_over_two_logits() -> None:
+    """Logits (0.3, -1.2) and label 1 cost 1.70141; the paper's formula taken literally would say 1.46328."""
+    logits = torch.tensor([[0.3, -1.2], [0.3, -1.2]])
+    losses, given = row_losses(nn.Identity(), logits, torch.tensor([1, 0]), 2)
+    assert losses.tolist() == pytest.approx([1.70141, 0.20141], abs=5e-6)
+    assert torch.equal(given, logits)
+
+
 def test_frozen_parameters_stay_and_the_others_train() -> None:
     def model() -> nn.Module:
         module = mlp()
@@ -248,9 +256,7 @@ def test_identical_clients_with_full_batches_are_one_client(algorithm: ffalm.Alg
     run: dict[str, Any] = {
         "model": lambda: mlp().double(), "rounds": 5, "batch_size": None, "local_steps": 3, "lr": 0.3, **FAST,
     }  # fmt: skip
-    one, five = (
-        ffalm.simulate(algorithm, ffalm.Federation.from_arrays([rows] * clients), **run) for clients in (1, 5)
-    )
+    one, five = (ffalm.simulate(algorithm, ffalm.Federation.from_arrays([rows] * clients), **run) for clients in (1, 5))
     for name, value in one.state_dict.items():
         torch.testing.assert_close(value, five.state_dict[name], rtol=1e-12, atol=1e-12)
     for name in set(one.state) - {"client_weights"}:
@@ -395,7 +401,9 @@ def test_partial_participation_averages_those_who_took_part_by_their_sizes() -> 
 
 @pytest.mark.parametrize("algorithm", [ffalm.FedAvg(), ffalm.FFALM(), ffalm.FPFL(), ffalm.FairFed()])
 def test_every_algorithm_runs_with_partial_participation(algorithm: ffalm.Algorithm) -> None:
-    history = ffalm.simulate(algorithm, federation((21, 34, 13, 40)), model=mlp, rounds=5, participation=0.5, **FAST).history
+    history = ffalm.simulate(
+        algorithm, federation((21, 34, 13, 40)), model=mlp, rounds=5, participation=0.5, **FAST
+    ).history
     for record in history:
         weights = np.array(record["weights"])
         assert weights.sum() == pytest.approx(1)

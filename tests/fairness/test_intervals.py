@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binom
 
 from ffalm import metrics
 from ffalm.errors import UserError
@@ -21,6 +20,11 @@ def two_groups(hits: tuple[int, int], sizes: tuple[int, int]) -> Tally:
     confusion[1, 1] = torch.tensor(hits)
     confusion[0, 1] = torch.tensor(sizes) - torch.tensor(hits)
     return Tally(confusion, torch.zeros(2, 2, dtype=torch.float64))
+
+
+def binomial(hits: int, trials: int, rate: float) -> float:
+    """The chance of so many hits."""
+    return float(math.comb(trials, hits) * rate**hits * (1 - rate) ** (trials - hits))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +77,8 @@ def test_dpd_and_eod_have_newcombes_interval_of_the_absolute_difference() -> Non
 
 def test_an_interval_that_reaches_over_zero_starts_at_zero() -> None:
     low, high = two_groups((5, 0), (56, 29)).interval("dpd")
-    assert (low, high) == (0.0, pytest.approx(0.1926, abs=5.1e-5))
+    assert low == 0
+    assert high == pytest.approx(0.1926, abs=5.1e-5)
 
 
 def test_accuracy_has_wilsons_interval() -> None:
@@ -87,7 +92,7 @@ def test_the_interval_of_dpd_covers_the_truth_at_its_level(rate_0: float, rate_1
     sizes, truth, covered = (18, 25), abs(rate_0 - rate_1), 0.0
     for k_0 in range(sizes[0] + 1):
         for k_1 in range(sizes[1] + 1):
-            chance = binom.pmf(k_0, sizes[0], rate_0) * binom.pmf(k_1, sizes[1], rate_1)
+            chance = binomial(k_0, sizes[0], rate_0) * binomial(k_1, sizes[1], rate_1)
             if chance > 1e-7:
                 low, high = two_groups((k_0, k_1), sizes).interval("dpd")
                 covered += chance * (low - 1e-12 <= truth <= high + 1e-12)

@@ -17,7 +17,6 @@ from fairlearn.metrics import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from sklearn.metrics import accuracy_score
 
 from ffalm import metrics
 from ffalm.fairness import Tally, undefined
@@ -43,6 +42,10 @@ def every_cell(seed: int, rows: int, groups: int) -> tuple[Codes, Codes, Codes]:
     y = np.concatenate([np.tile([0, 1], groups), draws.integers(0, 2, rows)])
     s = np.concatenate([np.repeat(np.arange(groups), 2), draws.integers(0, groups, rows)])
     return y, draws.integers(0, 2, len(y)), s
+
+
+def share_right(y_true: Codes, y_pred: Codes) -> float:
+    return float(np.mean(np.asarray(y_true) == np.asarray(y_pred)))
 
 
 def test_four_of_ten_against_nine_of_thirty() -> None:
@@ -89,12 +92,12 @@ def test_fairlearn_agrees(seed: int, rows: int, groups: int) -> None:
     tally = metrics.tally(y, prediction, s)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        frame = MetricFrame(metrics=accuracy_score, y_true=y, y_pred=prediction, sensitive_features=s)
+        frame = MetricFrame(metrics=share_right, y_true=y, y_pred=prediction, sensitive_features=s)
         expected = {
             "dpd": demographic_parity_difference(y, prediction, sensitive_features=s),
             "eod": equal_opportunity_difference(y, prediction, sensitive_features=s),
             "equalized_odds": equalized_odds_difference(y, prediction, sensitive_features=s),
-            "accuracy": accuracy_score(y, prediction),
+            "accuracy": frame.overall,
             "accuracy_parity": frame.difference(),
             "worst_group_accuracy": frame.group_min(),
         }

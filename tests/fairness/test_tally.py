@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def test_the_tally_of_a_union_is_the_sum_however_the_rows_are_split(seed: int, c
     whole = Tally.of(*rows, (2, 3))
     edges = [0, *sorted(cuts), 60]
     total = Tally.zeros((2, 3))
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         predictions, losses, labels, groups = (values[low:high] for values in rows)
         total = total + Tally.of(predictions, losses, labels, groups, (2, 3))
     assert torch.equal(total.confusion, whole.confusion)

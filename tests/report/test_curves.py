@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.report.makers import run, study
+from tests.report.makers import records, run, study
 
 from ffalm.outcome import StudyOutcome
 from ffalm.report.curves import PALETTE, answering, sheet, specifications
@@ -92,5 +92,12 @@ def test_the_page_s_chart_answers_the_pointer_and_the_paper_one_is_left_alone(co
     moving = answering(still)
     assert marks(moving) == [*before, "point"]
     assert marks(still) == before
-    fields = [entry["field"] for entry in moving["vconcat"][0]["spec"]["layer"][-1]["encoding"]["tooltip"]]
-    assert fields == ["algorithm", "round", "mean", "low", "high", "runs"]
+    dots = moving["vconcat"][0]["spec"]["layer"][-1]
+    assert dots["mark"]["tooltip"] == {"content": "data"}
+    assert dots["params"][0]["select"]["fields"] == ["algorithm", "round"]
+
+
+def test_facets_stand_in_the_order_in_which_the_algorithms_were_given() -> None:
+    runs = [run(label, history=records(0.1, 0.2, name="dual")) for label in ("Second", "First")]
+    facet = specifications(study(*runs))["duals"]["vconcat"][0]["facet"]
+    assert facet["sort"] == ["Second", "First"]

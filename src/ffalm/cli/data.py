@@ -125,15 +125,15 @@ def _print_facts(dataset: Dataset) -> None:
     shape = " x ".join(map(str, facts["features"]))
     console.print(f"[bold]{task.name}[/bold]: features {shape}; favourable: {task.label_names[task.favourable]}")
     table = Table("part", "rows", title=f"{task.label}, by {task.group}", title_justify="left")
-    for group in task.group_names:
-        table.add_column(f"{group}: rows", justify="right")
-        table.add_column(f"{group}: {task.label_names[task.favourable]}", justify="right")
+    for name in task.group_names:
+        table.add_column(f"{name}: rows", justify="right")
+        table.add_column(f"{name}: {task.label_names[task.favourable]}", justify="right")
     for part, counts in facts["counts"].items():
         cells = [part, str(facts["rows"][part])]
         for group in range(task.groups):
-            rows = sum(row[group] for row in counts)
-            share = f"{100 * counts[task.favourable][group] / rows:.1f} %" if rows else "undefined"
-            cells += [str(rows), share]
+            total = sum(row[group] for row in counts)
+            share = f"{100 * counts[task.favourable][group] / total:.1f} %" if total else "undefined"
+            cells += [str(total), share]
         table.add_row(*cells)
     console.print(table)
     if facts["owners"]:

@@ -31,7 +31,8 @@ class Flag:
     def parameter(self) -> inspect.Parameter:
         """The option as Typer reads it from a function's signature."""
         declared = f"--{self.name.replace('_', '-')}"
-        kind = Annotated[self.type, typer.Option(declared, help=self.help, rich_help_panel=self.panel)]
+        option = typer.Option(declared, help=self.help, rich_help_panel=self.panel)
+        kind = Annotated.__class_getitem__((self.type, option))  # type: ignore[attr-defined]
         return inspect.Parameter(self.name, inspect.Parameter.KEYWORD_ONLY, default=self.default, annotation=kind)
 
 
@@ -50,8 +51,20 @@ SHARED = (
     Flag("min_rows", int | None, "Fewest training rows a client may have.", _FEDERATION, "partition.min_rows"),
     Flag("model", str | None, "linear, mlp, cnn or resnet18.", _TRAINING, "model.name"),
     Flag("rounds", int | None, "Communication rounds.", _TRAINING, "training.rounds"),
-    Flag("local_epochs", int | None, "Passes over its rows that a client makes a round.", _TRAINING, "training.local_epochs"),
-    Flag("local_steps", int | None, "Batches a client trains on a round, instead of passes.", _TRAINING, "training.local_steps"),
+    Flag(
+        "local_epochs",
+        int | None,
+        "Passes over its rows that a client makes a round.",
+        _TRAINING,
+        "training.local_epochs",
+    ),
+    Flag(
+        "local_steps",
+        int | None,
+        "Batches a client trains on a round, instead of passes.",
+        _TRAINING,
+        "training.local_steps",
+    ),
     Flag("batch_size", int | None, "Rows a batch.", _TRAINING, "training.batch_size"),
     Flag("lr", float | None, "Learning rate.", _TRAINING, "training.lr"),
     Flag("clip", float | None, "Largest norm of a step's gradient.", _TRAINING, "training.clip"),
@@ -142,7 +155,9 @@ def seeds_of(text: str) -> list[int]:
     try:
         numbers = [int(name) for name in listed(text)]
     except ValueError:
-        raise UserError(f"--seeds takes a number of seeds, such as 5, or a list, such as 0,1,2; got {text!r}.") from None
+        raise UserError(
+            f"--seeds takes a number of seeds, such as 5, or a list, such as 0,1,2; got {text!r}."
+        ) from None
     if not numbers or ("," not in text and numbers[0] < 1):
         raise UserError(f"--seeds takes at least 1 seed; got {text!r}.")
     return numbers if "," in text else list(range(numbers[0]))

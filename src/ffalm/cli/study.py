@@ -77,7 +77,9 @@ def compare(**values: Any) -> None:
     _study("compare", values, settings, names, {})
 
 
-def _study(command: str, values: dict[str, Any], settings: dict[str, Any], names: list[str], base: dict[str, Any]) -> None:
+def _study(
+    command: str, values: dict[str, Any], settings: dict[str, Any], names: list[str], base: dict[str, Any]
+) -> None:
     """Run a study to its end and show what came out."""
     if values["alpha"] is not None:
         put(settings, "partition.alpha", alphas_of(values["alpha"]))
@@ -93,12 +95,10 @@ def _study(command: str, values: dict[str, Any], settings: dict[str, Any], names
 
     console = Console(stderr=True)
     given = bool(settings) or values["config"] is not None
-    folder = values["out"]
-    stored = None if folder is None else folder / "config.toml"
-    if values["resume"]:
-        require(folder is not None, "--resume needs the folder to go on in: name it with --out.")
-    if values["resume"] and not given and stored.exists():
-        config = configs.parse(configs.read(stored))
+    folder: Path | None = values["out"]
+    require(not values["resume"] or folder is not None, "--resume needs the folder to go on in: name it with --out.")
+    if folder and values["resume"] and not given and (folder / "config.toml").exists():
+        config = configs.parse(configs.read(folder / "config.toml"))
     else:
         file = configs.read(values["config"]) if values["config"] else {}
         config = configs.parse(_with_defaults(file, settings, names, values["preset"], base))

@@ -56,12 +56,8 @@ class Adult:
     data_seed: int = 0
 
     def __post_init__(self) -> None:
-        require(
-            self.sensitive in FAVOURED, f"Adult's sensitive column is sex or race; got {self.sensitive!r}."
-        )
-        require(
-            0 < self.validation < 1, f"Adult's validation share must be in (0, 1); got {self.validation}."
-        )
+        require(self.sensitive in FAVOURED, f"Adult's sensitive column is sex or race; got {self.sensitive!r}.")
+        require(0 < self.validation < 1, f"Adult's validation share must be in (0, 1); got {self.validation}.")
 
     def load(self) -> Dataset:
         """Read both files, carve the validation part out of the training file and encode."""
@@ -124,8 +120,6 @@ def _read(path: Path) -> pd.DataFrame:
     frame["income"] = frame["income"].str.strip().str.removesuffix(".")
     strange = frame.index[~frame["income"].isin(["<=50K", ">50K"])]
     if len(frame) == 0 or len(strange):
-        where = (
-            f"record {strange[0] + 1} does not end in an income" if len(strange) else "it holds no records"
-        )
+        where = f"record {strange[0] + 1} does not end in an income" if len(strange) else "it holds no records"
         raise UserError(f"{str(path)!r} is not UCI's Adult file as published: {where}.")
     return frame

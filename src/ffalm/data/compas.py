@@ -31,9 +31,7 @@ class Compas:
     """
 
     name: ClassVar[str] = "compas"
-    about: ClassVar[str] = (
-        "ProPublica COMPAS: no new offence within two years; by race (file from ProPublica)"
-    )
+    about: ClassVar[str] = "ProPublica COMPAS: no new offence within two years; by race (file from ProPublica)"
     needs_files: ClassVar[bool] = True
 
     root: str
@@ -81,9 +79,7 @@ class Compas:
             train=train,
             validation=validation,
             test=test,
-            notes=(
-                f"{len(frame)} of {len(everyone)} published records pass the filter and belong to a group.",
-            ),
+            notes=(f"{len(frame)} of {len(everyone)} published records pass the filter and belong to a group.",),
         )
 
 

@@ -151,9 +151,7 @@ def _opened(file: PublishedFile, folder: Path, page: str, timeout: float) -> htt
     return response
 
 
-def _copy(
-    response: http.client.HTTPResponse, output: IO[bytes], file: PublishedFile, folder: Path, page: str
-) -> None:
+def _copy(response: http.client.HTTPResponse, output: IO[bytes], file: PublishedFile, folder: Path, page: str) -> None:
     """Copy the body and check it as it comes; a body that is too long is cut off rather than stored."""
     digest, received, broken = hashlib.sha256(), 0, False
     try:
@@ -163,9 +161,7 @@ def _copy(
             output.write(chunk)
     except (TimeoutError, ConnectionError, http.client.HTTPException):
         broken = True
-    if broken or (
-        received < file.size and response.length
-    ):  # length: what the server promised and did not send
+    if broken or (received < file.size and response.length):  # length: what the server promised and did not send
         raise UserError(
             f"The download of {file.url} broke off after {received} of {file.size} bytes: try again, or "
             f"download {file.name} from {page} by hand and put it into {str(folder)!r}."

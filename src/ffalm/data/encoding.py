@@ -33,9 +33,7 @@ class NumericSummary:
     squares: float
 
     def __add__(self, other: NumericSummary) -> NumericSummary:
-        return NumericSummary(
-            self.count + other.count, self.total + other.total, self.squares + other.squares
-        )
+        return NumericSummary(self.count + other.count, self.total + other.total, self.squares + other.squares)
 
 
 @dataclass(frozen=True)
@@ -68,16 +66,12 @@ class TableSummary:
     def __add__(self, other: TableSummary) -> TableSummary:
         apart = sorted(self.columns.keys() ^ other.columns.keys())
         require(not apart, f"Two tables to be encoded alike differ in the columns {', '.join(apart)}.")
-        return TableSummary(
-            {name: _added(name, column, other.columns[name]) for name, column in self.columns.items()}
-        )
+        return TableSummary({name: _added(name, column, other.columns[name]) for name, column in self.columns.items()})
 
     def to_json(self) -> str:
         """As text for the wire; category counts travel as pairs because a missing value has no name."""
         columns = {
-            name: {"counts": list(column.counts.items())}
-            if isinstance(column, CategorySummary)
-            else asdict(column)
+            name: {"counts": list(column.counts.items())} if isinstance(column, CategorySummary) else asdict(column)
             for name, column in self.columns.items()
         }
         return json.dumps(columns)
@@ -147,9 +141,7 @@ class TableEncoding:
         start = 0
         for column in self.columns:
             if column.name not in frame.columns:
-                raise UserError(
-                    f"The table lacks the column {column.name!r} that the encoding was made with."
-                )
+                raise UserError(f"The table lacks the column {column.name!r} that the encoding was made with.")
             values = frame[column.name]
             if isinstance(column, NumericColumn):
                 if column.scale > 0:
@@ -247,9 +239,7 @@ def distinct(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
     try:
         codes, uniques = pd.factorize(column)
     except TypeError:
-        raise UserError(
-            f"The column {str(column.name)!r} holds lists or records, which are no category."
-        ) from None
+        raise UserError(f"The column {str(column.name)!r} holds lists or records, which are no category.") from None
     places: dict[str, int] = {}
     lookup = np.full(len(uniques) + 1, -1, dtype=np.int64)  # the last one serves the code -1
     for number, unique in enumerate(uniques):
@@ -276,9 +266,7 @@ def _column(name: str, summary: ColumnSummary) -> NumericColumn | CategoryColumn
         missing = [None] if None in summary.counts else []
         return CategoryColumn(name, (*present, *missing))
     require(summary.count > 0, f"The column {name!r} has no training rows to take a mean of.")
-    require(
-        math.isfinite(summary.squares), f"The values of the column {name!r} are too large to be standardised."
-    )
+    require(math.isfinite(summary.squares), f"The values of the column {name!r} are too large to be standardised.")
     mean, square = summary.total / summary.count, summary.squares / summary.count
     variance = square - mean * mean
     return NumericColumn(name, mean, math.sqrt(variance) if variance > ROUNDING * square else 0.0)

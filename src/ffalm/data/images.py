@@ -63,8 +63,7 @@ class Images:
             )
         require(
             self.validation > 0 and self.test > 0 and self.validation + self.test < 1,
-            f"The validation and test shares must leave images to train on; "
-            f"got {self.validation} and {self.test}.",
+            f"The validation and test shares must leave images to train on; got {self.validation} and {self.test}.",
         )
         Recipe(self.size, self.crop)
 

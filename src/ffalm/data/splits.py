@@ -16,6 +16,7 @@ from ffalm.errors import UserError, require
 from ffalm.randomness import Purpose, generator
 
 Rows = NDArray[np.int64]
+Shares = NDArray[np.float64]
 
 
 def split_rows(strata: NDArray[np.integer], fractions: Sequence[float], seed: int) -> list[Rows]:
@@ -39,7 +40,7 @@ def split_by_key(
     for stratum in np.unique(stratum_of_key):
         members = draw.permutation(np.flatnonzero(stratum_of_key == stratum))
         owed += np.asarray(fractions) * sizes[members].sum()
-        _share_out(members, sizes, owed, part_of_key)
+        _share_out(members, sizes, np.asarray(fractions), owed, part_of_key)
     part_of_row = part_of_key[key_of_row]
     parts = [np.flatnonzero(part_of_row == part) for part in range(len(fractions))]
     for part, fraction in zip(parts, fractions, strict=True):
@@ -50,12 +51,14 @@ def split_by_key(
     return parts
 
 
-def _share_out(members: Rows, sizes: Rows, owed: NDArray[np.float64], part_of_key: Rows) -> None:
-    """Give each key of one stratum to the part that lacks most, large keys first; writes in place."""
+def _share_out(members: Rows, sizes: Rows, fractions: Shares, owed: Shares, part_of_key: Rows) -> None:
+    """Give each key of one stratum to the part that lacks most, in random order; writes in place.
+
+    What a key of several rows goes by is what a part lacks for its size: else large keys, such as people with many
+    pictures, would nearly all end up in the largest part.
+    """
     single = sizes[members] == 1
-    several = members[~single]
-    several = several[np.argsort(-sizes[several], kind="stable")]
-    _one_by_one(several, sizes, owed, part_of_key)
+    _one_by_one(members[~single], sizes, fractions, owed, part_of_key)
     singles = members[single]
     whole = np.floor(np.maximum(owed, 0.0)).astype(np.int64)
     if whole.sum() <= len(singles):
@@ -63,12 +66,12 @@ def _share_out(members: Rows, sizes: Rows, owed: NDArray[np.float64], part_of_ke
         part_of_key[singles[:bulk]] = np.repeat(np.arange(len(owed)), whole)
         owed -= whole
         singles = singles[bulk:]
-    _one_by_one(singles, sizes, owed, part_of_key)
+    _one_by_one(singles, sizes, np.ones_like(owed), owed, part_of_key)
 
 
-def _one_by_one(keys: Rows, sizes: Rows, owed: NDArray[np.float64], part_of_key: Rows) -> None:
+def _one_by_one(keys: Rows, sizes: Rows, scale: Shares, owed: Shares, part_of_key: Rows) -> None:
     for key in keys:
-        part = int(np.argmax(owed))
+        part = int(np.argmax(owed / scale))
         part_of_key[key] = part
         owed[part] -= sizes[key]
 

@@ -72,8 +72,7 @@ class Table:
             )
         require(
             min(self.validation, self.test) > 0 and self.validation + self.test < 1,
-            f"The validation and test shares must leave rows to train on; got {self.validation} "
-            f"and {self.test}.",
+            f"The validation and test shares must leave rows to train on; got {self.validation} and {self.test}.",
         )
 
     def load(self) -> Dataset:
@@ -141,17 +140,13 @@ def read_table(file: str, separator: str | None = None) -> tuple[pd.DataFrame, t
     if ending is None:
         raise UserError(f"{file!r} has no known ending: use {', '.join((*SEPARATORS, *PARQUET))}.")
     try:
-        frame = (
-            _read_parquet(path) if ending in PARQUET else _read_text(path, separator or SEPARATORS[ending])
-        )
+        frame = _read_parquet(path) if ending in PARQUET else _read_text(path, separator or SEPARATORS[ending])
     except UnicodeDecodeError as error:
         raise UserError(f"{file!r} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from None
     except pd.errors.EmptyDataError:
         raise UserError(f"{file!r} is empty.") from None
     except (ValueError, OSError, EOFError, zlib.error) as error:
-        reason = (
-            str(error).splitlines()[0].removeprefix("Error tokenizing data. C error: ").strip().rstrip(".")
-        )
+        reason = str(error).splitlines()[0].removeprefix("Error tokenizing data. C error: ").strip().rstrip(".")
         raise UserError(f"{file!r} cannot be read as a table: {reason}.") from None
     frame.columns = [str(name).strip() for name in frame.columns]
     unnamed = [place for place, name in enumerate(frame.columns) if not name]
@@ -206,9 +201,7 @@ def code_groups(column: pd.Series, groups: tuple[Value, ...], file: str) -> tupl
     codes, values = _complete(column, "group", file)
     where = f"The group column {str(column.name)!r} of {file!r}"
     if is_numeric(column) and len(values) > MOST_NUMERIC_GROUPS:
-        raise UserError(
-            f"{where} holds {len(values)} different numbers: put them into bins, such as age under 40."
-        )
+        raise UserError(f"{where} holds {len(values)} different numbers: put them into bins, such as age under 40.")
     require(len(values) <= MOST_CATEGORIES, f"{where} holds {len(values)} values, too many to be groups.")
     names = tuple(as_text(group) for group in groups) or tuple(sorted(values, key=natural))
     require(len(set(names)) == len(names), f"`groups` lists a group twice: {', '.join(names)}.")
@@ -228,9 +221,7 @@ def code_owner(column: pd.Series, rows: Codes, file: str) -> tuple[Codes, tuple[
     return np.array([place.get(value, -1) for value in values], dtype=np.int64)[codes[rows]], names
 
 
-def parts_of(
-    column: pd.Series, strata: Codes, validation: float, seed: int, file: str
-) -> tuple[Codes, Codes, Codes]:
+def parts_of(column: pd.Series, strata: Codes, validation: float, seed: int, file: str) -> tuple[Codes, Codes, Codes]:
     """Row numbers of the parts a split column names; some training rows become validation if none are."""
     codes, values = _complete(column, "split", file)
     where = f"The split column {str(column.name)!r} of {file!r}"
@@ -289,8 +280,7 @@ def _check_feature(column: pd.Series, declared: bool, file: str) -> None:
     where = f"The column {str(column.name)!r} of {file!r}"
     if len(values) > MOST_CATEGORIES or len(values) == len(column) >= FEWEST_IDS:
         raise UserError(
-            f"{where} holds {len(values)} different texts in {len(column)} rows, like a name or an id: "
-            f"list it in drop."
+            f"{where} holds {len(values)} different texts in {len(column)} rows, like a name or an id: list it in drop."
         )
     text = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").isna().to_numpy()
     if not declared and 0 < 10 * text.sum() <= len(values) and len(values) > FEWEST_IDS:
@@ -309,9 +299,7 @@ def _counting(features: pd.DataFrame) -> tuple[str, ...]:
         if pd.api.types.is_integer_dtype(column.dtype) and len(column) >= FEWEST_IDS:
             steps = np.diff(column.to_numpy(dtype=np.float64))
             if np.all(steps == 1):
-                notes.append(
-                    f"The column {str(name)!r} only counts the rows; list it in drop unless it matters."
-                )
+                notes.append(f"The column {str(name)!r} only counts the rows; list it in drop unless it matters.")
     return tuple(notes)
 
 

@@ -100,6 +100,8 @@ class Source(Protocol):
     about: ClassVar[str]  # one line for `ffalm data`
     needs_files: ClassVar[bool]  # whether the user must name a file or folder
 
+    def __hash__(self) -> int: ...
+
     def load(self) -> Dataset:
         """Read, check and split the data; raises `UserError` where it cannot."""
         ...

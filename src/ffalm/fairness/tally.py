@@ -48,7 +48,7 @@ class Tally:
         # Products with 0/1 matrices rather than scatters: exact for counts, and deterministic on a GPU too.
         confusion = (predicted.transpose(-1, -2) @ member).round().long()
         loss = (losses.detach().double().unsqueeze(-2) @ member).squeeze(-2)
-        return cls(confusion.unflatten(-1, shape), loss.unflatten(-1, shape))
+        return cls(confusion.view(*confusion.shape[:-1], *shape), loss.view(*loss.shape[:-1], *shape))
 
     @classmethod
     def zeros(cls, shape: tuple[int, int], device: torch.device | None = None) -> Tally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ffalm.outcome import StudyOutcome
-from ffalm.report.series import TITLES, Point, dual_points, metric_points
+from ffalm.report.series import Point, dual_points, metric_points
 from ffalm.report.tables import skew
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ PAPER = {
 
 def metric_chart(study: StudyOutcome) -> alt.VConcatChart | None:
     """Accuracy and gaps by round, a facet a metric and a block a skew; None without any history."""
-    return _blocks(study, metric_points(study), "metric", list(TITLES.values()))
+    return _blocks(study, metric_points(study), "metric")
 
 
 def dual_chart(study: StudyOutcome) -> alt.VConcatChart | None:
     """The duals by round, a facet an algorithm and a block a skew; None where no algorithm keeps one."""
-    return _blocks(study, dual_points(study), "algorithm", study.labels())
+    return _blocks(study, dual_points(study), "algorithm")
 
 
 def specifications(study: StudyOutcome) -> dict[str, dict[str, Any]]:
@@ -79,27 +79,17 @@ def answering(still: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dots(encoding: dict[str, Any], name: str) -> dict[str, Any]:
-    numbers = {"mean": "mean", "low": "lowest run", "high": "highest run"}
-    tooltip = [
-        {"field": "algorithm", "type": "nominal"},
-        {"field": "round", "type": "quantitative"},
-        *({"field": key, "type": "quantitative", "title": title, "format": ".4~g"} for key, title in numbers.items()),
-        {"field": "runs", "type": "quantitative"},
-    ]
-    near = {"type": "point", "nearest": True, "on": "pointerover", "clear": "pointerout"}
+    """One dot a point, told whole: Vega-Lite loses a named text field where the nearest dot answers the pointer."""
+    events = {"nearest": True, "on": "pointerover", "clear": "pointerout", "fields": ["algorithm", "round"]}
     shown = {"condition": {"param": name, "empty": False, "value": 1}, "value": 0}
     return {
-        "mark": {"type": "point", "filled": True, "size": 60},
-        "params": [{"name": name, "select": near}],
-        "encoding": {
-            **{key: encoding[key] for key in ("x", "y", "color")},
-            "tooltip": tooltip,
-            "opacity": shown,
-        },
+        "mark": {"type": "point", "filled": True, "size": 60, "tooltip": {"content": "data"}},
+        "params": [{"name": name, "select": {"type": "point", **events}}],
+        "encoding": {**{key: encoding[key] for key in ("x", "y", "color")}, "opacity": shown},
     }
 
 
-def _blocks(study: StudyOutcome, points: list[Point], facet: str, order: list[str]) -> alt.VConcatChart | None:
+def _blocks(study: StudyOutcome, points: list[Point], facet: str) -> alt.VConcatChart | None:
     """One block of facets for each skew that has points, titled where there are several."""
     import altair as alt
 
@@ -108,20 +98,20 @@ def _blocks(study: StudyOutcome, points: list[Point], facet: str, order: list[st
         part = [point for point in points if point["alpha"] == alpha]
         values = [{key: value for key, value in point.items() if key != "alpha"} for point in part]
         if values:
-            chart = _facets(study, values, facet, order)
+            chart = _facets(study, values, facet)
             charts.append(chart.properties(title=skew(alpha)) if len(study.alphas()) > 1 else chart)
     return alt.vconcat(*charts, spacing=24) if charts else None
 
 
-def _facets(study: StudyOutcome, points: list[Point], facet: str, order: list[str]) -> Any:
+def _facets(study: StudyOutcome, points: list[Point], facet: str) -> Any:
     import altair as alt
 
-    shown = [name for name in order if any(point[facet] == name for point in points)]
+    order = list(dict.fromkeys(point[facet] for point in points))
     header = alt.Header(title=None, labelFontWeight="bold", labelFontSize=12, labelAnchor="start", labelPadding=6)
     data: Any = {"values": points}
     chart = alt.layer(*_layers(study, points, facet), data=data)
     cell = chart.properties(width=CELL_WIDTH, height=CELL_HEIGHT)
-    faceted = cell.facet(facet=alt.Facet(f"{facet}:N", sort=shown, header=header), columns=3)
+    faceted = cell.facet(facet=alt.Facet(f"{facet}:N", sort=order, header=header), columns=3)
     placed = faceted.properties(bounds="flush", spacing={"row": 70, "column": 52})
     return placed.resolve_scale(y="independent").resolve_axis(x="independent")
 

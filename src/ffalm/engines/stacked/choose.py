@@ -11,9 +11,9 @@ from torch.func import functional_call, vmap
 
 from ffalm.engines.common import dtype_of, inputs
 from ffalm.engines.stacked.kernels import Kernel, Layered, Mapped
-from ffalm.engines.stacked.layers import is_narrow
 from ffalm.engines.stacked.network import read_network
 from ffalm.engines.stacked.onehot import OneHot, binary_columns
+from ffalm.engines.stacked.passes import layout_of
 
 _SAME = 1e-3  # relative difference under which two logits of one row count as the same
 _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
@@ -44,13 +44,13 @@ def kernel_for(model: nn.Module, parts: Sequence[Tensor], device: torch.device) 
     network = read_network(model, parts[0].shape[1:])
     if network is None:
         return Mapped(copy.deepcopy(model), dtype, device)
-    narrow = {name: entry.ndim > 1 and is_narrow(entry.unsqueeze(0)) for name, entry in model.named_parameters()}
+    layout = layout_of(dict(model.named_parameters()))
     entered = network.entered_by()
     if entered is not None and device.type == "cpu" and all(part.dtype.is_floating_point for part in parts):
         columns = binary_columns(parts)
         if columns.worth_it:
-            return OneHot(network, narrow, entered, columns, dtype)
-    return Layered(network, narrow, dtype, device)
+            return OneHot(network, layout, entered, columns, dtype)
+    return Layered(network, layout, dtype, device)
 
 
 def values_per_row(model: nn.Module, x: Tensor) -> int:

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from ffalm.engines.common import inputs
-from ffalm.engines.stacked.layers import affine
 from ffalm.engines.stacked.network import Network
+from ffalm.engines.stacked.passes import Layout, Pass, backward, forward
+from ffalm.engines.stacked.schedule import Span, Steps
 
 Table = tuple[Tensor, ...]
 """All rows of all clients, laid out as a kernel wants them; each tensor has one entry a row."""
@@ -55,8 +56,16 @@ class Kernel(Protocol):
         """The reverse of `packed`: every entry of the model's state by its name."""
         ...
 
-    def logits(self, weights: Weights, table: Table, rows: Tensor, training: bool) -> Tensor:
-        """Logits of shape (copy, row, label) for row numbers of shape (copy, row)."""
+    def batches(self, table: Table, steps: Steps, training: bool) -> Any:
+        """All that can be said of the steps' rows before any weights are known."""
+        ...
+
+    def forward(self, weights: Weights, batches: Any, span: Span, training: bool) -> tuple[Tensor, Any]:
+        """Logits of shape (copy, row, label) for a step's rows, and what the way back needs."""
+        ...
+
+    def backward(self, weights: Weights, passed: Any, by_logits: Tensor) -> list[Tensor | None]:
+        """The gradient by each of the trained entries, None for one that has no effect."""
         ...
 
 
@@ -65,7 +74,7 @@ class Layered:
     """Linear layers as batched products."""
 
     network: Network
-    narrow: dict[str, bool]  # every parameter by name, and whether it is a matrix that is left as it is
+    layout: Layout
     dtype: torch.dtype
     device: torch.device
 
@@ -75,24 +84,31 @@ class Layered:
 
     def packed(self, models: Model) -> Weights:
         """Wide matrices turned round."""
-        return Weights([turned(models[name], narrow) for name, narrow in self.narrow.items()], [])
+        return Weights([self.layout.turned(name, models[name]) for name in self.layout.names], [])
 
     def unpacked(self, weights: Weights) -> Model:
         """Wide matrices turned back."""
-        entries = zip(self.narrow.items(), weights.trained, strict=True)
-        return {name: turned(entry, narrow) for (name, narrow), entry in entries}
+        return {name: self.layout.turned(name, entry) for name, entry in self._entries(weights).items()}
 
-    def logits(self, weights: Weights, table: Table, rows: Tensor, training: bool) -> Tensor:
+    def batches(self, table: Table, steps: Steps, training: bool) -> tuple[Table, Tensor]:
+        """Rows are gathered step by step: all at once would hold the data twice."""
+        return table, steps.rows
+
+    def forward(
+        self, weights: Weights, batches: tuple[Table, Tensor], span: Span, training: bool
+    ) -> tuple[Tensor, Pass]:
         """Gather the rows and run the network on them."""
-        x = inputs(gathered(table[0], rows), self.dtype)
-        entries = dict(zip(self.narrow, weights.trained, strict=True))
+        (values,), rows = batches
+        x = inputs(gathered(values, rows[span.lines]), self.dtype)
+        return forward(self.network, self.layout, self._entries(weights), x, taped=training)
 
-        def linear(name: str, rectified: bool, value: Tensor | None) -> Tensor:
-            assert value is not None
-            weight, bias = entries[f"{name}.weight"], entries.get(f"{name}.bias")
-            return affine(value, weight, bias, self.narrow[f"{name}.weight"], rectified)
+    def backward(self, weights: Weights, passed: Pass, by_logits: Tensor) -> list[Tensor | None]:
+        """Back through the network."""
+        found = backward(self.network, self.layout, self._entries(weights), passed, by_logits)
+        return [found.get(name) for name in self.layout.names]
 
-        return self.network.run(x, linear)
+    def _entries(self, weights: Weights) -> Model:
+        return dict(zip(self.layout.names, weights.trained, strict=True))
 
 
 class Mapped:
@@ -105,12 +121,11 @@ class Mapped:
         self._trained = [name for name, entry in parameters.items() if entry.requires_grad]
         buffers = [name for name, _ in model.named_buffers()]
         self._fixed = [name for name, entry in parameters.items() if not entry.requires_grad] + buffers
-        first_name: dict[int, str] = {}
         every = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-        saved = model.state_dict().keys()
+        first_name: dict[int, str] = {}
+        known = {name: first_name.setdefault(id(entry), name) for name, entry in every}
         #: every entry of the state dict -> the name under which it is worked on: tied weights are one entry here
-        self._saved = {name: first_name.setdefault(id(entry), name) for name, entry in every}
-        self._saved = {name: self._saved[name] for name in saved}
+        self._saved = {name: known[name] for name in model.state_dict()}
 
     def table(self, parts: Sequence[Tensor]) -> Table:
         """The rows in their own shape; bytes stay bytes until they are used."""
@@ -125,22 +140,34 @@ class Mapped:
         known = self._named(weights)
         return {name: known[first] for name, first in self._saved.items()}
 
-    def logits(self, weights: Weights, table: Table, rows: Tensor, training: bool) -> Tensor:
+    def batches(self, table: Table, steps: Steps, training: bool) -> tuple[Table, Tensor]:
+        """Rows are gathered step by step."""
+        return table, steps.rows
+
+    def forward(
+        self, weights: Weights, batches: tuple[Table, Tensor], span: Span, training: bool
+    ) -> tuple[Tensor, tuple[Tensor, list[Tensor]]]:
         """Gather the rows and run the module on each copy's."""
-        x = inputs(gathered(table[0], rows), self._dtype)
+        (values,), rows = batches
+        x = inputs(gathered(values, rows[span.lines]), self._dtype)
         self._model.train(training)
-        return cast(Tensor, vmap(self._call)(self._named(weights), x))
+        with torch.set_grad_enabled(training):
+            free = [entry.detach().requires_grad_() for entry in weights.trained]
+            logits = cast(Tensor, vmap(self._call)(self._named(Weights(free, weights.fixed)), x))
+        return logits.detach(), (logits, free)
+
+    def backward(
+        self, weights: Weights, passed: tuple[Tensor, list[Tensor]], by_logits: Tensor
+    ) -> list[Tensor | None]:
+        """By autograd: copies do not touch each other, so one pass gives each copy its own gradient."""
+        logits, free = passed
+        return list(torch.autograd.grad(logits, free, by_logits, allow_unused=True))
 
     def _call(self, entries: Model, x: Tensor) -> Any:
         return functional_call(self._model, entries, (x,))
 
     def _named(self, weights: Weights) -> Model:
         return dict(zip([*self._trained, *self._fixed], [*weights.trained, *weights.fixed], strict=True))
-
-
-def turned(entry: Tensor, as_it_is: bool) -> Tensor:
-    """Stacked matrices with their two axes exchanged; stacked vectors as they are."""
-    return entry if as_it_is or entry.ndim < 3 else entry.transpose(1, 2).contiguous()
 
 
 def gathered(values: Tensor, rows: Tensor) -> Tensor:

@@ -46,6 +46,13 @@ class Operation:
     rectified: bool = False  # a linear layer whose result goes through a ReLU and nowhere else
     function: Callable[..., Tensor] | None = None
 
+    @property
+    def source(self) -> str:
+        """The result that a linear layer is applied to."""
+        value = self.arguments[0]
+        assert isinstance(value, Result)
+        return value.name
+
 
 @dataclass(frozen=True)
 class Result:
@@ -66,20 +73,6 @@ class Network:
         """The linear layer that alone sees the features, None where something else sees them too."""
         users = [step for step in self.operations if Result(self.entry) in step.arguments]
         return users[0].linear if len(users) == 1 else None
-
-    def run(self, x: Tensor | None, linear: Callable[[str, bool, Tensor | None], Tensor]) -> Tensor:
-        """The logits of stacked rows (copy, row, feature); `linear` applies a layer by name, rectified or not."""
-        known: dict[str, Tensor | None] = {self.entry: x}
-        for step in self.operations:
-            given = [known[value.name] if isinstance(value, Result) else value for value in step.arguments]
-            if step.linear is not None:
-                known[step.result] = linear(step.linear, step.rectified, given[0])
-            else:
-                assert step.function is not None
-                known[step.result] = step.function(*given, **step.settings)
-        logits = known[self.exit]
-        assert logits is not None
-        return logits
 
 
 def read_network(model: nn.Module, shape: Sequence[int]) -> Network | None:
@@ -191,7 +184,7 @@ def _flattens(model: nn.Module, node: fx.Node) -> bool:
     if node.op == "call_module":
         module = model.get_submodule(str(node.target))
         return type(module) is nn.Flatten and module.start_dim == 1 and module.end_dim == -1
-    if node.op == "call_function" and node.target is torch.flatten or node.op == "call_method" and node.target == "flatten":
+    if (node.op == "call_function" and node.target is torch.flatten) or (node.op == "call_method" and node.target == "flatten"):
         rest = {**dict(zip(("start_dim", "end_dim"), node.args[1:], strict=False)), **node.kwargs}
         return rest.get("start_dim") == 1 and rest.get("end_dim", -1) == -1
     return False

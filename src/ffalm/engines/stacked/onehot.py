@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from ffalm.engines.stacked.kernels import Model, Table, Weights, gathered, joined, turned
-from ffalm.engines.stacked.layers import affine, threshold_backward
+from ffalm.engines.stacked.kernels import Model, Table, Weights, gathered, joined
 from ffalm.engines.stacked.network import Network
+from ffalm.engines.stacked.passes import Layout, Pass, backward, forward
+from ffalm.engines.stacked.schedule import Span, Steps
 
 _MOST_ONES = 0.5  # a column with a larger share of ones is cheaper as a plain column
 _WORTH_IT = 4  # columns saved per listed one
@@ -54,6 +56,20 @@ def binary_columns(parts: Sequence[Tensor]) -> Columns:
 
 
 @dataclass(frozen=True)
+class Listed:
+    """The batches of some steps as lists, one line a (step, lane).
+
+    `rows` are the reverse of `places`: for each code in turn the rows of the step that list it, those of a line's
+    code c from `starts` of (line, c) on.
+    """
+
+    places: Tensor  # (line, row, listed) numbers of rows in the stacked matrices
+    plain: Tensor  # (line, row, plain column)
+    rows: Tensor | None  # (line, ...) row numbers among all rows of the step
+    starts: Tensor | None  # (line, code)
+
+
+@dataclass(frozen=True)
 class OneHot:
     """`Layered` with a first layer that looks weights up instead of multiplying; for the CPU.
 
@@ -62,7 +78,7 @@ class OneHot:
     """
 
     network: Network
-    narrow: dict[str, bool]
+    layout: Layout
     entered: str  # the first layer
     columns: Columns
     dtype: torch.dtype
@@ -82,46 +98,82 @@ class OneHot:
         if self._biased:
             plain = torch.cat([plain, models[f"{self.entered}.bias"].unsqueeze(1)], 1)
         zeros = first.new_zeros(len(first), 1, first.shape[2])
-        return Weights(
-            [torch.cat([looked_up, zeros], 1), plain, *(turned(models[name], self.narrow[name]) for name in self._later)],
-            [],
-        )
+        later = [self.layout.turned(name, models[name]) for name in self._later]
+        return Weights([torch.cat([looked_up, zeros], 1), plain, *later], [])
 
     def unpacked(self, weights: Weights) -> Model:
         """The first layer put together again, all turned back."""
-        looked_up, plain, *later = weights.trained
-        model = {name: turned(entry, self.narrow[name]) for name, entry in zip(self._later, later, strict=True)}
+        looked_up, plain, *_ = weights.trained
+        model = {name: self.layout.turned(name, entry) for name, entry in self._entries(weights).items()}
         if self._biased:
             model[f"{self.entered}.bias"] = plain[:, -1].contiguous()
             plain = plain[:, :-1]
         order = torch.cat([self.columns.binary, self.columns.plain]).argsort()
         whole = torch.cat([looked_up[:, :-1], plain], 1).index_select(1, order)
         model[f"{self.entered}.weight"] = whole.transpose(1, 2).contiguous()
-        return {name: model[name] for name in self.narrow}
+        return {name: model[name] for name in self.layout.names}
 
-    def logits(self, weights: Weights, table: Table, rows: Tensor, training: bool) -> Tensor:
+    def batches(self, table: Table, steps: Steps, training: bool) -> Listed:
+        """All steps' lists at once; for training also the reverse lists."""
+        codes, plain = (gathered(part, steps.rows) for part in table)
+        size = len(self.columns.binary) + 1
+        places = codes + (steps.lanes.int() * size).view(-1, 1, 1)
+        if not training:
+            return Listed(places, plain, None, None)
+        lines, rows, listed = codes.shape
+        narrow = np.uint8 if size <= np.iinfo(np.uint8).max else np.uint16  # numpy sorts these by radix
+        order = np.argsort(codes.view(lines, -1).numpy().astype(narrow), axis=1, kind="stable")
+        row_of = np.arange(rows, dtype=np.int32).repeat(listed)
+        reverse = torch.from_numpy(row_of.take(order)).add_((steps.lanes.int() * rows).unsqueeze(1))
+        cells = codes.view(lines, -1) + torch.arange(0, lines * size, size).unsqueeze(1)
+        counts = torch.bincount(cells.flatten(), minlength=lines * size).view(lines, size)
+        starts = counts.cumsum(1) - counts + (steps.lanes * (rows * listed)).unsqueeze(1)
+        return Listed(places, plain, reverse, starts.int())
+
+    def forward(self, weights: Weights, batches: Listed, span: Span, training: bool) -> tuple[Tensor, Any]:
         """Look up, multiply what is left of the first layer, and run the rest of the network."""
-        looked_up, plain, *later = weights.trained
-        entries = dict(zip(self._later, later, strict=True))
+        looked_up, plain, *_ = weights.trained
+        outputs = plain.shape[2]
 
-        def linear(name: str, rectified: bool, value: Tensor | None) -> Tensor:
-            if value is None:
-                codes, columns = (gathered(part, rows) for part in table)
-                result: Tensor = _LookUp.apply(looked_up, plain, codes, columns, rectified)  # type: ignore[no-untyped-call]
-                return result
-            weight, bias = entries[f"{name}.weight"], entries.get(f"{name}.bias")
-            return affine(value, weight, bias, self.narrow[f"{name}.weight"], rectified)
+        def enter() -> Tensor:
+            summed = embedding_bag(batches.places[span.lines].flatten(0, 1), looked_up.view(-1, outputs), mode="sum")
+            return summed.view(span.lanes, -1, outputs).baddbmm_(batches.plain[span.lines], plain)
 
-        return self.network.run(None, linear)
+        logits, passed = forward(self.network, self.layout, self._entries(weights), None, enter, taped=training)
+        return logits, (passed, batches, span)
+
+    def backward(
+        self, weights: Weights, passed: tuple[Pass, Listed, Span], by_logits: Tensor
+    ) -> list[Tensor | None]:
+        """For each copy and code, the sum of the gradients of the rows that list it; the rest as in `Layered`."""
+        done, batches, span = passed
+        assert batches.rows is not None
+        assert batches.starts is not None
+        rows, starts = batches.rows[span.lines].flatten(), batches.starts[span.lines].flatten()
+        columns = batches.plain[span.lines].transpose(1, 2)
+        first: list[Tensor | None] = [None, None]
+
+        def leave(gradient: Tensor) -> None:
+            summed = embedding_bag(rows, gradient.reshape(-1, gradient.shape[2]), starts, mode="sum")
+            by_code = summed.view(span.lanes, -1, gradient.shape[2])
+            by_code[:, -1] = 0
+            first[:] = by_code, torch.bmm(columns, gradient)
+
+        found = backward(self.network, self.layout, self._entries(weights), done, by_logits, leave)
+        return [*first, *(found.get(name) for name in self._later)]
 
     @property
     def _biased(self) -> bool:
-        return f"{self.entered}.bias" in self.narrow
+        return f"{self.entered}.bias" in self.layout.names
 
-    @property
+    @cached_property
     def _later(self) -> list[str]:
         """The parameters of the layers after the first."""
-        return [name for name in self.narrow if name not in (f"{self.entered}.weight", f"{self.entered}.bias")]
+        return [name for name in self.layout.names if name not in (f"{self.entered}.weight", f"{self.entered}.bias")]
+
+    def _entries(self, weights: Weights) -> Model:
+        """The later layers' parameters by name."""
+        return dict(zip(self._later, weights.trained[2:], strict=True))
 
     def _codes(self, binary: Tensor) -> Tensor:
         """Numbers of the columns that are 1, filled up with the number of the row of zeros."""
@@ -132,38 +184,3 @@ class OneHot:
         codes = torch.full((len(binary), self.columns.ones), len(self.columns.binary), dtype=torch.int32)
         codes[row, place] = column.int()
         return codes
-
-
-class _LookUp(torch.autograd.Function):
-    """For each copy and row, the sum of the listed rows of the copy's matrix, and the plain columns' product."""
-
-    @staticmethod
-    def forward(ctx: Any, matrix: Tensor, plain: Tensor, codes: Tensor, columns: Tensor, rectified: bool) -> Tensor:
-        """`matrix` is (copy, code, output), `codes` (copy, row, listed); gives (copy, row, output)."""
-        copies, size, outputs = matrix.shape
-        first = torch.arange(0, copies * size, size, dtype=codes.dtype).view(-1, 1, 1)
-        places = codes + first
-        summed = embedding_bag(places.flatten(0, 1), matrix.detach().reshape(-1, outputs), mode="sum")
-        result = summed.view(copies, -1, outputs).baddbmm_(columns, plain)
-        if rectified:
-            result.relu_()
-        ctx.save_for_backward(codes, places, columns, result if rectified else None)
-        ctx.size = size
-        return result
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        """For each copy and code, the sum of the gradients of the rows that list it."""
-        codes, places, columns, result = ctx.saved_tensors
-        gradient = gradient.contiguous() if result is None else threshold_backward(gradient, result, 0)
-        copies, rows, listed = codes.shape
-        narrow = np.uint8 if ctx.size <= np.iinfo(np.uint8).max else np.uint16  # numpy sorts these by radix
-        order = np.argsort(codes.view(copies, -1).numpy().astype(narrow), axis=1, kind="stable")
-        row_of = np.arange(rows, dtype=np.int32).repeat(listed)
-        listing = torch.from_numpy(row_of.take(order)) + torch.arange(0, copies * rows, rows).int().view(-1, 1)
-        counts = torch.bincount(places.flatten(), minlength=copies * ctx.size)
-        starts = (counts.cumsum(0) - counts).int()
-        summed = embedding_bag(listing.flatten(), gradient.view(copies * rows, -1), starts, mode="sum")
-        by_matrix = summed.view(copies, ctx.size, -1)
-        by_matrix[:, -1] = 0
-        return by_matrix, torch.bmm(columns.transpose(1, 2), gradient), None, None, None

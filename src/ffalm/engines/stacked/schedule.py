@@ -35,13 +35,22 @@ class Lane:
 
 
 @dataclass(frozen=True)
+class Span:
+    """One step: which lines of `Steps` are its own. Lane i has the i-th of them."""
+
+    lines: slice
+    lanes: int
+    whole: bool  # whether all places count
+
+
+@dataclass(frozen=True)
 class Steps:
     """All batches of some lanes, one line a (step, lane): those of the first step, then those of the second, ..."""
 
     rows: Tensor  # (line, place) row numbers in the table
     sizes: Tensor  # (line) how many of the places count
     lanes: Tensor  # (line) the lane
-    spans: list[tuple[int, int, bool]]  # for each step: first line, number of lanes, whether all places count
+    spans: list[Span]  # one a step
 
     def mask(self) -> Tensor:
         """(line, place) whether a place counts."""
@@ -106,5 +115,8 @@ def _laid_out(rows: list[NDArray[np.int64]], sizes: list[NDArray[np.int64]], dev
         torch.from_numpy(lines).to(device),
         torch.from_numpy(counts).to(device),
         torch.from_numpy(np.concatenate([np.arange(count) for count in active])).to(device),
-        [(int(first), int(count), whole) for first, count, whole in zip(starts, active, full, strict=False)],
+        [
+            Span(slice(int(first), int(first + count)), int(count), whole)
+            for first, count, whole in zip(starts[:-1], active, full, strict=True)
+        ],
     )

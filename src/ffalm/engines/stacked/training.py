@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, softplus
+from torch.nn.functional import softplus
 
 from ffalm.algorithms import Algorithm, Measure, State
 from ffalm.engines.stacked.kernels import Kernel, Table, Weights, gathered
@@ -53,22 +52,20 @@ def train(
     seen = torch.empty(steps.rows.shape, dtype=weights.trained[0].dtype, device=y.device)
     lowest = torch.empty(len(y), dtype=seen.dtype, device=y.device)
     predicted = torch.empty_like(y) if measure in (Measure.EPOCH, Measure.LAST_BATCH) else None
-    for first, lanes, whole in steps.spans:
-        span = slice(first, first + lanes)
-        now = weights.first(lanes)
-        free = Weights([entry.detach().requires_grad_() for entry in now.trained], now.fixed)
-        logits = kernel.logits(free, rows.table, steps.rows[span], training=True)
-        losses = row_losses(logits, y[span])
-        sent = {name: value[:lanes] for name, value in state.items()}
-        row_weights = _row_weights(algorithm, losses, group[span], y[span], mask[span], sent)
-        if not whole:
-            row_weights = row_weights * mask[span]
-        gradients = torch.autograd.grad(losses, free.trained, row_weights, allow_unused=True)
-        _descend(now.trained, gradients, lr, clip)
-        seen[span] = losses.detach()
-        torch.amin(row_weights, -1, out=lowest[span])
+    batches = kernel.batches(rows.table, steps, training=True)
+    for span in steps.spans:
+        lines, now = span.lines, weights.first(span.lanes)
+        logits, passed = kernel.forward(now, batches, span, training=True)
+        losses, slope = losses_of(logits, y[lines])
+        sent = {name: value[: span.lanes] for name, value in state.items()}
+        row_weights = _row_weights(algorithm, losses, group[lines], y[lines], mask[lines], sent)
+        if not span.whole:
+            row_weights = row_weights * mask[lines]
+        _descend(now.trained, kernel.backward(now, passed, slope(row_weights)), lr, clip)
+        seen[lines] = losses
+        torch.amin(row_weights, -1, out=lowest[lines])
         if predicted is not None:
-            predicted[span] = predictions(logits.detach())
+            predicted[lines] = predictions(logits)
     loss, negative = _per_lane(steps, mask, seen, lowest)
     if predicted is None:
         return Trained(loss, negative, None)
@@ -86,44 +83,42 @@ def score(kernel: Kernel, weights: Weights, rows: Rows, spans: Sequence[tuple[in
     y, group = gathered(rows.y, steps.rows), gathered(rows.group, steps.rows)
     losses = torch.empty(y.shape, dtype=weights.trained[0].dtype, device=device)
     predicted = torch.empty_like(y)
-    with torch.no_grad():
-        for first, copies, _ in steps.spans:
-            span = slice(first, first + copies)
-            logits = kernel.logits(placed.first(copies), rows.table, steps.rows[span], training=False)
-            losses[span] = row_losses(logits, y[span])
-            predicted[span] = predictions(logits)
+    batches = kernel.batches(rows.table, steps, training=False)
+    for span in steps.spans:
+        logits, _ = kernel.forward(placed.first(span.lanes), batches, span, training=False)
+        losses[span.lines], _ = losses_of(logits, y[span.lines])
+        predicted[span.lines] = predictions(logits)
     found = _tally(predicted, losses, y, group, steps.mask(), steps.lanes, len(order), rows.shape)
     return found[torch.tensor(order).argsort()]
 
 
-def row_losses(logits: Tensor, y: Tensor) -> Tensor:
-    """Softmax cross-entropy of each row; of two labels as the one function of their difference that it is."""
+def losses_of(logits: Tensor, y: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Softmax cross-entropy of each row, and what turns weights of rows into their gradient by the logits.
+
+    Of two labels it is log(1 + exp(m)), with m by how much the other label's logit exceeds that of the row's own.
+    """
     if logits.shape[-1] == 2:
-        losses: Tensor = _TwoLabels.apply(logits, y)  # type: ignore[no-untyped-call]
-        return losses
-    return cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
+        sign = 1 - 2 * y.to(logits.dtype)
+        excess = (logits[..., 1] - logits[..., 0]).mul_(sign)
+
+        def of_two(weights: Tensor) -> Tensor:
+            pushed = torch.sigmoid(excess).mul_(sign).mul_(weights)
+            return torch.stack([-pushed, pushed], -1)
+
+        return softplus(excess, threshold=_EXACT_UP_TO), of_two
+    logs = logits.log_softmax(-1)
+    own = y.unsqueeze(-1)
+
+    def of_many(weights: Tensor) -> Tensor:
+        pushed = logs.exp().mul_(weights.unsqueeze(-1))
+        return pushed.scatter_add_(-1, own, -weights.unsqueeze(-1))
+
+    return -logs.gather(-1, own).squeeze(-1), of_many
 
 
 def predictions(logits: Tensor) -> Tensor:
     """The label with the largest logit, the first of equals."""
     return logits[..., 1] > logits[..., 0] if logits.shape[-1] == 2 else logits.argmax(-1)
-
-
-class _TwoLabels(torch.autograd.Function):
-    """log(1 + exp(-margin)), where the margin is the logit of the row's label minus that of the other one."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, y: Tensor) -> Tensor:
-        sign = 1 - 2 * y.to(logits.dtype)
-        short = (logits[..., 1] - logits[..., 0]) * sign
-        ctx.save_for_backward(short, sign)
-        return softplus(short, threshold=_EXACT_UP_TO)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        short, sign = ctx.saved_tensors
-        pushed = torch.sigmoid(short).mul_(sign).mul_(gradient)
-        return torch.stack([-pushed, pushed], -1), None
 
 
 def _row_weights(
@@ -132,7 +127,7 @@ def _row_weights(
     """The objective's derivative by each row's loss: all that an algorithm has to say about a step."""
     free = losses.detach().requires_grad_()
     objective = algorithm.objective(free, group, y, mask, state)
-    (weights,) = torch.autograd.grad(objective, free, torch.ones_like(objective))
+    (weights,) = torch.autograd.grad(objective.sum(), free)
     return weights
 
 
@@ -157,7 +152,7 @@ def _per_lane(steps: Steps, mask: Tensor, seen: Tensor, lowest: Tensor) -> tuple
 
 def _last_lines(steps: Steps) -> Tensor:
     """The line of each lane's last batch."""
-    last = torch.zeros(steps.spans[0][1], dtype=torch.long, device=steps.lanes.device)
+    last = torch.zeros(steps.spans[0].lanes, dtype=torch.long, device=steps.lanes.device)
     return last.scatter_reduce_(0, steps.lanes, torch.arange(len(steps.lanes), device=last.device), "amax")
 
 

@@ -36,6 +36,13 @@ function values(spec, block) {
   return data.values ?? spec.datasets[data.name];
 }
 
+// The numbers of a point, without the fields that the chart adds for its own use.
+function told(value, sanitize) {
+  const rows = Object.entries(value).filter(([name]) => !name.startsWith("facet_"));
+  const cell = (kind, text) => `<td class="${kind}">${sanitize(text)}</td>`;
+  return `<table>${rows.map(([name, text]) => `<tr>${cell("key", name)}${cell("value", text)}</tr>`).join("")}</table>`;
+}
+
 async function draw(chart) {
   const spec = JSON.parse(document.getElementById(chart.id.replace("chart-", "spec-")).textContent);
   const width = chart.parentElement.clientWidth;
@@ -43,7 +50,7 @@ async function draw(chart) {
   const own = colours();
   for (const key of Object.keys(config)) own[key] = typeof config[key] === "object" ? { ...config[key], ...own[key] } : own[key];
   const room = document.createElement("div");
-  await window.vegaEmbed(room, { ...rest, config: own }, { actions: false, renderer: "svg", ast: true, logLevel: 1 });
+  await window.vegaEmbed(room, { ...rest, config: own }, { actions: false, renderer: "svg", ast: true, logLevel: 1, tooltip: { formatTooltip: told } });
   chart.replaceChildren(room);
   chart.classList.add("live");
   chart.dataset.width = width;
