@@ -17,7 +17,7 @@ from typing import Any
 from ffalm.algorithms import Algorithm, algorithm_class
 from ffalm.data import source
 from ffalm.data.types import Source
-from ffalm.engines import ENGINES, Training
+from ffalm.engines import ENGINES, Precision, Training
 from ffalm.errors import UserError, require, unknown
 from ffalm.models import ARCHITECTURES, Architecture, architecture
 from ffalm.partition import Partition
@@ -53,6 +53,8 @@ class StudyConfig:
     training: Training
     engine: str = "auto"
     device: str = "auto"
+    precision: Precision = "fp32"
+    channels_last: bool = False
     workers: int | None = None  # processes; None takes one a core
     plugins: tuple[str, ...] = field(default=())  # files that register a user's own algorithms
 
@@ -70,7 +72,8 @@ class StudyConfig:
         return replace(self.partition, alpha=alpha)
 
 
-_TOP = ("seeds", "engine", "device", "workers", "plugins", "data", "partition", "model", "training", "algorithms")
+_PLAIN = ("engine", "device", "precision", "channels_last", "workers")
+_TOP = ("seeds", *_PLAIN, "plugins", "data", "partition", "model", "training", "algorithms")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -101,7 +104,7 @@ def parse(settings: Mapping[str, Any]) -> StudyConfig:
     partitions = [build(Partition, {**cut, "alpha": alpha}, "partition") for alpha in alphas]
     model = _section(settings, "model")
     name = model.pop("name", "mlp")
-    top = {key: settings[key] for key in ("engine", "device", "workers") if key in settings}
+    top = {key: settings[key] for key in _PLAIN if key in settings}
     origin = data.pop("source", "census")
     return build(
         StudyConfig,
@@ -125,9 +128,7 @@ def settings_of(config: StudyConfig) -> dict[str, Any]:
     names = {cls: name for name, cls in ARCHITECTURES.items()}
     return {
         "seeds": list(config.seeds),
-        "engine": config.engine,
-        "device": config.device,
-        "workers": config.workers,
+        **{key: getattr(config, key) for key in _PLAIN},
         "plugins": [str(Path(name).resolve()) for name in config.plugins],
         "data": {"source": config.data.name, **_fields(config.data)},
         "partition": {**_fields(config.partition), "alpha": list(config.alphas)},

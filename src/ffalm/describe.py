@@ -59,7 +59,7 @@ def _warnings(outcomes: Sequence[Outcome]) -> list[str]:
         if high:
             notes.append(
                 f"{label}: in {len(high)} of {len(shares)} runs there was a round in which most local steps (up to "
-                f"{max(high):.0%}) gave some row a negative weight, that is, raised its loss for the sake of the constraint."
+                f"{max(high):.0%}) gave some row a negative weight, that is, raised its loss for the constraint's sake."
             )
     return notes
 

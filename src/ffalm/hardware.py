@@ -42,13 +42,18 @@ def threads_for(model: nn.Module, processes: int = 1) -> int:
 
 
 @contextmanager
-def steady(threads: int) -> Iterator[None]:
-    """Run a block on this many torch threads with deterministic GPU kernels, and restore the caller's settings."""
-    before = torch.get_num_threads(), torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+def steady(threads: int, tf32: bool = False) -> Iterator[None]:
+    """Run a block on this many torch threads with deterministic GPU kernels, and restore the caller's settings.
+
+    `tf32` lets a GPU round the inputs of float32 products to 10 bits of mantissa; torch's own default is to do so in
+    convolutions only.
+    """
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = torch.get_num_threads(), cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
     torch.set_num_threads(threads)
-    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = True, False, tf32, tf32
     try:
         yield
     finally:
         torch.set_num_threads(before[0])
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = before[1:]
+        cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before[1:]

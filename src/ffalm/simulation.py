@@ -10,8 +10,9 @@ from typing import Any, overload
 from torch import Tensor, nn
 
 from ffalm.algorithms import Algorithm, State, algorithm_class
-from ffalm.engines import Job, ModelFactory, Round, Snapshot, Training, choose
-from ffalm.engines.common import built_model, evaluate
+from ffalm.data.types import Examples
+from ffalm.engines import Job, ModelFactory, Precision, Round, Snapshot, Training, choose
+from ffalm.engines.common import autocast, built_model, evaluate
 from ffalm.errors import UserError, require
 from ffalm.fairness import Tally, undefined
 from ffalm.federation import Federation
@@ -72,6 +73,8 @@ def simulate(
     engine: str = "auto",
     device: str = "auto",
     threads: int | None = None,
+    precision: Precision = "fp32",
+    channels_last: bool = False,
     on_round: Callable[[Record], None] | None = None,
     **training: Any,
 ) -> Result | list[Result]:
@@ -95,12 +98,12 @@ def simulate(
     plan = build(Training, training, "training")
     where = device_of(device)
     jobs = [
-        Job(chosen, owned, model_factory(model, owned), plan, number, where)
+        Job(chosen, owned, model_factory(model, owned), plan, number, where, None, precision, channels_last)
         for owned, number in zip(federations, seeds, strict=True)
     ]
     histories: list[list[Record]] = [[] for _ in jobs]
     last: dict[int, Round] = {}
-    with steady(threads or threads_for(built_model(jobs[0]))):
+    with steady(threads or threads_for(built_model(jobs[0])), tf32=precision != "fp32"):
         for index, done in choose(engine, jobs[0])[0].train(jobs):
             histories[index].append(done.record)
             last[index] = done
@@ -123,11 +126,13 @@ def finish(job: Job, history: list[Record], final: Snapshot, diverged: str | Non
     federation = job.federation
     module = built_model(job)
     module.load_state_dict(final.model)
-    tally = None if federation.test is None else evaluate(module, federation.test.to(job.device), federation.task)
-    clients = [
-        evaluate(module, examples.to(job.device), federation.task).metrics(federation.task.favourable)
-        for examples in federation.clients
-    ]
+
+    def scored(examples: Examples) -> Tally:
+        with autocast(job):
+            return evaluate(module, examples.to(job.device), federation.task)
+
+    tally = None if federation.test is None else scored(federation.test)
+    clients = [scored(examples).metrics(federation.task.favourable) for examples in federation.clients]
     names = federation.task.label_names, federation.task.group_names
     return Result(
         test={} if tally is None else tally.metrics(federation.task.favourable),
@@ -142,6 +147,18 @@ def finish(job: Job, history: list[Record], final: Snapshot, diverged: str | Non
     )
 
 
+@dataclass(frozen=True)
+class Built:
+    """An architecture for one shape of input: a model function that engines can tell to be the same as another."""
+
+    architecture: Architecture
+    shape: tuple[int, ...]
+    labels: int
+
+    def __call__(self) -> nn.Module:
+        return self.architecture.build(self.shape, self.labels)
+
+
 def model_factory(model: Model, federation: Federation) -> ModelFactory:
     """A function that makes a fresh model for the federation's features and labels."""
     if isinstance(model, str):
@@ -151,9 +168,7 @@ def model_factory(model: Model, federation: Federation) -> ModelFactory:
             "Give a function that makes the model (`lambda: MyModel()`), since every seed needs a fresh one."
         )
     if hasattr(model, "build"):
-        shape = tuple(federation.clients[0].x.shape[1:])
-        made = model
-        return lambda: made.build(shape, federation.task.labels)
+        return Built(model, tuple(federation.clients[0].x.shape[1:]), federation.task.labels)
     if callable(model):
         return model
     raise UserError(f"The model must be a name or a function that returns an nn.Module; got {type(model).__name__}.")

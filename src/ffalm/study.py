@@ -84,7 +84,16 @@ def job_of(config: StudyConfig, plan: RunPlan) -> Job:
     """The job of a cell: its federation is drawn by its seed and skew, the same for every algorithm."""
     federation = _federation(config.data, config.partition_at(plan.alpha), plan.seed)
     factory = model_factory(config.model, federation)
-    return Job(plan.contender.algorithm, federation, factory, config.training, plan.seed, device_of(config.device))
+    return Job(
+        plan.contender.algorithm,
+        federation,
+        factory,
+        config.training,
+        plan.seed,
+        device_of(config.device),
+        precision=config.precision,
+        channels_last=config.channels_last,
+    )
 
 
 @dataclass(frozen=True)
@@ -130,7 +139,7 @@ def _tasks(grid: list[RunPlan], together: bool, processes: int) -> list[list[Run
 def execute(config: StudyConfig, folder: Path, task: list[RunPlan], spread: Layout, listener: Listener) -> None:
     """Run one task in this process: each run from its last checkpoint to its end, everything kept on the way."""
     runs = [_Run(config, plan, run_folder(config, folder, plan)) for plan in task]
-    with ExitStack() as held, steady(spread.threads):
+    with ExitStack() as held, steady(spread.threads, tf32=config.precision != "fp32"):
         started = [run for run in runs if run.begin(held)]
         for index, done in spread.engine.train([run.job for run in started]):
             started[index].keep(done)

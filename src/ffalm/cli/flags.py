@@ -71,6 +71,7 @@ SHARED = (
     Flag("participation", float | None, "Share of clients that train in a round.", _TRAINING, "training.participation"),
     Flag("engine", str | None, "auto, or an engine by name.", _RUNNING, "engine"),
     Flag("device", str | None, "auto, cpu or cuda.", _RUNNING, "device"),
+    Flag("precision", str | None, "fp32, or on a GPU tf32 or bf16 for speed.", _RUNNING, "precision"),
     Flag("workers", int | None, "Processes; one a core unless said.", _RUNNING, "workers"),
     Flag("config", Path | None, "TOML file of settings; flags override it.", _RUNNING),
     Flag("set", list[str] | None, "Any setting by its path, e.g. --set training.lr_step=30.", _RUNNING),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ffalm.engines.base import Engine, Job, ModelFactory, Round, Snapshot, Training
+from ffalm.engines.base import Engine, Job, ModelFactory, Precision, Round, Snapshot, Training
+from ffalm.engines.graphed import GraphedEngine
 from ffalm.engines.loop import LoopEngine
 from ffalm.errors import unknown
 
-ENGINES: dict[str, type[Engine]] = {"loop": LoopEngine}
+ENGINES: dict[str, type[Engine]] = {"loop": LoopEngine, "graphed": GraphedEngine}
 
 
 def choose(name: str, job: Job) -> tuple[Engine, str]:
@@ -18,4 +19,4 @@ def choose(name: str, job: Job) -> tuple[Engine, str]:
     return ENGINES[name](), "asked for"
 
 
-__all__ = ["ENGINES", "Engine", "Job", "ModelFactory", "Round", "Snapshot", "Training", "choose"]
+__all__ = ["ENGINES", "Engine", "Job", "ModelFactory", "Precision", "Round", "Snapshot", "Training", "choose"]

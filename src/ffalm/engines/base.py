@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from ffalm.federation import Federation
 from ffalm.outcome import Record
 
 ModelFactory = Callable[[], nn.Module]
+Precision = Literal["fp32", "tf32", "bf16"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,8 @@ class Job:
     seed: int
     device: torch.device
     start: Snapshot | None = None
+    precision: Precision = "fp32"  # "bf16" computes forward passes in bfloat16 where torch deems it safe
+    channels_last: bool = False  # memory layout of images; a matter of speed alone
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,34 @@ def row_losses(model: nn.Module, x: Tensor, y: Tensor, labels: int) -> tuple[Ten
     return cross_entropy(logits, y, reduction="none"), logits
 
 
+def autocast(job: Job) -> torch.autocast:
+    """The job's precision for a forward pass; losses come out in float32 whatever it is."""
+    return torch.autocast(job.device.type, torch.bfloat16, enabled=job.precision == "bf16")
+
+
+def row_weights(algorithm: Algorithm, losses: Tensor, batch: Examples, mask: Tensor, state: State) -> Tensor:
+    """The objective's derivative by each row's loss: all that an algorithm has to say about a step."""
+    free = losses.detach().requires_grad_()
+    (weights,) = torch.autograd.grad(algorithm.objective(free, batch.group, batch.y, mask, state), free)
+    return weights
+
+
+def descend(
+    parameters: Sequence[Tensor], losses: Tensor, weights: Tensor, lr: float | Tensor, clip: float | None
+) -> None:
+    """One step of SGD along the weighted sum of row gradients, its norm clipped."""
+    found = torch.autograd.grad(losses, parameters, weights, allow_unused=True)
+    used = [parameter for parameter, gradient in zip(parameters, found, strict=True) if gradient is not None]
+    gradients = [gradient for gradient in found if gradient is not None]
+    step = torch.as_tensor(lr, dtype=losses.dtype, device=losses.device)
+    if clip is not None:
+        norm = torch.stack(torch._foreach_norm(gradients)).norm()
+        step = step * (clip / norm).clamp(max=1.0)
+    with torch.no_grad():
+        torch._foreach_mul_(gradients, -step)
+        torch._foreach_add_(used, gradients)
+
+
 @torch.no_grad()
 def evaluate(model: nn.Module, examples: Examples, task: Task) -> Tally:
     """The Tally of a model on examples, in evaluation mode and without any effect on it."""

@@ -11,10 +11,20 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ffalm.algorithms import Measure, State
+from ffalm.algorithms import Measure
 from ffalm.data.types import Examples
 from ffalm.engines.base import Job, Round, Snapshot
-from ffalm.engines.common import broadcast, built_model, dtype_of, evaluate, inputs, row_losses
+from ffalm.engines.common import (
+    autocast,
+    broadcast,
+    built_model,
+    descend,
+    dtype_of,
+    evaluate,
+    inputs,
+    row_losses,
+    row_weights,
+)
 from ffalm.engines.rounds import Reply, rounds
 from ffalm.engines.sampling import batches
 from ffalm.fairness import Tally
@@ -54,7 +64,7 @@ class _LoopClients:
         if self._validation is None:
             return None
         self._model.load_state_dict(model)
-        return evaluate(self._model, self._validation, self._task)
+        return self._tally(self._validation)
 
     def train(self, client: int, sent: Snapshot) -> Reply:
         """Local SGD from the received model, and the Tally that the algorithm asks for."""
@@ -64,7 +74,7 @@ class _LoopClients:
         tally = Tally.zeros(shape)
         model.load_state_dict(sent.model)
         if wanted is Measure.RECEIVED:
-            tally = evaluate(model, examples, self._task)
+            tally = self._tally(examples)
         dtype = dtype_of(model)
         state = broadcast(job.algorithm, sent.state, dtype, job.device)
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -74,36 +84,21 @@ class _LoopClients:
         with torch_seeded(job.seed, Purpose.LAYERS, round, client):
             for step, rows in enumerate(steps, start=1):
                 batch = examples.take(rows.to(job.device))
-                losses, logits = row_losses(model, inputs(batch.x, dtype), batch.y, self._task.labels)
-                weights = _row_weights(job, losses, batch, state)
-                _descend(parameters, losses, weights, job.training.lr_at(round), job.training.clip)
+                with autocast(job):
+                    losses, logits = row_losses(model, inputs(batch.x, dtype), batch.y, self._task.labels)
+                weights = row_weights(job.algorithm, losses, batch, torch.ones_like(batch.y, dtype=torch.bool), state)
+                descend(parameters, losses, weights, job.training.lr_at(round), job.training.clip)
                 loss += losses.detach().mean()
                 negative += (weights < 0).any()
                 if wanted is Measure.EPOCH or (wanted is Measure.LAST_BATCH and step == len(steps)):
                     tally = tally + Tally.of(logits.argmax(-1), losses, batch.y, batch.group, shape).to("cpu")
         if wanted is Measure.TRAINED:
-            tally = evaluate(model, examples, self._task)
+            tally = self._tally(examples)
         return Reply(_copy(model), tally, float(loss) / len(steps), float(negative) / len(steps))
 
-
-def _row_weights(job: Job, losses: Tensor, batch: Examples, state: State) -> Tensor:
-    """The objective's derivative by each row's loss: all that an algorithm has to say about a step."""
-    free = losses.detach().requires_grad_()
-    mask = torch.ones_like(batch.y, dtype=torch.bool)
-    objective = job.algorithm.objective(free, batch.group, batch.y, mask, state)
-    (weights,) = torch.autograd.grad(objective, free)
-    return weights
-
-
-def _descend(parameters: list[nn.Parameter], losses: Tensor, weights: Tensor, lr: float, clip: float | None) -> None:
-    """One step of SGD along the weighted sum of row gradients, its norm clipped."""
-    gradients = torch.autograd.grad(losses, parameters, weights, allow_unused=True)
-    used = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
-    norm = torch.stack([gradient.norm() for _, gradient in used]).norm()
-    scale = 1.0 if clip is None else (clip / norm).clamp(max=1.0)
-    with torch.no_grad():
-        for parameter, gradient in used:
-            parameter.sub_(lr * scale * gradient)
+    def _tally(self, examples: Examples) -> Tally:
+        with autocast(self._job):
+            return evaluate(self._model, examples, self._task)
 
 
 def _copy(model: nn.Module) -> dict[str, Tensor]:

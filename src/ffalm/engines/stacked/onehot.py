@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding_bag
 
 from ffalm.engines.stacked.kernels import Model, Table, Weights, gathered, joined
 from ffalm.engines.stacked.network import Network
@@ -36,7 +35,7 @@ class Columns:
     @property
     def worth_it(self) -> bool:
         """Whether summing rows of weights beats multiplying."""
-        return 0 < self.ones * _WORTH_IT <= len(self.binary) < np.iinfo(np.uint16).max
+        return 0 < self.ones * _WORTH_IT <= len(self.binary) < torch.iinfo(torch.int16).max
 
 
 def binary_columns(parts: Sequence[Tensor]) -> Columns:
@@ -65,6 +64,7 @@ class Listed:
 
     places: Tensor  # (line, row, listed) numbers of rows in the stacked matrices
     plain: Tensor  # (line, row, plain column)
+    every: Tensor  # where each row's list starts
     rows: Tensor | None  # (line, ...) row numbers among all rows of the step
     starts: Tensor | None  # (line, code)
 
@@ -117,18 +117,18 @@ class OneHot:
         """All steps' lists at once; for training also the reverse lists."""
         codes, plain = (gathered(part, steps.rows) for part in table)
         size = len(self.columns.binary) + 1
-        places = codes + (steps.lanes.int() * size).view(-1, 1, 1)
-        if not training:
-            return Listed(places, plain, None, None)
+        places = codes.int().add_((steps.lanes.int() * size).view(-1, 1, 1))
         lines, rows, listed = codes.shape
-        narrow = np.uint8 if size <= np.iinfo(np.uint8).max else np.uint16  # numpy sorts these by radix
-        order = np.argsort(codes.view(lines, -1).numpy().astype(narrow), axis=1, kind="stable")
+        every = torch.arange(0, (steps.spans[0].lanes) * rows * listed, listed, dtype=torch.int32)
+        if not training:
+            return Listed(places, plain, every, None, None)
+        order = np.argsort(codes.view(lines, -1).numpy(), axis=1, kind="stable")  # by radix, for numbers this small
         row_of = np.arange(rows, dtype=np.int32).repeat(listed)
         reverse = torch.from_numpy(row_of.take(order)).add_((steps.lanes.int() * rows).unsqueeze(1))
         cells = codes.view(lines, -1) + torch.arange(0, lines * size, size).unsqueeze(1)
         counts = torch.bincount(cells.flatten(), minlength=lines * size).view(lines, size)
-        starts = counts.cumsum(1) - counts + (steps.lanes * (rows * listed)).unsqueeze(1)
-        return Listed(places, plain, reverse, starts.int())
+        starts = counts.cumsum(1).sub_(counts).add_((steps.lanes * (rows * listed)).unsqueeze(1))
+        return Listed(places, plain, every, reverse, starts.int())
 
     def forward(self, weights: Weights, batches: Listed, span: Span, training: bool) -> tuple[Tensor, Any]:
         """Look up, multiply what is left of the first layer, and run the rest of the network."""
@@ -136,7 +136,8 @@ class OneHot:
         outputs = plain.shape[2]
 
         def enter() -> Tensor:
-            summed = embedding_bag(batches.places[span.lines].flatten(0, 1), looked_up.view(-1, outputs), mode="sum")
+            places = batches.places[span.lines].flatten()
+            summed = _sums(looked_up.view(-1, outputs), places, batches.every[: len(places) // batches.places.shape[2]])
             return summed.view(span.lanes, -1, outputs).baddbmm_(batches.plain[span.lines], plain)
 
         logits, passed = forward(self.network, self.layout, self._entries(weights), None, enter, taped=training)
@@ -154,13 +155,18 @@ class OneHot:
         first: list[Tensor | None] = [None, None]
 
         def leave(gradient: Tensor) -> None:
-            summed = embedding_bag(rows, gradient.reshape(-1, gradient.shape[2]), starts, mode="sum")
+            summed = _sums(gradient.reshape(-1, gradient.shape[2]), rows, starts)
             by_code = summed.view(span.lanes, -1, gradient.shape[2])
             by_code[:, -1] = 0
             first[:] = by_code, torch.bmm(columns, gradient)
 
         found = backward(self.network, self.layout, self._entries(weights), done, by_logits, leave)
         return [*first, *(found.get(name) for name in self._later)]
+
+    @property
+    def _narrow(self) -> torch.dtype:
+        """The smallest type that holds every code."""
+        return torch.uint8 if len(self.columns.binary) <= torch.iinfo(torch.uint8).max else torch.int16
 
     @property
     def _biased(self) -> bool:
@@ -181,6 +187,12 @@ class OneHot:
         starts = torch.zeros(len(binary) + 1, dtype=torch.long)
         starts[1:] = torch.bincount(row, minlength=len(binary)).cumsum(0)
         place = torch.arange(len(row)) - starts[row]
-        codes = torch.full((len(binary), self.columns.ones), len(self.columns.binary), dtype=torch.int32)
-        codes[row, place] = column.int()
+        codes = torch.full((len(binary), self.columns.ones), len(self.columns.binary), dtype=self._narrow)
+        codes[row, place] = column.to(self._narrow)
         return codes
+
+
+def _sums(values: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
+    """Sums of listed rows of a matrix; each list goes from its start to the next one's."""
+    summed: Tensor = torch.embedding_bag(values, rows, starts)[0]
+    return summed

@@ -7,7 +7,7 @@ client by computing on nothing. Only a last, smaller batch is filled up, with ro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +51,22 @@ class Steps:
     sizes: Tensor  # (line) how many of the places count
     lanes: Tensor  # (line) the lane
     spans: list[Span]  # one a step
+    first: int = 0  # number of the first line, where these are steps out of a longer list
+
+    def windows(self, lines: int) -> Iterator[Steps]:
+        """The same steps a few at a time, about this many lines each."""
+        start = 0
+        while start < len(self.spans):
+            offset, stop = self.spans[start].lines.start, start + 1
+            while stop < len(self.spans) and self.spans[stop].lines.stop - offset <= lines:
+                stop += 1
+            own = self.spans[start:stop]
+            cut = slice(offset, own[-1].lines.stop)
+            moved = [
+                Span(slice(span.lines.start - offset, span.lines.stop - offset), span.lanes, span.whole) for span in own
+            ]
+            yield Steps(self.rows[cut], self.sizes[cut], self.lanes[cut], moved, offset)
+            start = stop
 
     def mask(self) -> Tensor:
         """(line, place) whether a place counts."""

@@ -17,11 +17,13 @@ from ffalm.engines.stacked.choose import kernel_for, values_per_row
 from ffalm.engines.stacked.grouping import Ready
 from ffalm.engines.stacked.kernels import Weights
 from ffalm.engines.stacked.schedule import Lane, chunks, ordered, training_steps
-from ffalm.engines.stacked.training import Rows, Trained, score, train
+from ffalm.engines.stacked.scoring import Plan, Rows, score, scoring_plan
+from ffalm.engines.stacked.training import Trained, train
 from ffalm.fairness import Tally
 from ffalm.randomness import Purpose, torch_seeded
 
 _SCORED_ROWS = 256  # rows of one copy that are scored at a time
+_PLANS = 64  # plans for scoring that are kept
 
 
 class Stack:
@@ -42,6 +44,7 @@ class Stack:
             torch.cat([part.group for part in parts]).to(self._device),
             (task.labels, task.groups),
         )
+        self._plans: dict[tuple[tuple[int, int], ...], Plan] = {}
         self._now = [one.start for one in jobs]
         names = jobs[0].start.model.keys() | jobs[0].extra.keys()
         entries = [{**one.extra, **one.start.model} for one in jobs]
@@ -110,7 +113,7 @@ class Stack:
         }
         done = train(
             self._kernel, self._algorithm, weights, self._rows, training_steps(lanes, self._device), state,
-            self._training.lr_at(number), self._training.clip, measure,
+            self._training.lr_at(number), self._training.clip,
         )  # fmt: skip
         if measure is Measure.TRAINED:
             received = self._score(weights, spans)
@@ -164,10 +167,16 @@ class Stack:
         return {job: found[place] for place, job in enumerate(scored)}
 
     def _score(self, weights: Weights, spans: Sequence[tuple[int, int]]) -> Tally:
-        """Tallies of copies of the model, as many rows at a time as the budget allows."""
-        copies = len(spans)
-        width = max(1, min(_SCORED_ROWS, self._budget // (copies * self._row_bytes)))
-        return score(self._kernel, weights, self._rows, spans, width)
+        """Tallies of copies of the model on their rows; plans are kept while the same clients come back."""
+        key = tuple(spans)
+        plan = self._plans.get(key)
+        if plan is None:
+            width = max(1, min(_SCORED_ROWS, self._budget // (len(spans) * self._row_bytes)))
+            plan = scoring_plan(self._kernel, self._rows, spans, width, self._dtype)
+            if len(self._plans) >= _PLANS:
+                self._plans.pop(next(iter(self._plans)))
+            self._plans[key] = plan
+        return score(self._kernel, weights, plan)
 
     def _lanes(self, number: int, job: int) -> list[Lane]:
         """The clients of one job that take part in a round, with their batches."""

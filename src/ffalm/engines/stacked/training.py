@@ -1,30 +1,21 @@
-"""Local SGD of many clients at once, and the scoring of many models at once."""
+"""Local SGD of many clients at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from ffalm.algorithms import Algorithm, Measure, State
-from ffalm.engines.stacked.kernels import Kernel, Table, Weights, gathered
-from ffalm.engines.stacked.schedule import Steps, scoring_steps
+from ffalm.engines.stacked.kernels import Kernel, Weights, gathered
+from ffalm.engines.stacked.losses import Cells, losses_of, predictions, targets
+from ffalm.engines.stacked.schedule import Steps
+from ffalm.engines.stacked.scoring import Rows
 from ffalm.fairness import Tally
 
-_EXACT_UP_TO = 40.0  # beyond this log(1 + exp(m)) is m in float64 too
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Every row of every client and validation part, resident on the device."""
-
-    table: Table
-    y: Tensor
-    group: Tensor
-    shape: tuple[int, int]  # labels, groups
+_WINDOW = 512  # lines that are laid out at a time: enough to share the work, few enough to stay in cache
 
 
 @dataclass(frozen=True)
@@ -36,6 +27,15 @@ class Trained:
     tally: Tally | None  # what the algorithm asked for
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What training came across, one line a (step, lane)."""
+
+    losses: Tensor  # (line, place)
+    lowest: Tensor  # (line) the smallest weight of a row
+    predicted: Tensor | None  # (line, place), where a Tally is wanted
+
+
 def train(
     kernel: Kernel,
     algorithm: Algorithm,
@@ -45,89 +45,63 @@ def train(
     state: State,
     lr: float,
     clip: float | None,
-    measure: Measure,
 ) -> Trained:
     """Move the weights of each lane along its batches, in place; its Tally is of what it saw on the way, if asked."""
-    y, group, mask = gathered(rows.y, steps.rows), gathered(rows.group, steps.rows), steps.mask()
-    seen = torch.empty(steps.rows.shape, dtype=weights.trained[0].dtype, device=y.device)
-    lowest = torch.empty(len(y), dtype=seen.dtype, device=y.device)
-    predicted = torch.empty_like(y) if measure in (Measure.EPOCH, Measure.LAST_BATCH) else None
-    batches = kernel.batches(rows.table, steps, training=True)
-    for span in steps.spans:
+    on_the_way = algorithm.measure in (Measure.EPOCH, Measure.LAST_BATCH)
+    like = weights.trained[0]
+    seen = Seen(
+        torch.empty(steps.rows.shape, dtype=like.dtype, device=like.device),
+        torch.empty(len(steps.rows), dtype=like.dtype, device=like.device),
+        torch.empty(steps.rows.shape, dtype=torch.long, device=like.device) if on_the_way else None,
+    )
+    for window in steps.windows(_WINDOW):
+        _train_window(kernel, algorithm, weights, rows, window, state, lr, clip, seen)
+    loss, negative = _per_lane(steps, seen)
+    if seen.predicted is None:
+        return Trained(loss, negative, None)
+    last = algorithm.measure is Measure.LAST_BATCH
+    at = _last_lines(steps) if last else torch.arange(len(steps.rows), device=like.device)
+    y, group = gathered(rows.y, steps.rows[at]), gathered(rows.group, steps.rows[at])
+    cells = Cells(steps.lanes[at], y, group, steps.mask()[at], len(loss), rows.shape)
+    return Trained(loss, negative, cells.tally(seen.predicted[at], seen.losses[at]))
+
+
+def _train_window(
+    kernel: Kernel, algorithm: Algorithm, weights: Weights, rows: Rows, window: Steps, state: State, lr: float,
+    clip: float | None, seen: Seen,
+) -> None:  # fmt: skip
+    """A few steps: what does not depend on the weights is done for all of them first."""
+    y, group, mask = gathered(rows.y, window.rows), gathered(rows.group, window.rows), window.mask()
+    target = targets(y, rows.shape[0], seen.losses.dtype)
+    with torch.inference_mode():  # spares every operation its bookkeeping for autograd
+        _steps(kernel, algorithm, weights, rows, window, state, lr, clip, seen, y, group, mask, target)
+
+def _steps(kernel, algorithm, weights, rows, window, state, lr, clip, seen, y, group, mask, target):
+    batches = kernel.batches(rows.table, window, training=True)
+    for span in window.spans:
         lines, now = span.lines, weights.first(span.lanes)
         logits, passed = kernel.forward(now, batches, span, training=True)
-        losses, slope = losses_of(logits, y[lines])
+        losses, slope = losses_of(logits, target[lines])
         sent = {name: value[: span.lanes] for name, value in state.items()}
         row_weights = _row_weights(algorithm, losses, group[lines], y[lines], mask[lines], sent)
         if not span.whole:
             row_weights = row_weights * mask[lines]
         _descend(now.trained, kernel.backward(now, passed, slope(row_weights)), lr, clip)
-        seen[lines] = losses
-        torch.amin(row_weights, -1, out=lowest[lines])
-        if predicted is not None:
-            predicted[lines] = predictions(logits)
-    loss, negative = _per_lane(steps, mask, seen, lowest)
-    if predicted is None:
-        return Trained(loss, negative, None)
-    at = torch.arange(len(y), device=y.device) if measure is Measure.EPOCH else _last_lines(steps)
-    tally = _tally(predicted[at], seen[at], y[at], group[at], mask[at], steps.lanes[at], len(loss), rows.shape)
-    return Trained(loss, negative, tally)
-
-
-def score(kernel: Kernel, weights: Weights, rows: Rows, spans: Sequence[tuple[int, int]], width: int) -> Tally:
-    """The Tally of each copy of a model on its own rows, given as (first row, number of rows), on the CPU."""
-    device = rows.y.device
-    order = sorted(range(len(spans)), key=lambda copy: -spans[copy][1])
-    steps = scoring_steps([spans[copy] for copy in order], min(width, max(count for _, count in spans)), device)
-    placed = weights.select(torch.tensor(order, device=device))
-    y, group = gathered(rows.y, steps.rows), gathered(rows.group, steps.rows)
-    losses = torch.empty(y.shape, dtype=weights.trained[0].dtype, device=device)
-    predicted = torch.empty_like(y)
-    batches = kernel.batches(rows.table, steps, training=False)
-    for span in steps.spans:
-        logits, _ = kernel.forward(placed.first(span.lanes), batches, span, training=False)
-        losses[span.lines], _ = losses_of(logits, y[span.lines])
-        predicted[span.lines] = predictions(logits)
-    found = _tally(predicted, losses, y, group, steps.mask(), steps.lanes, len(order), rows.shape)
-    return found[torch.tensor(order).argsort()]
-
-
-def losses_of(logits: Tensor, y: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Softmax cross-entropy of each row, and what turns weights of rows into their gradient by the logits.
-
-    Of two labels it is log(1 + exp(m)), with m by how much the other label's logit exceeds that of the row's own.
-    """
-    if logits.shape[-1] == 2:
-        sign = 1 - 2 * y.to(logits.dtype)
-        excess = (logits[..., 1] - logits[..., 0]).mul_(sign)
-
-        def of_two(weights: Tensor) -> Tensor:
-            pushed = torch.sigmoid(excess).mul_(sign).mul_(weights)
-            return torch.stack([-pushed, pushed], -1)
-
-        return softplus(excess, threshold=_EXACT_UP_TO), of_two
-    logs = logits.log_softmax(-1)
-    own = y.unsqueeze(-1)
-
-    def of_many(weights: Tensor) -> Tensor:
-        pushed = logs.exp().mul_(weights.unsqueeze(-1))
-        return pushed.scatter_add_(-1, own, -weights.unsqueeze(-1))
-
-    return -logs.gather(-1, own).squeeze(-1), of_many
-
-
-def predictions(logits: Tensor) -> Tensor:
-    """The label with the largest logit, the first of equals."""
-    return logits[..., 1] > logits[..., 0] if logits.shape[-1] == 2 else logits.argmax(-1)
+        at = slice(window.first + lines.start, window.first + lines.stop)
+        seen.losses[at] = losses
+        torch.amin(row_weights, -1, out=seen.lowest[at])
+        if seen.predicted is not None:
+            seen.predicted[at] = predictions(logits)
 
 
 def _row_weights(
     algorithm: Algorithm, losses: Tensor, group: Tensor, y: Tensor, mask: Tensor, state: State
 ) -> Tensor:
     """The objective's derivative by each row's loss: all that an algorithm has to say about a step."""
-    free = losses.detach().requires_grad_()
-    objective = algorithm.objective(free, group, y, mask, state)
-    (weights,) = torch.autograd.grad(objective.sum(), free)
+    with torch.inference_mode(False):
+        free = losses.clone().requires_grad_()
+        objective = algorithm.objective(free, group, y, mask, state)
+        (weights,) = torch.autograd.grad(objective.sum(), free)
     return weights
 
 
@@ -135,36 +109,25 @@ def _descend(entries: list[Tensor], gradients: Sequence[Tensor | None], lr: floa
     """One step of SGD in each lane along its own gradient, each lane's norm clipped."""
     used = [(entry, gradient) for entry, gradient in zip(entries, gradients, strict=True) if gradient is not None]
     lanes = len(entries[0])
-    norms = torch.stack([torch.linalg.vector_norm(gradient.reshape(lanes, -1), dim=1) for _, gradient in used])
-    norm = torch.linalg.vector_norm(norms, dim=0)
-    scale = torch.ones_like(norm) if clip is None else (clip / norm).clamp(max=1.0)
+    if clip is None:
+        for entry, gradient in used:
+            entry.sub_(gradient, alpha=lr)
+        return
+    norms = torch.stack([torch.linalg.vector_norm(gradient.flatten(1), dim=1) for _, gradient in used])
+    scale = (clip / torch.linalg.vector_norm(norms, dim=0)).clamp_(max=1.0)
     for entry, gradient in used:
-        entry.addcmul_(gradient, scale.view(lanes, *[1] * (gradient.ndim - 1)).to(entry.dtype), value=-lr)
+        entry.addcmul_(gradient, scale.view(lanes, *[1] * (gradient.ndim - 1)), value=-lr)
 
 
-def _per_lane(steps: Steps, mask: Tensor, seen: Tensor, lowest: Tensor) -> tuple[Tensor, Tensor]:
+def _per_lane(steps: Steps, seen: Seen) -> tuple[Tensor, Tensor]:
     """Each lane's mean batch loss and share of steps with a negative row weight; on the CPU."""
     lane = steps.lanes.cpu()
     taken = torch.bincount(lane).double()
-    means = (torch.where(mask, seen, 0).sum(1) / steps.sizes).double().cpu()
-    return torch.bincount(lane, means) / taken, torch.bincount(lane, (lowest < 0).double().cpu()) / taken
+    means = (torch.where(steps.mask(), seen.losses, 0).sum(1) / steps.sizes).double().cpu()
+    return torch.bincount(lane, means) / taken, torch.bincount(lane, (seen.lowest < 0).double().cpu()) / taken
 
 
 def _last_lines(steps: Steps) -> Tensor:
     """The line of each lane's last batch."""
     last = torch.zeros(steps.spans[0].lanes, dtype=torch.long, device=steps.lanes.device)
     return last.scatter_reduce_(0, steps.lanes, torch.arange(len(steps.lanes), device=last.device), "amax")
-
-
-def _tally(
-    predicted: Tensor, losses: Tensor, y: Tensor, group: Tensor, mask: Tensor, lane: Tensor, lanes: int,
-    shape: tuple[int, int],
-) -> Tally:  # fmt: skip
-    """One Tally a lane from lines of rows; summed on the CPU in the order of the lines, so always the same."""
-    labels, groups = shape
-    cell = ((lane.unsqueeze(1) * labels + predicted) * labels + y) * groups + group
-    kept = cell[mask].cpu()
-    cells = lanes * labels * labels * groups
-    confusion = torch.bincount(kept, minlength=cells).view(lanes, labels, labels, groups)
-    loss = torch.bincount(kept, losses[mask].double().cpu(), cells).view(lanes, labels, labels, groups).sum(1)
-    return Tally(confusion, loss)
