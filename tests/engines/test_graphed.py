@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def double(build: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
 
 
 def both(algorithm: ffalm.Algorithm, model: Callable[[], nn.Module], **settings: object) -> tuple[ffalm.Result, ...]:
-    common = {"rounds": 4, "batch_size": 8, "device": "cuda", "model": model, **settings}
+    common: dict[str, Any] = {"rounds": 4, "batch_size": 8, "device": "cuda", "model": model, **settings}
     return tuple(ffalm.simulate(algorithm, federation(), engine=engine, **common) for engine in ("loop", "graphed"))
 
 
@@ -83,7 +84,7 @@ def test_in_lower_precision_it_stays_near_the_loop(precision: str) -> None:
 @needs_gpu
 @pytest.mark.gpu
 def test_programs_are_reused_without_mixing_up_seeds() -> None:
-    settings = {"rounds": 3, "batch_size": 8, "device": "cuda", "model": CNN(), "engine": "graphed"}
+    settings: dict[str, Any] = {"rounds": 3, "batch_size": 8, "device": "cuda", "model": CNN(), "engine": "graphed"}
     together = ffalm.simulate(ffalm.FPFL(), federation(), seed=[0, 1], **settings)
     for seed in (0, 1):
         alone = ffalm.simulate(ffalm.FPFL(), federation(), seed=seed, **settings)

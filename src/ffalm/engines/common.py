@@ -132,7 +132,7 @@ def record_of(
 def divergence(algorithm: Algorithm, round: int, loss: float, state: State, model: dict[str, Tensor]) -> str | None:
     """Why a run must stop after this round, in one sentence; None where all its numbers are finite."""
     lost = [name for name, value in state.items() if not bool(value.isfinite().all())]
-    finite = all(bool(value.isfinite().all()) for value in model.values() if value.dtype.is_floating_point)
+    finite = bool(torch.stack([value.isfinite().all() for value in model.values()]).all())
     if math.isfinite(loss) and finite and not lost:
         return None
     what = f"its {lost[0]} is" if lost else "its loss or model is"

@@ -19,6 +19,7 @@ from ffalm.algorithms import Measure, State
 from ffalm.data.types import Examples
 from ffalm.engines.base import Job, Round, Snapshot
 from ffalm.engines.common import autocast, broadcast, built_model, descend, dtype_of, inputs, row_losses, row_weights
+from ffalm.engines.flat import Flat
 from ffalm.engines.rounds import Reply, rounds
 from ffalm.engines.sampling import batches
 from ffalm.errors import UserError
@@ -93,7 +94,7 @@ class _Program:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._dtype = dtype_of(self.model)
         self._parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        self._entries = self.model.state_dict(keep_vars=False)
+        self.flat = Flat(self.model)
         self.lr = torch.zeros((), dtype=self._dtype, device=job.device)
         self.loss = torch.zeros((), device=job.device)
         self.negative = torch.zeros((), device=job.device)
@@ -104,7 +105,7 @@ class _Program:
 
     def receive(self, model: dict[str, Tensor], state: State, lr: float) -> None:
         """Take over a client's starting point."""
-        self.load(model)
+        self.flat.load(model)
         sent = broadcast(self._job.algorithm, state, self._dtype, self._job.device)
         if not self._state:
             self._state = {name: value.clone() for name, value in sent.items()}
@@ -112,14 +113,6 @@ class _Program:
             self._state[name].copy_(value)
         self.lr.fill_(lr)
         self.clear()
-
-    def load(self, model: dict[str, Tensor]) -> None:
-        """Write a model's state into the tensors that the graphs use."""
-        torch._foreach_copy_(list(self._entries.values()), [model[name] for name in self._entries])
-
-    def copied(self) -> dict[str, Tensor]:
-        """The model's state now, apart from those tensors."""
-        return {name: value.detach().clone() for name, value in self._entries.items()}
 
     def clear(self) -> None:
         """Forget what was summed up."""
@@ -154,7 +147,7 @@ class _Program:
 
     def _captured(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
         """Capture work as a graph and leave the model and the sums as they were."""
-        kept = {name: value.clone() for name, value in self._entries.items()}
+        kept = self.flat.copied()
         sums = [self.loss, self.negative, self.tally.confusion, self.tally.loss]
         kept_sums = [value.clone() for value in sums]
         side = torch.cuda.Stream(self._job.device)  # type: ignore[no-untyped-call]
@@ -166,7 +159,7 @@ class _Program:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             work()
-        self.load(kept)
+        self.flat.load(kept)
         for value, before in zip(sums, kept_sums, strict=True):
             value.copy_(before)
         return graph
@@ -220,11 +213,15 @@ class _GraphedClients:
         """The freshly initialised model."""
         return {name: value.detach().clone() for name, value in built_model(self._job).state_dict().items()}
 
+    def merge(self, replies: Sequence[Reply], weights: Tensor) -> dict[str, Tensor]:
+        """The weighted mean of the replies' models."""
+        return self._program.flat.average([reply.model for reply in replies], weights)
+
     def validate(self, model: dict[str, Tensor]) -> Tally | None:
         """The validation part's Tally of a model."""
         if self._job.federation.validation is None:
             return None
-        self._program.load(model)
+        self._program.flat.load(model)
         return self._evaluate(len(self._ranges) - 1)
 
     def train(self, client: int, sent: Snapshot) -> Reply:
@@ -243,7 +240,7 @@ class _GraphedClients:
         loss, negative = float(program.loss) / len(steps), float(program.negative) / len(steps)
         if tally is None:
             tally = self._evaluate(client) if wanted is Measure.TRAINED else program.tally.to("cpu")
-        return Reply(program.copied(), tally, loss, negative)
+        return Reply(program.flat.copied(), tally, loss, negative)
 
     def _evaluate(self, part: int) -> Tally:
         return self._program.evaluate(self._rows, torch.arange(*self._ranges[part], device=self._job.device))

@@ -16,6 +16,7 @@ from ffalm.data.types import Examples
 from ffalm.engines.base import Job, Round, Snapshot
 from ffalm.engines.common import (
     autocast,
+    average,
     broadcast,
     built_model,
     descend,
@@ -58,6 +59,10 @@ class _LoopClients:
     def begin(self) -> dict[str, Tensor]:
         """The freshly initialised model."""
         return _copy(self._model)
+
+    def merge(self, replies: Sequence[Reply], weights: Tensor) -> dict[str, Tensor]:
+        """The weighted mean of the replies' models."""
+        return average([reply.model for reply in replies], weights)
 
     def validate(self, model: dict[str, Tensor]) -> Tally | None:
         """The validation part's Tally of a model."""

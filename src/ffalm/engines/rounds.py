@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ffalm.algorithms import Measure, Report
 from ffalm.engines.base import Job, Round, Snapshot
-from ffalm.engines.common import average, divergence, record_of
+from ffalm.engines.common import divergence, record_of
 from ffalm.engines.sampling import participants
 from ffalm.fairness import Tally
 
@@ -38,6 +38,10 @@ class Clients(Protocol):
         """One client's round, from the model and state it was sent."""
         ...
 
+    def merge(self, replies: Sequence[Reply], weights: Tensor) -> dict[str, Tensor]:
+        """The weighted mean of the replies' models."""
+        ...
+
     def validate(self, model: dict[str, Tensor]) -> Tally | None:
         """The validation part's Tally of a model; None where there is no such part."""
         ...
@@ -54,7 +58,7 @@ def rounds(job: Job, clients: Clients) -> Iterator[Round]:
         chosen = participants(job.seed, number, len(counts), training.participation)
         replies = [clients.train(client, now) for client in chosen]
         weights, state = algorithm.update(now.state, _report(job, number, chosen, replies, counts))
-        now = Snapshot(number, average([reply.model for reply in replies], weights[chosen]), state)
+        now = Snapshot(number, clients.merge(replies, weights[chosen]), state)
         loss = sum(reply.loss for reply in replies) / len(replies)
         scores = clients.validate(now.model)
         seen = {

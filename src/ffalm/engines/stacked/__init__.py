@@ -14,7 +14,7 @@ from ffalm.engines.common import dtype_of, inputs, row_losses
 from ffalm.engines.stacked.choose import why_not_stacked
 from ffalm.engines.stacked.grouping import Ready, ready, stacks
 from ffalm.engines.stacked.stack import Stack
-from ffalm.errors import UserError
+from ffalm.errors import UserError, require
 
 _BUDGET = 2**28  # bytes of working memory beside the rows and the participants' models
 
@@ -23,6 +23,7 @@ class StackedEngine:
     """Clients and seeds computed together."""
 
     name: ClassVar[str] = "stacked"
+    together: ClassVar[bool] = True
 
     def __init__(self, budget: int = _BUDGET) -> None:
         """`budget` bounds the bytes worked on at a time; the lanes of a round are cut into chunks that fit."""
@@ -39,6 +40,10 @@ class StackedEngine:
 def _check(one: Ready) -> None:
     """Refuse a model that cannot be stacked or does not fit its task, before anything is computed."""
     model, examples = one.model, one.job.federation.clients[0].take(slice(0, 1))
+    require(
+        one.job.precision != "bf16",
+        "The stacked engine does not compute in bfloat16: use precision 'fp32' or 'tf32', or engine='loop'.",
+    )
     reason = why_not_stacked(model, one.job.federation.clients[0].x)
     if reason is not None:
         raise UserError(f"The model {type(model).__name__} cannot be stacked: {reason}; use engine='loop'.")

@@ -59,7 +59,7 @@ def _alike(first: Ready, second: Ready) -> bool:
         type(a.algorithm) is type(b.algorithm)
         and a.algorithm == b.algorithm
         and a.training == b.training
-        and a.device == b.device
+        and (a.device, a.precision) == (b.device, b.precision)
         and features[0] == features[1]
         and tasks[0] == tasks[1]
         and first.start.round == second.start.round

@@ -149,10 +149,10 @@ class Mapped:
     ) -> tuple[Tensor, tuple[Tensor, list[Tensor]]]:
         """Gather the rows and run the module on each copy's."""
         (values,), rows = batches
-        x = inputs(gathered(values, rows[span.lines]), self._dtype)
         self._model.train(training)
-        with torch.set_grad_enabled(training):
-            free = [entry.detach().requires_grad_() for entry in weights.trained]
+        with torch.inference_mode(not training):
+            x = inputs(gathered(values, rows[span.lines]), self._dtype)
+            free = [entry.detach().requires_grad_(training) for entry in weights.trained]
             logits = cast(Tensor, vmap(self._call)(self._named(Weights(free, weights.fixed)), x))
         return logits.detach(), (logits, free)
 
@@ -161,7 +161,8 @@ class Mapped:
     ) -> list[Tensor | None]:
         """By autograd: copies do not touch each other, so one pass gives each copy its own gradient."""
         logits, free = passed
-        return list(torch.autograd.grad(logits, free, by_logits, allow_unused=True))
+        with torch.inference_mode(False):
+            return list(torch.autograd.grad(logits, free, by_logits, allow_unused=True))
 
     def _call(self, entries: Model, x: Tensor) -> Any:
         return functional_call(self._model, entries, (x,))

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffalm.engines.stacked.kernels import Model, Table, Weights, gathered, joined
+from ffalm.engines.stacked.kernels import Model, Table, Weights, gathered
 from ffalm.engines.stacked.network import Network
 from ffalm.engines.stacked.passes import Layout, Pass, backward, forward
 from ffalm.engines.stacked.schedule import Span, Steps
@@ -84,11 +84,11 @@ class OneHot:
     dtype: torch.dtype
 
     def table(self, parts: Sequence[Tensor]) -> Table:
-        """For each row the list of its binary columns that are 1, and its plain columns."""
-        pieces = [part.flatten(1) for part in parts]
-        codes = torch.cat([self._codes(piece.index_select(1, self.columns.binary)) for piece in pieces])
-        plain = joined([piece.index_select(1, self.columns.plain) for piece in pieces], self.dtype, codes.device)
-        return codes, torch.cat([plain, plain.new_ones(len(plain), 1)], 1) if self._biased else plain
+        """One record a row: the list of its binary columns that are 1, then its plain columns.
+
+        Both lie in one run of bytes, since a row that is fetched from far away in memory costs by the visit.
+        """
+        return (torch.cat([self._records(part.flatten(1)) for part in parts]),)
 
     def packed(self, models: Model) -> Weights:
         """The first layer in its two pieces, then the others, wide matrices turned round."""
@@ -115,17 +115,20 @@ class OneHot:
 
     def batches(self, table: Table, steps: Steps, training: bool) -> Listed:
         """All steps' lists at once; for training also the reverse lists."""
-        codes, plain = (gathered(part, steps.rows) for part in table)
+        records = gathered(table[0], steps.rows)
+        codes = records[..., : self._code_bytes].contiguous().view(self._narrow)[..., : self.columns.ones]
+        plain = records.view(self.dtype)[..., self._code_bytes // self.dtype.itemsize :]
         size = len(self.columns.binary) + 1
         places = codes.int().add_((steps.lanes.int() * size).view(-1, 1, 1))
         lines, rows, listed = codes.shape
         every = torch.arange(0, (steps.spans[0].lanes) * rows * listed, listed, dtype=torch.int32)
         if not training:
             return Listed(places, plain, every, None, None)
-        order = np.argsort(codes.view(lines, -1).numpy(), axis=1, kind="stable")  # by radix, for numbers this small
+        codes = codes.reshape(lines, -1)
+        order = np.argsort(codes.numpy(), axis=1, kind="stable")  # by radix, for numbers this small
         row_of = np.arange(rows, dtype=np.int32).repeat(listed)
         reverse = torch.from_numpy(row_of.take(order)).add_((steps.lanes.int() * rows).unsqueeze(1))
-        cells = codes.view(lines, -1) + torch.arange(0, lines * size, size).unsqueeze(1)
+        cells = codes + torch.arange(0, lines * size, size).unsqueeze(1)
         counts = torch.bincount(cells.flatten(), minlength=lines * size).view(lines, size)
         starts = counts.cumsum(1).sub_(counts).add_((steps.lanes * (rows * listed)).unsqueeze(1))
         return Listed(places, plain, every, reverse, starts.int())
@@ -181,15 +184,25 @@ class OneHot:
         """The later layers' parameters by name."""
         return dict(zip(self._later, weights.trained[2:], strict=True))
 
-    def _codes(self, binary: Tensor) -> Tensor:
-        """Numbers of the columns that are 1, filled up with the number of the row of zeros."""
-        row, column = binary.nonzero(as_tuple=True)
-        starts = torch.zeros(len(binary) + 1, dtype=torch.long)
-        starts[1:] = torch.bincount(row, minlength=len(binary)).cumsum(0)
-        place = torch.arange(len(row)) - starts[row]
-        codes = torch.full((len(binary), self.columns.ones), len(self.columns.binary), dtype=self._narrow)
+    @property
+    def _code_bytes(self) -> int:
+        """Bytes of a row's list, filled up so that what follows is aligned."""
+        item = self.dtype.itemsize
+        return -(-self.columns.ones * self._narrow.itemsize // item) * item
+
+    def _records(self, x: Tensor) -> Tensor:
+        """Rows as runs of bytes; short lists are filled up with the number of the row of zeros."""
+        row, column = x.index_select(1, self.columns.binary).nonzero(as_tuple=True)
+        counts = torch.bincount(row, minlength=len(x))
+        place = torch.arange(len(row)) - (counts.cumsum(0) - counts)[row]
+        codes = torch.full(
+            (len(x), self._code_bytes // self._narrow.itemsize), len(self.columns.binary), dtype=self._narrow
+        )
         codes[row, place] = column.to(self._narrow)
-        return codes
+        plain = x.index_select(1, self.columns.plain).to(self.dtype)
+        if self._biased:
+            plain = torch.cat([plain, plain.new_ones(len(x), 1)], 1)
+        return torch.cat([codes.view(torch.uint8), plain.contiguous().view(torch.uint8)], 1)
 
 
 def _sums(values: Tensor, rows: Tensor, starts: Tensor) -> Tensor:

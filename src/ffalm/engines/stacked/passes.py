@@ -67,11 +67,11 @@ def forward(
                 result = _affine(layout, step.linear, entries, value)
             done.values[step.result] = result.relu_() if step.rectified else result
         else:
-            given = [done.values[value.name] if isinstance(value, Result) else value for value in step.arguments]
             assert step.function is not None
-            if taped:
-                given = [value.detach().requires_grad_() if isinstance(value, Tensor) else value for value in given]
-            with torch.set_grad_enabled(taped):
+            given = [done.values[value.name] if isinstance(value, Result) else value for value in step.arguments]
+            with torch.inference_mode(not taped):
+                if taped:
+                    given = [value.clone().requires_grad_() if isinstance(value, Tensor) else value for value in given]
                 made = step.function(*given, **step.settings)
             if taped:
                 done.live[step.result] = (made, [value for value in given if isinstance(value, Tensor)])
@@ -98,7 +98,9 @@ def backward(
         if step.linear is None:
             made, given = done.live[step.result]
             names = [value.name for value in step.arguments if isinstance(value, Result)]
-            for name, part in zip(names, torch.autograd.grad(made, given, gradient), strict=True):
+            with torch.inference_mode(False):
+                parts = torch.autograd.grad(made, given, gradient)
+            for name, part in zip(names, parts, strict=True):
                 if name != network.entry:
                     by_result[name] = by_result[name] + part if name in by_result else part
             continue

@@ -54,6 +54,7 @@ def scoring_plan(
     return Plan(torch.tensor(order), windows, (len(y), y.shape[1]), cells)
 
 
+@torch.inference_mode()
 def score(kernel: Kernel, weights: Weights, plan: Plan) -> Tally:
     """The Tally of each copy on its rows, on the CPU."""
     device, dtype = weights.trained[0].device, weights.trained[0].dtype

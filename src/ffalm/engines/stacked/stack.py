@@ -62,8 +62,8 @@ class Stack:
             began = time.perf_counter()
             lanes, weights, done = self._trained(number, going)
             records = {job: self._served(number, job, lanes, weights, done) for job in going}
-            seconds = (time.perf_counter() - began) / len(going)
             scores = self._scores(going)
+            seconds = (time.perf_counter() - began) / len(going)
             for job in list(going):
                 shares, seen = records[job]
                 task = self._jobs[job].job.federation.task

@@ -72,26 +72,23 @@ def _train_window(
 ) -> None:  # fmt: skip
     """A few steps: what does not depend on the weights is done for all of them first."""
     y, group, mask = gathered(rows.y, window.rows), gathered(rows.group, window.rows), window.mask()
-    target = targets(y, rows.shape[0], seen.losses.dtype)
     with torch.inference_mode():  # spares every operation its bookkeeping for autograd
-        _steps(kernel, algorithm, weights, rows, window, state, lr, clip, seen, y, group, mask, target)
-
-def _steps(kernel, algorithm, weights, rows, window, state, lr, clip, seen, y, group, mask, target):
-    batches = kernel.batches(rows.table, window, training=True)
-    for span in window.spans:
-        lines, now = span.lines, weights.first(span.lanes)
-        logits, passed = kernel.forward(now, batches, span, training=True)
-        losses, slope = losses_of(logits, target[lines])
-        sent = {name: value[: span.lanes] for name, value in state.items()}
-        row_weights = _row_weights(algorithm, losses, group[lines], y[lines], mask[lines], sent)
-        if not span.whole:
-            row_weights = row_weights * mask[lines]
-        _descend(now.trained, kernel.backward(now, passed, slope(row_weights)), lr, clip)
-        at = slice(window.first + lines.start, window.first + lines.stop)
-        seen.losses[at] = losses
-        torch.amin(row_weights, -1, out=seen.lowest[at])
-        if seen.predicted is not None:
-            seen.predicted[at] = predictions(logits)
+        target = targets(y, rows.shape[0], seen.losses.dtype)
+        batches = kernel.batches(rows.table, window, training=True)
+        for span in window.spans:
+            lines, now = span.lines, weights.first(span.lanes)
+            logits, passed = kernel.forward(now, batches, span, training=True)
+            losses, slope = losses_of(logits, target[lines])
+            sent = {name: value[: span.lanes] for name, value in state.items()}
+            row_weights = _row_weights(algorithm, losses, group[lines], y[lines], mask[lines], sent)
+            if not span.whole:
+                row_weights = row_weights * mask[lines]
+            _descend(now.trained, kernel.backward(now, passed, slope(row_weights)), lr, clip)
+            at = slice(window.first + lines.start, window.first + lines.stop)
+            seen.losses[at] = losses
+            torch.amin(row_weights, -1, out=seen.lowest[at])
+            if seen.predicted is not None:
+                seen.predicted[at] = predictions(logits)
 
 
 def _row_weights(

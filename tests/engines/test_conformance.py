@@ -1,0 +1,239 @@
+"""Every engine gives the reference engine's numbers, for every algorithm, however the federation is made."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ffalm
+from ffalm.algorithms import Algorithm
+from ffalm.engines import ENGINES, Job, Round, Training
+from ffalm.engines.loop import LoopEngine
+from ffalm.engines.stacked import StackedEngine
+from ffalm.federation import Federation
+
+FEATURES = 9
+CLOSE = 1e-9
+#: The reference adds a round's training loss up in single precision, whatever the model's own.
+SINGLE = {"train_loss": 1e-6}
+UNCOMPARED = {"seconds"}
+
+
+def variants() -> Iterator[Algorithm]:
+    """Every registered algorithm, with every value of its settings that are choices among names."""
+    for cls in ffalm.algorithms().values():
+        yield cls()
+        hints = typing.get_type_hints(cls)
+        for field in dataclasses.fields(cls):
+            if typing.get_origin(hints[field.name]) is Literal:
+                for value in typing.get_args(hints[field.name]):
+                    if value != field.default:
+                        yield cls(**{field.name: value})
+
+
+def part(seed: int, rows: int, group: int | None = None, label: int | None = None, labels: int = 2) -> Any:
+    """Random rows, half of the columns one-hot, in which the label depends on the first feature."""
+    draws = torch.Generator().manual_seed(seed)
+    x = torch.randn(rows, 4, generator=draws, dtype=torch.float64)
+    groups = (torch.rand(rows, generator=draws) < 0.4).long()
+    y = ((x[:, 0] + 0.4 * groups + 0.5 * torch.randn(rows, generator=draws)).sigmoid() * labels).long()
+    hot = nn.functional.one_hot(torch.randint(0, FEATURES - 4, (rows,), generator=draws), FEATURES - 4)
+    groups = groups if group is None else torch.full_like(groups, group)
+    y = y if label is None else torch.full_like(y, label)
+    return torch.cat([x, hot.double()], 1), y.clamp(max=labels - 1), groups
+
+
+def federation(seed: int, clients: int = 5, labels: int = 2) -> Federation:
+    """Uneven clients; the second lacks a group, the third a label, the fourth is smaller than a batch."""
+    sizes = [37, 20, 64, 5, 81, 33][:clients]
+    owned = [
+        part(100 * seed + i, rows, group=0 if i == 1 else None, label=1 if i == 2 else None, labels=labels)
+        for i, rows in enumerate(sizes)
+    ]
+    return Federation.from_arrays(owned, validation=part(100 * seed + 99, 50, labels=labels))
+
+
+def mlp() -> nn.Module:
+    """What most jobs train."""
+    return nn.Sequential(nn.Linear(FEATURES, 6), nn.ReLU(), nn.Linear(6, 2)).double()
+
+
+def jobs_of(
+    algorithm: Algorithm,
+    model: Callable[[], nn.Module] = mlp,
+    seeds: int = 2,
+    labels: int = 2,
+    **training: Any,
+) -> list[Job]:
+    """Several seeds, each with a federation of its own, of unequal numbers of clients."""
+    plan = Training(**{"rounds": 3, "batch_size": 16, "lr": 0.2, **training})
+    return [
+        Job(algorithm, federation(seed, 5 + seed % 2, labels), model, plan, seed, torch.device("cpu"))
+        for seed in range(seeds)
+    ]
+
+
+def by_job(rounds: Iterator[tuple[int, Round]]) -> dict[tuple[int, int], Round]:
+    """Rounds by (job, number of the round)."""
+    return {(number, done.snapshot.round): done for number, done in rounds}
+
+
+def assert_same_numbers(engine: str, jobs: list[Job]) -> None:
+    """The engine's models, states and records are the reference's."""
+    expected, found = by_job(LoopEngine().train(jobs)), by_job(COMPARED[engine]().train(jobs))
+    assert expected.keys() == found.keys()
+    assert expected
+    for key, reference in expected.items():
+        done = found[key]
+        assert done.diverged == reference.diverged
+        assert done.snapshot.model.keys() == reference.snapshot.model.keys()
+        for name, entry in reference.snapshot.model.items():
+            assert entry.dtype == done.snapshot.model[name].dtype
+            torch.testing.assert_close(done.snapshot.model[name], entry, rtol=CLOSE, atol=CLOSE, msg=f"{key} {name}")
+        for name, value in reference.snapshot.state.items():
+            torch.testing.assert_close(done.snapshot.state[name], value, rtol=CLOSE, atol=CLOSE, msg=f"{key} {name}")
+        assert_same_record(done.record, reference.record)
+
+
+def assert_same_record(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Every entry but times is equal, NaN to NaN."""
+    assert found.keys() == expected.keys()
+    for name in expected.keys() - UNCOMPARED:
+        allowed = SINGLE.get(name, CLOSE)
+        a, b = torch.tensor(found[name], dtype=torch.float64), torch.tensor(expected[name], dtype=torch.float64)
+        torch.testing.assert_close(a, b, rtol=allowed, atol=allowed, equal_nan=True, msg=name)
+
+
+COMPARED = {**ENGINES, StackedEngine.name: StackedEngine}
+others = pytest.mark.parametrize("engine", [name for name in COMPARED if name not in ("loop", "graphed")])
+SETTINGS: dict[str, dict[str, Any]] = {
+    "epochs": {"local_epochs": 2},
+    "steps": {"local_steps": 3},
+    "many steps": {"local_steps": 9, "clip": None},
+    "full batch": {"batch_size": None},
+    "some clients": {"participation": 0.5, "rounds": 4, "lr_step": 2},
+}
+
+
+@others
+@pytest.mark.parametrize("algorithm", list(variants()), ids=str)
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_every_algorithm_gives_the_reference_numbers(engine: str, algorithm: Algorithm, setting: str) -> None:
+    assert_same_numbers(engine, jobs_of(algorithm, **SETTINGS[setting]))
+
+
+class Residual(nn.Module):
+    """Layers and functions that are not in a row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.out = nn.Linear(FEATURES, 7), nn.Linear(7, 7, bias=False), nn.Linear(7, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.tanh(self.first(x))
+        hidden = hidden + nn.functional.gelu(self.second(hidden)) * 0.5
+        return self.out(hidden)  # type: ignore[no-any-return]
+
+
+class Opaque(nn.Module):
+    """A module with a frozen and a raw parameter, buffers and a normalisation over each row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(FEATURES))
+        self.frozen = nn.Parameter(torch.rand(FEATURES), requires_grad=False)
+        self.register_buffer("shift", torch.rand(FEATURES))
+        self.register_buffer("unsaved", torch.rand(1), persistent=False)
+        self.register_buffer("count", torch.tensor(3))
+        self.norm, self.out = nn.LayerNorm(FEATURES), nn.Linear(FEATURES, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert isinstance(self.shift, Tensor)
+        assert isinstance(self.unsaved, Tensor)
+        return self.out(self.norm(x * self.scale + self.shift * self.frozen * self.unsaved))  # type: ignore[no-any-return]
+
+
+def tied() -> nn.Module:
+    """Two layers that share their weights."""
+    first = nn.Linear(FEATURES, FEATURES)
+    second = nn.Linear(FEATURES, FEATURES)
+    second.weight = first.weight
+    return nn.Sequential(first, nn.Tanh(), second, nn.Linear(FEATURES, 2)).double()
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "linear": lambda: nn.Linear(FEATURES, 2).double(),
+    "linear without bias": lambda: nn.Sequential(nn.Linear(FEATURES, 2, bias=False)).double(),
+    "deep": lambda: nn.Sequential(
+        nn.Sequential(nn.Linear(FEATURES, 20), nn.ELU(inplace=True)), nn.Dropout(0.0), nn.Identity(),
+        nn.Linear(20, 18, bias=False), nn.ReLU(inplace=True), nn.Linear(18, 2),
+    ).double(),
+    "functions first": lambda: nn.Sequential(nn.Tanh(), nn.Linear(FEATURES, 2)).double(),
+    "residual": lambda: Residual().double(),
+    "opaque": lambda: Opaque().double(),
+    "tied": tied,
+}  # fmt: skip
+
+
+@others
+@pytest.mark.parametrize("model", MODELS)
+def test_every_kind_of_model_gives_the_reference_numbers(engine: str, model: str) -> None:
+    assert_same_numbers(engine, jobs_of(ffalm.FFALM(), MODELS[model]))
+
+
+@others
+def test_more_than_two_labels_give_the_reference_numbers(engine: str) -> None:
+    model = lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.ReLU(), nn.Linear(5, 3)).double()  # noqa: E731
+    assert_same_numbers(engine, jobs_of(ffalm.FFALM(dual_data="epoch_mean"), model, labels=3))
+
+
+@others
+def test_jobs_of_different_kinds_in_one_call_give_the_reference_numbers(engine: str) -> None:
+    jobs = [
+        *jobs_of(ffalm.FFALM()),
+        *jobs_of(ffalm.FedAvg(), MODELS["deep"], rounds=2),
+        *jobs_of(ffalm.FFALM(penalty=1.0), clip=None),
+    ]
+    assert_same_numbers(engine, jobs)
+
+
+@others
+def test_a_job_goes_on_from_a_snapshot_as_if_nothing_had_happened(engine: str) -> None:
+    jobs = jobs_of(ffalm.FFALM(), rounds=4)
+    whole = by_job(COMPARED[engine]().train(jobs))
+    started = [dataclasses.replace(job, start=whole[number, 1 + number].snapshot) for number, job in enumerate(jobs)]
+    for key, done in by_job(COMPARED[engine]().train(started)).items():
+        for name, entry in whole[key].snapshot.model.items():
+            torch.testing.assert_close(done.snapshot.model[name], entry, rtol=CLOSE, atol=CLOSE)
+        assert_same_record(done.record, whole[key].record)
+
+
+@others
+def test_a_job_that_diverges_ends_and_leaves_the_others_alone(engine: str) -> None:
+    jobs = jobs_of(ffalm.FFALM(), rounds=4)
+    lost = by_job(LoopEngine().train(jobs))[0, 1].snapshot
+    state = {**lost.state, "dual": torch.tensor(math.inf, dtype=torch.float64)}
+    whole = dataclasses.replace(by_job(LoopEngine().train(jobs))[1, 1].snapshot)
+    jobs = [
+        dataclasses.replace(jobs[0], start=dataclasses.replace(lost, state=state)),
+        dataclasses.replace(jobs[1], start=whole),
+    ]
+    found = by_job(COMPARED[engine]().train(jobs))
+    assert [key for key in found if key[0] == 0] == [(0, 2)]
+    assert "diverged in round 2" in str(found[0, 2].diverged)
+    assert [found[1, number].diverged for number in (2, 3, 4)] == [None] * 3
+    assert_same_numbers(engine, jobs[1:])
+
+
+@others
+def test_a_federation_without_validation_is_trained_and_not_scored(engine: str) -> None:
+    jobs = jobs_of(ffalm.FedAvg())
+    bare = [dataclasses.replace(jobs[0], federation=dataclasses.replace(jobs[0].federation, validation=None)), jobs[1]]
+    assert_same_numbers(engine, bare)
