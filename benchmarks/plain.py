@@ -45,7 +45,7 @@ def train_plainly(
 
 def _train(model: nn.Module, client: Examples, dual: float, penalty: float) -> None:
     optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
-    for rows in torch.randperm(len(client)).split(128):
+    for rows in torch.split(torch.randperm(len(client)), 128):
         x, y, group = client.x[rows], client.y[rows], client.group[rows]
         losses = cross_entropy(model(x), y, reduction="none")
         loss = losses.mean()
@@ -53,7 +53,7 @@ def _train(model: nn.Module, client: Examples, dual: float, penalty: float) -> N
             gap = losses[group == 0].mean() - losses[group == 1].mean()
             loss = loss + dual * gap + penalty / 2 * gap**2
         optimiser.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
 

@@ -120,9 +120,7 @@ def measure(case: Case) -> Figures:
     """Run one case in this process."""
     torch.set_num_threads(1)
     data = dataset(case.dense)
-    federations = [
-        Federation.from_dataset(data, Partition("plain", 10, 0.3), seed) for seed in range(case.seeds)
-    ]
+    federations = [Federation.from_dataset(data, Partition("plain", 10, 0.3), seed) for seed in range(case.seeds)]
     inputs = data.train.x.shape[1]
     marks: list[tuple[float, float]] = []
 
@@ -142,9 +140,7 @@ def measure(case: Case) -> Figures:
                 torch.device("cpu"))
             for seed, federation in enumerate(federations)
         ]  # fmt: skip
-        seen = 0
-        for number, done in ENGINES[case.engine]().train(jobs):
-            seen += 1
+        for seen, (number, done) in enumerate(ENGINES[case.engine]().train(jobs), start=1):
             if number == 0:
                 accuracy = done.record["accuracy"]
             if seen % len(jobs) == 0:
@@ -199,7 +195,8 @@ def main() -> None:
     ]
     made = table(cases)
     if given.append:
-        where = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}"
+        versions = f"Python {platform.python_version()}, torch {torch.__version__}"
+        where = f"{platform.machine()}, {os.cpu_count()} cores, {versions}"
         with (HERE / "RESULTS.md").open("a") as file:
             file.write(f"\n## {datetime.date.today().isoformat()}, tabular, {where}\n\n{made}\n")
 

@@ -55,6 +55,7 @@ class StudyConfig:
     device: str = "auto"
     precision: Precision = "fp32"
     channels_last: bool = False
+    checkpoint_every: int = 1  # rounds; more than 1 saves time where a model is large and a round short
     workers: int | None = None  # processes; None takes one a core
     plugins: tuple[str, ...] = field(default=())  # files that register a user's own algorithms
 
@@ -64,6 +65,7 @@ class StudyConfig:
         require(len(set(self.seeds)) == len(self.seeds), f"Seeds must differ from each other; got {list(self.seeds)}.")
         require(min(self.seeds) >= 0, f"Seeds must be 0 or more; got {min(self.seeds)}.")
         require(self.workers is None or self.workers >= 1, f"A study needs at least 1 worker; got {self.workers}.")
+        require(self.checkpoint_every >= 1, f"'checkpoint_every' must be at least 1; got {self.checkpoint_every}.")
         if self.engine != "auto" and self.engine not in ENGINES:
             raise unknown("engine", self.engine, [*ENGINES, "auto"])
 
@@ -72,7 +74,7 @@ class StudyConfig:
         return replace(self.partition, alpha=alpha)
 
 
-_PLAIN = ("engine", "device", "precision", "channels_last", "workers")
+_PLAIN = ("engine", "device", "precision", "channels_last", "checkpoint_every", "workers")
 _TOP = ("seeds", *_PLAIN, "plugins", "data", "partition", "model", "training", "algorithms")
 
 

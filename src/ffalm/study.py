@@ -175,7 +175,9 @@ class _Run:
         self._history.append(done.record)
         self._snapshot, self._diverged = done.snapshot, done.diverged
         self.store.append(done.record)
-        if done.diverged is None:
+        number = done.snapshot.round
+        due = number % self._config.checkpoint_every == 0 or number == self._config.training.rounds
+        if done.diverged is None and due:
             self.store.save(done.snapshot)
 
     def end(self) -> None:

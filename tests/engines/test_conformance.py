@@ -26,6 +26,15 @@ SINGLE = {"train_loss": 1e-6}
 UNCOMPARED = {"seconds"}
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Threads cost more than they give at this size."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def variants() -> Iterator[Algorithm]:
     """Every registered algorithm, with every value of its settings that are choices among names."""
     for cls in ffalm.algorithms().values():

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
+import torch
+
 from ffalm.engines.base import Job, Round
 from ffalm.engines.common import dtype_of, inputs, row_losses
 from ffalm.engines.stacked.choose import why_not_stacked
@@ -39,7 +41,7 @@ class StackedEngine:
 
 def _check(one: Ready) -> None:
     """Refuse a model that cannot be stacked or does not fit its task, before anything is computed."""
-    model, examples = one.model, one.job.federation.clients[0].take(slice(0, 1))
+    model, examples = one.model, one.job.federation.clients[0].take(torch.tensor([0]))
     require(
         one.job.precision != "bf16",
         "The stacked engine does not compute in bfloat16: use precision 'fp32' or 'tf32', or engine='loop'.",

@@ -156,9 +156,7 @@ class Mapped:
             logits = cast(Tensor, vmap(self._call)(self._named(Weights(free, weights.fixed)), x))
         return logits.detach(), (logits, free)
 
-    def backward(
-        self, weights: Weights, passed: tuple[Tensor, list[Tensor]], by_logits: Tensor
-    ) -> list[Tensor | None]:
+    def backward(self, weights: Weights, passed: tuple[Tensor, list[Tensor]], by_logits: Tensor) -> list[Tensor | None]:
         """By autograd: copies do not touch each other, so one pass gives each copy its own gradient."""
         logits, free = passed
         with torch.inference_mode(False):
@@ -173,7 +171,7 @@ class Mapped:
 
 def gathered(values: Tensor, rows: Tensor) -> Tensor:
     """The entries at these row numbers, with the shape of the numbers in front."""
-    return values.index_select(0, rows.flatten()).unflatten(0, rows.shape)
+    return values.index_select(0, rows.flatten()).view(*rows.shape, *values.shape[1:])
 
 
 def joined(parts: Sequence[Tensor], dtype: torch.dtype, device: torch.device) -> Tensor:

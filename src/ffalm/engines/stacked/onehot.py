@@ -146,9 +146,7 @@ class OneHot:
         logits, passed = forward(self.network, self.layout, self._entries(weights), None, enter, taped=training)
         return logits, (passed, batches, span)
 
-    def backward(
-        self, weights: Weights, passed: tuple[Pass, Listed, Span], by_logits: Tensor
-    ) -> list[Tensor | None]:
+    def backward(self, weights: Weights, passed: tuple[Pass, Listed, Span], by_logits: Tensor) -> list[Tensor | None]:
         """For each copy and code, the sum of the gradients of the rows that list it; the rest as in `Layered`."""
         done, batches, span = passed
         assert batches.rows is not None

@@ -44,7 +44,9 @@ class Pass:
     """What a forward pass leaves for the backward one."""
 
     values: dict[str, Tensor | None]
-    live: dict[str, tuple[Tensor, list[Tensor]]] = field(default_factory=dict)  # functions that autograd goes back through
+    live: dict[str, tuple[Tensor, list[Tensor]]] = field(
+        default_factory=dict
+    )  # functions that autograd goes back through
 
 
 def forward(

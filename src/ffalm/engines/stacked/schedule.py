@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -97,8 +98,9 @@ def chunks(lanes: Sequence[Lane], lane_bytes: int, row_bytes: int, budget: int) 
 def training_steps(lanes: Sequence[Lane], device: torch.device) -> Steps:
     """The lanes' own batches."""
     drawn = [(torch.cat(lane.batches).numpy(), np.array([len(batch) for batch in lane.batches])) for lane in lanes]
-    return _laid_out([rows + lane.first for (rows, _), lane in zip(drawn, lanes, strict=True)],
-                     [sizes for _, sizes in drawn], device)
+    return _laid_out(
+        [rows + lane.first for (rows, _), lane in zip(drawn, lanes, strict=True)], [sizes for _, sizes in drawn], device
+    )
 
 
 def scoring_steps(spans: Sequence[tuple[int, int]], width: int, device: torch.device) -> Steps:
@@ -126,7 +128,7 @@ def _laid_out(rows: list[NDArray[np.int64]], sizes: list[NDArray[np.int64]], dev
             padded = np.full((len(own_sizes), width), own[0])
             padded[np.arange(width) < own_sizes[:, None]] = own
             lines[at] = padded
-    full = [bool((counts[a:b] == width).all()) for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    full = [bool((counts[a:b] == width).all()) for a, b in pairwise(starts)]
     return Steps(
         torch.from_numpy(lines).to(device),
         torch.from_numpy(counts).to(device),

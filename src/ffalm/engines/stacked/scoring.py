@@ -37,9 +37,7 @@ class Plan:
     cells: Cells
 
 
-def scoring_plan(
-    kernel: Kernel, rows: Rows, spans: Sequence[tuple[int, int]], width: int, dtype: torch.dtype
-) -> Plan:
+def scoring_plan(kernel: Kernel, rows: Rows, spans: Sequence[tuple[int, int]], width: int, dtype: torch.dtype) -> Plan:
     """Plan the scoring of copies, given the rows of each as (first row, number of rows)."""
     device = rows.y.device
     order = sorted(range(len(spans)), key=lambda copy: -spans[copy][1])

@@ -35,7 +35,7 @@ class Stack:
         first = jobs[0].job
         self._algorithm, self._training, self._device = first.algorithm, first.training, first.device
         self._dtype = dtype_of(jobs[0].model)
-        parts, self._places = _distinct([job for job in jobs])
+        parts, self._places = _distinct(jobs)
         self._kernel = kernel_for(jobs[0].model, [part.x for part in parts], self._device)
         task = first.federation.task
         self._rows = Rows(

@@ -91,9 +91,7 @@ def _train_window(
                 seen.predicted[at] = predictions(logits)
 
 
-def _row_weights(
-    algorithm: Algorithm, losses: Tensor, group: Tensor, y: Tensor, mask: Tensor, state: State
-) -> Tensor:
+def _row_weights(algorithm: Algorithm, losses: Tensor, group: Tensor, y: Tensor, mask: Tensor, state: State) -> Tensor:
     """The objective's derivative by each row's loss: all that an algorithm has to say about a step."""
     with torch.inference_mode(False):
         free = losses.clone().requires_grad_()
