@@ -2,9 +2,9 @@
 
     python benchmarks/images.py [--rounds 6] [--rows 12000] [--size 64]
 
-ResNet-18 (ImageNet stem), 10 equal clients, batch 128, one local epoch, FFALM with its dual pass over all local rows, and
-validation every round: what a researcher's script does, and what the engines do. Batches and initial weights are the
-same, so final accuracies can be compared. Seconds a round exclude the first two (compilation, capture).
+ResNet-18 (ImageNet stem), 10 equal clients, batch 128, one local epoch, FFALM with its dual pass over all local rows,
+and validation every round: what a researcher's script does, and what the engines do. Batches and initial weights are
+the same, so final accuracies can be compared. Seconds a round exclude the first two (compilation, capture).
 """
 
 from __future__ import annotations

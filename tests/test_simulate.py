@@ -269,3 +269,34 @@ def test_public_names_do_not_depend_on_what_was_used_first() -> None:
 
 def test_importing_the_package_costs_no_torch() -> None:
     assert in_fresh_python("import ffalm, sys; print('torch' in sys.modules)") == "False"
+
+
+def test_a_model_that_does_not_fit_the_features_is_refused_before_training() -> None:
+    fed = federation()
+    with pytest.raises(UserError, match="cannot take features of shape") as caught:
+        ffalm.simulate("fedavg", fed, model=lambda: torch.nn.Linear(99, 2), rounds=1, engine="loop")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_last_batch_of_one_row_under_batchnorm_is_refused_with_the_remedy() -> None:
+    draws = np.random.default_rng(0)
+    rows = draws.normal(size=(9, 3)), np.arange(9) % 2, np.arange(9) // 5
+    fed = ffalm.Federation.from_arrays([rows])
+
+    def model() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
+
+    with pytest.raises(UserError, match="choose another batch_size"):
+        ffalm.simulate("fedavg", fed, model=model, rounds=1, batch_size=8, engine="loop")
+
+
+def test_a_schedule_that_outgrows_a_float_counts_as_divergence() -> None:
+    wild = ffalm.FFALM(dual_lr_growth=1e200)
+    with pytest.raises(ffalm.DivergedError, match="round 3"):
+        ffalm.simulate(wild, federation(), rounds=9, engine="loop")
+
+
+def test_numpy_numbers_are_taken_as_settings() -> None:
+    assert (
+        len(ffalm.simulate("fedavg", federation(), rounds=np.int64(2), lr=np.float32(0.1), engine="loop").history) == 2
+    )

@@ -130,7 +130,13 @@ def _examples(arrays: Arrays, where: str) -> Examples:
     require(x.ndim > 0, f"The features of the {where} must have one entry a row; got a single number.")
     if x.dtype not in (torch.uint8, torch.float64):
         x = x.float()
-    return Examples(x, codes(arrays[1], f"labels of the {where}"), codes(arrays[2], f"groups of the {where}"))
+    y, group = codes(arrays[1], f"labels of the {where}"), codes(arrays[2], f"groups of the {where}")
+    require(
+        y.shape == group.shape == x.shape[:1],
+        f"The {where} needs one label and one group a row; it has {len(x)} rows, labels of shape {tuple(y.shape)} and "
+        f"groups of shape {tuple(group.shape)}.",
+    )
+    return Examples(x, y, group)
 
 
 def _check(examples: Examples, where: str, task: Task, like: Examples) -> None:

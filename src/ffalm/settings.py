@@ -11,6 +11,7 @@ import difflib
 import types
 import typing
 from collections.abc import Mapping
+from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union
 
 from ffalm.errors import UserError, unknown
@@ -64,10 +65,10 @@ def _fitted(value: Any, hint: Any, what: str) -> Any:
         return tuple(_fitted(item, inner, what) for item in value)
     if hint is Any or getattr(hint, "_is_protocol", False):
         return value
-    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+    if hint is float and isinstance(value, Real) and not isinstance(value, bool):
         return float(value)
-    if hint is int and isinstance(value, int) and not isinstance(value, bool):
-        return value
+    if hint is int and isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)
     if hint in (bool, str) and isinstance(value, hint):
         return value
     if isinstance(hint, type) and hint not in (bool, str, int, float) and isinstance(value, hint):

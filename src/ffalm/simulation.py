@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ffalm.algorithms import Algorithm, State, algorithm_class
 from ffalm.data.types import Examples
 from ffalm.engines import Job, ModelFactory, Precision, Round, Snapshot, Training, choose
-from ffalm.engines.common import autocast, built_model, evaluate
+from ffalm.engines.common import autocast, built_model, checked_model, evaluate
 from ffalm.errors import UserError, require
 from ffalm.fairness import Tally, undefined
 from ffalm.federation import Federation
@@ -103,7 +103,7 @@ def simulate(
     ]
     histories: list[list[Record]] = [[] for _ in jobs]
     last: dict[int, Round] = {}
-    with steady(threads or threads_for(built_model(jobs[0])), tf32=precision != "fp32"):
+    with steady(threads or threads_for(checked_model(jobs[0])), tf32=precision != "fp32"):
         for index, done in choose(engine, jobs[0])[0].train(jobs):
             histories[index].append(done.record)
             last[index] = done

@@ -14,7 +14,7 @@ from ffalm import toml
 from ffalm.config import Contender, StudyConfig, settings_of
 from ffalm.data.types import Dataset
 from ffalm.engines import Engine, Job, Round, Snapshot, choose
-from ffalm.engines.common import built_model
+from ffalm.engines.common import checked_model
 from ffalm.federation import Federation
 from ffalm.hardware import cores, steady, threads_for
 from ffalm.hardware import device as device_of
@@ -114,7 +114,7 @@ def layout(config: StudyConfig) -> Layout:
     counts = first.federation.counts()
     for contender in config.contenders:
         contender.algorithm.start(counts)
-    model = built_model(first)
+    model = checked_model(first)
     engine, reason = choose(config.engine, first)
     wanted = (config.workers or cores()) if first.device.type == "cpu" else 1
     tasks = _tasks(grid, engine.together, wanted)

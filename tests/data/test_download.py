@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -17,7 +18,7 @@ BODY = bytes(range(256)) * 1000  # several chunks long
 class Publisher(BaseHTTPRequestHandler):
     """A publisher who keeps some files, breaks off in one, sends a page for another and lacks the rest."""
 
-    asked: list[str] = []
+    asked: ClassVar[list[str]] = []
     hung_up = threading.Event()
 
     def do_GET(self) -> None:
@@ -123,7 +124,7 @@ def test_no_network_says_what_to_do_by_hand(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_folder_that_cannot_be_made_is_told(address: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="folder .* cannot be made"):
+    with pytest.raises(UserError, match=r"folder .* cannot be made"):
         fetch_publication(publication(address, "/good"), tmp_path / "file" / "inner")
 
 

@@ -5,6 +5,7 @@ Tensors may carry leading axes (seed, client), so there are masks here and never
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
@@ -85,3 +86,11 @@ class Algorithm:
 def scalar(value: float, counts: Tensor) -> Tensor:
     """A state entry of one number per seed, on the leading axes that `counts` has beyond (client, label, group)."""
     return torch.full(counts.shape[:-3], value, dtype=torch.float64, device=counts.device)
+
+
+def geometric(start: float, growth: float, steps: int) -> float:
+    """start * growth^steps; infinite where it is too large for a float, so that the run counts as diverged."""
+    try:
+        return start * growth**steps
+    except OverflowError:
+        return math.inf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 
 from torch import Tensor
 
@@ -14,9 +15,7 @@ def finite(algorithm: Algorithm, *names: str) -> None:
     """These settings must be finite numbers."""
     for name in names:
         value = getattr(algorithm, name)
-        require(
-            math.isfinite(value), f"The setting {name!r} of {algorithm.title} must be a finite number; got {value}."
-        )
+        require(_number(value), f"The setting {name!r} of {algorithm.title} must be a finite number; got {value}.")
 
 
 def not_negative(algorithm: Algorithm, *names: str) -> None:
@@ -24,7 +23,7 @@ def not_negative(algorithm: Algorithm, *names: str) -> None:
     for name in names:
         value = getattr(algorithm, name)
         require(
-            math.isfinite(value) and value >= 0,
+            _number(value) and value >= 0,
             f"The setting {name!r} of {algorithm.title} must be 0 or more; got {value}.",
         )
 
@@ -34,7 +33,7 @@ def positive(algorithm: Algorithm, *names: str) -> None:
     for name in names:
         value = getattr(algorithm, name)
         require(
-            value is None or (math.isfinite(value) and value > 0),
+            value is None or (_number(value) and value > 0),
             f"The setting {name!r} of {algorithm.title} must be above 0; got {value}.",
         )
 
@@ -47,3 +46,7 @@ def two_groups(algorithm: Algorithm, counts: Tensor) -> None:
         f"{algorithm.title} compares two groups and this data has {groups}: merge groups into two, or use fpfl, which "
         "takes any number.",
     )
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.base import Algorithm, Measure, Report, State, scalar
+from ffalm.algorithms.base import Algorithm, Measure, Report, State, geometric, scalar
 from ffalm.algorithms.checks import finite, not_negative, positive, two_groups
 from ffalm.algorithms.registry import register
 from ffalm.errors import unknown
@@ -104,9 +104,9 @@ class FFALM(Algorithm):
         assert report.tally is not None
         shares = report.shares()
         gaps = loss_gap(report.tally).nan_to_num(0.0)
-        step = self.dual_lr * self.dual_lr_growth ** (report.round - 1)
+        step = geometric(self.dual_lr, self.dual_lr_growth, report.round - 1)
         dual = state["dual"] + step * (shares * gaps).sum(-1)
         if self.dual_bound is not None:
             dual = dual.clamp(-self.dual_bound, self.dual_bound)
-        penalty = torch.full_like(dual, self.penalty * self.penalty_growth**report.round)
+        penalty = torch.full_like(dual, geometric(self.penalty, self.penalty_growth, report.round))
         return shares, {"dual": dual, "penalty": penalty}

@@ -173,7 +173,7 @@ def _introduce(console: Console, config: StudyConfig, spread: Layout, folder: Pa
     names = ", ".join(contender.label for contender in config.contenders)
     console.print(
         f"{names}: {runs} run(s) of {config.training.rounds} rounds on {federation.task.name}; engine "
-        f"{spread.engine.name} ({spread.reason}), {spread.processes} process(es) on {config.device}; results in {folder}",
+        f"{spread.engine.name} ({spread.reason}) in {spread.processes} process(es); results in {folder}",
         highlight=False,
         soft_wrap=True,
     )

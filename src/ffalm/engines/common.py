@@ -32,6 +32,21 @@ def built_model(job: Job) -> nn.Module:
     return model.to(job.device)
 
 
+def checked_model(job: Job) -> nn.Module:
+    """The job's fresh model, tried on two rows: a model that does not fit the data is found before any training."""
+    model = built_model(job)
+    examples = job.federation.clients[0]
+    rows = torch.arange(min(2, len(examples)))
+    try:
+        with autocast(job):
+            evaluate(model, examples.take(rows).to(job.device), job.federation.task)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        shape = tuple(examples.x.shape[1:])
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise UserError(f"The model cannot take features of shape {shape}: {reason}.") from error
+    return model
+
+
 def dtype_of(model: nn.Module) -> torch.dtype:
     """The floating type in which a model computes."""
     return next((p.dtype for p in model.parameters() if p.dtype.is_floating_point), torch.float32)
@@ -44,7 +59,14 @@ def inputs(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 def row_losses(model: nn.Module, x: Tensor, y: Tensor, labels: int) -> tuple[Tensor, Tensor]:
     """Softmax cross-entropy and logits of each row."""
-    logits = model(x)
+    try:
+        logits = model(x)
+    except ValueError as error:
+        if "more than 1 value per channel" in str(error):
+            raise UserError(
+                "BatchNorm cannot train on the single row that is a client's last batch: choose another batch_size."
+            ) from None
+        raise
     if logits.ndim != 2 or logits.shape[-1] != labels:
         raise UserError(
             f"The model must give one logit a label, of shape (rows, {labels}); it gave {tuple(logits.shape)}."

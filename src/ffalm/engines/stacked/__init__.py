@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-import torch
-
 from ffalm.engines.base import Job, Round
-from ffalm.engines.common import dtype_of, inputs, row_losses
 from ffalm.engines.stacked.choose import why_not_stacked
 from ffalm.engines.stacked.grouping import Ready, ready, stacks
 from ffalm.engines.stacked.stack import Stack
-from ffalm.errors import UserError, require
+from ffalm.errors import require
 
 _BUDGET = 2**28  # bytes of working memory beside the rows and the participants' models
 
@@ -40,17 +37,13 @@ class StackedEngine:
 
 
 def _check(one: Ready) -> None:
-    """Refuse a model that cannot be stacked or does not fit its task, before anything is computed."""
-    model, examples = one.model, one.job.federation.clients[0].take(torch.tensor([0]))
+    """Refuse what cannot be stacked before anything is computed."""
     require(
         one.job.precision != "bf16",
         "The stacked engine does not compute in bfloat16: use precision 'fp32' or 'tf32', or engine='loop'.",
     )
-    reason = why_not_stacked(model, one.job.federation.clients[0].x)
-    if reason is not None:
-        raise UserError(f"The model {type(model).__name__} cannot be stacked: {reason}; use engine='loop'.")
-    moved = examples.to(one.job.device)
-    row_losses(model, inputs(moved.x, dtype_of(model)), moved.y, one.job.federation.task.labels)
+    reason = why_not_stacked(one.model, one.job.federation.clients[0].x)
+    require(reason is None, f"The model {type(one.model).__name__} cannot be stacked: {reason}; use engine='loop'.")
 
 
 __all__ = ["StackedEngine", "why_not_stacked"]

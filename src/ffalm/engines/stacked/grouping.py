@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ffalm.algorithms import State
 from ffalm.engines.base import Job, Snapshot
-from ffalm.engines.common import built_model
+from ffalm.engines.common import checked_model
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Ready:
 
 def ready(number: int, job: Job) -> Ready:
     """Build a job's model and its state before the first round."""
-    model = built_model(job)
+    model = checked_model(job)
     counts = job.federation.counts()
     entries = model.state_dict()
     start = job.start or Snapshot(

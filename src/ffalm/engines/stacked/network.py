@@ -183,10 +183,10 @@ def _flattens(model: nn.Module, node: fx.Node) -> bool:
         return False
     if node.op == "call_module":
         module = model.get_submodule(str(node.target))
-        return type(module) is nn.Flatten and module.start_dim == 1 and module.end_dim == -1
+        return isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) == (1, -1)
     if (node.op == "call_function" and node.target is torch.flatten) or (
         node.op == "call_method" and node.target == "flatten"
     ):
         rest = {**dict(zip(("start_dim", "end_dim"), node.args[1:], strict=False)), **node.kwargs}
-        return rest.get("start_dim") == 1 and rest.get("end_dim", -1) == -1
+        return (rest.get("start_dim"), rest.get("end_dim", -1)) == (1, -1)
     return False

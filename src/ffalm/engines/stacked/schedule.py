@@ -31,8 +31,8 @@ class Lane:
 
     @property
     def width(self) -> int:
-        """Rows of its largest batch."""
-        return max(map(len, self.batches))
+        """Rows of its largest batch, which is the first."""
+        return self.batches[0].shape[0]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def chunks(lanes: Sequence[Lane], lane_bytes: int, row_bytes: int, budget: int) 
 
 def training_steps(lanes: Sequence[Lane], device: torch.device) -> Steps:
     """The lanes' own batches."""
-    drawn = [(torch.cat(lane.batches).numpy(), np.array([len(batch) for batch in lane.batches])) for lane in lanes]
+    drawn = [(torch.cat(lane.batches).numpy(), np.array([batch.shape[0] for batch in lane.batches])) for lane in lanes]
     return _laid_out(
         [rows + lane.first for (rows, _), lane in zip(drawn, lanes, strict=True)], [sizes for _, sizes in drawn], device
     )

@@ -22,7 +22,7 @@ from ffalm.engines.stacked.training import Trained, train
 from ffalm.fairness import Tally
 from ffalm.randomness import Purpose, torch_seeded
 
-_SCORED_ROWS = 256  # rows of one copy that are scored at a time
+_SCORED_ROWS = 512  # rows of one copy that are scored at a time
 _PLANS = 64  # plans for scoring that are kept
 
 
