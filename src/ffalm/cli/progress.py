@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from ffalm.outcome import Record
 from ffalm.study import RunPlan
 
-_LINES_A_RUN = 5
+_SECONDS_A_LINE = 5.0
 
 
 class RunProgress:
@@ -25,6 +25,7 @@ class RunProgress:
         self._left = len(grid) * rounds
         self._began = time.monotonic()
         self._done = 0
+        self._said = self._began
         self._tasks: dict[RunPlan, TaskID] = {}
         if not quiet and console.is_terminal:
             self._bars = Progress(
@@ -54,6 +55,7 @@ class RunProgress:
         if self._bars is not None:
             self._update_bars(self._bars, plan, record)
         elif self._lines and self._worth_a_line(record["round"]):
+            self._said = time.monotonic()
             left = (self._left - self._done) * (time.monotonic() - self._began) / self._done
             self._console.print(
                 f"{plan.title}: round {record['round']}/{self._rounds}, {_scores(record)}, about {left:.0f} s left",
@@ -72,7 +74,8 @@ class RunProgress:
             bars.update(self._tasks[plan], visible=False)
 
     def _worth_a_line(self, round: int) -> bool:
-        return round == self._rounds or round % max(1, self._rounds // _LINES_A_RUN) == 0
+        """A run's end always, and something every few seconds."""
+        return round == self._rounds or time.monotonic() - self._said > _SECONDS_A_LINE
 
 
 def _scores(record: Record) -> str:

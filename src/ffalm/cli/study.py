@@ -37,7 +37,7 @@ _RUN = (
 DEFAULTS: dict[str, Any] = {
     "seeds": [0, 1, 2, 3, 4],
     "data": {"source": "census"},
-    "partition": {"kind": "plain", "alpha": 1.0},
+    "partition": {"kind": "plain", "alpha": 5.0},
 }
 _CONTENDERS = ("fedavg", "fairfed", "fpfl", "ffalm")
 _FFALM_PRESET = "safe"
