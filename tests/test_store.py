@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> RunFolder:
 def test_a_snapshot_comes_back_bit_for_bit(folder: RunFolder) -> None:
     kept = snapshot(3)
     folder.save(kept)
-    found = folder.snapshot()
+    found = folder.snapshot(folder.saved_rounds()[-1])
     assert found is not None
     assert found.round == 3
     assert all(torch.equal(found.model[name], value) for name, value in kept.model.items())
@@ -40,15 +40,27 @@ def test_a_snapshot_comes_back_bit_for_bit(folder: RunFolder) -> None:
 
 def test_a_run_without_state_can_be_kept(folder: RunFolder) -> None:
     folder.save(Snapshot(1, {"weight": torch.ones(1)}, {}))
-    found = folder.snapshot()
+    found = folder.snapshot(folder.saved_rounds()[-1])
     assert found is not None
     assert found.state == {}
 
 
-def test_only_the_last_snapshot_stays_on_disk(folder: RunFolder) -> None:
+def test_the_last_two_snapshots_stay_on_disk(folder: RunFolder) -> None:
+    assert folder.saved_rounds() == [0]
     for number in (1, 2, 12):
         folder.save(snapshot(number))
-    assert [path.name for path in (folder.path / "checkpoint").iterdir()] == ["000012"]
+    assert sorted(path.name for path in (folder.path / "checkpoint").iterdir()) == ["000002", "000012"]
+    assert folder.saved_rounds() == [0, 2, 12]
+
+
+def test_going_back_gives_up_what_came_after(folder: RunFolder) -> None:
+    folder.save(snapshot(1))
+    folder.save(snapshot(2))
+    found = folder.snapshot(1)
+    assert found is not None
+    assert found.round == 1
+    assert folder.saved_rounds() == [0, 1]
+    assert folder.snapshot(0) is None
 
 
 def test_a_snapshot_that_was_being_written_when_the_process_died_is_ignored(folder: RunFolder) -> None:
@@ -56,7 +68,7 @@ def test_a_snapshot_that_was_being_written_when_the_process_died_is_ignored(fold
     half = folder.path / "checkpoint" / ".new.123"
     half.mkdir()
     (half / "model.safetensors").write_bytes(b"half")
-    found = folder.snapshot()
+    found = folder.snapshot(folder.saved_rounds()[-1])
     assert found is not None
     assert found.round == 4
 
@@ -67,7 +79,7 @@ def test_the_newer_of_two_snapshots_counts_when_the_older_could_not_be_removed(f
     old.rename(folder.path / "aside")
     folder.save(snapshot(5))
     (folder.path / "aside").rename(old)
-    found = folder.snapshot()
+    found = folder.snapshot(folder.saved_rounds()[-1])
     assert found is not None
     assert found.round == 5
 
@@ -79,7 +91,7 @@ def test_a_truncated_checkpoint_is_named_and_left_alone(folder: RunFolder, name:
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UserError, match="damaged") as caught:
-        folder.snapshot()
+        folder.snapshot(4)
     assert "000004" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert file.read_bytes() == whole[: len(whole) // 2]

@@ -102,7 +102,7 @@ class RunFolder:
         return records
 
     def save(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot and drop the one before."""
+        """Keep a snapshot and the one before it, which runs that are computed together may have to go back to."""
         beside = self._checkpoints / f".new.{os.getpid()}"
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
@@ -111,21 +111,27 @@ class RunFolder:
         (beside / "round.json").write_text(json.dumps({"round": snapshot.round}), encoding="utf-8")
         earlier = self._saved()
         beside.rename(self._checkpoints / f"{snapshot.round:06d}")
-        for old in earlier:
+        for old in earlier[:-1]:
             shutil.rmtree(old)
 
-    def snapshot(self) -> Snapshot | None:
-        """The last snapshot kept, None before the first."""
-        saved = self._saved()
-        if not saved:
+    def saved_rounds(self) -> list[int]:
+        """The rounds of which there is a snapshot, in order; 0, the beginning, is always there."""
+        return [0, *(int(path.name) for path in self._saved())]
+
+    def snapshot(self, round: int) -> Snapshot | None:
+        """The snapshot of a round, None for the beginning; later ones are given up."""
+        for path in self._saved():
+            if int(path.name) > round:
+                shutil.rmtree(path)
+        if round == 0:
             return None
-        last = saved[-1]
+        kept = self._checkpoints / f"{round:06d}"
         try:
-            number = int(json.loads((last / "round.json").read_text(encoding="utf-8"))["round"])
-            return Snapshot(number, load_file(last / "model.safetensors"), load_file(last / "state.safetensors"))
+            number = int(json.loads((kept / "round.json").read_text(encoding="utf-8"))["round"])
+            return Snapshot(number, load_file(kept / "model.safetensors"), load_file(kept / "state.safetensors"))
         except (SafetensorError, OSError, ValueError, KeyError) as error:
             raise UserError(
-                f"The checkpoint {last} is damaged ({error}): delete the folder {self.path} to do this run again."
+                f"The checkpoint {kept} is damaged ({error}): delete the folder {self.path} to do this run again."
             ) from None
 
     def finish(self, result: Result, outcome: Outcome) -> None:

@@ -141,11 +141,25 @@ def execute(config: StudyConfig, folder: Path, task: list[RunPlan], spread: Layo
     runs = [_Run(config, plan, run_folder(config, folder, plan)) for plan in task]
     with ExitStack() as held, steady(spread.threads, tf32=config.precision != "fp32"):
         started = [run for run in runs if run.begin(held)]
+        for run, number in zip(started, resumable([run.store.saved_rounds() for run in started]), strict=True):
+            run.go_back_to(number)
         for index, done in spread.engine.train([run.job for run in started]):
             started[index].keep(done)
             listener(started[index].plan, done.record)
         for run in started:
             run.end()
+
+
+def resumable(saved: list[list[int]]) -> list[int]:
+    """The round from which each run of a task goes on, given the rounds of which it has checkpoints.
+
+    Runs computed together advance together, so a kill leaves some of them one checkpoint ahead. Those go back that
+    one, so that the same runs are computed together again and every last bit comes out the same.
+    """
+    last = [rounds[-1] for rounds in saved]
+    ahead = max(last, default=0)
+    before = max((rounds[-2] for rounds in saved if rounds[-1] == ahead and len(rounds) > 1), default=ahead)
+    return [before if rounds[-1] == ahead and before in last else rounds[-1] for rounds in saved]
 
 
 class _Run:
@@ -160,15 +174,16 @@ class _Run:
         self._diverged: str | None = None
 
     def begin(self, held: ExitStack) -> bool:
-        """Take the folder and go back to its last checkpoint; False where the run is already finished."""
+        """Take the folder for this process; False where the run is already finished."""
         self.store.start(toml.dumps(settings_of(self._config)))
         held.enter_context(locked(self.store.path))
-        if self.store.outcome() is not None:
-            return False
-        self._snapshot = self.store.snapshot()
-        self._history = self.store.history(self._snapshot.round if self._snapshot else 0)
+        return self.store.outcome() is None
+
+    def go_back_to(self, round: int) -> None:
+        """Go on from a round of which there is a checkpoint."""
+        self._snapshot = self.store.snapshot(round)
+        self._history = self.store.history(round)
         self.job = replace(self.job, start=self._snapshot)
-        return True
 
     def keep(self, done: Round) -> None:
         """Record a round; a diverged one leaves no checkpoint, there is nothing to go on from."""

@@ -310,3 +310,16 @@ def test_modules_that_differ_in_a_setting_are_not_the_same_function() -> None:
 
 def test_memory_is_planned_by_what_a_row_leaves_on_its_way() -> None:
     assert values_per_row(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)), numbers(3)) == 6 + 8 + 8 + 2
+
+
+@pytest.mark.parametrize("x_of", [numbers, categories(5)], ids=["dense", "one-hot"])
+def test_a_run_from_a_snapshot_gives_the_same_bits(x_of: Callable[[int], Tensor]) -> None:
+    model = lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))  # noqa: E731
+    longer = Training(rounds=4, batch_size=8, lr=0.2)
+    owned = [federation(lambda rows: x_of(rows).float(), seed=seed) for seed in range(2)]
+    jobs = [dataclasses.replace(job(owned[seed], model, seed), training=longer) for seed in range(2)]
+    whole = {(number, done.snapshot.round): done.snapshot for number, done in StackedEngine().train(jobs)}
+    started = [dataclasses.replace(one, start=whole[number, 2]) for number, one in enumerate(jobs)]
+    for number, model_then in last(StackedEngine().train(started)).items():
+        for name, entry in whole[number, 4].model.items():
+            assert torch.equal(model_then[name], entry)

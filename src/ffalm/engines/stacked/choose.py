@@ -16,8 +16,6 @@ from ffalm.engines.stacked.onehot import OneHot, binary_columns
 from ffalm.engines.stacked.passes import layout_of
 
 _SAME = 1e-3  # relative difference under which two logits of one row count as the same
-_BATCH_NORMS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
-_DROPOUTS = (nn.modules.dropout._DropoutNd,)
 
 
 def why_not_stacked(model: nn.Module, x: Tensor) -> str | None:
@@ -29,9 +27,9 @@ def why_not_stacked(model: nn.Module, x: Tensor) -> str | None:
     """
     for name, module in model.named_modules():
         kind = f"its layer {name or 'model'!r} ({type(module).__name__})"
-        if isinstance(module, _BATCH_NORMS) and (module.track_running_stats or isinstance(module, _BATCH_NORMS[:1])):
-            return f"{kind} mixes the rows of a batch and keeps running statistics"
-        if isinstance(module, _DROPOUTS) and module.p > 0:
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            return f"{kind} mixes the rows of a batch"
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
             return f"{kind} draws at random, for each client on its own"
     if read_network(model, x.shape[1:]) is not None:
         return None
@@ -44,7 +42,7 @@ def kernel_for(model: nn.Module, parts: Sequence[Tensor], device: torch.device) 
     network = read_network(model, parts[0].shape[1:])
     if network is None:
         return Mapped(copy.deepcopy(model), dtype, device)
-    layout = layout_of(dict(model.named_parameters()))
+    layout = layout_of(network, dict(model.named_parameters()))
     entered = network.entered_by()
     if entered is not None and device.type == "cpu" and all(part.dtype.is_floating_point for part in parts):
         columns = binary_columns(parts)

@@ -53,7 +53,11 @@ class Kernel(Protocol):
         ...
 
     def unpacked(self, weights: Weights) -> Model:
-        """The reverse of `packed`: every entry of the model's state by its name."""
+        """The reverse of `packed`, up to rounding: every entry of the model's state by its name."""
+        ...
+
+    def settled(self, weights: Weights) -> Weights:
+        """The weights as they come back from `unpacked` and `packed`, so that a run may start from any round."""
         ...
 
     def batches(self, table: Table, steps: Steps, training: bool) -> Any:
@@ -83,12 +87,16 @@ class Layered:
         return (joined([part.flatten(1) for part in parts], self.dtype, self.device),)
 
     def packed(self, models: Model) -> Weights:
-        """Wide matrices turned round."""
-        return Weights([self.layout.turned(name, models[name]) for name in self.layout.names], [])
+        """In the network's working layout."""
+        return Weights(*self.layout.packed(models, self.layout.names))
 
     def unpacked(self, weights: Weights) -> Model:
-        """Wide matrices turned back."""
-        return {name: self.layout.turned(name, entry) for name, entry in self._entries(weights).items()}
+        """Out of the working layout."""
+        return self.layout.unpacked(self.layout.names, weights.trained, weights.fixed)
+
+    def settled(self, weights: Weights) -> Weights:
+        """Unpacked and packed again."""
+        return self.packed(self.unpacked(weights))
 
     def batches(self, table: Table, steps: Steps, training: bool) -> tuple[Table, Tensor]:
         """Rows are gathered step by step: all at once would hold the data twice."""
@@ -140,6 +148,10 @@ class Mapped:
         known = self._named(weights)
         return {name: known[first] for name, first in self._saved.items()}
 
+    def settled(self, weights: Weights) -> Weights:
+        """The same: packing changes no number."""
+        return weights
+
     def batches(self, table: Table, steps: Steps, training: bool) -> tuple[Table, Tensor]:
         """Rows are gathered step by step."""
         return table, steps.rows
@@ -175,5 +187,15 @@ def gathered(values: Tensor, rows: Tensor) -> Tensor:
 
 
 def joined(parts: Sequence[Tensor], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Parts one after the other on the device, as numbers of the model's type unless they are bytes."""
-    return torch.cat([part.to(device, part.dtype if part.dtype == torch.uint8 else dtype) for part in parts])
+    """Parts one after the other on the device, as numbers of the model's type unless they are bytes.
+
+    They are copied one by one into their place, so that the device never holds them twice.
+    """
+    first = parts[0]
+    kept = first.dtype if first.dtype == torch.uint8 else dtype
+    together = torch.empty(sum(map(len, parts)), *first.shape[1:], dtype=kept, device=device)
+    end = 0
+    for part in parts:
+        together[end : end + len(part)] = part
+        end += len(part)
+    return together

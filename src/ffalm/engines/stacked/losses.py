@@ -21,14 +21,16 @@ def targets(y: Tensor, labels: int, dtype: torch.dtype) -> Tensor:
 def losses_of(logits: Tensor, target: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """Softmax cross-entropy of each row, and what turns weights of rows into their gradient by the logits.
 
-    Of two labels it is log(1 + exp(m)), with m by how much the other label's logit exceeds that of the row's own.
+    Of two labels it is log(1 + exp(m)), with m by how much the other label's logit exceeds that of the row's own; a
+    model may give the second logit minus the first instead of both.
     """
-    if logits.shape[-1] == 2:
-        excess = (logits[..., 1] - logits[..., 0]).mul_(target)
+    if logits.shape[-1] <= 2:
+        folded = logits.shape[-1] == 1
+        excess = (logits[..., 0] if folded else logits[..., 1] - logits[..., 0]) * target
 
         def of_two(weights: Tensor) -> Tensor:
             pushed = torch.sigmoid(excess).mul_(target).mul_(weights)
-            return torch.stack([-pushed, pushed], -1)
+            return pushed.unsqueeze(-1) if folded else torch.stack([-pushed, pushed], -1)
 
         return softplus(excess, threshold=_EXACT_UP_TO), of_two
     logs = logits.log_softmax(-1)
@@ -42,6 +44,8 @@ def losses_of(logits: Tensor, target: Tensor) -> tuple[Tensor, Callable[[Tensor]
 
 def predictions(logits: Tensor) -> Tensor:
     """The label with the largest logit, the first of equals."""
+    if logits.shape[-1] == 1:
+        return logits[..., 0] > 0
     return logits[..., 1] > logits[..., 0] if logits.shape[-1] == 2 else logits.argmax(-1)
 
 

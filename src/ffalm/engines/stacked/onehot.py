@@ -40,7 +40,7 @@ class Columns:
 
 def binary_columns(parts: Sequence[Tensor]) -> Columns:
     """Look through all rows for columns of zeros and ones."""
-    flat = [part.flatten(1) for part in parts]
+    flat = [part.flatten(1).cpu() for part in parts]
     width = flat[0].shape[1]
     only, ones, rows = torch.ones(width, dtype=torch.bool), torch.zeros(width, dtype=torch.long), 0
     for part in flat:
@@ -88,7 +88,7 @@ class OneHot:
 
         Both lie in one run of bytes, since a row that is fetched from far away in memory costs by the visit.
         """
-        return (torch.cat([self._records(part.flatten(1)) for part in parts]),)
+        return (torch.cat([self._records(part.flatten(1).cpu()) for part in parts]),)
 
     def packed(self, models: Model) -> Weights:
         """The first layer in its two pieces, then the others, wide matrices turned round."""
@@ -98,13 +98,13 @@ class OneHot:
         if self._biased:
             plain = torch.cat([plain, models[f"{self.entered}.bias"].unsqueeze(1)], 1)
         zeros = first.new_zeros(len(first), 1, first.shape[2])
-        later = [self.layout.turned(name, models[name]) for name in self._later]
-        return Weights([torch.cat([looked_up, zeros], 1), plain, *later], [])
+        later, fixed = self.layout.packed(models, self._later)
+        return Weights([torch.cat([looked_up, zeros], 1), plain, *later], fixed)
 
     def unpacked(self, weights: Weights) -> Model:
         """The first layer put together again, all turned back."""
-        looked_up, plain, *_ = weights.trained
-        model = {name: self.layout.turned(name, entry) for name, entry in self._entries(weights).items()}
+        looked_up, plain, *later = weights.trained
+        model = self.layout.unpacked(self._later, later, weights.fixed)
         if self._biased:
             model[f"{self.entered}.bias"] = plain[:, -1].contiguous()
             plain = plain[:, :-1]
@@ -112,6 +112,10 @@ class OneHot:
         whole = torch.cat([looked_up[:, :-1], plain], 1).index_select(1, order)
         model[f"{self.entered}.weight"] = whole.transpose(1, 2).contiguous()
         return {name: model[name] for name in self.layout.names}
+
+    def settled(self, weights: Weights) -> Weights:
+        """Unpacked and packed again."""
+        return self.packed(self.unpacked(weights))
 
     def batches(self, table: Table, steps: Steps, training: bool) -> Listed:
         """All steps' lists at once; for training also the reverse lists."""

@@ -6,7 +6,8 @@ few outputs it multiplies in an order that is several times slower.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -16,27 +17,63 @@ from ffalm.engines.stacked.network import Network, Result
 
 _NARROW = 16  # layers with fewer outputs keep their matrix as (output, input), others as (input, output)
 
+_ROOT = math.sqrt(2)
+
 threshold_backward = torch.ops.aten.threshold_backward
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a network's parameters are kept: in which order, and which matrices stay as (output, input)."""
+    """How a network's parameters are kept: in which order, and which matrices stay as (output, input).
+
+    A last layer with two outputs is `folded`: a loss sees only the difference of its logits, so training moves only
+    (w_1 - w_0) / sqrt(2) and never (w_1 + w_0) / sqrt(2). The two are a rotation of w_0 and w_1, under which steps
+    and norms of gradients stay what they were.
+    """
 
     names: tuple[str, ...]
     narrow: frozenset[str]
+    folded: frozenset[str]
 
-    def turned(self, name: str, entry: Tensor) -> Tensor:
+    def packed(self, models: dict[str, Tensor], names: Sequence[str]) -> tuple[list[Tensor], list[Tensor]]:
+        """Stacked parameters as they are worked on: what training moves, and what it leaves."""
+        trained, fixed = [], []
+        for name in names:
+            entry = models[name]
+            if name in self.folded:
+                trained.append((entry[:, 1:] - entry[:, :1]) / _ROOT)
+                fixed.append((entry[:, 1:] + entry[:, :1]) / _ROOT)
+            else:
+                trained.append(self._turned(name, entry))
+        return trained, fixed
+
+    def unpacked(self, names: Sequence[str], trained: Sequence[Tensor], fixed: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Stacked parameters as the module has them."""
+        left = iter(fixed)
+        models = {}
+        for name, entry in zip(names, trained, strict=True):
+            if name in self.folded:
+                middle = next(left)
+                models[name] = torch.cat([middle - entry, middle + entry], 1) / _ROOT
+            else:
+                models[name] = self._turned(name, entry)
+        return models
+
+    def _turned(self, name: str, entry: Tensor) -> Tensor:
         """A stacked parameter from its own layout to the working one, or back."""
         if entry.ndim < 3 or name in self.narrow:
             return entry
         return entry.transpose(1, 2).contiguous()
 
 
-def layout_of(parameters: dict[str, Tensor]) -> Layout:
+def layout_of(network: Network, parameters: dict[str, Tensor]) -> Layout:
     """The working layout of a network's parameters."""
     narrow = {name for name, entry in parameters.items() if entry.ndim > 1 and entry.shape[0] < _NARROW}
-    return Layout(tuple(parameters), frozenset(narrow))
+    last = network.operations[-1]
+    head = last.result == network.exit and last.linear is not None and not last.rectified
+    foldable = head and last.source != network.entry and len(parameters[f"{last.linear}.weight"]) == 2
+    folded = {name for name in parameters if foldable and name in (f"{last.linear}.weight", f"{last.linear}.bias")}
+    return Layout(tuple(parameters), frozenset(narrow), frozenset(folded))
 
 
 @dataclass
@@ -114,6 +151,13 @@ def backward(
             leave(gradient)
             continue
         weight_name, bias_name = f"{step.linear}.weight", f"{step.linear}.bias"
+        if weight_name in layout.folded:
+            pushed = gradient.squeeze(2) * _ROOT
+            found[weight_name] = torch.bmm(pushed.unsqueeze(1), value)
+            if bias_name in entries:
+                found[bias_name] = pushed.sum(1, keepdim=True)
+            by_result[step.source] = pushed.unsqueeze(2) * entries[weight_name]
+            continue
         narrow = weight_name in layout.narrow
         first, second = (gradient, value) if narrow else (value, gradient)
         found[weight_name] = torch.bmm(first.transpose(1, 2), second)
@@ -127,7 +171,11 @@ def backward(
 
 
 def _affine(layout: Layout, name: str, entries: dict[str, Tensor], value: Tensor) -> Tensor:
-    """value @ weight + bias for each copy."""
+    """value @ weight + bias for each copy; of a folded layer the difference of its two outputs."""
     weight, bias = entries[f"{name}.weight"], entries.get(f"{name}.bias")
+    if f"{name}.weight" in layout.folded:
+        turned = value.transpose(1, 2)
+        half = torch.bmm(weight, turned) if bias is None else torch.baddbmm(bias.unsqueeze(2), weight, turned)
+        return half.mul_(_ROOT).transpose(1, 2)
     matrix = weight.transpose(1, 2) if f"{name}.weight" in layout.narrow else weight
     return torch.bmm(value, matrix) if bias is None else torch.baddbmm(bias.unsqueeze(1), value, matrix)

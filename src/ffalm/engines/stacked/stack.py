@@ -62,6 +62,7 @@ class Stack:
             began = time.perf_counter()
             lanes, weights, done = self._trained(number, going)
             records = {job: self._served(number, job, lanes, weights, done) for job in going}
+            self._models = self._kernel.settled(self._models)
             scores = self._scores(going)
             seconds = (time.perf_counter() - began) / len(going)
             for job in list(going):

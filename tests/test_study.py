@@ -1,0 +1,61 @@
+"""The grid of runs, how it is cut into tasks, and where tasks go on after a kill."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ffalm.config import parse
+from ffalm.errors import UserError
+from ffalm.study import _tasks, layout, plans, resumable
+
+SMALL: dict[str, Any] = {"data": {"source": "census", "rows": 600}, "partition": {"clients": 3, "alpha": [1.0, 5.0]}}
+
+
+def test_the_grid_runs_over_skews_then_algorithms_then_seeds() -> None:
+    grid = plans(parse({**SMALL, "seeds": [4, 2], "algorithms": {"fedavg": {}, "fpfl": {}}}))
+    assert [plan.folder_name for plan in grid][:5] == [
+        "fedavg-alpha-1-seed-4",
+        "fedavg-alpha-1-seed-2",
+        "fpfl-alpha-1-seed-4",
+        "fpfl-alpha-1-seed-2",
+        "fedavg-alpha-5-seed-4",
+    ]
+    assert len(grid) == 8
+
+
+def test_a_partition_without_skew_is_run_once_whatever_the_alphas() -> None:
+    config = {**SMALL, "partition": {"kind": "iid", "alpha": [1.0, 5.0]}, "algorithms": {"fedavg": {}}}
+    assert [plan.folder_name for plan in plans(parse(config))] == ["fedavg-seed-0"]
+
+
+def test_runs_that_can_be_computed_together_are_split_only_to_keep_processes_busy() -> None:
+    grid = plans(parse({**SMALL, "seeds": [0, 1, 2], "algorithms": {"fedavg": {}}}))
+    assert [len(task) for task in _tasks(grid, together=False, processes=2)] == [1] * 6
+    assert [len(task) for task in _tasks(grid, together=True, processes=2)] == [3, 3]
+    assert [len(task) for task in _tasks(grid, together=True, processes=4)] == [2, 1, 2, 1]
+    tasks = _tasks(grid, together=True, processes=64)
+    assert sorted(plan.folder_name for task in tasks for plan in task) == sorted(plan.folder_name for plan in grid)
+
+
+def test_what_cannot_run_is_refused_before_anything_starts() -> None:
+    with pytest.raises(UserError, match="takes images"):
+        layout(parse({**SMALL, "model": {"name": "cnn"}, "algorithms": {"fedavg": {}}}))
+
+
+@pytest.mark.parametrize(
+    ("saved", "expected"),
+    [
+        ([[0]], [0]),
+        ([[0, 6, 7]], [7]),
+        ([[0, 6, 7], [0, 6, 7]], [7, 7]),
+        ([[0, 6, 7], [0, 5, 6]], [6, 6]),
+        ([[0, 1], [0]], [0, 0]),
+        ([[0, 6, 7], [0, 2, 3]], [7, 3]),  # the second diverged in round 4 and is on its own since
+        ([[0, 6, 7], [0, 5, 6], [0, 2, 3]], [6, 6, 3]),
+        ([], []),
+    ],
+)
+def test_runs_computed_together_go_on_from_a_common_round(saved: list[list[int]], expected: list[int]) -> None:
+    assert resumable(saved) == expected
