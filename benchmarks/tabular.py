@@ -2,8 +2,8 @@
 
     python benchmarks/tabular.py --engines plain loop stacked --algorithm ffalm --model mlp --seeds 10 --rounds 70
 
-Each engine runs in a process of its own. CPU time is the column to compare: a shared machine disturbs wall time.
-`--measured` rounds are timed after one for warming up; `--append` writes the table to RESULTS.md beside this file.
+Each engine runs in a process of its own. CPU time is the column to compare: a shared machine disturbs wall time. The
+first round is left out of the times; `--append` writes the table to RESULTS.md beside this file.
 """
 
 from __future__ import annotations

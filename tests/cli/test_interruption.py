@@ -76,6 +76,23 @@ def test_a_study_over_processes_survives_a_kill_and_leaves_no_worker(flags: list
     assert not _members_of(process.pid)
 
 
+def test_a_truncated_checkpoint_is_named_and_nothing_is_written_over(flags: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    process = start("run", *flags, "--rounds", 4000, "--out", out)
+    _wait(process, out, 5)
+    process.kill()
+    process.communicate()
+    newest = sorted((out / "checkpoint").glob("[0-9]*"))[-1] / "model.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-20])
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    resumed = start("run", "--out", out, "--resume", "--quiet")
+    _, said = resumed.communicate(timeout=60)
+    assert resumed.returncode == 2
+    assert "damaged" in said
+    assert said.count("\n") == 1
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
 def test_ctrl_c_keeps_everything_and_says_so(flags: list[str], tmp_path: Path) -> None:
     out = tmp_path / "out"
     process = start("compare", *flags, "--rounds", 400, "--workers", 2, "--out", out)

@@ -161,6 +161,7 @@ def test_a_diverging_run_is_stopped_named_and_kept(cli: Cli, flags: list[str], t
         (["--data", "nowhere.csv"], "nowhere.csv"),
         (["--data", "adultt"], "did you mean 'adult'"),
         (["--resume"], "--resume needs the folder"),
+        (["--alpha", "1,5"], "use `ffalm compare`"),
     ],
 )
 def test_a_mistake_costs_one_sentence_and_exit_code_2(
@@ -186,6 +187,32 @@ def test_a_group_that_no_client_has_is_refused(cli: Cli, flags: list[str], tmp_p
     code, _, said = cli("run", *flags, "--set", "data.split=part", "--out", tmp_path / "out")
     assert code == 2
     assert "group" in said
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("income", float("nan"), "income"),
+        ("income", float("inf"), "income"),
+        ("paid", "perhaps", "perhaps"),
+        ("paid", None, "paid"),
+        ("sex", None, "sex"),
+    ],
+)
+def test_a_table_that_cannot_be_used_costs_one_sentence(
+    cli: Cli, flags: list[str], column: str, value: object, words: str, tmp_path: Path
+) -> None:
+    import pandas as pd
+
+    table = pd.read_csv(flags[1])
+    table[column] = table[column].astype(object)
+    table.loc[7, column] = value
+    table.to_csv(flags[1], index=False)
+    code, _, said = cli("run", *flags, "--out", tmp_path / "out")
+    assert code == 2
+    assert words in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
 def test_seeds_are_a_number_or_a_list() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -240,6 +241,13 @@ def test_images_as_bytes_give_the_loops_numbers() -> None:
     assert_like_the_loop([job(federation(images), flat)])
 
 
+def test_bytes_beside_numbers_give_the_loops_numbers() -> None:
+    owned = federation(images)
+    validation = dataclasses.replace(owned.clients[0], x=owned.clients[0].x.float() / 255)
+    mixed = dataclasses.replace(owned, clients=(validation, *owned.clients[1:]))
+    assert_like_the_loop([job(mixed, lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 2)).double())])
+
+
 def test_float32_is_close_to_the_loop_after_a_round() -> None:
     owned = federation(lambda rows: numbers(rows).float())
     wanted = job(owned, lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)))
@@ -323,3 +331,29 @@ def test_a_run_from_a_snapshot_gives_the_same_bits(x_of: Callable[[int], Tensor]
     for number, model_then in last(StackedEngine().train(started)).items():
         for name, entry in whole[number, 4].model.items():
             assert torch.equal(model_then[name], entry)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(
+    ("x_of", "model"),
+    [
+        (numbers, lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)).double()),
+        (categories(12), lambda: nn.Sequential(nn.Linear(13, 8), nn.GELU(), nn.Linear(8, 2)).double()),
+        (images, lambda: CNN((4,)).build((3, 8, 8), 2).double()),
+    ],
+    ids=["mlp", "one-hot", "cnn"],
+)
+@pytest.mark.parametrize("dual_data", ["full", "last_batch", "epoch_mean"])
+def test_a_gpu_gives_the_cpus_numbers(
+    x_of: Callable[[int], Tensor], model: Callable[[], nn.Module], dual_data: Any
+) -> None:
+    jobs = [
+        dataclasses.replace(job(federation(x_of, seed=seed), model, seed), algorithm=ffalm.FFALM(dual_data=dual_data))
+        for seed in range(2)
+    ]
+    expected = last(StackedEngine().train(jobs))
+    found = last(StackedEngine().train([dataclasses.replace(one, device=torch.device("cuda")) for one in jobs]))
+    for number, entries in expected.items():
+        for name, entry in entries.items():
+            torch.testing.assert_close(found[number][name].cpu(), entry, rtol=1e-9, atol=1e-9)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import traceback
 
-import click
 import typer
 
 from ffalm import __version__
@@ -16,7 +15,7 @@ app = typer.Typer(
     name="ffalm",
     help="Group-fair federated learning: train one classifier over many data owners so that it treats groups alike.",
     epilog="Start with: ffalm compare",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -31,11 +30,18 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+#: What Typer raises for a mistyped command line; newer versions carry their own click, so it is not imported by name.
+_MISTYPED: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
+
+
 @app.callback()
 def _root(
+    context: typer.Context,
     version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Show the version."),
 ) -> None:
-    """Options that come before the command."""
+    """Show the help where no command is given."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 def run(arguments: list[str]) -> int:
@@ -45,18 +51,16 @@ def run(arguments: list[str]) -> int:
     except UserError as error:
         print(f"ffalm: {error}", file=sys.stderr)
         return 2
-    except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message())
-        return 0
-    except click.ClickException as error:
+    except _MISTYPED as error:
         # Typer and click may both add a suggestion; one is enough.
-        text = error.message if "Did you mean" in error.message else error.format_message()
+        message = str(getattr(error, "message", error))
+        text = message if "Did you mean" in message else error.format_message()  # type: ignore[attr-defined]
         print(f"ffalm: {text}", file=sys.stderr)
         return 2
     except study.Stopped as stopped:
         print(f"ffalm: {stopped}", file=sys.stderr)
         return 130
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         return 130
     except Exception:
         traceback.print_exc()

@@ -102,10 +102,14 @@ def _study(
     else:
         file = configs.read(values["config"]) if values["config"] else {}
         config = configs.parse(_with_defaults(file, settings, names, values["preset"], base))
+    grid = plans(config)
+    require(
+        command == "compare" or len(grid) == 1,
+        f"`ffalm run` makes one run, and these settings ask for {len(grid)}: use `ffalm compare`.",
+    )
     folder = folder or _new_folder(command, config)
     _claim(folder, config, values["resume"])
     spread = layout(config)
-    grid = plans(config)
     if not values["quiet"]:
         _introduce(console, config, spread, folder, len(grid))
     folder.mkdir(parents=True, exist_ok=True)

@@ -96,8 +96,8 @@ class _Program:
         self._parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.flat = Flat(self.model)
         self.lr = torch.zeros((), dtype=self._dtype, device=job.device)
-        self.loss = torch.zeros((), device=job.device)
-        self.negative = torch.zeros((), device=job.device)
+        self.loss = torch.zeros((), dtype=torch.float64, device=job.device)
+        self.negative = torch.zeros((), dtype=torch.float64, device=job.device)
         self.tally = Tally.zeros((self._task.labels, self._task.groups), job.device)
         self._state: State = {}
         self._steps: OrderedDict[int, tuple[torch.cuda.CUDAGraph, _Batch]] = OrderedDict()

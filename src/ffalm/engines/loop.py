@@ -84,7 +84,7 @@ class _LoopClients:
         state = broadcast(job.algorithm, sent.state, dtype, job.device)
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         steps = batches(job.seed, round, client, len(examples), job.training)
-        loss, negative = torch.zeros((), device=job.device), torch.zeros((), device=job.device)
+        loss, negative = torch.zeros(2, dtype=torch.float64, device=job.device).unbind()
         model.train()
         with torch_seeded(job.seed, Purpose.LAYERS, round, client):
             for step, rows in enumerate(steps, start=1):

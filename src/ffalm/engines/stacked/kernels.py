@@ -191,11 +191,10 @@ def joined(parts: Sequence[Tensor], dtype: torch.dtype, device: torch.device) ->
 
     They are copied one by one into their place, so that the device never holds them twice.
     """
-    first = parts[0]
-    kept = first.dtype if first.dtype == torch.uint8 else dtype
-    together = torch.empty(sum(map(len, parts)), *first.shape[1:], dtype=kept, device=device)
+    kept = torch.uint8 if all(part.dtype == torch.uint8 for part in parts) else dtype
+    together = torch.empty(sum(map(len, parts)), *parts[0].shape[1:], dtype=kept, device=device)
     end = 0
     for part in parts:
-        together[end : end + len(part)] = part
+        together[end : end + len(part)] = part if kept == torch.uint8 else inputs(part, dtype)
         end += len(part)
     return together
