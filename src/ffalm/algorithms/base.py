@@ -78,6 +78,17 @@ class Algorithm:
         """
         return masked_mean(losses, mask)
 
+    def row_weights(self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: State) -> Tensor:
+        """The objective's derivative by each row's loss: all that engines need of it.
+
+        Autograd finds it; an algorithm that knows it in closed form may say so here, which spares small models a good
+        part of each step. `losses` carries no gradient.
+        """
+        with torch.inference_mode(False), torch.enable_grad():
+            free = losses.clone().requires_grad_()
+            (weights,) = torch.autograd.grad(self.objective(free, groups, labels, mask, state).sum(), free)
+        return weights
+
     def update(self, state: State, report: Report) -> tuple[Tensor, State]:
         """How the server weighs the clients' models, and its state for the next round."""
         return report.shares(), state

@@ -21,6 +21,7 @@ from ffalm.algorithms.checks import not_negative, two_groups
 from ffalm.algorithms.registry import register
 from ffalm.errors import unknown
 from ffalm.fairness import Tally
+from ffalm.fairness.groups import equal_weights
 from ffalm.fairness.metrics import accuracy, joint_dpd, joint_eod, signed_dpd, signed_eod
 
 _POOLED = {"dpd": signed_dpd, "eod": signed_eod}
@@ -61,6 +62,10 @@ class FairFed(Algorithm):
         two_groups(self, counts)
         rows = counts.sum((-1, -2)).double()
         return {"client_weights": rows / rows.sum(-1, keepdim=True)}
+
+    def row_weights(self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: State) -> Tensor:
+        """1/n for each of the n rows that count: local training is plain."""
+        return equal_weights(losses, mask)
 
     def update(self, state: State, report: Report) -> tuple[Tensor, State]:
         """Move weight from clients far from the global metric to those near it."""

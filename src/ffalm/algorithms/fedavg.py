@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ffalm.algorithms.base import Algorithm
+from torch import Tensor
+
+from ffalm.algorithms.base import Algorithm, State
 from ffalm.algorithms.registry import register
+from ffalm.fairness.groups import equal_weights
 
 
 @register
@@ -19,3 +22,7 @@ class FedAvg(Algorithm):
 
     name: ClassVar[str] = "fedavg"
     title: ClassVar[str] = "FedAvg"
+
+    def row_weights(self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: State) -> Tensor:
+        """1/n for each of the n rows that count."""
+        return equal_weights(losses, mask)

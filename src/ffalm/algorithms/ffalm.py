@@ -99,6 +99,18 @@ class FFALM(Algorithm):
         gap = group_gap(losses, groups, mask)
         return masked_mean(losses, mask) + state["dual"] * gap + state["penalty"] / 2 * gap**2
 
+    def row_weights(self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: State) -> Tensor:
+        """1/n + (dual + penalty * gap) * (1/n_0 for a row of group 0, -1/n_1 for one of group 1)."""
+        kept = mask.to(losses.dtype)
+        second = kept * groups
+        first = kept - second
+        first_rows, second_rows = first.sum(-1, keepdim=True), second.sum(-1, keepdim=True)
+        both = (first_rows > 0) & (second_rows > 0)
+        contrast = (first / first_rows.clamp(min=1) - second / second_rows.clamp(min=1)) * both
+        gap = (losses * contrast).sum(-1, keepdim=True)
+        pull = state["dual"].unsqueeze(-1) + state["penalty"].unsqueeze(-1) * gap
+        return kept / (first_rows + second_rows).clamp(min=1) + pull * contrast
+
     def update(self, state: State, report: Report) -> tuple[Tensor, State]:
         """Average by size, and ascend on the dual; a client that lacks a group counts with gap 0."""
         assert report.tally is not None

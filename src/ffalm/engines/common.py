@@ -79,13 +79,6 @@ def autocast(job: Job) -> torch.autocast:
     return torch.autocast(job.device.type, torch.bfloat16, enabled=job.precision == "bf16")
 
 
-def row_weights(algorithm: Algorithm, losses: Tensor, batch: Examples, mask: Tensor, state: State) -> Tensor:
-    """The objective's derivative by each row's loss: all that an algorithm has to say about a step."""
-    free = losses.detach().requires_grad_()
-    (weights,) = torch.autograd.grad(algorithm.objective(free, batch.group, batch.y, mask, state), free)
-    return weights
-
-
 def descend(
     parameters: Sequence[Tensor], losses: Tensor, weights: Tensor, lr: float | Tensor, clip: float | None
 ) -> None:

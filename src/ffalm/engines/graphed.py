@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ffalm.algorithms import Measure, State
 from ffalm.data.types import Examples
 from ffalm.engines.base import Job, Round, Snapshot
-from ffalm.engines.common import autocast, broadcast, built_model, descend, dtype_of, inputs, row_losses, row_weights
+from ffalm.engines.common import autocast, broadcast, built_model, descend, dtype_of, inputs, row_losses
 from ffalm.engines.flat import Flat
 from ffalm.engines.rounds import Reply, rounds
 from ffalm.engines.sampling import batches
@@ -168,7 +168,7 @@ class _Program:
         job, examples = self._job, batch.examples
         self.model.train()
         losses, logits = self._forward(examples)
-        weights = row_weights(job.algorithm, losses, examples, batch.mask, self._state)
+        weights = job.algorithm.row_weights(losses.detach(), examples.group, examples.y, batch.mask, self._state)
         descend(self._parameters, losses, weights, self.lr, job.training.clip)
         self.loss += losses.detach().mean()
         self.negative += (weights < 0).any()

@@ -24,7 +24,6 @@ from ffalm.engines.common import (
     evaluate,
     inputs,
     row_losses,
-    row_weights,
 )
 from ffalm.engines.rounds import Reply, rounds
 from ffalm.engines.sampling import batches
@@ -91,7 +90,8 @@ class _LoopClients:
                 batch = examples.take(rows.to(job.device))
                 with autocast(job):
                     losses, logits = row_losses(model, inputs(batch.x, dtype), batch.y, self._task.labels)
-                weights = row_weights(job.algorithm, losses, batch, torch.ones_like(batch.y, dtype=torch.bool), state)
+                everyone = torch.ones_like(batch.y, dtype=torch.bool)
+                weights = job.algorithm.row_weights(losses.detach(), batch.group, batch.y, everyone, state)
                 descend(parameters, losses, weights, job.training.lr_at(round), job.training.clip)
                 loss += losses.detach().mean()
                 negative += (weights < 0).any()

@@ -12,6 +12,12 @@ def masked_mean(losses: Tensor, mask: Tensor) -> Tensor:
     return (losses * kept).sum(-1) / kept.sum(-1).clamp(min=1)
 
 
+def equal_weights(losses: Tensor, mask: Tensor) -> Tensor:
+    """The derivative of `masked_mean` by each row's loss."""
+    kept = mask.to(losses.dtype)
+    return kept / kept.sum(-1, keepdim=True).clamp(min=1)
+
+
 def group_means(losses: Tensor, groups: Tensor, mask: Tensor, group_count: int) -> tuple[Tensor, Tensor]:
     """Mean loss of each group and whether the batch holds the group at all, both of shape (..., group).
 

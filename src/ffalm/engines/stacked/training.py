@@ -80,7 +80,7 @@ def _train_window(
             logits, passed = kernel.forward(now, batches, span, training=True)
             losses, slope = losses_of(logits, target[lines])
             sent = {name: value[: span.lanes] for name, value in state.items()}
-            row_weights = _row_weights(algorithm, losses, group[lines], y[lines], mask[lines], sent)
+            row_weights = algorithm.row_weights(losses, group[lines], y[lines], mask[lines], sent)
             if not span.whole:
                 row_weights = row_weights * mask[lines]
             _descend(now.trained, kernel.backward(now, passed, slope(row_weights)), lr, clip)
@@ -89,15 +89,6 @@ def _train_window(
             torch.amin(row_weights, -1, out=seen.lowest[at])
             if seen.predicted is not None:
                 seen.predicted[at] = predictions(logits)
-
-
-def _row_weights(algorithm: Algorithm, losses: Tensor, group: Tensor, y: Tensor, mask: Tensor, state: State) -> Tensor:
-    """The objective's derivative by each row's loss: all that an algorithm has to say about a step."""
-    with torch.inference_mode(False):
-        free = losses.clone().requires_grad_()
-        objective = algorithm.objective(free, group, y, mask, state)
-        (weights,) = torch.autograd.grad(objective.sum(), free)
-    return weights
 
 
 def _descend(entries: list[Tensor], gradients: Sequence[Tensor | None], lr: float, clip: float | None) -> None:

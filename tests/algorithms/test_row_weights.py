@@ -1,0 +1,49 @@
+"""What an algorithm says about a step in closed form is the derivative of its objective."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator
+from typing import Literal
+
+import pytest
+import torch
+
+import ffalm
+from ffalm.algorithms import Algorithm
+
+
+def variants() -> Iterator[Algorithm]:
+    """Every registered algorithm, with every value of its settings that are choices among names."""
+    for cls in ffalm.algorithms().values():
+        yield cls()
+        hints = typing.get_type_hints(cls)
+        for field in dataclasses.fields(cls):
+            if typing.get_origin(hints[field.name]) is Literal:
+                yield from (cls(**{field.name: value}) for value in typing.get_args(hints[field.name]))
+
+
+@pytest.mark.parametrize("algorithm", list(variants()), ids=str)
+@pytest.mark.parametrize("case", ["both groups", "one group", "masked rows", "a group behind the mask"])
+def test_row_weights_are_the_objectives_derivative(algorithm: Algorithm, case: str) -> None:
+    draws = torch.Generator().manual_seed(0)
+    losses = torch.rand(3, 8, generator=draws, dtype=torch.float64)
+    groups = torch.randint(0, 2, (3, 8), generator=draws)
+    mask = torch.ones(3, 8, dtype=torch.bool)
+    if case == "one group":
+        groups[1] = 1
+    if case == "masked rows":
+        mask[:, 5:] = False
+    if case == "a group behind the mask":
+        groups[2] = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1])
+        mask[2, 5:] = False
+    labels = torch.randint(0, 2, (3, 8), generator=draws)
+    state = algorithm.start(torch.full((1, 4, 2, 2), 5))
+    state = {name: state[name] + 0.3 for name in algorithm.broadcasts}
+    free = losses.clone().requires_grad_()
+    objective = algorithm.objective(free, groups, labels, mask, state)
+    (expected,) = torch.autograd.grad(objective.sum(), free)
+    found = algorithm.row_weights(losses, groups, labels, mask, state)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close((found * mask).sum(-1), torch.ones(3, dtype=torch.float64), rtol=1e-12, atol=1e-12)
