@@ -123,6 +123,21 @@ def test_a_study_is_not_resumed_with_other_settings(cli: Cli, flags: list[str], 
     assert "other settings" in said
 
 
+def test_a_study_is_not_resumed_with_other_algorithms(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert cli("compare", *flags, "--algorithms", "fedavg,fpfl", "--seeds", "1", "--out", out)[0] == 0
+    code, _, said = cli("compare", "--algorithms", "fedavg", "--out", out, "--resume", "--quiet")
+    assert code == 2
+    assert "other settings" in said
+
+
+def test_a_study_that_was_killed_as_it_began_can_be_resumed(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / ".config.toml.123").write_text("seeds = [")
+    assert cli("run", *flags, "--out", out, "--resume")[0] == 0
+
+
 def test_a_diverging_run_is_stopped_named_and_kept(cli: Cli, flags: list[str], tmp_path: Path) -> None:
     out = tmp_path / "out"
     wild = ["--lr", "1e30", "--set", "training.clip=none"]

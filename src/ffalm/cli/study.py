@@ -94,7 +94,8 @@ def _study(
     from ffalm.workers import outcomes, run_study
 
     console = Console(stderr=True)
-    given = bool(settings) or values["config"] is not None
+    asked = ("config", "preset", "algorithm", "algorithms")
+    given = bool(settings) or any(values.get(name) is not None for name in asked)
     folder: Path | None = values["out"]
     require(not values["resume"] or folder is not None, "--resume needs the folder to go on in: name it with --out.")
     if folder and values["resume"] and not given and (folder / "config.toml").exists():
@@ -154,8 +155,8 @@ def _claim(folder: Path, config: StudyConfig, resume: bool) -> None:
 
     if folder.exists() and not folder.is_dir():
         raise UserError(f"The output {folder} is a file; name a folder.")
-    if not folder.exists() or not any(folder.iterdir()):
-        return
+    if not folder.exists() or all(path.name.startswith(".") for path in folder.iterdir()):
+        return  # a study that was killed as it began has left nothing but hidden files
     require(resume, f"The folder {folder} is not empty: go on with it by --resume, or name another with --out.")
     stored = folder / "config.toml"
     if not stored.exists():
