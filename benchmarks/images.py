@@ -81,7 +81,9 @@ def plain_loop(federation: ffalm.Federation, rounds: int, channels_last: bool, b
     return seconds, accuracy
 
 
-def ours(federation: ffalm.Federation, rounds: int, engine: str, precision: str) -> tuple[list[float], float]:
+def ours(
+    federation: ffalm.Federation, rounds: int, engine: str, precision: str, compiled: bool = False
+) -> tuple[list[float], float]:
     """The same through `ffalm.simulate`."""
     fast = precision != "fp32"
     result = ffalm.simulate(
@@ -93,6 +95,7 @@ def ours(federation: ffalm.Federation, rounds: int, engine: str, precision: str)
         device="cuda",
         precision=precision,
         channels_last=fast,
+        compiled=compiled,
     )
     return [record["seconds"] for record in result.history], result.history[-1]["accuracy"]
 
@@ -114,6 +117,7 @@ def main() -> None:
         "graphed, fp32": lambda: ours(federation, asked.rounds, "graphed", "fp32"),
         "graphed, tf32 channels_last": lambda: ours(federation, asked.rounds, "graphed", "tf32"),
         "graphed, bf16 channels_last": lambda: ours(federation, asked.rounds, "graphed", "bf16"),
+        "graphed, bf16 compiled": lambda: ours(federation, asked.rounds, "graphed", "bf16", compiled=True),
     }
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; {images} images a round, {asked.size} px")
     base = None

@@ -55,6 +55,7 @@ class StudyConfig:
     device: str = "auto"
     precision: Precision = "fp32"
     channels_last: bool = False
+    compiled: bool = False
     checkpoint_every: int = 1  # rounds; more than 1 saves time where a model is large and a round short
     workers: int | None = None  # processes; None takes one a core
     plugins: tuple[str, ...] = field(default=())  # files that register a user's own algorithms
@@ -74,7 +75,7 @@ class StudyConfig:
         return replace(self.partition, alpha=alpha)
 
 
-_PLAIN = ("engine", "device", "precision", "channels_last", "checkpoint_every", "workers")
+_PLAIN = ("engine", "device", "precision", "channels_last", "compiled", "checkpoint_every", "workers")
 _TOP = ("seeds", *_PLAIN, "plugins", "data", "partition", "model", "training", "algorithms")
 
 

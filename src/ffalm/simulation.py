@@ -75,6 +75,7 @@ def simulate(
     threads: int | None = None,
     precision: Precision = "fp32",
     channels_last: bool = False,
+    compiled: bool = False,
     on_round: Callable[[Record], None] | None = None,
     **training: Any,
 ) -> Result | list[Result]:
@@ -98,7 +99,7 @@ def simulate(
     plan = build(Training, training, "training")
     where = device_of(device)
     jobs = [
-        Job(chosen, owned, model_factory(model, owned), plan, number, where, None, precision, channels_last)
+        Job(chosen, owned, model_factory(model, owned), plan, number, where, None, precision, channels_last, compiled)
         for owned, number in zip(federations, seeds, strict=True)
     ]
     histories: list[list[Record]] = [[] for _ in jobs]

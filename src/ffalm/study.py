@@ -93,6 +93,7 @@ def job_of(config: StudyConfig, plan: RunPlan) -> Job:
         device_of(config.device),
         precision=config.precision,
         channels_last=config.channels_last,
+        compiled=config.compiled,
     )
 
 

@@ -83,6 +83,16 @@ def test_in_lower_precision_it_stays_near_the_loop(precision: str) -> None:
 
 @needs_gpu
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore")
+def test_compiled_it_stays_near_the_loop() -> None:
+    model = double(lambda: CNN().build((3, 32, 32), 2))
+    reference, found = both(ffalm.FFALM(), model, compiled=True)
+    for entry, value in reference.state_dict.items():
+        torch.testing.assert_close(found.state_dict[entry], value, rtol=1e-6, atol=1e-8)
+
+
+@needs_gpu
+@pytest.mark.gpu
 def test_programs_are_reused_without_mixing_up_seeds() -> None:
     settings: dict[str, Any] = {"rounds": 3, "batch_size": 8, "device": "cuda", "model": CNN(), "engine": "graphed"}
     together = ffalm.simulate(ffalm.FPFL(), federation(), seed=[0, 1], **settings)

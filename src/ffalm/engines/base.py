@@ -78,6 +78,7 @@ class Job:
     start: Snapshot | None = None
     precision: Precision = "fp32"  # "bf16" computes forward passes in bfloat16 where torch deems it safe
     channels_last: bool = False  # memory layout of images; a matter of speed alone
+    compiled: bool = False  # compile whole batches of a graphed model: most of a minute first, then a fifth faster
 
 
 @dataclass(frozen=True)

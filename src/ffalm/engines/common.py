@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -57,7 +57,7 @@ def inputs(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.to(dtype) / 255 if x.dtype == torch.uint8 else x.to(dtype)
 
 
-def row_losses(model: nn.Module, x: Tensor, y: Tensor, labels: int) -> tuple[Tensor, Tensor]:
+def row_losses(model: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, labels: int) -> tuple[Tensor, Tensor]:
     """Softmax cross-entropy and logits of each row."""
     try:
         logits = model(x)

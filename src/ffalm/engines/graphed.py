@@ -52,8 +52,9 @@ class GraphedEngine:
         task = job.federation.task
         like = job.federation.clients[0]
         features = (tuple(like.x.shape[1:]), like.x.dtype)
-        numerics = (job.precision, job.channels_last, job.device)
-        key = (job.model, job.algorithm, job.training.clip, task.labels, task.groups, features, numerics)
+        numerics = (job.precision, job.channels_last, job.compiled, job.device)
+        sizes = (job.training.clip, job.training.batch_size)
+        key = (job.model, job.algorithm, sizes, task.labels, task.groups, features, numerics)
         if key not in self._programs:
             self._programs = {key: _Program(job)}  # one at a time: captured graphs hold their memory
         return self._programs[key]
@@ -92,6 +93,8 @@ class _Program:
         self.model = built_model(job)
         if job.channels_last:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        # Whole batches and evaluation have one size each; compiling every size of last batch would take minutes.
+        self._whole = torch.compile(self.model, dynamic=False) if job.compiled else self.model
         self._dtype = dtype_of(self.model)
         self._parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.flat = Flat(self.model)
@@ -167,7 +170,8 @@ class _Program:
     def _train_on(self, batch: _Batch) -> None:
         job, examples = self._job, batch.examples
         self.model.train()
-        losses, logits = self._forward(examples)
+        whole = len(examples) == job.training.batch_size
+        losses, logits = self._forward(self._whole if whole else self.model, examples)
         weights = job.algorithm.row_weights(losses.detach(), examples.group, examples.y, batch.mask, self._state)
         descend(self._parameters, losses, weights, self.lr, job.training.clip)
         self.loss += losses.detach().mean()
@@ -180,15 +184,15 @@ class _Program:
     @torch.no_grad()
     def _tally_batch(self, batch: _Batch) -> None:
         self.model.eval()
-        losses, logits = self._forward(batch.examples)
+        losses, logits = self._forward(self._whole, batch.examples)
         self._add(losses, logits, batch)
 
-    def _forward(self, examples: Examples) -> tuple[Tensor, Tensor]:
+    def _forward(self, model: Callable[[Tensor], Tensor], examples: Examples) -> tuple[Tensor, Tensor]:
         x = inputs(examples.x, self._dtype)
         if self._job.channels_last:
             x = x.contiguous(memory_format=torch.channels_last)
         with autocast(self._job):
-            return row_losses(self.model, x, examples.y, self._task.labels)
+            return row_losses(model, x, examples.y, self._task.labels)
 
     def _add(self, losses: Tensor, logits: Tensor, batch: _Batch) -> None:
         shape = (self._task.labels, self._task.groups)
