@@ -30,6 +30,16 @@ def device(name: str = "auto") -> torch.device:
     return chosen
 
 
+def spread_over(name: str, workers: int | None) -> list[str]:
+    """The device of each process of a study: one process a core, or one a GPU, unless a number is asked for."""
+    chosen = device(name)
+    if chosen.type == "cpu":
+        return ["cpu"] * (workers or cores())
+    visible = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    usable = visible if chosen.index is None else [str(chosen)]
+    return [usable[index % len(usable)] for index in range(workers or len(usable))]
+
+
 def cores() -> int:
     """The CPU cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

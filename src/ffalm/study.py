@@ -16,8 +16,8 @@ from ffalm.data.types import Dataset
 from ffalm.engines import Engine, Job, Round, Snapshot, choose
 from ffalm.engines.common import checked_model
 from ffalm.federation import Federation
-from ffalm.hardware import cores, steady, threads_for
 from ffalm.hardware import device as device_of
+from ffalm.hardware import spread_over, steady, threads_for
 from ffalm.outcome import Outcome, Record
 from ffalm.partition import Partition
 from ffalm.simulation import finish, model_factory
@@ -80,7 +80,7 @@ def _federation(source: Any, partition: Partition, seed: int) -> Federation:
     return Federation.from_dataset(_dataset(source), partition, seed)
 
 
-def job_of(config: StudyConfig, plan: RunPlan) -> Job:
+def job_of(config: StudyConfig, plan: RunPlan, device: str | None = None) -> Job:
     """The job of a cell: its federation is drawn by its seed and skew, the same for every algorithm."""
     federation = _federation(config.data, config.partition_at(plan.alpha), plan.seed)
     factory = model_factory(config.model, federation)
@@ -90,7 +90,7 @@ def job_of(config: StudyConfig, plan: RunPlan) -> Job:
         factory,
         config.training,
         plan.seed,
-        device_of(config.device),
+        device_of(device or config.device),
         precision=config.precision,
         channels_last=config.channels_last,
         compiled=config.compiled,
@@ -104,8 +104,13 @@ class Layout:
     engine: Engine
     reason: str
     tasks: list[list[RunPlan]]  # runs that one process computes in one call
-    processes: int
+    devices: list[str]  # one a process
     threads: int
+
+    @property
+    def processes(self) -> int:
+        """How many processes compute the study."""
+        return len(self.devices)
 
 
 def layout(config: StudyConfig) -> Layout:
@@ -117,10 +122,10 @@ def layout(config: StudyConfig) -> Layout:
         contender.algorithm.start(counts)
     model = checked_model(first)
     engine, reason = choose(config.engine, first)
-    wanted = (config.workers or cores()) if first.device.type == "cpu" else 1
-    tasks = _tasks(grid, engine.together, wanted)
-    processes = min(wanted, len(tasks))
-    return Layout(engine, reason, tasks, processes, threads_for(model, processes))
+    devices = spread_over(config.device, config.workers)
+    tasks = _tasks(grid, engine.together, len(devices))
+    devices = devices[: len(tasks)]
+    return Layout(engine, reason, tasks, devices, threads_for(model, len(devices)))
 
 
 def _tasks(grid: list[RunPlan], together: bool, processes: int) -> list[list[RunPlan]]:
@@ -137,9 +142,11 @@ def _tasks(grid: list[RunPlan], together: bool, processes: int) -> list[list[Run
     return [stack[first::parts] for stack in stacks.values() for first in range(min(parts, len(stack)))]
 
 
-def execute(config: StudyConfig, folder: Path, task: list[RunPlan], spread: Layout, listener: Listener) -> None:
+def execute(
+    config: StudyConfig, folder: Path, task: list[RunPlan], spread: Layout, listener: Listener, device: str
+) -> None:
     """Run one task in this process: each run from its last checkpoint to its end, everything kept on the way."""
-    runs = [_Run(config, plan, run_folder(config, folder, plan)) for plan in task]
+    runs = [_Run(config, plan, run_folder(config, folder, plan), device) for plan in task]
     with ExitStack() as held, steady(spread.threads, tf32=config.precision != "fp32"):
         started = [run for run in runs if run.begin(held)]
         for run, number in zip(started, resumable([run.store.saved_rounds() for run in started]), strict=True):
@@ -166,9 +173,9 @@ def resumable(saved: list[list[int]]) -> list[int]:
 class _Run:
     """A run while it is computed: its job, its folder, and what it has come to so far."""
 
-    def __init__(self, config: StudyConfig, plan: RunPlan, store: RunFolder) -> None:
+    def __init__(self, config: StudyConfig, plan: RunPlan, store: RunFolder, device: str) -> None:
         self.plan, self.store = plan, store
-        self.job = job_of(config, plan)
+        self.job = job_of(config, plan, device)
         self._config = replace(config, contenders=(plan.contender,), alphas=(plan.alpha,), seeds=(plan.seed,))
         self._history: list[Record] = []
         self._snapshot: Snapshot | None = None

@@ -32,7 +32,7 @@ def run_study(config: StudyConfig, folder: Path, spread: Layout, listener: Calla
     with locked(folder, "study"):
         if spread.processes == 1:
             for task in spread.tasks:
-                execute(config, folder, task, spread, listener)
+                execute(config, folder, task, spread, listener, spread.devices[0])
         else:
             _run_in_processes(config, folder, spread, listener)
 
@@ -48,8 +48,11 @@ def _run_in_processes(
 ) -> None:
     context = multiprocessing.get_context("spawn")
     events: Any = context.Queue()
+    devices: Any = context.Queue()
+    for device in spread.devices:
+        devices.put(device)
     pool = ProcessPoolExecutor(
-        spread.processes, mp_context=context, initializer=_start_worker, initargs=(events, os.getpid())
+        spread.processes, mp_context=context, initializer=_start_worker, initargs=(events, devices, os.getpid())
     )
     try:
         pending = {pool.submit(_work, config, folder, task, spread) for task in spread.tasks}
@@ -92,12 +95,13 @@ def _end(pool: ProcessPoolExecutor) -> None:
 
 
 _events: Any = None
+_device: str = "cpu"
 
 
-def _start_worker(events: Any, parent: int) -> None:
-    """In a new worker: leave Ctrl-C to the parent, and do not outlive it."""
-    global _events  # noqa: PLW0603 - a worker process has one parent to report to
-    _events = events
+def _start_worker(events: Any, devices: Any, parent: int) -> None:
+    """In a new worker: take a device, leave Ctrl-C to the parent, and do not outlive it."""
+    global _events, _device
+    _events, _device = events, devices.get()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
 
@@ -109,4 +113,4 @@ def _exit_with(parent: int) -> None:
 
 
 def _work(config: StudyConfig, folder: Path, task: list[RunPlan], spread: Layout) -> None:
-    execute(config, folder, task, spread, lambda plan, record: _events.put((plan, record)))
+    execute(config, folder, task, spread, lambda plan, record: _events.put((plan, record)), _device)
