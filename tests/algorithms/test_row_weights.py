@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import typing
-from collections.abc import Iterator
-from typing import Literal
-
 import pytest
 import torch
+from tests.variants import variants
 
-import ffalm
 from ffalm.algorithms import Algorithm
-
-
-def variants() -> Iterator[Algorithm]:
-    """Every registered algorithm, with every value of its settings that are choices among names."""
-    for cls in ffalm.algorithms().values():
-        yield cls()
-        hints = typing.get_type_hints(cls)
-        for field in dataclasses.fields(cls):
-            if typing.get_origin(hints[field.name]) is Literal:
-                yield from (cls(**{field.name: value}) for value in typing.get_args(hints[field.name]))
 
 
 @pytest.mark.parametrize("algorithm", list(variants()), ids=str)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import typing
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
+from tests.variants import variants
 from torch import Tensor, nn
 
 import ffalm
@@ -21,30 +21,7 @@ from ffalm.federation import Federation
 
 FEATURES = 9
 CLOSE = 1e-9
-#: The reference adds a round's training loss up in single precision, whatever the model's own.
-SINGLE = {"train_loss": 1e-6}
 UNCOMPARED = {"seconds"}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads cost more than they give at this size."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def variants() -> Iterator[Algorithm]:
-    """Every registered algorithm, with every value of its settings that are choices among names."""
-    for cls in ffalm.algorithms().values():
-        yield cls()
-        hints = typing.get_type_hints(cls)
-        for field in dataclasses.fields(cls):
-            if typing.get_origin(hints[field.name]) is Literal:
-                for value in typing.get_args(hints[field.name]):
-                    if value != field.default:
-                        yield cls(**{field.name: value})
 
 
 def part(seed: int, rows: int, group: int | None = None, label: int | None = None, labels: int = 2) -> Any:
@@ -115,7 +92,7 @@ def assert_same_record(found: dict[str, Any], expected: dict[str, Any]) -> None:
     """Every entry but times is equal, NaN to NaN."""
     assert found.keys() == expected.keys()
     for name in expected.keys() - UNCOMPARED:
-        allowed = SINGLE.get(name, CLOSE)
+        allowed = CLOSE
         a, b = torch.tensor(found[name], dtype=torch.float64), torch.tensor(expected[name], dtype=torch.float64)
         torch.testing.assert_close(a, b, rtol=allowed, atol=allowed, equal_nan=True, msg=name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,14 +20,6 @@ from ffalm.errors import UserError
 
 Arrays = tuple[Any, Any, Any]
 FAST: dict[str, Any] = {"engine": "loop", "device": "cpu", "threads": 1}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def arrays(seed: int, rows: int, shape: tuple[int, ...] = (4,)) -> Arrays:

@@ -28,14 +28,6 @@ from ffalm.models import CNN, ResNet18
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def federation(x_of: Callable[[int], Tensor], sizes: tuple[int, ...] = (30, 11, 50), seed: int = 0) -> Federation:
     draws = torch.Generator().manual_seed(seed)
     clients = [

@@ -1,0 +1,23 @@
+"""Every algorithm there is, in every form that can be named: what tests over the registry run through."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator
+from typing import Literal
+
+import ffalm
+from ffalm.algorithms import Algorithm
+
+
+def variants() -> Iterator[Algorithm]:
+    """Every registered algorithm, with every value of its settings that are choices among names."""
+    for cls in ffalm.algorithms().values():
+        yield cls()
+        hints = typing.get_type_hints(cls)
+        for field in dataclasses.fields(cls):
+            if typing.get_origin(hints[field.name]) is Literal:
+                for value in typing.get_args(hints[field.name]):
+                    if value != field.default:
+                        yield cls(**{field.name: value})
