@@ -38,6 +38,16 @@ def build(cls: type[T], settings: Mapping[str, Any], what: str) -> T:
     return cls(**values)
 
 
+def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings with others on top."""
+    result = dict(base)
+    for name, value in top.items():
+        below = result.get(name)
+        nested = isinstance(below, Mapping) and isinstance(value, Mapping)
+        result[name] = merged(below, value) if nested else value  # type: ignore[arg-type]
+    return result
+
+
 def _fitted(value: Any, hint: Any, what: str) -> Any:
     """The value as its type hint wants it (an int for a float, a list for a tuple), or a `UserError`."""
     origin = typing.get_origin(hint)

@@ -98,7 +98,7 @@ def test_a_finished_study_is_not_done_twice(cli: Cli, flags: list[str], tmp_path
     out = tmp_path / "out"
     assert cli("run", *flags, "--out", out)[0] == 0
     before = (out / "result.json").stat().st_mtime_ns
-    assert cli("run", "--out", out, "--resume", "--quiet")[0] == 0
+    assert cli("run", "--out", out, "--resume", "--quiet", "--workers", "1")[0] == 0
     assert (out / "result.json").stat().st_mtime_ns == before
 
 
@@ -176,6 +176,7 @@ def test_a_diverging_run_is_stopped_named_and_kept(cli: Cli, flags: list[str], t
         (["--data", "nowhere.csv"], "nowhere.csv"),
         (["--data", "adultt"], "did you mean 'adult'"),
         (["--resume"], "--resume needs the folder"),
+        (["--ray", "127.0.0.1:1"], "Ray"),
         (["--alpha", "1,5"], "use `ffalm compare`"),
     ],
 )

@@ -8,7 +8,8 @@ import traceback
 import typer
 
 from ffalm import __version__
-from ffalm.cli import data, study
+from ffalm.cli import data, reproduce, study
+from ffalm.cli.running import Stopped
 from ffalm.errors import UserError
 
 app = typer.Typer(
@@ -21,6 +22,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 study.add_to(app)
+reproduce.add_to(app)
 data.add_to(app)
 
 
@@ -57,7 +59,7 @@ def run(arguments: list[str]) -> int:
         text = message if "Did you mean" in message else error.format_message()  # type: ignore[attr-defined]
         print(f"ffalm: {text}", file=sys.stderr)
         return 2
-    except study.Stopped as stopped:
+    except Stopped as stopped:
         print(f"ffalm: {stopped}", file=sys.stderr)
         return 130
     except (KeyboardInterrupt, typer.Abort):

@@ -73,6 +73,7 @@ SHARED = (
     Flag("device", str | None, "auto, cpu or cuda.", _RUNNING, "device"),
     Flag("precision", str | None, "fp32, or on a GPU tf32 or bf16 for speed.", _RUNNING, "precision"),
     Flag("workers", int | None, "Processes; one a core unless said.", _RUNNING, "workers"),
+    Flag("ray", str | None, "Address of a Ray cluster to compute on, e.g. 10.0.0.5:6379.", _RUNNING),
     Flag("config", Path | None, "TOML file of settings; flags override it.", _RUNNING),
     Flag("set", list[str] | None, "Any setting by its path, e.g. --set training.lr_step=30.", _RUNNING),
     Flag("plugin", list[str] | None, "Python file that registers your own algorithm.", _RUNNING),
@@ -127,15 +128,6 @@ def put(settings: dict[str, Any], path: str, value: Any) -> None:
         if not isinstance(settings, dict):
             raise UserError(f"The setting {path!r} lies below {section!r}, which is not a section.")
     settings[name] = value
-
-
-def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested settings with others on top."""
-    result = dict(base)
-    for name, value in top.items():
-        below = result.get(name)
-        result[name] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
-    return result
 
 
 def literal(text: str) -> Any:

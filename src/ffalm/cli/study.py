@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ffalm.cli.flags import SHARED, Flag, alphas_of, listed, merged, overrides, put, seeds_of, takes
+from ffalm.cli.flags import SHARED, Flag, alphas_of, listed, overrides, put, seeds_of, takes
+from ffalm.cli.running import carry_out
 from ffalm.errors import UserError, require
+from ffalm.settings import merged
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ffalm.config import StudyConfig
-    from ffalm.study import Layout
 
 _WHAT = "What to run"
 _COMPARE = (
@@ -41,10 +40,6 @@ DEFAULTS: dict[str, Any] = {
 }
 _CONTENDERS = ("fedavg", "fairfed", "fpfl", "ffalm")
 _FFALM_PRESET = "safe"
-
-
-class Stopped(Exception):
-    """The user stopped a study; the message says how to go on."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -86,20 +81,14 @@ def _study(
     from rich.console import Console
 
     from ffalm import config as configs
-    from ffalm import toml
-    from ffalm.cli.progress import RunProgress
-    from ffalm.describe import describe
-    from ffalm.store import write_text
-    from ffalm.study import layout, plans
-    from ffalm.workers import outcomes, run_study
+    from ffalm.study import plans
 
-    console = Console(stderr=True)
     asked = ("config", "preset", "algorithm", "algorithms")
-    given = bool(settings) or any(values.get(name) is not None for name in asked)
+    given = bool(settings.keys() - {"workers"}) or any(values.get(name) is not None for name in asked)
     folder: Path | None = values["out"]
     require(not values["resume"] or folder is not None, "--resume needs the folder to go on in: name it with --out.")
     if folder and values["resume"] and not given and (folder / "config.toml").exists():
-        config = configs.parse(configs.read(folder / "config.toml"))
+        config = configs.parse(merged(configs.read(folder / "config.toml"), settings))
     else:
         file = configs.read(values["config"]) if values["config"] else {}
         config = configs.parse(_with_defaults(file, settings, names, values["preset"], base))
@@ -110,17 +99,9 @@ def _study(
     )
     folder = folder or _new_folder(command, config)
     _claim(folder, config, values["resume"])
-    spread = layout(config)
-    if not values["quiet"]:
-        _introduce(console, config, spread, folder, len(grid))
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "config.toml", toml.dumps(configs.settings_of(config)))
-    with RunProgress(console, grid, config.training.rounds, values["quiet"]) as progress:
-        try:
-            run_study(config, folder, spread, progress)
-        except KeyboardInterrupt:
-            raise Stopped(f"stopped; go on with: ffalm {command} --out {folder} --resume") from None
-    _show(describe(config, spread, outcomes(config, folder)), folder, values)
+    again = f"ffalm {command} --out {folder} --resume"
+    study = carry_out(config, folder, Console(stderr=True), again, values["quiet"], ray=values["ray"])
+    _show(study, folder, values)
 
 
 def _with_defaults(
@@ -166,34 +147,6 @@ def _claim(folder: Path, config: StudyConfig, resume: bool) -> None:
         replace(before, workers=None) == replace(config, workers=None),
         f"The folder {folder} was made with other settings: resume it without flags, or name another with --out.",
     )
-
-
-def _introduce(console: Console, config: StudyConfig, spread: Layout, folder: Path, runs: int) -> None:
-    """What is about to be run, and who owns what."""
-    from rich.table import Table
-
-    from ffalm.study import job_of, plans
-
-    federation = job_of(config, plans(config)[0]).federation
-    names = ", ".join(contender.label for contender in config.contenders)
-    console.print(
-        f"{names}: {runs} run(s) of {config.training.rounds} rounds on {federation.task.name}; engine "
-        f"{spread.engine.name} ({spread.reason}) in {spread.processes} process(es); results in {folder}",
-        highlight=False,
-        soft_wrap=True,
-    )
-    rows = federation.summary()
-    table = Table(title=f"Clients of seed {config.seeds[0]}", title_justify="left")
-    for column in rows[0]:
-        table.add_column(column, justify="right")
-    shown = rows if len(rows) <= 20 else rows[:19]
-    for row in shown:
-        table.add_row(*(f"{100 * cell:.1f} %" if isinstance(cell, float) else str(cell) for cell in row.values()))
-    console.print(table)
-    if len(shown) < len(rows):
-        console.print(f"... and {len(rows) - len(shown)} more clients", highlight=False)
-    for note in federation.notes:
-        console.print(note, highlight=False, soft_wrap=True)
 
 
 def _show(study: Any, folder: Path, values: dict[str, Any]) -> None:

@@ -1,0 +1,92 @@
+"""Carrying a study out in front of a person: said before, shown while it goes on, described when it is done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ffalm.config import StudyConfig
+    from ffalm.outcome import StudyOutcome
+    from ffalm.study import Layout
+
+
+class Stopped(Exception):
+    """The user stopped a study; the message says how to go on."""
+
+
+def carry_out(
+    config: StudyConfig,
+    folder: Path,
+    console: Console,
+    again: str,
+    quiet: bool = False,
+    clients: bool = True,
+    ray: str | None = None,
+) -> StudyOutcome:
+    """Compute what the folder does not hold yet, and describe all of it; `again` is the command that goes on.
+
+    Nothing is written before the study is known to be possible. `ray` is the address of a cluster to compute on.
+    """
+    from ffalm import cluster, toml
+    from ffalm import config as configs
+    from ffalm.cli.progress import RunProgress
+    from ffalm.describe import describe
+    from ffalm.store import write_text
+    from ffalm.study import layout, plans, run_folder
+    from ffalm.workers import outcomes, run_study
+
+    spread = layout(config)
+    if ray is not None:
+        cluster.check(ray)
+    left = [plan for plan in plans(config) if run_folder(config, folder, plan).outcome() is None]
+    if not quiet:
+        _introduce(console, config, spread, folder, len(left), clients)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "config.toml", toml.dumps(configs.settings_of(config)))
+    if left:
+        with RunProgress(console, left, config.training.rounds, quiet) as progress:
+            try:
+                if ray is None:
+                    run_study(config, folder, spread, progress)
+                else:
+                    cluster.run_on_cluster(config, folder, ray, progress)
+            except KeyboardInterrupt:
+                raise Stopped(f"stopped; go on with: {again}") from None
+    return describe(config, spread, outcomes(config, folder))
+
+
+def _introduce(console: Console, config: StudyConfig, spread: Layout, folder: Path, runs: int, clients: bool) -> None:
+    """What is about to be run, and who owns what."""
+    from ffalm.study import job_of, plans
+
+    grid = plans(config)
+    federation = job_of(config, grid[0]).federation
+    names = ", ".join(contender.label for contender in config.contenders)
+    done = f" ({len(grid) - runs} more are done already)" if runs < len(grid) else ""
+    console.print(
+        f"{names}: {runs} run(s) of {config.training.rounds} rounds on {federation.task.name}{done}; engine "
+        f"{spread.engine.name} ({spread.reason}) in {spread.processes} process(es); results in {folder}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if clients:
+        _show_clients(console, config.seeds[0], federation.summary())
+        for note in federation.notes:
+            console.print(note, highlight=False, soft_wrap=True)
+
+
+def _show_clients(console: Console, seed: int, rows: list[dict[str, object]]) -> None:
+    from rich.table import Table
+
+    table = Table(title=f"Clients of seed {seed}", title_justify="left")
+    for column in rows[0]:
+        table.add_column(column, justify="right")
+    shown = rows if len(rows) <= 20 else rows[:19]
+    for row in shown:
+        table.add_row(*(f"{100 * cell:.1f} %" if isinstance(cell, float) else str(cell) for cell in row.values()))
+    console.print(table)
+    if len(shown) < len(rows):
+        console.print(f"... and {len(rows) - len(shown)} more clients", highlight=False)

@@ -1,0 +1,210 @@
+"""What the paper leaves open: each question by name, its answers, and the one that is taken unless another is given.
+
+Every table says which answers it was made with; `ffalm reproduce sensitivity` measures how much each of them matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ffalm.errors import UserError, unknown
+from ffalm.reproduce.paper import TITLES
+
+#: The answer that leaves a setting as the chosen schedule of FFALM has it.
+AS_SCHEDULED = "schedule"
+
+Chosen = Mapping[str, str]
+"""The answer to every question, by its name."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One open question; the first of its options is the default."""
+
+    name: str
+    question: str  # what the paper does not say
+    options: dict[str, str]  # each answer with what it means
+    path: str  # the setting of a study, or of an algorithm, that it writes
+    concerns: str = "ffalm"  # the algorithm by which sensitivity measures it
+    data: tuple[str, ...] = ()  # the data sets that have it; all where empty
+    numeric: bool = False  # any number is an answer, not only those listed
+    several: bool = False  # answers may be joined by commas, each then has its own row
+
+    @property
+    def default(self) -> str:
+        """What is taken where nothing is said."""
+        return next(iter(self.options))
+
+    @property
+    def of_federation(self) -> bool:
+        """Whether it changes the data, their owners or the training, hence every algorithm's runs."""
+        return self.path.partition(".")[0] in ("partition", "data", "training")
+
+    def applies_to(self, data: str) -> bool:
+        """Whether a data set has this question."""
+        return not self.data or data in self.data
+
+
+CHOICES = (
+    Choice(
+        "partition",
+        "how the Dirichlet label skew is cut",
+        {
+            "balanced": "labels and client sizes are evened out first, as in the released code",
+            "plain": "one Dirichlet draw a label and nothing evened out; clients differ widely in size",
+        },
+        "partition.kind",
+    ),
+    Choice(
+        "grouping",
+        "which races the skin colour of UTKFace joins",
+        {
+            "black_vs_rest": "the grouping whose base-rate gap (14.8 points) fits the paper's table best",
+            "darker_vs_rest": "Black and Indian against the rest",
+            "white_vs_rest": "White against the rest; its base rates differ by only 1.7 points",
+            "black_vs_white": "the faces of these two alone",
+        },
+        "data.sensitive",
+        data=("utkface",),
+    ),
+    Choice(
+        "image-size",
+        "the side of the images in pixels",
+        {"64": "a quarter of the pixels of 128, for speed", "128": "as in the released code"},
+        "data.size",
+        data=tuple(TITLES),
+        numeric=True,
+    ),
+    Choice(
+        "local-epochs",
+        "how long a client trains in a round",
+        {"1": "one pass over its rows, as in the released code", "3": "three passes"},
+        "training.local_epochs",
+        numeric=True,
+    ),
+    Choice(
+        "schedule",
+        "FFALM's schedule of penalty and dual step, in which the paper and its released code differ",
+        {
+            "paper": "constant penalty 2, dual step 2 growing by 1.05 a round, gap of all local rows",
+            "released-code": "penalty 5 growing by 1.05 a round, dual step 2 shrinking by it, gap of the last batch",
+            "safe": "constant penalty 2, constant dual step 0.2, dual kept within 1",
+        },
+        "preset",
+        several=True,
+    ),
+    Choice(
+        "dual-data",
+        "on which rows FFALM measures the gap that moves the dual",
+        {
+            AS_SCHEDULED: "as the schedule has it",
+            "full": "the trained model on all local rows, as the paper's formula says",
+            "last_batch": "the last batch as it was trained on, as in the released code",
+            "epoch_mean": "all batches as they were trained on",
+        },
+        "dual_data",
+    ),
+    Choice(
+        "dual-bound",
+        "a bound on FFALM's dual, which the theory assumes and the experiments do not mention",
+        {AS_SCHEDULED: "as the schedule has it", "1": "kept within 1", "none": "not bounded"},
+        "dual_bound",
+        numeric=True,
+    ),
+    Choice(
+        "fairfed",
+        "which form of FairFed was run",
+        {
+            "pooled": "the original: distance from the signed metric of the pooled rows",
+            "authors": "the released code's: distance from the mean of unsigned joint metrics",
+        },
+        "variant",
+        concerns="fairfed",
+    ),
+    Choice(
+        "fpfl",
+        "FPFL's constraint, whose absolute value stands in the paper's text and not in its formula",
+        {
+            "abs": "absolute differences, as in the text and the released code",
+            "positive_part": "positive parts, as in the formula",
+        },
+        "constraint",
+        concerns="fpfl",
+    ),
+    Choice(
+        "metric",
+        "what DPD and EOD divide by",
+        {
+            "conditional": "each group's counts by that group's rows, summed over all test rows",
+            "joint": "both groups' counts by the same total, as in the released code",
+        },
+        "metric",
+    ),
+)
+
+#: What is settled here without a setting of its own, so that a reader need not guess.
+SETTLED = (
+    "UTKFace has no published split: 80 % training, 10 % validation and 10 % test, the same for every seed, copies of "
+    "an image kept together; CelebA has its official one.",
+    "The model is a ResNet-18 from scratch on pixels scaled to [0, 1], without augmentation.",
+    "A seed draws the partition, the first model and the batches; all algorithms share the same draws.",
+    "The learning rate halves after round 50, by the global round; gradients are clipped step by step.",
+    "The model of the last round is scored once on the whole test part; none is selected on validation.",
+    "A batch or client with one group only has no gap and no penalty; the dual moves by the exact weighted mean.",
+    "FairFed scores the received model on the clients' training rows.",
+)
+
+
+def choices_by_name() -> dict[str, Choice]:
+    """The open questions by name."""
+    return {choice.name: choice for choice in CHOICES}
+
+
+def answered(given: Chosen) -> dict[str, str]:
+    """An answer to every question: those given, checked, and the defaults."""
+    known = choices_by_name()
+    for name, answer in given.items():
+        if name not in known:
+            raise unknown("choice", name, known)
+        _check(known[name], answer)
+    return {name: given.get(name, choice.default) for name, choice in known.items()}
+
+
+def answers(text: str) -> list[str]:
+    """The answers in a list with commas."""
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def statements(chosen: Chosen, data: str) -> list[str]:
+    """One sentence for every question that a data set has: what is open and what was chosen."""
+    return [_statement(choice, chosen[choice.name]) for choice in CHOICES if choice.applies_to(data)]
+
+
+def _statement(choice: Choice, answer: str) -> str:
+    told = answers(answer) if choice.several else [answer]
+    shown = "; ".join(_meaning(choice, one) for one in told)
+    return f"{choice.name}, {choice.question}: {shown}."
+
+
+def _meaning(choice: Choice, answer: str) -> str:
+    if answer == AS_SCHEDULED:
+        return choice.options[answer]
+    return f"{answer} ({choice.options[answer]})" if answer in choice.options else answer
+
+
+def _check(choice: Choice, answer: str) -> None:
+    told = answers(answer) if choice.several else [answer]
+    if not told:
+        raise UserError(f"--{choice.name} needs an answer: {', '.join(choice.options)}.")
+    for one in told:
+        if one not in choice.options and not (choice.numeric and _is_number(one)):
+            raise unknown(f"answer to --{choice.name}", one, choice.options)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,165 @@
+"""What is asked for: which data sets, at which scale, with which answers; and the studies that this comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ffalm.config import StudyConfig, parse
+from ffalm.errors import UserError, require, unknown
+from ffalm.reproduce.choices import AS_SCHEDULED, CHOICES, Chosen, answered, answers
+from ffalm.reproduce.paper import ALGORITHMS, HYPERPARAMETERS, SEEDS, STUDY, TITLES
+from ffalm.settings import merged
+
+SCALES = ("full", "smoke")
+
+#: Where each data set may lie below the data root.
+_PLACES = {"celeba": ("celeba", "CelebA"), "utkface": ("UTKFace", "utkface")}
+
+WHERE_TO_GET_THEM = (
+    "download UTKFace (https://susanqq.github.io/UTKFace/) and CelebA "
+    "(https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html), unpack them as UTKFace/ and celeba/ in one folder and name "
+    "it with --data-root, or see the same path on drawn faces with --scale smoke."
+)
+
+#: The smoke scale: the same path in about a minute, on drawn faces with a small network. Its numbers mean nothing.
+SMOKE_DATA = "faces"
+SMOKE_SEEDS = 2
+_SMOKE: dict[str, Any] = {
+    "data": {"rows": 2_000},
+    "partition": {"clients": 4},
+    "model": {"name": "cnn", "channels": [8, 16, 16]},
+    "training": {"rounds": 12, "batch_size": 16, "lr": 0.3},
+}
+#: Snapshots of a ResNet-18 take longer than a round of UTKFace; the layout suits convolutions on a GPU.
+_FULL: dict[str, Any] = {"checkpoint_every": 10, "channels_last": True}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One algorithm as it enters the tables: its section in a study, and what readers call it."""
+
+    key: str
+    algorithm: str
+    label: str
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Request:
+    """Everything that a reproduction needs to know, except where its results go."""
+
+    scale: str = "full"
+    data_root: str | None = None
+    data: tuple[str, ...] = ()  # the data sets to use; those that are there where empty
+    seeds: tuple[int, ...] = ()
+    chosen: Chosen = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)  # any setting of a study, on top of the paper's
+
+    def __post_init__(self) -> None:
+        if self.scale not in SCALES:
+            raise unknown("scale", self.scale, SCALES)
+        for name in self.data:
+            if name not in TITLES:
+                raise unknown("data set of the paper", name, TITLES)
+        object.__setattr__(self, "chosen", answered(self.chosen))
+        if not self.seeds:
+            object.__setattr__(self, "seeds", tuple(range(SMOKE_SEEDS if self.smoke else SEEDS)))
+
+    @property
+    def smoke(self) -> bool:
+        """Whether this is a look at the machinery, whose numbers are not to be compared with the paper's."""
+        return self.scale == "smoke"
+
+    def sources(self) -> dict[str, str | None]:
+        """The data sets to use, in the paper's order, with their folders."""
+        if self.smoke:
+            return {SMOKE_DATA: None}
+        if self.data_root is None:
+            raise UserError(f"This needs the paper's data sets: {WHERE_TO_GET_THEM}")
+        root = Path(self.data_root)
+        require(root.is_dir(), f"There is no folder {root}: {WHERE_TO_GET_THEM}")
+        wanted = [name for name in TITLES if name in self.data or not self.data]
+        places = {name: _folder(root, name) for name in wanted}
+        found: dict[str, str | None] = {name: str(place) for name, place in places.items() if place is not None}
+        missing = [name for name in self.data if name not in found]
+        if missing or not found:
+            what = " or ".join(_PLACES[name][0] + "/" for name in missing or wanted)
+            raise UserError(f"The folder {root} holds no {what}: {WHERE_TO_GET_THEM}")
+        return found
+
+    def missing(self) -> list[str]:
+        """Data sets of the paper that were wanted and are not there."""
+        wanted = [name for name in TITLES if name in self.data or not self.data]
+        return [] if self.smoke else [name for name in wanted if name not in self.sources()]
+
+    def folder_name(self, data: str) -> str:
+        """The study folder of a data set: its name, and every answer that changes the federation of its runs."""
+        changed = [
+            f"{choice.name}-{self.chosen[choice.name]}"
+            for choice in CHOICES
+            if choice.of_federation and choice.applies_to(data) and self.chosen[choice.name] != choice.default
+        ]
+        return "-".join([data, *changed])
+
+    def entries(self, algorithms: Sequence[str] = ALGORITHMS) -> list[Entry]:
+        """The algorithms of the paper's tables under the chosen answers; FFALM once for every schedule."""
+        found = []
+        for algorithm in algorithms:
+            schedules = answers(self.chosen["schedule"]) if algorithm == "ffalm" else [""]
+            found += [_entry(algorithm, self.chosen, schedule) for schedule in schedules]
+        return found
+
+    def config(self, data: str, alphas: Sequence[float], entries: Sequence[Entry]) -> StudyConfig:
+        """The study of some algorithms on one data set at these skews."""
+        base = merged(STUDY, _SMOKE if self.smoke else _FULL)
+        source: dict[str, Any] = {"source": data}
+        if not self.smoke:
+            source["root"] = self.sources()[data]
+        settings = merged(base, {"data": source, "partition": {"alpha": list(alphas)}, "seeds": list(self.seeds)})
+        for choice in CHOICES:
+            if choice.of_federation and choice.applies_to(data):
+                section, _, name = choice.path.partition(".")
+                settings = merged(settings, {section: {name: _value(self.chosen[choice.name])}})
+        own = dict(self.settings)
+        changed = own.pop("algorithms", {})
+        algorithms = {entry.key: merged(entry.settings, changed.get(entry.key, {})) for entry in entries}
+        return parse({**merged(settings, own), "algorithms": algorithms})
+
+
+def _entry(algorithm: str, chosen: Chosen, schedule: str) -> Entry:
+    """One algorithm under the chosen answers; answers other than the default show in its key and label."""
+    settings: dict[str, Any] = {"name": algorithm}
+    key, told = [algorithm], []
+    if algorithm == "ffalm":
+        settings["preset"] = schedule
+        key, told = [algorithm, schedule], [schedule]
+    if schedule in ("", "paper"):
+        settings |= HYPERPARAMETERS[algorithm]
+    for choice in CHOICES:
+        if choice.concerns != algorithm or choice.of_federation or choice.path in ("preset", "metric"):
+            continue
+        answer = chosen[choice.name]
+        if answer != AS_SCHEDULED:
+            settings[choice.path] = _value(answer)
+        if answer != choice.default:
+            key.append(answer if choice.name != "dual-bound" else f"bound-{answer}")
+            told.append(answer.replace("_", " ") if choice.name != "dual-bound" else f"bound {answer}")
+    title = {"fedavg": "FedAvg", "fairfed": "FairFed", "fpfl": "FPFL", "ffalm": "FFALM"}[algorithm]
+    return Entry("-".join(key), algorithm, f"{title} ({', '.join(told)})" if told else title, settings)
+
+
+def _folder(root: Path, name: str) -> Path | None:
+    return next((root / place for place in _PLACES[name] if (root / place).is_dir()), None)
+
+
+def _value(text: str) -> Any:
+    """An answer as a setting: a number where it is one."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

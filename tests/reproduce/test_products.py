@@ -1,0 +1,83 @@
+"""Tables and figure as files, from made-up runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.reproduce.conftest import FakeRunner
+
+from ffalm.report.tables import ALPHA
+from ffalm.reproduce.products import SMOKE, curves, sensitivities, table
+from ffalm.reproduce.request import Request
+
+
+def test_a_table_comes_in_every_form(data_root: Path, runner: FakeRunner, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    product = table("table-3", Request(data_root=str(data_root), seeds=(0, 1)), out, runner)
+    assert {path.name for path in (out / "table-3").iterdir()} == {
+        "table-3.md",
+        "table-3.tex",
+        "table-3.csv",
+        "utkface",
+    }
+    text = (out / "table-3" / "table-3.md").read_text()
+    assert f"UTKFace, {ALPHA} = 1" in text
+    assert f"UTKFace, {ALPHA} = 5" in text
+    assert "91.95" in text
+    assert "CelebA is not in the data root" in text
+    assert "What the paper leaves open" in text
+    assert "grouping" in text
+    assert "the dual went past 1" in text
+    assert "91.95" in (out / "table-3" / "table-3.tex").read_text()
+    page = (out / "table-3" / "utkface" / "report.html").read_text()
+    assert "open: partition" in page
+    assert "the dual went past 1" in page
+    assert "the paper reports Accuracy 91.95" in page
+    assert product.values[0]["paper"] == {"accuracy": 91.95, "dpd": 15.59, "eod": 15.94}
+
+
+def test_a_smoke_run_never_stands_beside_the_papers_numbers(runner: FakeRunner, tmp_path: Path) -> None:
+    product = table("table-2", Request(scale="smoke"), tmp_path, runner)
+    assert product.notes[0] == SMOKE
+    assert "SMOKE" in product.title
+    for name in ("table-2.md", "table-2.tex", "table-2.csv", "faces/report.html"):
+        text = (tmp_path / "table-2" / name).read_text()
+        assert "86.22" not in text
+        assert "74.06" not in text
+        assert "diff." not in text
+    assert all(row["paper"] is None for row in product.values)
+
+
+def test_settings_changed_by_hand_are_confessed(data_root: Path, runner: FakeRunner, tmp_path: Path) -> None:
+    settings = {"training": {"rounds": 3}, "precision": "bf16", "workers": 2}
+    product = table("table-2", Request(data_root=str(data_root), seeds=(0,), settings=settings), tmp_path, runner)
+    told = [note for note in product.notes if note.startswith("Set by hand")]
+    assert told == ["Set by hand, on top of the paper's settings: training.rounds = 3, precision = bf16."]
+
+
+def test_the_joint_form_fills_the_table_where_it_is_chosen(data_root: Path, runner: FakeRunner, tmp_path: Path) -> None:
+    request = Request(data_root=str(data_root), seeds=(0, 1), chosen={"metric": "joint"})
+    product = table("table-2", request, tmp_path, runner)
+    assert product.values[0]["ours"]["dpd"] == 30.0
+    assert any(sentence.startswith("metric") and "joint" in sentence for sentence in product.choices)
+
+
+def test_the_figure_is_drawn_from_the_runs_of_table_2(data_root: Path, runner: FakeRunner, tmp_path: Path) -> None:
+    request = Request(data_root=str(data_root), seeds=(0, 1))
+    table("table-2", request, tmp_path, runner)
+    product = curves(request, tmp_path, runner)
+    (first, place), (second, again) = runner.asked
+    assert (first, place) == (second, again)
+    assert product.files["png"].read_bytes().startswith(b"\x89PNG")
+    assert product.files["pdf"].read_bytes().startswith(b"%PDF")
+    assert "figure-2.png" in product.files["md"].read_text()
+
+
+def test_sensitivity_is_written_with_its_reading(runner: FakeRunner, tmp_path: Path) -> None:
+    product = sensitivities(replace(Request(scale="smoke"), seeds=(0, 1, 2)), tmp_path, runner)
+    assert {path.suffix for path in (tmp_path / "sensitivity").iterdir()} == {".md", ".tex", ".csv"}
+    text = (tmp_path / "sensitivity" / "sensitivity.md").read_text()
+    assert "partition: plain" in text
+    assert "clearly moved by" in text
+    assert any(row["label"] == "schedule: safe" for row in product.values)

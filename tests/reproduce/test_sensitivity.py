@@ -1,0 +1,101 @@
+"""One answer changed at a time, compared with the base seed by seed."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from tests.reproduce.conftest import FakeRunner, outcome
+
+from ffalm.reproduce.request import Request
+from ffalm.reproduce.sensitivity import _effects, base_request, measure, pull, reading, sheet, to_csv, variants
+
+
+def test_every_other_answer_is_tried_once(data_root: Path) -> None:
+    labels = [variant.label for variant in variants(Request(data_root=str(data_root)), "utkface")]
+    assert labels == [
+        "partition: plain",
+        "grouping: darker_vs_rest",
+        "grouping: white_vs_rest",
+        "grouping: black_vs_white",
+        "image-size: 128",
+        "local-epochs: 3",
+        "schedule: released-code",
+        "schedule: safe",
+        "dual-data: last_batch",
+        "dual-data: epoch_mean",
+        "dual-bound: 1",
+        "fairfed: authors",
+        "fpfl: positive_part",
+    ]
+
+
+def test_of_several_schedules_the_first_is_the_base(data_root: Path) -> None:
+    base = base_request(Request(data_root=str(data_root), chosen={"schedule": "safe,paper"}))
+    labels = [variant.label for variant in variants(base, "utkface")]
+    assert "schedule: paper" in labels
+    assert "schedule: safe" not in labels
+    assert "dual-bound: none" in labels
+    assert "dual-bound: 1" not in labels
+
+
+def test_runs_are_shared_with_the_tables(data_root: Path, runner: FakeRunner, tmp_path: Path) -> None:
+    measure(Request(data_root=str(data_root), seeds=(0, 1)), tmp_path, runner, "utkface")
+    folders = [folder.relative_to(tmp_path).parts[0] for _, folder in runner.asked]
+    assert folders[0] == "utkface"
+    assert "utkface-partition-plain" in folders
+    assert "utkface-image-size-128" in folders
+    keys = [contender.key for contender in runner.asked[0][0].contenders]
+    assert keys[:3] == ["ffalm-paper", "fairfed", "fpfl"]
+    assert "ffalm-paper-last_batch" in keys
+
+
+def test_changes_are_paired_by_seed_with_students_interval() -> None:
+    base = [outcome("x", "ffalm", seed, dpd=0.1 * seed) for seed in range(3)]
+    moved = [outcome("y", "ffalm", seed, dpd=0.1 * seed + gap) for seed, gap in enumerate((0.01, 0.02, 0.03))]
+    first, second = _effects("ffalm", {"base": base, "partition: plain": moved})
+    assert first.changes == {}
+    change = second.changes["dpd"]
+    assert change.mean == pytest.approx(0.02)
+    margin = 4.302653 * 0.01 / 3**0.5
+    assert change.interval == pytest.approx((0.02 - margin, 0.02 + margin))
+    assert not change.clear
+
+
+def test_clear_changes_are_bold_and_read_out() -> None:
+    base = [outcome("x", "ffalm", seed, dpd=0.1) for seed in range(3)]
+    moved = [outcome("y", "ffalm", seed, dpd=0.2 + 0.001 * seed) for seed in range(3)]
+    effects = _effects("ffalm", {"FFALM (paper)": base, "partition: plain": moved})
+    rows = sheet(effects, "title").sections[0].rows
+    assert rows[0][0].text == "FFALM (paper), base"
+    assert (rows[1][2].text, rows[1][2].aside, rows[1][2].bold) == ("+10.10", "± 0.25", True)
+    told = reading(effects)
+    assert "DPD is clearly moved by partition: plain (+10.10 points)." in told
+    assert "No choice clearly moved accuracy." in told
+    assert "by chance alone" in told[-1]
+
+
+def test_one_seed_gives_no_verdict() -> None:
+    effects = _effects("ffalm", {"base": [outcome("x", "ffalm")], "a: b": [outcome("y", "ffalm", dpd=0.9)]})
+    assert "nothing can be called clear" in reading(effects)[-1]
+
+
+def test_the_joint_metric_needs_no_run(data_root: Path, runner: FakeRunner, tmp_path: Path) -> None:
+    effects = measure(Request(data_root=str(data_root), seeds=(0, 1)), tmp_path, runner, "utkface")
+    (joint,) = [effect for effect in effects if effect.label == "metric: joint"]
+    base = effects[0].row.cells["dpd"].mean
+    assert joint.changes["dpd"].mean == pytest.approx(0.3 - base)
+    assert joint.changes["accuracy"].mean == 0.0
+    assert "metric: joint" not in [row[0].text for row in pull(effects).sections[0].rows]
+
+
+def test_the_csv_has_a_line_for_every_answer_and_metric(data_root: Path, runner: FakeRunner, tmp_path: Path) -> None:
+    effects = measure(Request(data_root=str(data_root), seeds=(0, 1)), tmp_path, runner, "utkface")
+    rows = list(csv.DictReader(io.StringIO(to_csv(effects))))
+    assert len(rows) == 3 * len(effects)
+    assert (rows[0]["choice"], rows[0]["answer"], rows[0]["difference"]) == ("base", "FFALM (paper)", "")
+    plain = next(row for row in rows if row["answer"] == "plain" and row["metric"] == "dpd")
+    assert float(plain["difference"]) == pytest.approx(0.05)
+    assert float(plain["low"]) <= 0.05 <= float(plain["high"])

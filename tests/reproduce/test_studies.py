@@ -1,0 +1,77 @@
+"""Each run is done once, wherever it is asked for, and never mistaken for one with other settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ffalm.config import StudyConfig
+from ffalm.describe import describe
+from ffalm.errors import UserError
+from ffalm.outcome import StudyOutcome
+from ffalm.reproduce.request import Request
+from ffalm.reproduce.studies import carried_out
+from ffalm.study import layout
+from ffalm.workers import outcomes, run_study
+
+
+class Counting:
+    """A quiet runner that counts the rounds it computes."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+
+    def __call__(self, config: StudyConfig, folder: Path) -> StudyOutcome:
+        folder.mkdir(parents=True, exist_ok=True)
+        spread = layout(config)
+        run_study(config, folder, spread, lambda plan, record: self._count())
+        return describe(config, spread, outcomes(config, folder))
+
+    def _count(self) -> None:
+        self.rounds += 1
+
+
+def test_more_seeds_and_skews_do_only_what_is_new(tiny: Request, tmp_path: Path) -> None:
+    run = Counting()
+    one = replace(tiny, seeds=(0,))
+    carried_out(one, tmp_path, run, "faces", [5.0], one.entries(["ffalm"]))
+    assert run.rounds == 2
+    found = carried_out(tiny, tmp_path, run, "faces", [5.0], tiny.entries(["fedavg", "ffalm"]))
+    assert run.rounds == 2 + 3 * 2
+    assert [(one.label, one.seed) for one in found.outcomes] == [
+        ("FedAvg", 0),
+        ("FedAvg", 1),
+        ("FFALM (paper)", 0),
+        ("FFALM (paper)", 1),
+    ]
+    carried_out(tiny, tmp_path, run, "faces", [5.0], tiny.entries(["fedavg", "ffalm"]))
+    assert run.rounds == 8
+
+
+def test_a_run_made_with_other_settings_is_refused(tiny: Request, tmp_path: Path) -> None:
+    run = Counting()
+    one = replace(tiny, seeds=(0,))
+    carried_out(one, tmp_path, run, "faces", [5.0], one.entries(["fedavg"]))
+    other = replace(one, settings={**one.settings, "training": {"rounds": 3}})
+    with pytest.raises(UserError, match="made with other settings"):
+        carried_out(other, tmp_path, run, "faces", [5.0], other.entries(["fedavg"]))
+
+
+def test_the_machine_may_change_between_runs(tiny: Request, tmp_path: Path) -> None:
+    run = Counting()
+    one = replace(tiny, seeds=(0,))
+    carried_out(one, tmp_path, run, "faces", [5.0], one.entries(["fedavg"]))
+    other = replace(one, settings={**one.settings, "engine": "loop", "checkpoint_every": 2})
+    carried_out(other, tmp_path, run, "faces", [5.0], other.entries(["fedavg"]))
+    assert run.rounds == 2
+
+
+def test_notes_and_settings_use_the_names_of_the_table(tiny: Request, tmp_path: Path) -> None:
+    def noted(config: StudyConfig, folder: Path) -> StudyOutcome:
+        return StudyOutcome("", {}, {"ffalm-paper": "x"}, [], [], ["ffalm-paper: grew", "other: stays"])
+
+    found = carried_out(tiny, tmp_path, noted, "faces", [5.0], tiny.entries(["ffalm"]))
+    assert found.choices == {"FFALM (paper)": "x"}
+    assert found.notes == ["FFALM (paper): grew", "other: stays"]
