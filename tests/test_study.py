@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from ffalm.config import parse
 from ffalm.errors import UserError
-from ffalm.study import _tasks, layout, plans, resumable
+from ffalm.study import _tasks, job_of, layout, plans, resumable
 
 SMALL: dict[str, Any] = {"data": {"source": "census", "rows": 600}, "partition": {"clients": 3, "alpha": [1.0, 5.0]}}
 
@@ -59,3 +60,15 @@ def test_what_cannot_run_is_refused_before_anything_starts() -> None:
 )
 def test_runs_computed_together_go_on_from_a_common_round(saved: list[list[int]], expected: list[int]) -> None:
     assert resumable(saved) == expected
+
+
+def test_each_seed_can_draw_its_own_data() -> None:
+    settings = {**SMALL, "seeds": [0, 1], "algorithms": {"fedavg": {}}}
+    tests = [
+        [job_of(config, plan).federation.test for plan in plans(config)[:2]]
+        for config in (parse(settings), parse({**settings, "fresh_data": True}))
+    ]
+    assert tests[0][0] is not None
+    assert torch.equal(tests[0][0].x, tests[0][1].x)  # type: ignore[union-attr]
+    assert not torch.equal(tests[1][0].x, tests[1][1].x)  # type: ignore[union-attr]
+    assert torch.equal(tests[0][0].x, tests[1][0].x)  # type: ignore[union-attr]

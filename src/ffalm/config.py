@@ -51,6 +51,7 @@ class StudyConfig:
     seeds: tuple[int, ...]
     model: Architecture
     training: Training
+    fresh_data: bool = False  # each seed draws the data, or their split, anew, so that spreads include that chance too
     engine: str = "auto"
     device: str = "auto"
     precision: Precision = "fp32"
@@ -75,7 +76,7 @@ class StudyConfig:
         return replace(self.partition, alpha=alpha)
 
 
-_PLAIN = ("engine", "device", "precision", "channels_last", "compiled", "checkpoint_every", "workers")
+_PLAIN = ("fresh_data", "engine", "device", "precision", "channels_last", "compiled", "checkpoint_every", "workers")
 _TOP = ("seeds", *_PLAIN, "plugins", "data", "partition", "model", "training", "algorithms")
 
 

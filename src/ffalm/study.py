@@ -82,7 +82,9 @@ def _federation(source: Any, partition: Partition, seed: int) -> Federation:
 
 def job_of(config: StudyConfig, plan: RunPlan, device: str | None = None) -> Job:
     """The job of a cell: its federation is drawn by its seed and skew, the same for every algorithm."""
-    federation = _federation(config.data, config.partition_at(plan.alpha), plan.seed)
+    source: Any = config.data
+    drawn = replace(source, data_seed=plan.seed) if config.fresh_data else source
+    federation = _federation(drawn, config.partition_at(plan.alpha), plan.seed)
     factory = model_factory(config.model, federation)
     return Job(
         plan.contender.algorithm,
