@@ -16,7 +16,9 @@ def test_every_source_is_listed(cli: Cli) -> None:
     code, shown, _ = cli("data")
     assert code == 0
     assert all(name in shown for name in SOURCES)
-    assert set(json.loads(cli("data", "--json")[1])) == set(SOURCES)
+    facts = json.loads(cli("data", "--json")[1])
+    assert set(facts) == set(SOURCES)
+    assert all("favourable" in source["asks"] for source in facts.values())
 
 
 def test_a_source_describes_its_settings(cli: Cli) -> None:

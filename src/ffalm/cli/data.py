@@ -40,11 +40,12 @@ def list_sources(context: typer.Context, as_json: _Json = False) -> None:
 
     classes = {name: source_class(name) for name in SOURCES}
     if as_json:
-        _print_json({name: {"about": cls.about, "needs_files": cls.needs_files} for name, cls in classes.items()})
+        facts = ("about", "asks", "needs_files")
+        _print_json({name: {fact: getattr(cls, fact) for fact in facts} for name, cls in classes.items()})
         return
-    table = Table("source", "what it is", title="Data sources", title_justify="left")
+    table = Table("source", "what it is", "label and groups", title="Data sources", title_justify="left")
     for name, cls in classes.items():
-        table.add_row(name, cls.about)
+        table.add_row(name, cls.about, cls.asks)
     Console().print(table)
 
 
@@ -64,10 +65,17 @@ def describe(
         for field in dataclasses.fields(cls)
     ]
     if as_json:
-        _print_json({"name": name, "about": cls.about, "settings": {key: default for key, _, default in fields}})
+        _print_json(
+            {
+                "name": name,
+                "about": cls.about,
+                "asks": cls.asks,
+                "settings": {key: default for key, _, default in fields},
+            }
+        )
         return
     console = Console()
-    console.print(f"[bold]{name}[/bold]: {cls.about}", highlight=False)
+    console.print(f"[bold]{name}[/bold]: {cls.about}; {cls.asks}", highlight=False)
     if cls.__doc__:
         console.print(" ".join(cls.__doc__.split()), highlight=False, markup=False)
     table = Table("setting", "type", "default", title="Settings: --set data.NAME=VALUE", title_justify="left")

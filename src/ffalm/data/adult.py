@@ -47,7 +47,8 @@ class Adult:
     """
 
     name: ClassVar[str] = "adult"
-    about: ClassVar[str] = "UCI Adult: does a person earn over 50K; by sex or race (files from UCI)"
+    about: ClassVar[str] = "UCI Adult (files from UCI)"
+    asks: ClassVar[str] = "income over 50K (favourable), by sex or by race: White and others"
     needs_files: ClassVar[bool] = True
 
     root: str

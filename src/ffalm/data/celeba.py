@@ -34,7 +34,8 @@ class CelebA:
     """Aligned portraits; one attribute is the label (having it is favourable), another the group."""
 
     name: ClassVar[str] = "celeba"
-    about: ClassVar[str] = "CelebA: portraits, any two attributes as label and group (the publishers' files)"
+    about: ClassVar[str] = "CelebA, portraits (the publishers' files)"
+    asks: ClassVar[str] = "Attractive (favourable), by Male: female, male; or any two attributes"
     needs_files: ClassVar[bool] = True
 
     root: str

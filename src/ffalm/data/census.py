@@ -47,7 +47,8 @@ class Census:
     """
 
     name: ClassVar[str] = "census"
-    about: ClassVar[str] = "generated people with UCI Adult's figures: income over 50K, by sex (no files)"
+    about: ClassVar[str] = "generated people with UCI Adult's figures (no files)"
+    asks: ClassVar[str] = "income over 50K (favourable), by sex: female, male"
     needs_files: ClassVar[bool] = False
 
     rows: int = 45_000

@@ -31,7 +31,8 @@ class Compas:
     """
 
     name: ClassVar[str] = "compas"
-    about: ClassVar[str] = "ProPublica COMPAS: no new offence within two years; by race (file from ProPublica)"
+    about: ClassVar[str] = "ProPublica COMPAS (file from ProPublica)"
+    asks: ClassVar[str] = "no new offence within two years (favourable), by race: African-American and others"
     needs_files: ClassVar[bool] = True
 
     root: str

@@ -52,7 +52,8 @@ class Faces:
     """Faces drawn by `data_seed` at `size` pixels; groups and labels have exact shares under every seed."""
 
     name: ClassVar[str] = "faces"
-    about: ClassVar[str] = "drawn faces: young or not, by skin tone (no files)"
+    about: ClassVar[str] = "drawn faces (no files)"
+    asks: ClassVar[str] = "young (favourable), by skin tone: lighter, darker"
     needs_files: ClassVar[bool] = False
 
     rows: int = 6_000

@@ -35,7 +35,8 @@ class Images:
     """
 
     name: ClassVar[str] = "images"
-    about: ClassVar[str] = "your own folder of images with a table of labels and groups"
+    about: ClassVar[str] = "your own folder of images with a table beside it"
+    asks: ClassVar[str] = "your label column, favourable value and group column"
     needs_files: ClassVar[bool] = True
 
     folder: str

@@ -46,7 +46,8 @@ class Table:
     """
 
     name: ClassVar[str] = "table"
-    about: ClassVar[str] = "your own CSV, TSV or Parquet file with a label column and a group column"
+    about: ClassVar[str] = "your own CSV, TSV or Parquet file"
+    asks: ClassVar[str] = "your label column, favourable value and group column"
     needs_files: ClassVar[bool] = True
 
     file: str

@@ -97,7 +97,8 @@ class Source(Protocol):
     """A data source: a frozen dataclass of its settings that can load itself."""
 
     name: ClassVar[str]
-    about: ClassVar[str]  # one line for `ffalm data`
+    about: ClassVar[str]  # what it is and where it comes from, for `ffalm data`
+    asks: ClassVar[str]  # what is predicted, which outcome is favourable, and the groups
     needs_files: ClassVar[bool]  # whether the user must name a file or folder
 
     def __hash__(self) -> int: ...

@@ -65,7 +65,8 @@ class UTKFace:
     """The publishers' image files, named age_gender_race_stamp; the label is 1 for ages below 20."""
 
     name: ClassVar[str] = "utkface"
-    about: ClassVar[str] = "UTKFace: faces, under 20 or not, groups by race or gender (the publishers' files)"
+    about: ClassVar[str] = "UTKFace, aligned faces (the publishers' files)"
+    asks: ClassVar[str] = "under 20 (favourable), by race, Black and the rest unless said, or by gender"
     needs_files: ClassVar[bool] = True
 
     root: str
