@@ -7,7 +7,7 @@ everything. It shares nothing with the library but the federation.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -16,12 +16,25 @@ from torch.nn.functional import cross_entropy
 from ffalm.data.types import Examples
 from ffalm.federation import Federation
 
+Batches = Callable[[int, int, int], Sequence[Tensor]]
+"""The row numbers of each batch, given the round, the client and the number of its rows."""
+
+
+def shuffled(number: int, client: int, rows: int) -> Sequence[Tensor]:
+    """A fresh order, in batches of 128."""
+    return torch.split(torch.randperm(rows), 128)
+
 
 def train_plainly(
-    federation: Federation, model: nn.Module, rounds: int, algorithm: str, on_round: Callable[[], None]
-) -> dict[str, float]:
-    """Run the rounds with the paper's settings and return the last round's metrics."""
-    dual, scores = 0.0, {"accuracy": 0.0}
+    federation: Federation,
+    model: nn.Module,
+    rounds: int,
+    algorithm: str,
+    on_round: Callable[[dict[str, float]], None],
+    batches: Batches = shuffled,
+) -> None:
+    """Run the rounds with the paper's settings, handing over the metrics of each."""
+    dual = 0.0
     sizes = torch.tensor([float(len(client)) for client in federation.clients])
     shares = sizes / sizes.sum()
     validation = federation.validation
@@ -29,23 +42,23 @@ def train_plainly(
     for number in range(1, rounds + 1):
         mean: dict[str, Tensor] = {}
         gaps = 0.0
-        for client, share in zip(federation.clients, shares.tolist(), strict=True):
+        lr = 0.05 * 0.5 ** ((number - 1) // 50)
+        for place, (client, share) in enumerate(zip(federation.clients, shares.tolist(), strict=True)):
             local = copy.deepcopy(model)
-            _train(local, client, dual, 2.0 if algorithm == "ffalm" else 0.0)
+            order = batches(number, place, len(client))
+            _train(local, client, order, lr, dual, 2.0 if algorithm == "ffalm" else 0.0)
             if algorithm == "ffalm":
                 gaps += share * _gap(local, client)
             for name, value in local.state_dict().items():
                 mean[name] = mean.get(name, 0) + share * value
         model.load_state_dict(mean)
         dual += 2.0 * 1.05 ** (number - 1) * gaps
-        scores = _metrics(model, validation)
-        on_round()
-    return scores
+        on_round(_metrics(model, validation))
 
 
-def _train(model: nn.Module, client: Examples, dual: float, penalty: float) -> None:
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
-    for rows in torch.split(torch.randperm(len(client)), 128):
+def _train(model: nn.Module, client: Examples, order: Sequence[Tensor], lr: float, dual: float, penalty: float) -> None:
+    optimiser = torch.optim.SGD(model.parameters(), lr=lr)
+    for rows in order:
         x, y, group = client.x[rows], client.y[rows], client.group[rows]
         losses = cross_entropy(model(x), y, reduction="none")
         loss = losses.mean()

@@ -1,18 +1,17 @@
 """The tabular benchmark: Adult (or a one-hot table like it), 10 clients, metrics every round, on one core.
 
-    python benchmarks/tabular.py --engines plain loop stacked --algorithm ffalm --model mlp --seeds 10 --rounds 70
+    python benchmarks/tabular.py --models mlp module linear --data one-hot dense --seeds 10 --rounds 70
 
-Each engine runs in a process of its own. CPU time is the column to compare: a shared machine disturbs wall time. The
-first round is left out of the times; `--append` writes the table to RESULTS.md beside this file.
+Each case runs in a process of its own, `--repeats` times, and medians count. CPU time is the column to compare: a
+shared machine disturbs wall time. The first round is left out of the times; `--write` puts the table into RESULTS.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
-import platform
 import resource
+import statistics
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pathlib import Path
 
 import torch
 from plain import train_plainly
+from results import machine, publish
 from torch import nn
 
 from ffalm.algorithms import algorithm_class
@@ -55,7 +55,6 @@ class Figures:
     wall_ms: float
     start_s: float  # until the first round was done
     peak_mb: float
-    accuracy: float
 
 
 class Small(nn.Module):
@@ -128,11 +127,10 @@ def measure(case: Case) -> Figures:
         marks.append((time.process_time(), time.perf_counter()))
 
     began = time.perf_counter()
-    accuracy = 0.0
     if case.engine == "plain":
         torch.manual_seed(0)
-        scores = train_plainly(federations[0], model_of(case.model, inputs), case.rounds, case.algorithm, mark)
-        accuracy, per_round = scores["accuracy"], 1
+        train_plainly(federations[0], model_of(case.model, inputs), case.rounds, case.algorithm, lambda _: mark())
+        per_round = 1
     else:
         algorithm = algorithm_class(case.algorithm)()
         jobs = [
@@ -140,65 +138,75 @@ def measure(case: Case) -> Figures:
                 torch.device("cpu"))
             for seed, federation in enumerate(federations)
         ]  # fmt: skip
-        for seen, (number, done) in enumerate(ENGINES[case.engine]().train(jobs), start=1):
-            if number == 0:
-                accuracy = done.record["accuracy"]
+        for seen, _ in enumerate(ENGINES[case.engine]().train(jobs), start=1):
             if seen % len(jobs) == 0:
                 mark()
         per_round = len(jobs)
     cpu, wall = (1e3 * (marks[-1][kind] - marks[0][kind]) / (len(marks) - 1) / per_round for kind in (0, 1))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return Figures(cpu, wall, marks[0][1] - began, peak, accuracy)
+    return Figures(cpu, wall, marks[0][1] - began, peak)
 
 
-def table(cases: list[Case]) -> str:
-    """Every case measured in a fresh process, as a Markdown table."""
+def table(cases: list[Case], repeats: int) -> str:
+    """Every case measured in fresh processes, as a Markdown table."""
     lines = [
         "| engine | algorithm | model | data | seeds | rounds | CPU ms / round / seed | times the plain loop "
         "| wall ms | first round s | peak MB |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    plain: dict[tuple[str, str], float] = {}
+    plain: dict[tuple[str, bool], float] = {}
     for case in cases:
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            found = pool.submit(measure, case).result()
+        runs = [_alone(case) for _ in range(repeats)]
+        cpu, wall, start = (
+            statistics.median(getattr(run, name) for run in runs) for name in ("cpu_ms", "wall_ms", "start_s")
+        )
         if case.engine == "plain":
-            plain[case.algorithm, case.model] = found.cpu_ms
-        base = plain.get((case.algorithm, case.model))
-        ratio = f"{base / found.cpu_ms:.1f}" if base else ""
+            plain[case.model, case.dense] = cpu
+        base = plain.get((case.model, case.dense))
+        ratio = f"{base / cpu:.1f}" if base else ""
         kind = "dense" if case.dense else "one-hot"
         lines.append(
-            f"| {case.engine} | {case.algorithm} | {case.model} | {kind} | {case.seeds} | {case.rounds} "
-            f"| {found.cpu_ms:.1f} | {ratio} | {found.wall_ms:.1f} | {found.start_s:.1f} | {found.peak_mb:.0f} |"
+            f"| {case.engine} | {case.algorithm} | {case.model} | {kind} | {case.seeds} | {case.rounds} | {cpu:.1f} "
+            f"| {ratio} | {wall:.1f} | {start:.1f} | {max(run.peak_mb for run in runs):.0f} |"
         )
         print(lines[-1], flush=True)
     return "\n".join(lines)
 
 
+def _alone(case: Case) -> Figures:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(measure, case).result()
+
+
 def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engines", nargs="+", default=["plain", "stacked"], choices=["plain", *ENGINES])
+    parser.add_argument("--engines", nargs="+", default=["plain", "loop", "stacked"], choices=["plain", *ENGINES])
     parser.add_argument("--algorithm", default="ffalm")
-    parser.add_argument("--model", default="mlp", choices=["mlp", "linear", "module"])
+    parser.add_argument("--models", nargs="+", default=["mlp", "module", "linear"], choices=["mlp", "module", "linear"])
+    parser.add_argument("--data", nargs="+", default=["one-hot", "dense"], choices=["one-hot", "dense"])
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=70)
-    parser.add_argument("--slow-rounds", type=int, default=6, help="rounds of plain and loop, on one seed")
-    parser.add_argument("--dense", action="store_true", help="blur the one-hot columns")
-    parser.add_argument("--append", action="store_true")
+    parser.add_argument("--slow-rounds", type=int, default=12, help="rounds of plain and loop, on one seed")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--write", action="store_true", help="replace the table in RESULTS.md")
     given = parser.parse_args()
     cases = [
-        Case(engine, given.algorithm, given.model, given.seeds, given.rounds, given.dense)
+        Case(engine, given.algorithm, model, given.seeds, given.rounds, data == "dense")
         if engine == "stacked"
-        else Case(engine, given.algorithm, given.model, 1, given.slow_rounds, given.dense)
+        else Case(engine, given.algorithm, model, 1, given.slow_rounds, data == "dense")
+        for data in given.data
+        for model in given.models
         for engine in given.engines
     ]
-    made = table(cases)
-    if given.append:
-        versions = f"Python {platform.python_version()}, torch {torch.__version__}"
-        where = f"{platform.machine()}, {os.cpu_count()} cores, {versions}"
-        with (HERE / "RESULTS.md").open("a") as file:
-            file.write(f"\n## {datetime.date.today().isoformat()}, tabular, {where}\n\n{made}\n")
+    made = table(cases, given.repeats)
+    if given.write:
+        about = (
+            f"{machine()} `taskset -c 1 python benchmarks/tabular.py`: Adult, 10 clients, one core, medians of "
+            f"{given.repeats} runs. `module` is an MLP that is not an `nn.Sequential`; `dense` blurs the one-hot "
+            "columns, so that nothing is sparse."
+        )
+        publish("The tabular study by model and data", f"{about}\n\n{made}")
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ class StudyConfig:
     engine: str = "auto"
     device: str = "auto"
     precision: Precision = "fp32"
-    channels_last: bool = False
+    channels_last: bool | None = None
     compiled: bool = False
     checkpoint_every: int = 1  # rounds; more than 1 saves time where a model is large and a round short
     workers: int | None = None  # processes; None takes one a core

@@ -74,7 +74,7 @@ def simulate(
     device: str = "auto",
     threads: int | None = None,
     precision: Precision = "fp32",
-    channels_last: bool = False,
+    channels_last: bool | None = None,
     compiled: bool = False,
     on_round: Callable[[Record], None] | None = None,
     **training: Any,

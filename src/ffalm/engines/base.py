@@ -77,7 +77,7 @@ class Job:
     device: torch.device
     start: Snapshot | None = None
     precision: Precision = "fp32"  # "bf16" computes forward passes in bfloat16 where torch deems it safe
-    channels_last: bool = False  # memory layout of images; a matter of speed alone
+    channels_last: bool | None = None  # memory layout of images, a matter of speed alone; None: on a CPU
     compiled: bool = False  # compile whole batches of a graphed model: most of a minute first, then a fifth faster
 
 

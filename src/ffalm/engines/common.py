@@ -29,6 +29,10 @@ def built_model(job: Job) -> nn.Module:
         raise UserError(f"The model function must return an nn.Module; it returned {type(model).__name__}.")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise UserError("The model has no parameter to train: give it one, or unfreeze some with requires_grad_().")
+    images = any(isinstance(module, nn.Conv2d) for module in model.modules())
+    last = job.device.type == "cpu" if job.channels_last is None else job.channels_last
+    if images and last:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model.to(job.device)
 
 

@@ -91,8 +91,6 @@ class _Program:
         self._job = job
         self._task = job.federation.task
         self.model = built_model(job)
-        if job.channels_last:
-            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         # Whole batches and evaluation have one size each; compiling every size of last batch would take minutes.
         self._whole = torch.compile(self.model, dynamic=False) if job.compiled else self.model
         self._dtype = dtype_of(self.model)
