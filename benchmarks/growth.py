@@ -12,13 +12,11 @@ import argparse
 import resource
 import statistics
 import time
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 import torch
-from results import machine, publish
+from results import alone, machine, publish
 from tabular import dataset, generated, model_of
 
 from ffalm.algorithms import FFALM
@@ -100,7 +98,7 @@ def table(first: str, cases: dict[str, Case], repeats: int) -> str:
     ]
     base = None
     for label, case in cases.items():
-        runs = [_alone(case) for _ in range(repeats)]
+        runs = [alone(measure, case) for _ in range(repeats)]
         cpu, wall, start = (
             statistics.median(getattr(run, name) for run in runs) for name in ("cpu_ms", "wall_ms", "first_s")
         )
@@ -112,11 +110,6 @@ def table(first: str, cases: dict[str, Case], repeats: int) -> str:
         )
         print(lines[-1], flush=True)
     return "\n".join(lines)
-
-
-def _alone(case: Case) -> Figures:
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(measure, case).result()
 
 
 def main() -> None:

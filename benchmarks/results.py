@@ -1,4 +1,7 @@
-"""Where measured tables go: one section a benchmark in RESULTS.md, replaced whenever it is measured again."""
+"""What benchmarks share: a process to measure in, and where tables go.
+
+Each has its section in RESULTS.md, replaced whenever it is measured again.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,25 @@ import datetime
 import os
 import platform
 import re
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
+
+
+Case = TypeVar("Case")
+Figures = TypeVar("Figures")
+
+
+def alone(measure: Callable[[Case], Figures], case: Case) -> Figures:
+    """Measure a case in a process of its own, so that memory and warm-up are that case's."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(measure, case).result()
 
 
 def machine() -> str:

@@ -13,14 +13,12 @@ import os
 import resource
 import statistics
 import time
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 import torch
 from plain import train_plainly
-from results import machine, publish
+from results import alone, machine, publish
 from torch import nn
 
 from ffalm.algorithms import algorithm_class
@@ -156,7 +154,7 @@ def table(cases: list[Case], repeats: int) -> str:
     ]
     plain: dict[tuple[str, bool], float] = {}
     for case in cases:
-        runs = [_alone(case) for _ in range(repeats)]
+        runs = [alone(measure, case) for _ in range(repeats)]
         cpu, wall, start = (
             statistics.median(getattr(run, name) for run in runs) for name in ("cpu_ms", "wall_ms", "start_s")
         )
@@ -171,11 +169,6 @@ def table(cases: list[Case], repeats: int) -> str:
         )
         print(lines[-1], flush=True)
     return "\n".join(lines)
-
-
-def _alone(case: Case) -> Figures:
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(measure, case).result()
 
 
 def main() -> None:

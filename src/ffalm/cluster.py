@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import os
 import socket
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,16 +18,14 @@ from typing import Any
 import ffalm
 from ffalm.config import StudyConfig
 from ffalm.errors import UserError
-from ffalm.outcome import Record
+from ffalm.files import write_whole
 from ffalm.store import RunFolder, locked
-from ffalm.study import Layout, RunPlan, execute, layout, run_folder
+from ffalm.study import Layout, Listener, RunPlan, execute, layout, run_folder
 
 Files = dict[str, bytes]
 
 
-def run_on_cluster(
-    config: StudyConfig, folder: Path, address: str, listener: Callable[[RunPlan, Record], None]
-) -> None:
+def run_on_cluster(config: StudyConfig, folder: Path, address: str, listener: Listener) -> None:
     """Compute every run of a study that its folder does not hold yet on the cluster at this address."""
     ray = _connected(address)
     try:
@@ -39,7 +35,7 @@ def run_on_cluster(
         ray.shutdown()
 
 
-def _run(ray: Any, config: StudyConfig, folder: Path, listener: Callable[[RunPlan, Record], None]) -> None:
+def _run(ray: Any, config: StudyConfig, folder: Path, listener: Listener) -> None:
     found = ray.cluster_resources()
     gpus = int(found.get("GPU", 0)) if config.device != "cpu" else 0
     spread = layout(replace(config, workers=gpus or max(1, int(found.get("CPU", 1)))))
@@ -82,11 +78,7 @@ def _packed(config: StudyConfig, folder: Path, task: list[RunPlan], whole: bool)
 def _unpack(folder: Path, files: Files) -> None:
     """Write files into a folder, each run's result last, since its presence says that the run is finished."""
     for name in sorted(files, key=lambda name: Path(name).name == "result.json"):
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        beside.write_bytes(files[name])
-        beside.replace(path)
+        write_whole(folder / name, files[name])
 
 
 def check(address: str) -> None:

@@ -29,18 +29,12 @@ from torch import Tensor
 
 from ffalm.engines import Snapshot
 from ffalm.errors import UserError
+from ffalm.files import write_whole
 from ffalm.outcome import Outcome, Record
 from ffalm.simulation import Result
 
 _LOCK_SECONDS = 30.0
 _INTERVALS = ("accuracy", "dpd", "eod", "equalized_odds", "accuracy_parity", "worst_group_accuracy")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a whole file beside and rename it into place."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
@@ -76,7 +70,7 @@ class RunFolder:
     def start(self, config: str) -> None:
         """Make the folder and record what is about to be run."""
         self._checkpoints.mkdir(parents=True, exist_ok=True)
-        write_text(self.path / "config.toml", config)
+        write_whole(self.path / "config.toml", config)
 
     def append(self, record: Record) -> None:
         """Add a round to the history."""
@@ -98,7 +92,7 @@ class RunFolder:
                 break
         if rounds is not None:
             records = records[:rounds]
-            write_text(self._history, "".join(json_text(record) + "\n" for record in records))
+            write_whole(self._history, "".join(json_text(record) + "\n" for record in records))
         return records
 
     def save(self, snapshot: Snapshot) -> None:
@@ -142,7 +136,7 @@ class RunFolder:
         values = {name: value for name, value in asdict(outcome).items() if name != "history"}
         values["clients"] = result.clients
         values["notes"] = result.notes
-        write_text(self._result, json_text(values, indent=2))
+        write_whole(self._result, json_text(values, indent=2))
 
     def outcome(self) -> Outcome | None:
         """What the run came to, None while it is not finished."""

@@ -101,7 +101,7 @@ def job_of(config: StudyConfig, plan: RunPlan, device: str | None = None) -> Job
 
 @dataclass(frozen=True)
 class Layout:
-    """How a study is spread over this machine; decided from the study alone, so that resuming changes nothing."""
+    """How a study is spread over this machine: by all of it, not by what is left, so that resuming changes nothing."""
 
     engine: Engine
     reason: str

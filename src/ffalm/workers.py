@@ -12,7 +12,6 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -20,14 +19,12 @@ from typing import Any
 
 from ffalm.config import StudyConfig
 from ffalm.errors import UserError
-from ffalm.outcome import Outcome, Record
+from ffalm.outcome import Outcome
 from ffalm.store import locked
-from ffalm.study import Layout, RunPlan, execute, plans, run_folder
-
-Event = tuple[RunPlan, Record]
+from ffalm.study import Layout, Listener, RunPlan, execute, plans, run_folder
 
 
-def run_study(config: StudyConfig, folder: Path, spread: Layout, listener: Callable[[RunPlan, Record], None]) -> None:
+def run_study(config: StudyConfig, folder: Path, spread: Layout, listener: Listener) -> None:
     """Compute every run of a study that its folder does not hold yet."""
     with locked(folder, "study"):
         if spread.processes == 1:
@@ -43,9 +40,7 @@ def outcomes(config: StudyConfig, folder: Path) -> list[Outcome]:
     return [outcome for outcome in found if outcome is not None]
 
 
-def _run_in_processes(
-    config: StudyConfig, folder: Path, spread: Layout, listener: Callable[[RunPlan, Record], None]
-) -> None:
+def _run_in_processes(config: StudyConfig, folder: Path, spread: Layout, listener: Listener) -> None:
     context = multiprocessing.get_context("spawn")
     events: Any = context.Queue()
     devices: Any = context.Queue()
@@ -68,7 +63,7 @@ def _run_in_processes(
         raise
 
 
-def _pass_on(events: Any, listener: Callable[[RunPlan, Record], None]) -> None:
+def _pass_on(events: Any, listener: Listener) -> None:
     """Hand the workers' news to the listener until there is none for a moment."""
     while True:
         try:

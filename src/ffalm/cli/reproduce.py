@@ -83,7 +83,7 @@ def reproduce(**values: Any) -> None:
     from rich.console import Console
 
     from ffalm import toml
-    from ffalm.store import write_text
+    from ffalm.files import write_whole
 
     folder: Path | None = values["out"]
     require(not values["resume"] or folder is not None, "--resume needs the folder to go on in: name it with --out.")
@@ -101,7 +101,7 @@ def reproduce(**values: Any) -> None:
 
     def keep() -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / _STORED, toml.dumps(asked))
+        write_whole(folder / _STORED, toml.dumps(asked))
 
     def run(config: StudyConfig, place: Path) -> StudyOutcome:
         keep()

@@ -34,7 +34,7 @@ def carry_out(
     from ffalm import config as configs
     from ffalm.cli.progress import RunProgress
     from ffalm.describe import describe
-    from ffalm.store import write_text
+    from ffalm.files import write_whole
     from ffalm.study import layout, plans, run_folder
     from ffalm.workers import outcomes, run_study
 
@@ -45,7 +45,7 @@ def carry_out(
     if not quiet:
         _introduce(console, config, spread, folder, len(left), clients)
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "config.toml", toml.dumps(configs.settings_of(config)))
+    write_whole(folder / "config.toml", toml.dumps(configs.settings_of(config)))
     if left:
         with RunProgress(console, left, config.training.rounds, quiet) as progress:
             try:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ffalm.files import write_whole
 from ffalm.outcome import StudyOutcome
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
         if content is None:
             (folder / name).unlink(missing_ok=True)  # curves of an earlier report would not belong to this table
         else:
-            _replace(folder / name, content)
+            write_whole(folder / name, content)
     return {name: folder / name for name, content in contents.items() if content is not None}
 
 
@@ -51,16 +51,6 @@ def _drawn(study: StudyOutcome) -> tuple[Drawings | None, list[str]]:
         return draw(study), []
     except ImportError as error:
         return None, [CHARTS_LEFT_OUT.format(missing=error.name or "a chart library")]
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write beside and rename, so that a reader finds the old file or the new one, never half of one."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        beside.write_bytes(content)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 __all__ = ["write_report"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ffalm.files import write_whole
 from ffalm.outcome import StudyOutcome
 from ffalm.report import CHARTS_LEFT_OUT, write_report
 from ffalm.report.tables import skew
@@ -77,12 +77,12 @@ def curves(request: Request, out: Path, run: Runner) -> Product:
     files: dict[str, Path] = {}
     try:
         for ending, content in figure.drawn(named).items():
-            files[ending] = _put(folder / f"figure-2.{ending}", content)
+            files[ending] = write_whole(folder / f"figure-2.{ending}", content)
     except ImportError as error:
         notes.append(CHARTS_LEFT_OUT.format(missing=error.name or "a chart library"))
     chosen = _chosen(request, list(studies))
     picture = ["![Validation curves](figure-2.png)\n"] if "png" in files else []
-    files["md"] = _put(folder / "figure-2.md", _page(title, picture, notes, chosen).encode())
+    files["md"] = write_whole(folder / "figure-2.md", _page(title, picture, notes, chosen).encode())
     return Product("figure-2", title, [], notes, chosen, files)
 
 
@@ -201,7 +201,7 @@ def _written(
         "tex": sheets.to_latex(shown[0], f"tab:{name}", [*notes, *chosen]),
         "csv": rows,
     }
-    return {ending: _put(folder / f"{name}.{ending}", content.encode()) for ending, content in contents.items()}
+    return {ending: write_whole(folder / f"{name}.{ending}", content.encode()) for ending, content in contents.items()}
 
 
 def _page(title: str, parts: Sequence[str], notes: Sequence[str], chosen: Sequence[str]) -> str:
@@ -210,11 +210,3 @@ def _page(title: str, parts: Sequence[str], notes: Sequence[str], chosen: Sequen
 
     blocks = [f"# {title}\n", *parts, *listed("Notes", notes)]
     return "\n".join([*blocks, *listed("What the paper leaves open, and what was chosen", chosen)])
-
-
-def _put(path: Path, content: bytes) -> Path:
-    """Write beside and rename, so that a reader finds the old file or the new one."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(content)
-    beside.replace(path)
-    return path

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ffalm.files import write_whole
 from ffalm.report import CHARTS_LEFT_OUT
 
 
@@ -48,9 +49,8 @@ def write(findings: Findings, folder: Path, stem: str, chart: Callable[[], dict[
         findings = replace(findings, notes=[*findings.notes, missing])
     contents[f"{stem}.md"] = findings.markdown().encode()
     contents[f"{stem}.csv"] = findings.csv().encode()
-    folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
-        (folder / name).write_bytes(content)
+        write_whole(folder / name, content)
     return replace(findings, files={name: folder / name for name in sorted(contents)})
 
 

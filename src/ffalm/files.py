@@ -1,0 +1,18 @@
+"""Writing files whole: whoever reads, even after a kill, finds the old file or the new one and never half of one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_whole(path: Path, content: str | bytes) -> Path:
+    """Write beside and rename into place; the folder is made where it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(content.encode() if isinstance(content, str) else content)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    return path

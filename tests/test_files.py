@@ -1,0 +1,34 @@
+"""Files are whole or not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ffalm.files import write_whole
+
+
+def test_text_and_bytes_are_written_into_folders_that_need_not_be_there(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b.txt"
+    assert write_whole(path, "größer") == path
+    assert path.read_text(encoding="utf-8") == "größer"
+    write_whole(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert [found.name for found in path.parent.iterdir()] == ["b.txt"]
+
+
+def test_what_cannot_be_written_leaves_the_old_file_and_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_whole(tmp_path / "kept.txt", "old")
+
+    def full(self: Path, content: bytes) -> int:
+        self.touch()
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="disk full"):
+        write_whole(path, "new")
+    assert path.read_text() == "old"
+    assert [found.name for found in tmp_path.iterdir()] == ["kept.txt"]
