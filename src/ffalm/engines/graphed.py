@@ -20,7 +20,7 @@ from ffalm.data.types import Examples
 from ffalm.engines.base import Job, Round, Snapshot
 from ffalm.engines.common import autocast, broadcast, built_model, descend, dtype_of, inputs, row_losses
 from ffalm.engines.flat import Flat
-from ffalm.engines.rounds import Reply, rounds
+from ffalm.engines.rounds import Reply, Terms, rounds
 from ffalm.engines.sampling import batches
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
@@ -45,7 +45,7 @@ class GraphedEngine:
         for number, job in enumerate(jobs):
             if job.device.type != "cuda":
                 raise UserError("The engine 'graphed' needs a GPU: use device cuda, or another engine.")
-            for round in rounds(job, _GraphedClients(job, self._program(job))):
+            for round in rounds(Terms.of(job), _GraphedClients(job, self._program(job))):
                 yield number, round
 
     def _program(self, job: Job) -> _Program:
@@ -226,7 +226,11 @@ class _GraphedClients:
         self._program.flat.load(model)
         return self._evaluate(len(self._ranges) - 1)
 
-    def train(self, client: int, sent: Snapshot) -> Reply:
+    def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, Reply]:
+        """One client after the other."""
+        return {client: self._train(client, sent) for client in chosen}
+
+    def _train(self, client: int, sent: Snapshot) -> Reply:
         """Local SGD from the received model by replaying the step, and the Tally that the algorithm asks for."""
         job, program, round = self._job, self._program, sent.round + 1
         wanted = job.algorithm.measure

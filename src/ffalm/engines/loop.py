@@ -25,7 +25,7 @@ from ffalm.engines.common import (
     inputs,
     row_losses,
 )
-from ffalm.engines.rounds import Reply, rounds
+from ffalm.engines.rounds import Reply, Terms, rounds
 from ffalm.engines.sampling import batches
 from ffalm.fairness import Tally
 from ffalm.randomness import Purpose, torch_seeded
@@ -40,11 +40,11 @@ class LoopEngine:
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
         """One job after the other."""
         for number, job in enumerate(jobs):
-            for round in rounds(job, _LoopClients(job)):
+            for round in rounds(Terms.of(job), LoopClients(job)):
                 yield number, round
 
 
-class _LoopClients:
+class LoopClients:
     """Clients that take turns on one module."""
 
     def __init__(self, job: Job) -> None:
@@ -70,7 +70,11 @@ class _LoopClients:
         self._model.load_state_dict(model)
         return self._tally(self._validation)
 
-    def train(self, client: int, sent: Snapshot) -> Reply:
+    def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, Reply]:
+        """One client after the other."""
+        return {client: self._train(client, sent) for client in chosen}
+
+    def _train(self, client: int, sent: Snapshot) -> Reply:
         """Local SGD from the received model, and the Tally that the algorithm asks for."""
         job, model, examples, round = self._job, self._model, self._clients[client], sent.round + 1
         wanted = job.algorithm.measure

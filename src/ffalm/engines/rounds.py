@@ -1,4 +1,4 @@
-"""The round of engines that train one client after the other; how a client trains is theirs to say."""
+"""The round as a server leads it, whoever the clients are: modules in this process or sites far away."""
 
 from __future__ import annotations
 
@@ -10,11 +10,30 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ffalm.algorithms import Measure, Report
-from ffalm.engines.base import Job, Round, Snapshot
+from ffalm.algorithms import Algorithm, Measure, Report
+from ffalm.data.types import Task
+from ffalm.engines.base import Job, Round, Snapshot, Training
 from ffalm.engines.common import divergence, record_of
 from ffalm.engines.sampling import participants
 from ffalm.fairness import Tally
+
+
+@dataclass(frozen=True)
+class Terms:
+    """All that a server must know to lead a run: what is agreed and counted, and not one row of data."""
+
+    algorithm: Algorithm
+    training: Training
+    task: Task
+    counts: Tensor  # training rows per (client, label, group)
+    seed: int
+    start: Snapshot | None = None
+
+    @classmethod
+    def of(cls, job: Job) -> Terms:
+        """The terms of a job whose rows are all here."""
+        federation = job.federation
+        return cls(job.algorithm, job.training, federation.task, federation.counts(), job.seed, job.start)
 
 
 @dataclass(frozen=True)
@@ -28,14 +47,17 @@ class Reply:
 
 
 class Clients(Protocol):
-    """The clients of one job, with their data where training happens."""
+    """The clients of one run, with their data where training happens."""
 
     def begin(self) -> dict[str, Tensor]:
         """The freshly initialised model."""
         ...
 
-    def train(self, client: int, sent: Snapshot) -> Reply:
-        """One client's round, from the model and state it was sent."""
+    def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, Reply]:
+        """The round of the chosen clients, from the model and state they are sent, by client number.
+
+        At least one must answer; one that is left out did not take part.
+        """
         ...
 
     def merge(self, replies: Sequence[Reply], weights: Tensor) -> dict[str, Tensor]:
@@ -47,18 +69,19 @@ class Clients(Protocol):
         ...
 
 
-def rounds(job: Job, clients: Clients) -> Iterator[Round]:
-    """The rounds of one job, from its beginning or its snapshot to its last round or its divergence."""
-    algorithm, training, task = job.algorithm, job.training, job.federation.task
-    counts = job.federation.counts()
+def rounds(terms: Terms, clients: Clients) -> Iterator[Round]:
+    """The rounds of one run, from its beginning or its snapshot to its last round or its divergence."""
+    algorithm, training = terms.algorithm, terms.training
     fresh = clients.begin()
-    now = job.start or Snapshot(0, fresh, algorithm.start(counts))
+    now = terms.start or Snapshot(0, fresh, algorithm.start(terms.counts))
     for number in range(now.round + 1, training.rounds + 1):
         began = time.perf_counter()
-        chosen = participants(job.seed, number, len(counts), training.participation)
-        replies = [clients.train(client, now) for client in chosen]
-        weights, state = algorithm.update(now.state, _report(job, number, chosen, replies, counts))
-        now = Snapshot(number, clients.merge(replies, weights[chosen]), state)
+        chosen = participants(terms.seed, number, len(terms.counts), training.participation)
+        answers = clients.train(chosen, now)
+        answered = sorted(answers)
+        replies = [answers[client] for client in answered]
+        weights, state = algorithm.update(now.state, _report(terms, number, answers))
+        now = Snapshot(number, clients.merge(replies, weights[answered]), state)
         loss = sum(reply.loss for reply in replies) / len(replies)
         scores = clients.validate(now.model)
         seen = {
@@ -67,20 +90,17 @@ def rounds(job: Job, clients: Clients) -> Iterator[Round]:
             "seconds": time.perf_counter() - began,
         }
         ended = divergence(algorithm, number, loss, state, now.model)
-        yield Round(record_of(number, scores, task.favourable, state, weights, seen), now, ended)
+        yield Round(record_of(number, scores, terms.task.favourable, state, weights, seen), now, ended)
         if ended:
             return
 
 
-def _report(job: Job, round: int, chosen: list[int], replies: list[Reply], counts: Tensor) -> Report:
+def _report(terms: Terms, round: int, answers: dict[int, Reply]) -> Report:
     """The clients' answers, laid out one entry a client of the whole federation."""
-    task = job.federation.task
-    taking_part = torch.zeros(len(counts), dtype=torch.bool)
-    taking_part[chosen] = True
+    task, everyone = terms.task, range(len(terms.counts))
     tally = None
-    if job.algorithm.measure is not Measure.NOTHING:
-        rows = [Tally.zeros((task.labels, task.groups)) for _ in range(len(counts))]
-        for client, reply in zip(chosen, replies, strict=True):
-            rows[client] = reply.tally
-        tally = Tally.stack(rows)
-    return Report(round, counts.sum((-1, -2)), taking_part, tally, task.favourable)
+    if terms.algorithm.measure is not Measure.NOTHING:
+        nothing = Tally.zeros((task.labels, task.groups))
+        tally = Tally.stack([answers[client].tally if client in answers else nothing for client in everyone])
+    taking_part = torch.tensor([client in answers for client in everyone])
+    return Report(round, terms.counts.sum((-1, -2)), taking_part, tally, task.favourable)
