@@ -1,6 +1,6 @@
 """The image study on a GPU: a plain PyTorch loop against our engines, the same work in one run.
 
-    python benchmarks/images.py [--rounds 6] [--rows 12000] [--size 64]
+    python benchmarks/images.py [--rounds 6] [--rows 12000] [--size 64] [--lanes 1 2 4 5]
 
 ResNet-18 (ImageNet stem), 10 equal clients, batch 128, one local epoch, FFALM with its dual pass over all local rows,
 and validation every round: what a researcher's script does, and what the engines do. Batches and initial weights are
@@ -12,12 +12,15 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Callable
 
 import torch
 from torch.nn.functional import cross_entropy
 
 import ffalm
-from ffalm.engines import Training
+from ffalm.engines import Engine, Training
+from ffalm.engines.graphed import GraphedEngine
+from ffalm.engines.loop import LoopEngine
 from ffalm.engines.sampling import batches
 from ffalm.models import ResNet18
 from ffalm.randomness import Purpose, torch_seeded
@@ -82,7 +85,7 @@ def plain_loop(federation: ffalm.Federation, rounds: int, channels_last: bool, b
 
 
 def ours(
-    federation: ffalm.Federation, rounds: int, engine: str, precision: str, compiled: bool = False
+    federation: ffalm.Federation, rounds: int, engine: Engine, precision: str, compiled: bool = False
 ) -> tuple[list[float], float]:
     """The same through `ffalm.simulate`."""
     fast = precision != "fp32"
@@ -106,22 +109,30 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--rows", type=int, default=12_000)
     parser.add_argument("--size", type=int, default=64)
+    parser.add_argument("--lanes", type=int, nargs="+", default=[1, 2, 4, 5], help="clients in flight to try")
+    parser.add_argument("--only", default="", help="ways whose name holds this text, beside the plain loop")
     asked = parser.parse_args()
     federation = ffalm.load("faces", rows=asked.rows, size=asked.size, clients=10, partition="iid")
     images = sum(len(examples) for examples in federation.clients)
+
+    def in_flight(lanes: int, compiled: bool = False) -> Callable[[], tuple[list[float], float]]:
+        return lambda: ours(federation, asked.rounds, GraphedEngine(lanes), "bf16", compiled)
+
     ways = {
         "plain loop, TF32": lambda: plain_loop(federation, asked.rounds, False, False),
         "plain loop, bf16 channels_last": lambda: plain_loop(federation, asked.rounds, True, True),
-        "loop, fp32": lambda: ours(federation, asked.rounds, "loop", "fp32"),
-        "loop, tf32 channels_last": lambda: ours(federation, asked.rounds, "loop", "tf32"),
-        "graphed, fp32": lambda: ours(federation, asked.rounds, "graphed", "fp32"),
-        "graphed, tf32 channels_last": lambda: ours(federation, asked.rounds, "graphed", "tf32"),
-        "graphed, bf16 channels_last": lambda: ours(federation, asked.rounds, "graphed", "bf16"),
-        "graphed, bf16 compiled": lambda: ours(federation, asked.rounds, "graphed", "bf16", compiled=True),
+        "loop, fp32": lambda: ours(federation, asked.rounds, LoopEngine(), "fp32"),
+        "loop, tf32 channels_last": lambda: ours(federation, asked.rounds, LoopEngine(), "tf32"),
+        "graphed, fp32": lambda: ours(federation, asked.rounds, GraphedEngine(), "fp32"),
+        "graphed, tf32 channels_last": lambda: ours(federation, asked.rounds, GraphedEngine(), "tf32"),
+        **{f"graphed, bf16, {lanes} in flight": in_flight(lanes) for lanes in asked.lanes},
+        **{f"the same compiled, {lanes} in flight": in_flight(lanes, True) for lanes in asked.lanes},
     }
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; {images} images a round, {asked.size} px")
     base = None
     for name, way in ways.items():
+        if base is not None and asked.only not in name:
+            continue
         seconds, accuracy = way()
         typical = statistics.median(seconds[WARM_UP:])
         base = base or typical

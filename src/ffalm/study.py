@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -46,6 +47,8 @@ class RunPlan:
         return f"{self.contender.label}{skew}, seed {self.seed}"
 
 
+_KEPT_BYTES = 4 * 2**30  # of clients' rows that a process keeps for the next algorithm
+
 #: Called with a run and its newest record, as rounds are done.
 Listener = Callable[[RunPlan, Record], None]
 
@@ -74,10 +77,21 @@ def _dataset(source: Any) -> Dataset:
     return dataset
 
 
-@lru_cache(maxsize=64)
+_federations: OrderedDict[tuple[Any, Partition, int], Federation] = OrderedDict()
+
+
 def _federation(source: Any, partition: Partition, seed: int) -> Federation:
-    """Shared by the algorithms that are compared on it."""
-    return Federation.from_dataset(_dataset(source), partition, seed)
+    """Shared by the algorithms that are compared on it; the oldest are given up where they take too much memory."""
+    key = source, partition, seed
+    if key not in _federations:
+        _federations[key] = Federation.from_dataset(_dataset(source), partition, seed)
+        while len(_federations) > 1 and sum(map(_bytes, _federations.values())) > _KEPT_BYTES:
+            _federations.popitem(last=False)
+    return _federations[key]
+
+
+def _bytes(federation: Federation) -> int:
+    return sum(examples.x.nbytes for examples in federation.clients)
 
 
 def job_of(config: StudyConfig, plan: RunPlan, device: str | None = None) -> Job:

@@ -20,6 +20,7 @@ def test_every_other_answer_is_tried_once(data_root: Path) -> None:
         "grouping: darker_vs_rest",
         "grouping: white_vs_rest",
         "grouping: black_vs_white",
+        "split: fixed",
         "image-size: 128",
         "local-epochs: 3",
         "schedule: released-code",

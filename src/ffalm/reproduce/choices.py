@@ -6,7 +6,8 @@ Every table says which answers it was made with; `ffalm reproduce sensitivity` m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from ffalm.errors import UserError, unknown
 from ffalm.reproduce.paper import TITLES
@@ -30,6 +31,7 @@ class Choice:
     data: tuple[str, ...] = ()  # the data sets that have it; all where empty
     numeric: bool = False  # any number is an answer, not only those listed
     several: bool = False  # answers may be joined by commas, each then has its own row
+    values: Mapping[str, Any] = field(default_factory=dict)  # what an answer writes, where it is not its own name
 
     @property
     def default(self) -> str:
@@ -39,7 +41,14 @@ class Choice:
     @property
     def of_federation(self) -> bool:
         """Whether it changes the data, their owners or the training, hence every algorithm's runs."""
-        return self.path.partition(".")[0] in ("partition", "data", "training")
+        return self.path.partition(".")[0] in ("partition", "data", "training", "fresh_data")
+
+    def setting(self, answer: str) -> dict[str, Any]:
+        """What an answer writes into a study, nested as its path says; a number where it is one."""
+        value: Any = self.values.get(answer, _number(answer))
+        for name in reversed(self.path.split(".")):
+            value = {name: value}
+        return dict(value)
 
     def applies_to(self, data: str) -> bool:
         """Whether a data set has this question."""
@@ -67,6 +76,17 @@ CHOICES = (
         },
         "data.sensitive",
         data=("utkface",),
+    ),
+    Choice(
+        "split",
+        "which images train, validate and test; UTKFace has no published split",
+        {
+            "by-seed": "each seed draws its own, so that means and spreads include the chance of the draw",
+            "fixed": "one draw for all seeds",
+        },
+        "fresh_data",
+        data=("utkface",),
+        values={"by-seed": True, "fixed": False},
     ),
     Choice(
         "image-size",
@@ -145,8 +165,8 @@ CHOICES = (
 
 #: What is settled here without a setting of its own, so that a reader need not guess.
 SETTLED = (
-    "UTKFace has no published split: 80 % training, 10 % validation and 10 % test, the same for every seed, copies of "
-    "an image kept together; CelebA has its official one.",
+    "UTKFace is parted into 80 % training, 10 % validation and 10 % test, copies of an image kept together; CelebA has "
+    "its official parts.",
     "The model is a ResNet-18 from scratch on pixels scaled to [0, 1], without augmentation.",
     "A seed draws the partition, the first model and the batches; all algorithms share the same draws.",
     "The learning rate halves after round 50, by the global round; gradients are clipped step by step.",
@@ -198,13 +218,15 @@ def _check(choice: Choice, answer: str) -> None:
     if not told:
         raise UserError(f"--{choice.name} needs an answer: {', '.join(choice.options)}.")
     for one in told:
-        if one not in choice.options and not (choice.numeric and _is_number(one)):
+        if one not in choice.options and not (choice.numeric and not isinstance(_number(one), str)):
             raise unknown(f"answer to --{choice.name}", one, choice.options)
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def _number(text: str) -> int | float | str:
+    """The number that a text stands for; the text itself where it is none."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

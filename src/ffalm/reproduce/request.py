@@ -121,8 +121,7 @@ class Request:
         settings = merged(base, {"data": source, "partition": {"alpha": list(alphas)}, "seeds": list(self.seeds)})
         for choice in CHOICES:
             if choice.of_federation and choice.applies_to(data):
-                section, _, name = choice.path.partition(".")
-                settings = merged(settings, {section: {name: _value(self.chosen[choice.name])}})
+                settings = merged(settings, choice.setting(self.chosen[choice.name]))
         own = dict(self.settings)
         changed = own.pop("algorithms", {})
         algorithms = {entry.key: merged(entry.settings, changed.get(entry.key, {})) for entry in entries}
@@ -143,7 +142,7 @@ def _entry(algorithm: str, chosen: Chosen, schedule: str) -> Entry:
             continue
         answer = chosen[choice.name]
         if answer != AS_SCHEDULED:
-            settings[choice.path] = _value(answer)
+            settings |= choice.setting(answer)
         if answer != choice.default:
             key.append(answer if choice.name != "dual-bound" else f"bound-{answer}")
             told.append(answer.replace("_", " ") if choice.name != "dual-bound" else f"bound {answer}")
@@ -153,13 +152,3 @@ def _entry(algorithm: str, chosen: Chosen, schedule: str) -> Entry:
 
 def _folder(root: Path, name: str) -> Path | None:
     return next((root / place for place in _PLACES[name] if (root / place).is_dir()), None)
-
-
-def _value(text: str) -> Any:
-    """An answer as a setting: a number where it is one."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
