@@ -54,7 +54,7 @@ class _Target(Flag):
 _RUNNING = tuple(
     flag
     for flag in SHARED
-    if flag.name in ("engine", "device", "precision", "workers", "set", "out", "resume", "json", "quiet")
+    if flag.name in ("engine", "device", "precision", "workers", "ray", "set", "out", "resume", "json", "quiet")
 )
 _FLAGS = (
     _Target("target", str, "What to reproduce, from the list above.", _WHAT),
@@ -106,7 +106,7 @@ def reproduce(**values: Any) -> None:
     def run(config: StudyConfig, place: Path) -> StudyOutcome:
         keep()
         again = f"ffalm reproduce {target} --out {folder} --resume"
-        return carry_out(config, place, said, again, values["quiet"], clients=False)
+        return carry_out(config, place, said, again, values["quiet"], clients=False, ray=values["ray"])
 
     wanted = [name for name in TARGETS if name != "all"] if target == "all" else [target]
     if not values["quiet"] and not set(wanted) <= set(_THEORY):
