@@ -33,6 +33,7 @@ TARGETS = {
     "example": "the two-client example of the appendix",
     "rate": "the convergence rate, measured",
     "sensitivity": "which choice that the paper leaves open moves which number",
+    "frontier": "settings of FFALM between and beyond the presets, judged on validation rows",
     "all": "all of these",
 }
 _THEORY = ("example", "rate")
@@ -191,6 +192,8 @@ def _made(name: str, request: Request, folder: Path, run: Callable[[StudyConfig,
         return products.curves(request, folder, run)
     if name == "sensitivity":
         return products.sensitivities(request, folder, run)
+    if name == "frontier":
+        return products.frontiers(request, folder, run)
     return products.table(name, request, folder, run)
 
 

@@ -11,7 +11,7 @@ from ffalm.files import write_whole
 from ffalm.outcome import StudyOutcome
 from ffalm.report import CHARTS_LEFT_OUT, write_report
 from ffalm.report.tables import skew
-from ffalm.reproduce import comparison, figure, sensitivity, sheets
+from ffalm.reproduce import comparison, figure, frontier, sensitivity, sheets
 from ffalm.reproduce.choices import SETTLED, statements
 from ffalm.reproduce.paper import ALPHAS, TITLES, data_title
 from ffalm.reproduce.request import Request
@@ -27,6 +27,7 @@ _TITLES = {
     "table-3": "Table 3 of the paper (other levels of heterogeneity)",
     "figure-2": "Figure 2 of the paper (validation curves)",
     "sensitivity": "Sensitivity to what the paper leaves open",
+    "frontier": "Settings of FFALM, judged on validation rows",
 }
 
 
@@ -113,6 +114,23 @@ def sensitivities(request: Request, out: Path, run: Runner) -> Product:
         for metric, cell in effect.row.cells.items()
     ]
     return Product("sensitivity", title, shown, notes, chosen, files, values)
+
+
+def frontiers(request: Request, out: Path, run: Runner) -> Product:
+    """`frontier`: the search for settings of FFALM that suit every data set."""
+    wanted = [*request.entries(frontier.BASELINES), *frontier.entries()]
+    studies = {data: carried_out(request, out, run, data, [frontier.ALPHA], wanted) for data in request.sources()}
+    judged = frontier.judge(studies)
+    title = _title("frontier", request)
+    shown = [frontier.sheet(judged, f"{title}: percent, {skew(frontier.ALPHA)}")]
+    notes = [*_notes(request), *frontier.reading(judged)]
+    chosen = _chosen(request, list(studies))
+    files = _written(out / "frontier", "frontier", shown, notes, chosen, frontier.to_csv(judged))
+    values = [
+        {"data": one.data, "label": one.label, **one.metrics, "worst_loss": one.worst, "stable": one.stable}
+        for one in judged
+    ]
+    return Product("frontier", title, shown, notes, chosen, files, values)
 
 
 def page(title: str, shown: Sequence[Sheet], notes: Sequence[str], chosen: Sequence[str]) -> str:

@@ -1,0 +1,201 @@
+"""Which settings of FFALM are worth having, judged on validation rows alone: the search for one that suits everybody.
+
+Several schedules run beside the paper's baselines on every data set at its severest skew. A run is judged by the mean
+of its last rounds on the validation part; the test part plays no role, so that it can judge what is chosen here.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ffalm.outcome import HEADLINE, Outcome, StudyOutcome
+from ffalm.report.tables import HEADS, percent
+from ffalm.reproduce.paper import METRICS, data_title
+from ffalm.reproduce.request import Entry
+from ffalm.reproduce.sheets import Cell, Section, Sheet
+
+ALPHA = 0.3
+BASELINES = ("fedavg", "fairfed", "fpfl")
+AFFORDABLE = 0.01  # accuracy that fairness may cost against FedAvg
+_STABLE = 0.10  # a seed that loses more than this against FedAvg's same seed has collapsed
+_LAST = 5  # rounds whose mean judges a run: a single round's EOD is mostly chance
+
+_RELEASED = {"preset": "released-code"}
+#: What is tried, by the name under which tables show it: the presets, and settings between and beyond them.
+CANDIDATES: dict[str, dict[str, Any]] = {
+    "paper": {"preset": "paper"},
+    "paper, dual within 1": {"preset": "paper", "dual_bound": 1.0},
+    "safe": {"preset": "safe"},
+    "released-code": _RELEASED,
+    "released-code, penalty 2": {**_RELEASED, "penalty": 2.0},
+    "released-code, penalty 1": {**_RELEASED, "penalty": 1.0},
+    "released-code, constant penalty 2": {**_RELEASED, "penalty": 2.0, "penalty_growth": 1.0},
+    "released-code, constant penalty 5": {**_RELEASED, "penalty": 5.0, "penalty_growth": 1.0},
+    "constant penalty 1, dual step 0.5, within 0.5": {
+        **_RELEASED,
+        "penalty": 1.0,
+        "penalty_growth": 1.0,
+        "dual_lr": 0.5,
+        "dual_bound": 0.5,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One algorithm on one data set: its validation metrics over seeds, and its worst loss of accuracy on a seed."""
+
+    data: str
+    label: str
+    metrics: dict[str, float]
+    worst: float  # the largest loss of accuracy against FedAvg's same seed
+    seeds: int
+    diverged: int
+
+    @property
+    def stable(self) -> bool:
+        """Whether no seed diverged or collapsed."""
+        return self.diverged == 0 and self.worst <= _STABLE
+
+    def beats(self, other: Judged) -> bool:
+        """Whether it is at least as good in all three metrics and better in one."""
+        pairs = [_better_by(metric, self.metrics[metric], other.metrics[metric]) for metric in METRICS]
+        return min(pairs) >= 0 and max(pairs) > 0
+
+    def fairer_than(self, other: Judged) -> bool:
+        """Whether both gaps are smaller."""
+        return all(self.metrics[metric] < other.metrics[metric] for metric in ("dpd", "eod"))
+
+
+def entries() -> list[Entry]:
+    """The candidates as algorithms of a study; each has a key of its own, so that no table's runs are mistaken."""
+    return [
+        Entry(f"ffalm-{'-'.join(label.replace(',', '').split())}", "ffalm", f"FFALM, {label}", {"name": "ffalm"} | how)
+        for label, how in CANDIDATES.items()
+    ]
+
+
+def judge(studies: Mapping[str, StudyOutcome]) -> list[Judged]:
+    """Every algorithm of every data set, against its FedAvg, which comes first."""
+    found = []
+    for data, study in studies.items():
+        runs = {label: [one for one in study.outcomes if one.label == label] for label in study.labels()}
+        base = {one.seed: last_rounds(one)["accuracy"] for one in runs[study.labels()[0]]}
+        found += [_judged(data, label, mine, base) for label, mine in runs.items()]
+    return found
+
+
+def last_rounds(run: Outcome) -> dict[str, float]:
+    """A run's validation metrics, each the mean of its last rounds."""
+    records = run.history[-_LAST:]
+    return {metric: statistics.fmean(_number(record.get(metric)) for record in records) for metric in METRICS}
+
+
+def chosen(judged: Sequence[Judged]) -> str | None:
+    """The candidate to recommend: stable and affordable on every data set, and of those the fairest.
+
+    Fairness is the mean over data sets of DPD and EOD, each as a share of FedAvg's. None where no candidate is both.
+    """
+    scores: dict[str, float] = {}
+    for label in _candidates(judged):
+        mine = [one for one in judged if one.label == label]
+        bases = [_named(judged, one.data)[0] for one in mine]
+        if all(one.stable and _loss(one, base) <= AFFORDABLE for one, base in zip(mine, bases, strict=True)):
+            scores[label] = statistics.fmean(
+                one.metrics[metric] / base.metrics[metric]
+                for one, base in zip(mine, bases, strict=True)
+                for metric in ("dpd", "eod")
+            )
+    return min(scores, key=lambda label: scores[label]) if scores else None
+
+
+def on_frontier(one: Judged, judged: Sequence[Judged]) -> bool:
+    """Whether nothing stable on the same data set is better in every respect."""
+    return one.stable and not any(other.stable and other.beats(one) for other in _named(judged, one.data))
+
+
+def sheet(judged: Sequence[Judged], title: str) -> Sheet:
+    """All of them by data set; what lies on the frontier is bold."""
+    heads = ["Algorithm", *(HEADS[metric] for metric in METRICS), "Worst seed", "Stable", "Seeds"]
+    sections = []
+    for data in dict.fromkeys(one.data for one in judged):
+        rows = [_row(one, on_frontier(one, judged)) for one in _named(judged, data)]
+        sections.append(Section(data_title(data), rows))
+    return Sheet(title, heads, sections, wraps=True)
+
+
+def reading(judged: Sequence[Judged]) -> list[str]:
+    """What was found, in sentences."""
+    told = [
+        f"Validation part, mean of the last {_LAST} rounds, then over seeds; the test part was not looked at. Bold "
+        "rows are on the frontier: no stable row is better in all three numbers. The worst seed is the largest loss "
+        "of accuracy against FedAvg on the same seed."
+    ]
+    best = chosen(judged)
+    if best is None:
+        told.append(
+            f"No candidate is stable and at most {percent(AFFORDABLE)} points less accurate than FedAvg on every data "
+            "set: the frontier is all there is."
+        )
+        return told
+    told.append(
+        f"Of those that are stable and at most {percent(AFFORDABLE)} points less accurate than FedAvg on every data "
+        f"set, {best} has the smallest gaps (mean of DPD and EOD as shares of FedAvg's)."
+    )
+    for one in (one for one in judged if one.label == best):
+        others = [other for other in _named(judged, one.data) if other.label not in _candidates(judged)]
+        beaten = [other.label for other in others if one.fairer_than(other)]
+        told.append(f"On {data_title(one.data)} it is fairer in both than {', '.join(beaten) or 'none of the others'}.")
+    return told
+
+
+def to_csv(judged: Sequence[Judged]) -> str:
+    """One line for every algorithm and data set, as fractions in full precision."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("data", "algorithm", *METRICS, "worst_loss", "stable", "frontier", "seeds", "diverged"))
+    for one in judged:
+        numbers = [one.metrics[metric] for metric in METRICS]
+        marks = (one.worst, one.stable, on_frontier(one, judged), one.seeds, one.diverged)
+        writer.writerow((one.data, one.label, *numbers, *marks))
+    return text.getvalue()
+
+
+def _judged(data: str, label: str, runs: Sequence[Outcome], base: Mapping[int, float]) -> Judged:
+    scored = {run.seed: last_rounds(run) for run in runs}
+    metrics = {metric: statistics.fmean(one[metric] for one in scored.values()) for metric in METRICS}
+    worst = max(base[seed] - one["accuracy"] for seed, one in scored.items())
+    return Judged(data, label, metrics, worst, len(runs), sum(run.diverged is not None for run in runs))
+
+
+def _candidates(judged: Sequence[Judged]) -> list[str]:
+    ours = {entry.label for entry in entries()}
+    return list(dict.fromkeys(one.label for one in judged if one.label in ours))
+
+
+def _named(judged: Sequence[Judged], data: str) -> list[Judged]:
+    return [one for one in judged if one.data == data]
+
+
+def _loss(one: Judged, base: Judged) -> float:
+    return base.metrics["accuracy"] - one.metrics["accuracy"]
+
+
+def _better_by(metric: str, value: float, other: float) -> float:
+    return value - other if HEADLINE[metric][1] else other - value
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _row(one: Judged, frontier: bool) -> list[Cell]:
+    numbers = [Cell(percent(one.metrics[metric]), bold=frontier) for metric in METRICS]
+    state = "yes" if one.stable else "no"
+    return [Cell(one.label, bold=frontier), *numbers, Cell(percent(one.worst)), Cell(state), Cell(str(one.seeds))]
