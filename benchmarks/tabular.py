@@ -119,6 +119,7 @@ def measure(case: Case) -> Figures:
     data = dataset(case.dense)
     federations = [Federation.from_dataset(data, Partition("plain", 10, 0.3), seed) for seed in range(case.seeds)]
     inputs = data.train.x.shape[1]
+    del data
     marks: list[tuple[float, float]] = []
 
     def mark() -> None:

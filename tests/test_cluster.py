@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from ffalm.cli.running import carry_out
 from ffalm.cluster import _packed, _unpack, run_on_cluster
 from ffalm.config import StudyConfig, parse
 from ffalm.errors import UserError
@@ -148,6 +150,25 @@ def test_a_task_travels_with_its_checkpoints_and_comes_back_without_them(tmp_pat
     _unpack(away, whole)
     assert run_folder(one, away, task[0]).outcome() == run_folder(one, home, task[0]).outcome()
     assert not any("checkpoint" in name for name in _packed(one, home, task, whole=False))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_flowers_simulated_clients_run_on_a_cluster_by_its_address(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("flwr", reason="Flower is not installed: it comes with the extra 'flower'")
+    monkeypatch.setenv("RAY_ADDRESS", "")
+    study, out = parse({**SETTINGS, "engine": "flower"}), tmp_path / "flower"
+    found = carry_out(study, out, Console(quiet=True), "", quiet=True, ray=address)
+    assert os.environ["RAY_ADDRESS"] == address
+    reference, here = parse({**SETTINGS, "engine": "loop"}), tmp_path / "loop"
+    expected = carry_out(reference, here, Console(quiet=True), "", quiet=True)
+    for one, other in zip(found.outcomes, expected.outcomes, strict=True):
+        assert one.test == pytest.approx(other.test, abs=1e-6, nan_ok=True)
+        assert [record["train_loss"] for record in one.history] == pytest.approx(
+            [record["train_loss"] for record in other.history], abs=1e-6
+        )
 
 
 def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:

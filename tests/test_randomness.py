@@ -26,7 +26,7 @@ def test_every_part_of_the_key_matters() -> None:
 def test_purposes_keep_their_numbers_since_every_result_depends_on_them() -> None:
     assert {purpose.name: purpose.value for purpose in Purpose} == {
         "MODEL": 1, "PARTITION": 2, "BATCHES": 3, "PARTICIPATION": 4, "LAYERS": 5, "DATA": 6, "SPLIT": 7,
-        "BOOTSTRAP": 8,
+        "BOOTSTRAP": 8, "MODEL_NOISE": 9, "TALLY_NOISE": 10, "SCORE_NOISE": 11,
     }  # fmt: skip
 
 

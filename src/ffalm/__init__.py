@@ -26,6 +26,7 @@ _HOMES = {
     "Task": "ffalm.data.types",
     "Federation": "ffalm.federation",
     "load": "ffalm.federation",
+    "Privacy": "ffalm.privacy",
     "Tally": "ffalm.fairness",
     "UserError": "ffalm.errors",
 }
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from ffalm.fairness import Tally as Tally
     from ffalm.federation import Federation as Federation
     from ffalm.federation import load as load
+    from ffalm.privacy import Privacy as Privacy
     from ffalm.simulation import DivergedError as DivergedError
     from ffalm.simulation import Result as Result
     from ffalm.simulation import simulate as simulate

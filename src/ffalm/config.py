@@ -21,6 +21,7 @@ from ffalm.engines import ENGINES, Precision, Training
 from ffalm.errors import UserError, require, unknown
 from ffalm.models import ARCHITECTURES, Architecture, architecture
 from ffalm.partition import Partition
+from ffalm.privacy import Privacy
 from ffalm.settings import build
 
 
@@ -51,6 +52,7 @@ class StudyConfig:
     seeds: tuple[int, ...]
     model: Architecture
     training: Training
+    privacy: Privacy | None = None
     fresh_data: bool = False  # each seed draws the data, or their split, anew, so that spreads include that chance too
     engine: str = "auto"
     device: str = "auto"
@@ -77,7 +79,7 @@ class StudyConfig:
 
 
 _PLAIN = ("fresh_data", "engine", "device", "precision", "channels_last", "compiled", "checkpoint_every", "workers")
-_TOP = ("seeds", *_PLAIN, "plugins", "data", "partition", "model", "training", "algorithms")
+_TOP = ("seeds", *_PLAIN, "plugins", "data", "partition", "model", "training", "privacy", "algorithms")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -99,27 +101,26 @@ def parse(settings: Mapping[str, Any]) -> StudyConfig:
             raise unknown("section or setting", name, _TOP)
     plugins = tuple(str(name) for name in settings.get("plugins", ()))
     for name in plugins:
-        _import_plugin(Path(name))
-    data = _section(settings, "data")
-    cut = _section(settings, "partition")
+        import_plugin(Path(name))
+    data = section(settings, "data")
+    cut = section(settings, "partition")
     alphas = cut.pop("alpha", Partition().alpha)
     alphas = tuple(alphas) if isinstance(alphas, list | tuple) else (alphas,)
     require(bool(alphas), "The partition's alpha needs at least one value.")
     partitions = [build(Partition, {**cut, "alpha": alpha}, "partition") for alpha in alphas]
-    model = _section(settings, "model")
-    name = model.pop("name", "mlp")
     top = {key: settings[key] for key in _PLAIN if key in settings}
     origin = data.pop("source", "census")
     return build(
         StudyConfig,
         {
-            "contenders": tuple(_contender(key, values) for key, values in _section(settings, "algorithms").items()),
+            "contenders": tuple(contender_of(key, values) for key, values in section(settings, "algorithms").items()),
             "data": source(origin, **data),
             "partition": partitions[0],
             "alphas": tuple(dict.fromkeys(partition.alpha for partition in partitions)),
             "seeds": settings.get("seeds", (0,)),
-            "model": architecture(name, model),
-            "training": build(Training, _section(settings, "training"), "training"),
+            "model": model_of(section(settings, "model")),
+            "training": build(Training, section(settings, "training"), "training"),
+            "privacy": privacy_of(section(settings, "privacy")),
             "plugins": plugins,
             **top,
         },
@@ -129,36 +130,30 @@ def parse(settings: Mapping[str, Any]) -> StudyConfig:
 
 def settings_of(config: StudyConfig) -> dict[str, Any]:
     """The complete nested settings of a study: `parse` gives the study back, whatever the defaults become."""
-    names = {cls: name for name, cls in ARCHITECTURES.items()}
     return {
         "seeds": list(config.seeds),
         **{key: getattr(config, key) for key in _PLAIN},
         "plugins": [str(Path(name).resolve()) for name in config.plugins],
-        "data": {"source": config.data.name, **_fields(config.data)},
-        "partition": {**_fields(config.partition), "alpha": list(config.alphas)},
-        "model": {"name": names[type(config.model)], **_fields(config.model)},
-        "training": _fields(config.training),
-        "algorithms": {
-            contender.key: {
-                "name": contender.algorithm.name,
-                **({} if contender.preset is None else {"preset": contender.preset}),
-                **_fields(contender.algorithm),
-            }
-            for contender in config.contenders
-        },
+        "data": {"source": config.data.name, **fields_of(config.data)},
+        "partition": {**fields_of(config.partition), "alpha": list(config.alphas)},
+        "model": settings_of_model(config.model),
+        "training": fields_of(config.training),
+        **({} if config.privacy is None else {"privacy": fields_of(config.privacy)}),
+        "algorithms": {contender.key: settings_of_contender(contender) for contender in config.contenders},
     }
 
 
-def _section(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
-    section = settings.get(name, {})
-    if not isinstance(section, Mapping):
-        raise UserError(f"The part {name!r} of a configuration must be a section, [{name}]; got {section!r}.")
-    return dict(section)
+def section(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A part of nested settings, empty where it is left out."""
+    found = settings.get(name, {})
+    if not isinstance(found, Mapping):
+        raise UserError(f"The part {name!r} of a configuration must be a section, [{name}]; got {found!r}.")
+    return dict(found)
 
 
-def _contender(key: str, values: Any) -> Contender:
+def contender_of(key: str, values: Any) -> Contender:
     """An algorithm from its section: registered name (the key, unless said), preset, and settings on top of it."""
-    settings = _section({key: values}, key)
+    settings = section({key: values}, key)
     cls = algorithm_class(settings.pop("name", key))
     preset = settings.pop("preset", None)
     presets: dict[str, dict[str, Any]] = cls.presets()
@@ -168,7 +163,29 @@ def _contender(key: str, values: Any) -> Contender:
     return Contender(key, build(cls, {**base, **settings}, f"algorithm {key!r}"), preset)
 
 
-def _fields(settings: Any) -> dict[str, Any]:
+def settings_of_contender(contender: Contender) -> dict[str, Any]:
+    """An algorithm's section, complete."""
+    preset = {} if contender.preset is None else {"preset": contender.preset}
+    return {"name": contender.algorithm.name, **preset, **fields_of(contender.algorithm)}
+
+
+def model_of(settings: Mapping[str, Any]) -> Architecture:
+    """A model from its section: its name and its settings."""
+    return architecture(settings.get("name", "mlp"), {key: settings[key] for key in settings if key != "name"})
+
+
+def settings_of_model(model: Architecture) -> dict[str, Any]:
+    """A model's section, complete."""
+    names = {cls: name for name, cls in ARCHITECTURES.items()}
+    return {"name": names[type(model)], **fields_of(model)}
+
+
+def privacy_of(settings: Mapping[str, Any]) -> Privacy | None:
+    """Differential privacy from its section; none where the section is empty or left out."""
+    return build(Privacy, settings, "privacy") if settings else None
+
+
+def fields_of(settings: Any) -> dict[str, Any]:
     """Every setting with its value; a text that was left out stays out, since "none" would be a text too."""
     hints = typing.get_type_hints(type(settings))
     values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
@@ -177,7 +194,7 @@ def _fields(settings: Any) -> dict[str, Any]:
     }
 
 
-def _import_plugin(path: Path) -> None:
+def import_plugin(path: Path) -> None:
     """Run a user's Python file so that the algorithms in it register themselves."""
     require(path.is_file(), f"There is no plugin file {path}.")
     spec = importlib.util.spec_from_file_location(f"ffalm_plugin_{path.stem}", path)
@@ -190,4 +207,18 @@ def _import_plugin(path: Path) -> None:
         raise UserError(f"The plugin file {path} cannot be used: {type(error).__name__}: {error}.") from error
 
 
-__all__ = ["Contender", "StudyConfig", "parse", "read", "settings_of"]
+__all__ = [
+    "Contender",
+    "StudyConfig",
+    "contender_of",
+    "fields_of",
+    "import_plugin",
+    "model_of",
+    "parse",
+    "privacy_of",
+    "read",
+    "section",
+    "settings_of",
+    "settings_of_contender",
+    "settings_of_model",
+]

@@ -8,6 +8,7 @@ from typing import Any
 
 from ffalm.config import StudyConfig, settings_of
 from ffalm.outcome import Outcome, StudyOutcome
+from ffalm.privacy import worth
 from ffalm.study import Layout, job_of, plans
 
 _ASCENT_WARNING = 0.5
@@ -29,7 +30,7 @@ def describe(config: StudyConfig, spread: Layout, outcomes: Sequence[Outcome]) -
         choices=_choices(config, spread),
         clients=federation.summary(),
         outcomes=list(outcomes),
-        notes=[*federation.notes, *_warnings(outcomes)],
+        notes=[*federation.notes, *_warnings(outcomes), *_privacy(config, outcomes)],
     )
 
 
@@ -37,8 +38,8 @@ def _choices(config: StudyConfig, spread: Layout) -> dict[str, str]:
     """Every setting, in reading order, with the reason for the engine."""
     settings = settings_of(config)
     chosen: dict[str, str] = {}
-    for section in ("data", "partition", "model", "training"):
-        for name, value in settings[section].items():
+    for section in ("data", "partition", "model", "training", "privacy"):
+        for name, value in settings.get(section, {}).items():
             if section == "partition" and name == "alpha" and not config.partition.skewed:
                 continue
             chosen[f"{section}: {name}"] = _text(value)
@@ -62,6 +63,22 @@ def _warnings(outcomes: Sequence[Outcome]) -> list[str]:
                 f"{max(high):.0%}) gave some row a negative weight, that is, raised its loss for the constraint's sake."
             )
     return notes
+
+
+def _privacy(config: StudyConfig, outcomes: Sequence[Outcome]) -> list[str]:
+    """What each algorithm's runs have told about any one client, and what that number does not cover."""
+    if config.privacy is None:
+        return []
+    spent: dict[str, list[float]] = {}
+    for outcome in outcomes:
+        spent.setdefault(outcome.label, []).append(outcome.history[-1]["epsilon"])
+    lines = [f"{label}: {worth(max(found), config.privacy.delta)}" for label, found in spent.items()]
+    covered = (
+        "Epsilon is for each run by itself and for replacing all rows of one client. Not covered: how many rows of "
+        "each label and group a client has, who took part, and scores on held-out rows. The noise of a simulation "
+        "comes from its seed, so it shows what privacy costs and protects nobody."
+    )
+    return [*lines, covered]
 
 
 def _ascent(outcome: Outcome) -> float:

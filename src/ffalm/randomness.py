@@ -25,6 +25,9 @@ class Purpose(IntEnum):
     DATA = 6
     SPLIT = 7
     BOOTSTRAP = 8
+    MODEL_NOISE = 9
+    TALLY_NOISE = 10
+    SCORE_NOISE = 11
 
 
 def generator(seed: int, purpose: Purpose, round: int = 0, client: int = 0) -> np.random.Generator:

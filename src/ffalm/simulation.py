@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ffalm.algorithms import Algorithm, State, algorithm_class
 from ffalm.data.types import Examples
-from ffalm.engines import Job, ModelFactory, Precision, Round, Snapshot, Training, choose
+from ffalm.engines import Engine, Job, ModelFactory, Precision, Round, Snapshot, Training, choose
 from ffalm.engines.common import autocast, built_model, checked_model, evaluate
 from ffalm.errors import UserError, require
 from ffalm.fairness import Tally, undefined
@@ -20,6 +20,7 @@ from ffalm.hardware import device as device_of
 from ffalm.hardware import steady, threads_for
 from ffalm.models import Architecture, architecture
 from ffalm.outcome import Record
+from ffalm.privacy import Privacy
 from ffalm.settings import build
 
 Model = str | Architecture | ModelFactory
@@ -38,6 +39,11 @@ class Result:
     seed: int = 0
     notes: list[str] = field(default_factory=list)  # what a reader of the numbers should know
     diverged: str | None = None  # why the run was stopped early, in one sentence
+
+    @property
+    def epsilon(self) -> float | None:
+        """What the whole run has told about any one client, at the delta of its privacy; None without privacy."""
+        return self.history[-1].get("epsilon") if self.history else None
 
     def interval(self, metric: str, level: float = 0.95, favourable: int = 1) -> tuple[float, float]:
         """A confidence interval of a test metric over the sampling of the test rows."""
@@ -70,12 +76,13 @@ def simulate(
     *,
     seed: int | Sequence[int] = 0,
     model: Model = "mlp",
-    engine: str = "auto",
+    engine: str | Engine = "auto",
     device: str = "auto",
     threads: int | None = None,
     precision: Precision = "fp32",
     channels_last: bool | None = None,
     compiled: bool = False,
+    privacy: Privacy | None = None,
     on_round: Callable[[Record], None] | None = None,
     **training: Any,
 ) -> Result | list[Result]:
@@ -83,7 +90,8 @@ def simulate(
 
     With several seeds the runs are computed together and come back in the order of the seeds; `federation` is then
     one for all, or one a seed. `training` takes the settings of `Training`: rounds, local_epochs, local_steps,
-    batch_size, lr, lr_step, lr_decay, clip, participation. `on_round` sees each record as it is made.
+    batch_size, lr, lr_step, lr_decay, clip, participation. `privacy` puts noise on what the clients send and tells
+    what that is worth as `epsilon`. `on_round` sees each record as it is made.
     """
     seeds = [int(number) for number in (seed if isinstance(seed, Iterable) else [seed])]
     require(bool(seeds) and min(seeds) >= 0, f"Seeds are whole numbers from 0 up, at least one of them; got {seed}.")
@@ -99,7 +107,18 @@ def simulate(
     plan = build(Training, training, "training")
     where = device_of(device)
     jobs = [
-        Job(chosen, owned, model_factory(model, owned), plan, number, where, None, precision, channels_last, compiled)
+        Job(
+            chosen,
+            owned,
+            model_factory(model, owned),
+            plan,
+            number,
+            where,
+            precision=precision,
+            channels_last=channels_last,
+            compiled=compiled,
+            privacy=privacy,
+        )
         for owned, number in zip(federations, seeds, strict=True)
     ]
     histories: list[list[Record]] = [[] for _ in jobs]

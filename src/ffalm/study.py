@@ -21,6 +21,7 @@ from ffalm.hardware import device as device_of
 from ffalm.hardware import spread_over, steady, threads_for
 from ffalm.outcome import Outcome, Record
 from ffalm.partition import Partition
+from ffalm.privacy import Mechanism
 from ffalm.simulation import finish, model_factory
 from ffalm.store import RunFolder, intervals_of, locked
 
@@ -110,6 +111,7 @@ def job_of(config: StudyConfig, plan: RunPlan, device: str | None = None) -> Job
         precision=config.precision,
         channels_last=config.channels_last,
         compiled=config.compiled,
+        privacy=config.privacy,
     )
 
 
@@ -136,9 +138,11 @@ def layout(config: StudyConfig) -> Layout:
     counts = first.federation.counts()
     for contender in config.contenders:
         contender.algorithm.start(counts)
+        if config.privacy is not None:
+            Mechanism.check(contender.algorithm)
     model = checked_model(first)
     engine, reason = choose(config.engine, first)
-    devices = spread_over(config.device, config.workers)
+    devices = spread_over(config.device, 1 if engine.spreads else config.workers)
     tasks = _tasks(grid, engine.together, len(devices))
     devices = devices[: len(tasks)]
     return Layout(engine, reason, tasks, devices, threads_for(model, len(devices)))

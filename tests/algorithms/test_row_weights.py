@@ -32,3 +32,21 @@ def test_row_weights_are_the_objectives_derivative(algorithm: Algorithm, case: s
     found = algorithm.row_weights(losses, groups, labels, mask, state)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close((found * mask).sum(-1), torch.ones(3, dtype=torch.float64), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("algorithm", list(variants()), ids=str)
+def test_what_is_prepared_for_many_batches_at_once_changes_no_weight(algorithm: Algorithm) -> None:
+    draws = torch.Generator().manual_seed(1)
+    losses = torch.rand(5, 2, 8, generator=draws)
+    groups, labels = (torch.randint(0, 2, (5, 2, 8), generator=draws) for _ in range(2))
+    groups[1], mask = 1, torch.rand(5, 2, 8, generator=draws) < 0.8
+    state = algorithm.start(torch.full((2, 4, 2, 2), 5))
+    state = {name: (state[name] + 0.3).float() for name in algorithm.broadcasts}
+    together = algorithm.prepare(groups, labels, mask, losses.dtype)
+    for batch in range(5):
+        known = groups[batch], labels[batch], mask[batch], state
+        alone = algorithm.row_weights(losses[batch], *known)
+        prepared = {name: value[batch] for name, value in together.items()}
+        assert torch.equal(algorithm.row_weights(losses[batch], *known, prepared), alone)
+        assert alone.dtype == losses.dtype
+        assert bool((alone[~mask[batch]] == 0).all())

@@ -98,7 +98,7 @@ def assert_same_record(found: dict[str, Any], expected: dict[str, Any]) -> None:
 
 
 COMPARED = {**ENGINES, StackedEngine.name: StackedEngine}
-others = pytest.mark.parametrize("engine", [name for name in COMPARED if name not in ("loop", "graphed")])
+others = pytest.mark.parametrize("engine", [name for name in COMPARED if name not in ("loop", "graphed", "flower")])
 SETTINGS: dict[str, dict[str, Any]] = {
     "epochs": {"local_epochs": 2},
     "steps": {"local_steps": 3},

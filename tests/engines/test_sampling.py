@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ffalm.engines import Training
-from ffalm.engines.sampling import batches, participants
+from ffalm.engines.sampling import batches, drawn, participants
 
 
 @settings(deadline=None, max_examples=60)
@@ -43,6 +43,15 @@ def test_local_steps_count_batches_over_as_many_epochs_as_it_takes(steps: int) -
     assert len(taken) == steps
     longer = batches(0, 1, 0, 10, Training(batch_size=3, local_epochs=3))
     assert all(torch.equal(a, b) for a, b in zip(taken, longer, strict=False))
+
+
+@pytest.mark.parametrize("steps", [None, 3, 9])
+def test_batches_are_cut_out_of_all_that_is_drawn(steps: int | None) -> None:
+    plan = Training(batch_size=4, local_epochs=2, local_steps=steps)
+    order, sizes = drawn(0, 1, 0, 10, plan)
+    taken = batches(0, 1, 0, 10, plan)
+    assert [len(batch) for batch in taken] == sizes.tolist()
+    assert torch.cat(taken).tolist() == order.tolist()
 
 
 def test_a_full_batch_is_all_rows_in_their_own_order() -> None:

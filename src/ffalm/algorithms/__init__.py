@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from ffalm.algorithms.base import Algorithm, Measure, Report, State
+from ffalm.algorithms.base import Algorithm, Measure, Prepared, Report, State
 from ffalm.algorithms.fairfed import FairFed
 from ffalm.algorithms.fedavg import FedAvg
 from ffalm.algorithms.ffalm import FFALM
@@ -23,6 +23,7 @@ __all__ = [
     "FairFed",
     "FedAvg",
     "Measure",
+    "Prepared",
     "Report",
     "State",
     "algorithm_class",

@@ -18,6 +18,9 @@ from ffalm.fairness import Tally, masked_mean
 State = dict[str, Tensor]
 """The server's own numbers between rounds (duals, client weights, schedules), float64, by name."""
 
+Prepared = dict[str, Tensor]
+"""What an algorithm knows of batches before their losses, by name; every entry has the batches' axes in front."""
+
 
 class Measure(Enum):
     """Of which model, on which rows, a client takes the Tally that it reports."""
@@ -56,6 +59,7 @@ class Algorithm:
     title: ClassVar[str]  # how tables call it
     broadcasts: ClassVar[tuple[str, ...]] = ()  # entries of the state that clients need for their objective
     remedies: ClassVar[str] = "a smaller lr or clip"  # what to try when a run diverges
+    separable: ClassVar[bool] = False  # whether the server needs no more than sums: see `moved`
 
     @classmethod
     def presets(cls) -> dict[str, dict[str, Any]]:
@@ -78,11 +82,22 @@ class Algorithm:
         """
         return masked_mean(losses, mask)
 
-    def row_weights(self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: State) -> Tensor:
-        """The objective's derivative by each row's loss: all that engines need of it.
+    def prepare(self, groups: Tensor, labels: Tensor, mask: Tensor, dtype: torch.dtype) -> Prepared:
+        """What of `row_weights` the losses have no part in, in their `dtype`; empty unless an algorithm says so.
+
+        An engine that knows many batches beforehand asks once for all of them, on leading axes, and then hands each
+        batch its own part: for small models that is a good part of a step.
+        """
+        return {}
+
+    def row_weights(
+        self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: State,
+        prepared: Prepared | None = None,
+    ) -> Tensor:  # fmt: skip
+        """The objective's derivative by each row's loss, 0 where the mask leaves a row out: all that engines need.
 
         Autograd finds it; an algorithm that knows it in closed form may say so here, which spares small models a good
-        part of each step. `losses` carries no gradient.
+        part of each step. `losses` carries no gradient; `prepared` is what `prepare` said of the batch, if asked.
         """
         with torch.inference_mode(False), torch.enable_grad():
             free = losses.clone().requires_grad_()
@@ -90,8 +105,24 @@ class Algorithm:
         return weights
 
     def update(self, state: State, report: Report) -> tuple[Tensor, State]:
-        """How the server weighs the clients' models, and its state for the next round."""
-        return report.shares(), state
+        """How the server weighs the clients' models, and its state for the next round.
+
+        Here by size alone. An algorithm that keeps to that says in `moved` and `settled` what becomes of the state.
+        """
+        return report.shares(), self.settled(self.moved(state, report))
+
+    def moved(self, state: State, report: Report) -> State:
+        """Where the clients' Tallies move the state.
+
+        An algorithm may call itself `separable` if it does not override `update` and this is the mean, by size, of
+        what each client would come to alone. Then a client can move the state by its own Tally and the server needs
+        only the sum of the results, so that secure aggregation may hide every single one from it.
+        """
+        return state
+
+    def settled(self, state: State) -> State:
+        """The state kept within its bounds, which the server sees to after averaging: a bound is not linear."""
+        return state
 
 
 def scalar(value: float, counts: Tensor) -> Tensor:

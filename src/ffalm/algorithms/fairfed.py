@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.base import Algorithm, Measure, Report, State
+from ffalm.algorithms.base import Algorithm, Measure, Prepared, Report, State
 from ffalm.algorithms.checks import not_negative, two_groups
 from ffalm.algorithms.registry import register
 from ffalm.errors import unknown
@@ -63,9 +63,16 @@ class FairFed(Algorithm):
         rows = counts.sum((-1, -2)).double()
         return {"client_weights": rows / rows.sum(-1, keepdim=True)}
 
-    def row_weights(self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: State) -> Tensor:
+    def prepare(self, groups: Tensor, labels: Tensor, mask: Tensor, dtype: torch.dtype) -> Prepared:
         """1/n for each of the n rows that count: local training is plain."""
-        return equal_weights(losses, mask)
+        return {"share": equal_weights(mask, dtype)}
+
+    def row_weights(
+        self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: State,
+        prepared: Prepared | None = None,
+    ) -> Tensor:  # fmt: skip
+        """What was prepared: the losses have no part in it."""
+        return (prepared or self.prepare(groups, labels, mask, losses.dtype))["share"]
 
     def update(self, state: State, report: Report) -> tuple[Tensor, State]:
         """Move weight from clients far from the global metric to those near it."""

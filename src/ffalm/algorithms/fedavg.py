@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
-from ffalm.algorithms.base import Algorithm, State
+from ffalm.algorithms.base import Algorithm, Prepared, State
 from ffalm.algorithms.registry import register
 from ffalm.fairness.groups import equal_weights
 
@@ -22,7 +23,15 @@ class FedAvg(Algorithm):
 
     name: ClassVar[str] = "fedavg"
     title: ClassVar[str] = "FedAvg"
+    separable: ClassVar[bool] = True
 
-    def row_weights(self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: State) -> Tensor:
+    def prepare(self, groups: Tensor, labels: Tensor, mask: Tensor, dtype: torch.dtype) -> Prepared:
         """1/n for each of the n rows that count."""
-        return equal_weights(losses, mask)
+        return {"share": equal_weights(mask, dtype)}
+
+    def row_weights(
+        self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: State,
+        prepared: Prepared | None = None,
+    ) -> Tensor:  # fmt: skip
+        """What was prepared: the losses have no part in it."""
+        return (prepared or self.prepare(groups, labels, mask, losses.dtype))["share"]

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.base import Algorithm, Measure, Report, State, geometric, scalar
+from ffalm.algorithms.base import Algorithm, Measure, Prepared, Report, State, geometric, scalar
 from ffalm.algorithms.checks import finite, not_negative, positive, two_groups
 from ffalm.algorithms.registry import register
 from ffalm.errors import unknown
@@ -55,6 +55,7 @@ class FFALM(Algorithm):
     name: ClassVar[str] = "ffalm"
     title: ClassVar[str] = "FFALM"
     broadcasts: ClassVar[tuple[str, ...]] = ("dual", "penalty")
+    separable: ClassVar[bool] = True
     remedies: ClassVar[str] = "dual_bound=1.0, dual_lr_growth=1.0 or the preset 'safe'"
 
     penalty: float = 2.0
@@ -99,26 +100,37 @@ class FFALM(Algorithm):
         gap = group_gap(losses, groups, mask)
         return masked_mean(losses, mask) + state["dual"] * gap + state["penalty"] / 2 * gap**2
 
-    def row_weights(self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: State) -> Tensor:
-        """1/n + (dual + penalty * gap) * (1/n_0 for a row of group 0, -1/n_1 for one of group 1)."""
-        kept = mask.to(losses.dtype)
+    def prepare(self, groups: Tensor, labels: Tensor, mask: Tensor, dtype: torch.dtype) -> Prepared:
+        """For each row 1/n, and 1/n_0 or -1/n_1 by its group (0 in a batch with one group only)."""
+        kept = mask.to(dtype)
         second = kept * groups
         first = kept - second
-        first_rows, second_rows = first.sum(-1, keepdim=True), second.sum(-1, keepdim=True)
+        rows, first_rows, second_rows = (part.sum(-1, keepdim=True) for part in (kept, first, second))
         both = (first_rows > 0) & (second_rows > 0)
         contrast = (first / first_rows.clamp(min=1) - second / second_rows.clamp(min=1)) * both
-        gap = (losses * contrast).sum(-1, keepdim=True)
-        pull = state["dual"].unsqueeze(-1) + state["penalty"].unsqueeze(-1) * gap
-        return kept / (first_rows + second_rows).clamp(min=1) + pull * contrast
+        return {"share": kept / rows.clamp(min=1), "contrast": contrast}
 
-    def update(self, state: State, report: Report) -> tuple[Tensor, State]:
-        """Average by size, and ascend on the dual; a client that lacks a group counts with gap 0."""
+    def row_weights(
+        self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: State,
+        prepared: Prepared | None = None,
+    ) -> Tensor:  # fmt: skip
+        """1/n + (dual + penalty * gap) * (1/n_0 for a row of group 0, -1/n_1 for one of group 1)."""
+        known = prepared or self.prepare(groups, labels, mask, losses.dtype)
+        gap = (losses * known["contrast"]).sum(-1, keepdim=True)
+        pull = torch.addcmul(state["dual"].unsqueeze(-1), state["penalty"].unsqueeze(-1), gap)
+        return torch.addcmul(known["share"], pull, known["contrast"])
+
+    def moved(self, state: State, report: Report) -> State:
+        """Ascend on the dual; a client that lacks a group counts with gap 0."""
         assert report.tally is not None
-        shares = report.shares()
         gaps = loss_gap(report.tally).nan_to_num(0.0)
         step = geometric(self.dual_lr, self.dual_lr_growth, report.round - 1)
-        dual = state["dual"] + step * (shares * gaps).sum(-1)
-        if self.dual_bound is not None:
-            dual = dual.clamp(-self.dual_bound, self.dual_bound)
+        dual = state["dual"] + step * (report.shares() * gaps).sum(-1)
         penalty = torch.full_like(dual, geometric(self.penalty, self.penalty_growth, report.round))
-        return shares, {"dual": dual, "penalty": penalty}
+        return {"dual": dual, "penalty": penalty}
+
+    def settled(self, state: State) -> State:
+        """The dual within its bound."""
+        if self.dual_bound is None:
+            return state
+        return {**state, "dual": state["dual"].clamp(-self.dual_bound, self.dual_bound)}

@@ -31,6 +31,7 @@ class FPFL(Algorithm):
     name: ClassVar[str] = "fpfl"
     title: ClassVar[str] = "FPFL"
     broadcasts: ClassVar[tuple[str, ...]] = ("duals",)
+    separable: ClassVar[bool] = True
     remedies: ClassVar[str] = "a smaller dual_lr, a smaller penalty or a tolerance above 0"
 
     penalty: float = 5.0
@@ -60,14 +61,14 @@ class FPFL(Algorithm):
         distance = self._distance(mean, means, present)
         return mean + (duals * distance).sum(-1) + self.penalty / 2 * (distance**2).sum(-1)
 
-    def update(self, state: State, report: Report) -> tuple[Tensor, State]:
-        """Average by size, and raise each multiplier by the distance that its group still has."""
+    def moved(self, state: State, report: Report) -> State:
+        """Raise each multiplier by the distance that its group still has."""
         assert report.tally is not None
         shares = report.shares()
         means = report.tally.group_losses()
         present = ~means.isnan() & report.taking_part.unsqueeze(-1)
         distance = self._distance(report.tally.mean_loss().nan_to_num(0.0), means.nan_to_num(0.0), present)
-        return shares, {"duals": state["duals"] + self.dual_lr * (shares.unsqueeze(-1) * distance).sum(-2)}
+        return {"duals": state["duals"] + self.dual_lr * (shares.unsqueeze(-1) * distance).sum(-2)}
 
     def _distance(self, mean: Tensor, means: Tensor, present: Tensor) -> Tensor:
         """d_s of every group; 0 for a group that is not there, and subgradient 0 at the kink."""

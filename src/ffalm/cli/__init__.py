@@ -8,7 +8,7 @@ import traceback
 import typer
 
 from ffalm import __version__
-from ffalm.cli import data, reproduce, study
+from ffalm.cli import data, federate, reproduce, study
 from ffalm.cli.running import Stopped
 from ffalm.errors import UserError
 
@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 study.add_to(app)
 reproduce.add_to(app)
+federate.add_to(app)
 data.add_to(app)
 
 

@@ -36,7 +36,8 @@ class Flag:
         return inspect.Parameter(self.name, inspect.Parameter.KEYWORD_ONLY, default=self.default, annotation=kind)
 
 
-_DATA, _FEDERATION, _TRAINING, _STUDY, _RUNNING = "Data", "Federation", "Training", "What to run", "How to run it"
+_DATA, _FEDERATION, _TRAINING, _PRIVACY = "Data", "Federation", "Training", "Differential privacy"
+_STUDY, _RUNNING = "What to run", "How to run it"
 
 SHARED = (
     Flag("data", str | None, "A source (see `ffalm data`), or a CSV or Parquet file of your own.", _DATA),
@@ -69,6 +70,11 @@ SHARED = (
     Flag("lr", float | None, "Learning rate.", _TRAINING, "training.lr"),
     Flag("clip", float | None, "Largest norm of a step's gradient.", _TRAINING, "training.clip"),
     Flag("participation", float | None, "Share of clients that train in a round.", _TRAINING, "training.participation"),
+    Flag(
+        "noise", float | None, "Differential privacy: noise, in units of a client's share.", _PRIVACY, "privacy.noise"
+    ),
+    Flag("privacy_clip", float | None, "Largest norm of a client's change of the model.", _PRIVACY, "privacy.clip"),
+    Flag("delta", float | None, "The delta for which epsilon is told.", _PRIVACY, "privacy.delta"),
     Flag("engine", str | None, "auto, or an engine by name.", _RUNNING, "engine"),
     Flag("device", str | None, "auto, cpu or cuda.", _RUNNING, "device"),
     Flag("precision", str | None, "fp32, or on a GPU tf32 or bf16 for speed.", _RUNNING, "precision"),

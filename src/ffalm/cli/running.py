@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,10 +50,11 @@ def carry_out(
     if left:
         with RunProgress(console, left, config.training.rounds, quiet) as progress:
             try:
-                if ray is None:
-                    run_study(config, folder, spread, progress)
-                else:
+                if ray is not None and not spread.engine.spreads:
                     cluster.run_on_cluster(config, folder, ray, progress)
+                else:  # an engine that spreads by itself finds the cluster by this variable
+                    os.environ.update({} if ray is None else {"RAY_ADDRESS": ray})
+                    run_study(config, folder, spread, progress)
             except KeyboardInterrupt:
                 raise Stopped(f"stopped; go on with: {again}") from None
     return describe(config, spread, outcomes(config, folder))

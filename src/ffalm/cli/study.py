@@ -167,6 +167,7 @@ def _show(study: Any, folder: Path, values: dict[str, Any]) -> None:
                 "test": outcome.test,
                 "intervals": outcome.intervals,
                 "diverged": outcome.diverged,
+                **{name: value for name, value in outcome.history[-1].items() if name == "epsilon"},
             }
             for outcome in study.outcomes
         ]

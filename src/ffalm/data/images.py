@@ -72,7 +72,7 @@ class Images:
         """Read the table, decode the images it names and split them, copies of one image together."""
         folder = existing_folder(self.folder, "name the folder that holds the images.")
         frame, notes = read_table(self.labels, self.separator)
-        names = _names(pick(frame, self.file_column, self.labels), folder, self.labels)
+        names = image_names(pick(frame, self.file_column, self.labels), folder, self.labels)
         y, labels, assumed = code_label(pick(frame, self.label, self.labels), self.favourable, self.labels)
         group, groups = code_groups(pick(frame, self.group, self.labels), self.groups, self.labels)
         decoded, good, skipped = load_usable(folder, names, Recipe(self.size, self.crop), self.skip_bad)
@@ -112,7 +112,7 @@ class Images:
         return parts, shared_content(contents, parts)
 
 
-def _names(column: pd.Series, folder: Path, file: str) -> list[str]:
+def image_names(column: pd.Series, folder: Path, file: str) -> list[str]:
     """The images' names within the folder, one a row; every one must be there, once, and inside."""
     where = f"The column {str(column.name)!r} of {file!r}"
     blank = column.isna() | (column.astype(str).str.strip() == "")

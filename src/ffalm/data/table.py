@@ -94,7 +94,7 @@ class Table:
         owners: tuple[str, ...] = ()
         if self.owner is not None:
             owner, owners = code_owner(pick(frame, self.owner, self.file), train, self.file)
-        features = self._features(frame)
+        features = self.features(frame)
         return RawTable(
             task=Task(Path(self.file).name.split(".")[0], self.label, self.group, labels, names),
             features=features,
@@ -116,7 +116,8 @@ class Table:
         column = pick(frame, self.split, self.file)
         return parts_of(column, strata, self.validation, self.data_seed, self.file)
 
-    def _features(self, frame: pd.DataFrame) -> pd.DataFrame:
+    def features(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The feature columns of the file, each checked to be worth learning from."""
         for name in (*self.drop, *self.categorical):
             pick(frame, name, self.file)
         kept_out = {self.label, self.owner, self.split, *self.drop}
@@ -169,7 +170,7 @@ def pick(frame: pd.DataFrame, name: str, file: str) -> pd.Series:
     if name not in frame.columns:
         names = [str(column) for column in frame.columns]
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"its columns are {_listed(names)}."
+        hint = f"did you mean {near[0]!r}?" if near else f"its columns are {listed(names)}."
         raise UserError(f"{file!r} has no column {name!r}: {hint}")
     return frame[name]
 
@@ -178,10 +179,10 @@ def code_label(
     column: pd.Series, favourable: Value | None, file: str
 ) -> tuple[Codes, tuple[str, str], tuple[str, ...]]:
     """Label codes with 1 for the favourable value, both values' names (unfavourable first), and notes."""
-    codes, values = _complete(column, "label", file)
+    codes, values = complete(column, "label", file)
     where = f"The label column {str(column.name)!r} of {file!r}"
     require(len(values) != 1, f"{where} holds one value only, {values[0]!r}: there is nothing to predict.")
-    require(len(values) == 2, f"{where} must hold two values; it holds {len(values)}: {_listed(values)}.")
+    require(len(values) == 2, f"{where} must hold two values; it holds {len(values)}: {listed(values)}.")
     notes: tuple[str, ...] = ()
     if favourable is None:
         require(
@@ -191,7 +192,7 @@ def code_label(
         )
         favourable = 1
         notes = (f"{str(column.name)!r} = 1 was taken as the favourable outcome; favourable changes it.",)
-    best = _place(favourable, values)
+    best = place_of(favourable, values)
     if best < 0:
         raise unknown(f"value of the label {str(column.name)!r}", as_text(favourable), values)
     return (codes == best).astype(np.int64), (values[1 - best], values[best]), notes
@@ -199,23 +200,23 @@ def code_label(
 
 def code_groups(column: pd.Series, groups: tuple[Value, ...], file: str) -> tuple[Codes, tuple[str, ...]]:
     """Group codes and names, in the order given or else in natural order."""
-    codes, values = _complete(column, "group", file)
+    codes, values = complete(column, "group", file)
     where = f"The group column {str(column.name)!r} of {file!r}"
     if is_numeric(column) and len(values) > MOST_NUMERIC_GROUPS:
         raise UserError(f"{where} holds {len(values)} different numbers: put them into bins, such as age under 40.")
     require(len(values) <= MOST_CATEGORIES, f"{where} holds {len(values)} values, too many to be groups.")
     names = tuple(as_text(group) for group in groups) or tuple(sorted(values, key=natural))
     require(len(set(names)) == len(names), f"`groups` lists a group twice: {', '.join(names)}.")
-    order = np.array([_place(value, names) for value in values], dtype=np.int64)
+    order = np.array([place_of(value, names) for value in values], dtype=np.int64)
     stray = [value for value, place in zip(values, order, strict=True) if place < 0]
-    require(not stray, f"{where} holds {_listed(stray)}, which `groups` does not list.")
+    require(not stray, f"{where} holds {listed(stray)}, which `groups` does not list.")
     require(len(names) >= 2, f"{where} holds one group only, {names[0]!r}: there is nobody to compare with.")
     return order[codes], names
 
 
 def code_owner(column: pd.Series, rows: Codes, file: str) -> tuple[Codes, tuple[str, ...]]:
     """Owner codes of these rows, and the names of those who own any of them in natural order."""
-    codes, values = _complete(column, "owner", file)
+    codes, values = complete(column, "owner", file)
     present = {values[code] for code in np.unique(codes[rows])}
     names = tuple(sorted(present, key=natural))
     place = {name: number for number, name in enumerate(names)}
@@ -224,11 +225,11 @@ def code_owner(column: pd.Series, rows: Codes, file: str) -> tuple[Codes, tuple[
 
 def parts_of(column: pd.Series, strata: Codes, validation: float, seed: int, file: str) -> tuple[Codes, Codes, Codes]:
     """Row numbers of the parts a split column names; some training rows become validation if none are."""
-    codes, values = _complete(column, "split", file)
+    codes, values = complete(column, "split", file)
     where = f"The split column {str(column.name)!r} of {file!r}"
     spelled = {spelling: part for part, spellings in PARTS.items() for spelling in spellings}
     strange = [value for value in values if value.casefold() not in spelled]
-    require(not strange, f"{where} may hold train, validation and test; it holds {_listed(strange)}.")
+    require(not strange, f"{where} may hold train, validation and test; it holds {listed(strange)}.")
     part = np.array([spelled[value.casefold()] for value in values])[codes]
     rows = {name: np.flatnonzero(part == name) for name in PARTS}
     for name in ("train", "test"):
@@ -304,7 +305,8 @@ def _counting(features: pd.DataFrame) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _complete(column: pd.Series, role: str, file: str) -> tuple[Codes, list[str]]:
+def complete(column: pd.Series, role: str, file: str) -> tuple[Codes, list[str]]:
+    """Each row's place in the returned list of texts, of a column that must not have gaps."""
     codes, values = distinct(column)
     missing = np.flatnonzero(codes < 0)
     if len(missing):
@@ -325,7 +327,7 @@ def _canonical(value: object) -> str:
         return text
 
 
-def _place(value: Value, values: Sequence[str]) -> int:
+def place_of(value: Value, values: Sequence[str]) -> int:
     """A value's place among others by its exact spelling, else by a like one; -1 where it has none."""
     if as_text(value) in values:
         return values.index(as_text(value))
@@ -333,6 +335,7 @@ def _place(value: Value, values: Sequence[str]) -> int:
     return alike[0] if len(alike) == 1 else -1
 
 
-def _listed(values: list[str]) -> str:
+def listed(values: list[str]) -> str:
+    """Values as a sentence names them, at most ten."""
     shown = ", ".join(repr(value) for value in sorted(values, key=natural)[:10])
     return shown if len(values) <= 10 else f"{shown} and {len(values) - 10} more"

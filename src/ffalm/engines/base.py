@@ -14,6 +14,7 @@ from ffalm.algorithms import Algorithm, State
 from ffalm.errors import require
 from ffalm.federation import Federation
 from ffalm.outcome import Record
+from ffalm.privacy import Privacy
 
 ModelFactory = Callable[[], nn.Module]
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -65,6 +66,28 @@ class Snapshot:
     state: State
 
 
+class Local(Protocol):
+    """What a client's own training and scoring depend on besides its rows.
+
+    A job has all of it, and so has a site that knows nobody else's rows.
+    """
+
+    @property
+    def algorithm(self) -> Algorithm: ...
+    @property
+    def model(self) -> ModelFactory: ...
+    @property
+    def training(self) -> Training: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def precision(self) -> Precision: ...
+    @property
+    def channels_last(self) -> bool | None: ...
+
+
 @dataclass(frozen=True)
 class Job:
     """One run: one algorithm on one federation with one seed, from the beginning or from a snapshot."""
@@ -79,6 +102,7 @@ class Job:
     precision: Precision = "fp32"  # "bf16" computes forward passes in bfloat16 where torch deems it safe
     channels_last: bool | None = None  # memory layout of images, a matter of speed alone; None: on a CPU
     compiled: bool = False  # compile whole batches of a graphed model: most of a minute first, then a fifth faster
+    privacy: Privacy | None = None  # noise on all that the run gives out, so that no client can be told from it
 
 
 @dataclass(frozen=True)
@@ -95,6 +119,7 @@ class Engine(Protocol):
 
     name: ClassVar[str]
     together: ClassVar[bool]  # whether jobs given in one call are computed together, not one after the other
+    spreads: ClassVar[bool]  # whether one process of it uses the whole machine, or a cluster, by itself
 
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
         """Run the jobs to their last rounds, giving each round with the number of its job as it is done."""

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from ffalm.algorithms import Algorithm, State
 from ffalm.data.types import Examples, Task
-from ffalm.engines.base import Job
+from ffalm.engines.base import Job, Local
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 from ffalm.outcome import Record
@@ -21,7 +21,7 @@ from ffalm.randomness import Purpose, torch_seeded
 _EVALUATED_VALUES = 2**24  # feature values per evaluation batch: bounds memory whatever the shape of the input
 
 
-def built_model(job: Job) -> nn.Module:
+def built_model(job: Local) -> nn.Module:
     """The job's fresh model on its device, initialised by the job's seed alone."""
     with torch_seeded(job.seed, Purpose.MODEL):
         model = job.model()
@@ -78,7 +78,7 @@ def row_losses(model: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, labels: 
     return cross_entropy(logits, y, reduction="none"), logits
 
 
-def autocast(job: Job) -> torch.autocast:
+def autocast(job: Local) -> torch.autocast:
     """The job's precision for a forward pass; losses come out in float32 whatever it is."""
     return torch.autocast(job.device.type, torch.bfloat16, enabled=job.precision == "bf16")
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from ffalm.algorithms import Measure
-from ffalm.data.types import Examples
-from ffalm.engines.base import Job, Round, Snapshot
+from ffalm.data.types import Examples, Task
+from ffalm.engines.base import Job, Local, Round, Snapshot
 from ffalm.engines.common import (
     autocast,
     average,
@@ -36,6 +36,7 @@ class LoopEngine:
 
     name: ClassVar[str] = "loop"
     together: ClassVar[bool] = False
+    spreads: ClassVar[bool] = False
 
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
         """One job after the other."""
@@ -44,59 +45,45 @@ class LoopEngine:
                 yield number, round
 
 
-class LoopClients:
-    """Clients that take turns on one module."""
+class Learner:
+    """Local rounds and scores on one module, whoever's rows they are."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._task = job.federation.task
-        self._model = built_model(job)
-        self._clients = [examples.to(job.device) for examples in job.federation.clients]
-        validation = job.federation.validation
-        self._validation = None if validation is None else validation.to(job.device)
+    def __init__(self, work: Local, task: Task) -> None:
+        self._work, self._task = work, task
+        self._model = built_model(work)
 
-    def begin(self) -> dict[str, Tensor]:
-        """The freshly initialised model."""
+    def fresh(self) -> dict[str, Tensor]:
+        """The freshly initialised model, as long as nothing was learnt or scored."""
         return _copy(self._model)
 
-    def merge(self, replies: Sequence[Reply], weights: Tensor) -> dict[str, Tensor]:
-        """The weighted mean of the replies' models."""
-        return average([reply.model for reply in replies], weights)
-
-    def validate(self, model: dict[str, Tensor]) -> Tally | None:
-        """The validation part's Tally of a model."""
-        if self._validation is None:
-            return None
+    def score(self, model: dict[str, Tensor], examples: Examples) -> Tally:
+        """The Tally of a model on examples."""
         self._model.load_state_dict(model)
-        return self._tally(self._validation)
+        return self._tally(examples)
 
-    def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, Reply]:
-        """One client after the other."""
-        return {client: self._train(client, sent) for client in chosen}
-
-    def _train(self, client: int, sent: Snapshot) -> Reply:
+    def learn(self, client: int, examples: Examples, sent: Snapshot) -> Reply:
         """Local SGD from the received model, and the Tally that the algorithm asks for."""
-        job, model, examples, round = self._job, self._model, self._clients[client], sent.round + 1
-        wanted = job.algorithm.measure
+        work, model, round = self._work, self._model, sent.round + 1
+        wanted = work.algorithm.measure
         shape = (self._task.labels, self._task.groups)
         tally = Tally.zeros(shape)
         model.load_state_dict(sent.model)
         if wanted is Measure.RECEIVED:
             tally = self._tally(examples)
         dtype = dtype_of(model)
-        state = broadcast(job.algorithm, sent.state, dtype, job.device)
+        state = broadcast(work.algorithm, sent.state, dtype, work.device)
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        steps = batches(job.seed, round, client, len(examples), job.training)
-        loss, negative = torch.zeros(2, dtype=torch.float64, device=job.device).unbind()
+        steps = batches(work.seed, round, client, len(examples), work.training)
+        loss, negative = torch.zeros(2, dtype=torch.float64, device=work.device).unbind()
         model.train()
-        with torch_seeded(job.seed, Purpose.LAYERS, round, client):
+        with torch_seeded(work.seed, Purpose.LAYERS, round, client):
             for step, rows in enumerate(steps, start=1):
-                batch = examples.take(rows.to(job.device))
-                with autocast(job):
+                batch = examples.take(rows.to(work.device))
+                with autocast(work):
                     losses, logits = row_losses(model, inputs(batch.x, dtype), batch.y, self._task.labels)
                 everyone = torch.ones_like(batch.y, dtype=torch.bool)
-                weights = job.algorithm.row_weights(losses.detach(), batch.group, batch.y, everyone, state)
-                descend(parameters, losses, weights, job.training.lr_at(round), job.training.clip)
+                weights = work.algorithm.row_weights(losses.detach(), batch.group, batch.y, everyone, state)
+                descend(parameters, losses, weights, work.training.lr_at(round), work.training.clip)
                 loss += losses.detach().mean()
                 negative += (weights < 0).any()
                 if wanted is Measure.EPOCH or (wanted is Measure.LAST_BATCH and step == len(steps)):
@@ -106,8 +93,34 @@ class LoopClients:
         return Reply(_copy(model), tally, float(loss) / len(steps), float(negative) / len(steps))
 
     def _tally(self, examples: Examples) -> Tally:
-        with autocast(self._job):
+        with autocast(self._work):
             return evaluate(self._model, examples, self._task)
+
+
+class LoopClients:
+    """Clients that take turns on one module."""
+
+    def __init__(self, job: Job) -> None:
+        self._learner = Learner(job, job.federation.task)
+        self._clients = [examples.to(job.device) for examples in job.federation.clients]
+        validation = job.federation.validation
+        self._validation = None if validation is None else validation.to(job.device)
+
+    def begin(self) -> dict[str, Tensor]:
+        """The freshly initialised model."""
+        return self._learner.fresh()
+
+    def merge(self, replies: Sequence[Reply], weights: Tensor) -> dict[str, Tensor]:
+        """The weighted mean of the replies' models."""
+        return average([reply.model for reply in replies], weights)
+
+    def validate(self, model: dict[str, Tensor]) -> Tally | None:
+        """The validation part's Tally of a model."""
+        return None if self._validation is None else self._learner.score(model, self._validation)
+
+    def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, Reply]:
+        """One client after the other."""
+        return {client: self._learner.learn(client, self._clients[client], sent) for client in chosen}
 
 
 def _copy(model: nn.Module) -> dict[str, Tensor]:

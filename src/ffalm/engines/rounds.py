@@ -16,6 +16,7 @@ from ffalm.engines.base import Job, Round, Snapshot, Training
 from ffalm.engines.common import divergence, record_of
 from ffalm.engines.sampling import participants
 from ffalm.fairness import Tally
+from ffalm.privacy import BOOK, KeyedNoise, Mechanism
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,14 @@ class Terms:
     counts: Tensor  # training rows per (client, label, group)
     seed: int
     start: Snapshot | None = None
+    privacy: Mechanism | None = None
 
     @classmethod
     def of(cls, job: Job) -> Terms:
         """The terms of a job whose rows are all here."""
         federation = job.federation
-        return cls(job.algorithm, job.training, federation.task, federation.counts(), job.seed, job.start)
+        privacy = None if job.privacy is None else Mechanism(job.privacy, KeyedNoise(job.seed))
+        return cls(job.algorithm, job.training, federation.task, federation.counts(), job.seed, job.start, privacy)
 
 
 @dataclass(frozen=True)
@@ -72,27 +75,49 @@ class Clients(Protocol):
 def rounds(terms: Terms, clients: Clients) -> Iterator[Round]:
     """The rounds of one run, from its beginning or its snapshot to its last round or its divergence."""
     algorithm, training = terms.algorithm, terms.training
+    if terms.privacy is not None:
+        Mechanism.check(algorithm)
     fresh = clients.begin()
     now = terms.start or Snapshot(0, fresh, algorithm.start(terms.counts))
     for number in range(now.round + 1, training.rounds + 1):
         began = time.perf_counter()
         chosen = participants(terms.seed, number, len(terms.counts), training.participation)
         answers = clients.train(chosen, now)
-        answered = sorted(answers)
-        replies = [answers[client] for client in answered]
-        weights, state = algorithm.update(now.state, _report(terms, number, answers))
-        now = Snapshot(number, clients.merge(replies, weights[answered]), state)
-        loss = sum(reply.loss for reply in replies) / len(replies)
+        weights, now = _next(terms, clients, now, answers)
         scores = clients.validate(now.model)
-        seen = {
-            "train_loss": loss,
-            "negative_weight_share": sum(reply.negative for reply in replies) / len(replies),
-            "seconds": time.perf_counter() - began,
-        }
-        ended = divergence(algorithm, number, loss, state, now.model)
+        seen = {**_told(terms, answers, now), "seconds": time.perf_counter() - began}
+        state = {name: value for name, value in now.state.items() if name != BOOK}
+        ended = divergence(algorithm, number, seen.get("train_loss", 0.0), state, now.model)
         yield Round(record_of(number, scores, terms.task.favourable, state, weights, seen), now, ended)
         if ended:
             return
+
+
+def _next(terms: Terms, clients: Clients, now: Snapshot, answers: dict[int, Reply]) -> tuple[Tensor, Snapshot]:
+    """The clients' weights, and where their answers take the run."""
+    number, answered, privacy = now.round + 1, sorted(answers), terms.privacy
+    replies = [answers[client] for client in answered]
+    report = _report(terms, number, answers)
+    if privacy is None:
+        weights, state = terms.algorithm.update(now.state, report)
+        return weights, Snapshot(number, clients.merge(replies, weights[answered]), state)
+    weights, state = privacy.update(terms.algorithm, now.state, report)
+    model = privacy.merge(now.model, [reply.model for reply in replies], weights[answered], number)
+    return weights, Snapshot(number, model, state)
+
+
+def _told(terms: Terms, answers: dict[int, Reply], now: Snapshot) -> dict[str, float]:
+    """What a round showed of its clients' training; under privacy nothing but what it has cost so far.
+
+    Losses without noise would tell of the clients, and so would a run that stops because of one.
+    """
+    if terms.privacy is not None:
+        return {"epsilon": terms.privacy.epsilon(now.state)}
+    replies = [answers[client] for client in sorted(answers)]
+    return {
+        "train_loss": sum(reply.loss for reply in replies) / len(replies),
+        "negative_weight_share": sum(reply.negative for reply in replies) / len(replies),
+    }
 
 
 def _report(terms: Terms, round: int, answers: dict[int, Reply]) -> Report:

@@ -12,9 +12,9 @@ def masked_mean(losses: Tensor, mask: Tensor) -> Tensor:
     return (losses * kept).sum(-1) / kept.sum(-1).clamp(min=1)
 
 
-def equal_weights(losses: Tensor, mask: Tensor) -> Tensor:
+def equal_weights(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """The derivative of `masked_mean` by each row's loss."""
-    kept = mask.to(losses.dtype)
+    kept = mask.to(dtype)
     return kept / kept.sum(-1, keepdim=True).clamp(min=1)
 
 

@@ -22,7 +22,8 @@ from ffalm.fairness import intervals, metrics
 class Tally:
     """Counts of predictions and sums of losses, with any leading axes (seed, client).
 
-    `confusion` is int64 of shape (..., prediction, label, group); `loss` is float64 of shape (..., label, group).
+    `confusion` is int64 of shape (..., prediction, label, group), or float64 where privacy has put noise on it; `loss`
+    is float64 of shape (..., label, group).
     """
 
     confusion: Tensor

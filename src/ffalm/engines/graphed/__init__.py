@@ -27,6 +27,7 @@ class GraphedEngine:
 
     name: ClassVar[str] = "graphed"
     together: ClassVar[bool] = False
+    spreads: ClassVar[bool] = False
 
     def __init__(self, in_flight: int = IN_FLIGHT) -> None:
         self._in_flight = in_flight

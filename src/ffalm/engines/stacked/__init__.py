@@ -16,6 +16,7 @@ from ffalm.engines.stacked.stack import Stack
 from ffalm.errors import require
 
 _BUDGET = 2**28  # bytes of working memory beside the rows and the participants' models
+_CPU_BUDGET = 2**26  # more would leave the caches
 
 
 class StackedEngine:
@@ -23,17 +24,28 @@ class StackedEngine:
 
     name: ClassVar[str] = "stacked"
     together: ClassVar[bool] = True
+    spreads: ClassVar[bool] = False
 
-    def __init__(self, budget: int = _BUDGET) -> None:
+    def __init__(self, budget: int | None = None) -> None:
         """`budget` bounds the bytes worked on at a time; the lanes of a round are cut into chunks that fit."""
         self._budget = budget
 
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
         """Jobs that differ only in numbers advance together, one stack of them after the other."""
+        refuse_privacy(jobs)
         waiting = [ready(number, job) for number, job in enumerate(jobs)]
         for stack in stacks(waiting):
             _check(stack[0])
-            yield from Stack(stack, self._budget).rounds()
+            usual = _CPU_BUDGET if stack[0].job.device.type == "cpu" else _BUDGET
+            yield from Stack(stack, self._budget or usual).rounds()
+
+
+def refuse_privacy(jobs: Sequence[Job]) -> None:
+    """A stack averages all clients in one operation, and privacy must bound each one's change before."""
+    require(
+        all(job.privacy is None for job in jobs),
+        "The stacked engine knows no differential privacy: use engine='loop', or engine='graphed' on a GPU.",
+    )
 
 
 def _check(one: Ready) -> None:
@@ -46,4 +58,4 @@ def _check(one: Ready) -> None:
     require(reason is None, f"The model {type(one.model).__name__} cannot be stacked: {reason}; use engine='loop'.")
 
 
-__all__ = ["StackedEngine", "why_not_stacked"]
+__all__ = ["StackedEngine", "refuse_privacy", "why_not_stacked"]

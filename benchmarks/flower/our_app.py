@@ -1,0 +1,84 @@
+"""The same work in ffalm: its server app and client app, with whichever algorithm the case names."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import work
+
+from ffalm.algorithms import algorithm_class
+from ffalm.data.types import Examples, Task
+from ffalm.engines import Job, Training
+from ffalm.engines.base import ModelFactory, Precision
+from ffalm.engines.flower.apps import client_app, server_app
+from ffalm.engines.flower.clients import RemoteClients
+from ffalm.engines.flower.messages import received, reply_parcel
+from ffalm.engines.flower.parcel import Fact, Kind, Parcel, Sites
+from ffalm.engines.loop import Learner
+from ffalm.engines.rounds import Terms, rounds
+from ffalm.federation import Federation
+
+TASK = Task("census")
+ALGORITHM = algorithm_class(os.environ.get("FLOWER_BENCHMARK_ALGORITHM", "ffalm"))()
+CPU = torch.device("cpu")
+
+
+def training() -> Training:
+    """What the plain app does, in our words."""
+    plan: dict[str, Any] = work.plan()
+    return Training(rounds=plan["rounds"], batch_size=work.BATCH, lr=work.LR, clip=work.CLIP)
+
+
+def job() -> Job:
+    """All clients in one place, for a simulation; without a validation part, which the plain app has not either."""
+    plan: dict[str, Any] = work.plan()
+    clients = tuple(Examples(*work.rows(client)) for client in range(plan["clients"]))
+    return Job(ALGORITHM, Federation(clients, None, None, TASK), work.model, training(), 0, CPU)
+
+
+@dataclass(frozen=True)
+class Local:
+    """What a site's training depends on besides its rows."""
+
+    training: Training
+    algorithm: Any = ALGORITHM
+    model: ModelFactory = work.model
+    seed: int = 0
+    device: torch.device = CPU
+    precision: Precision = "fp32"
+    channels_last: bool | None = None
+
+
+def answer(kind: Kind, parcel: Parcel, node: dict[str, Fact]) -> Parcel:
+    """One site: says which client it is and what it counts, and trains."""
+    torch.set_num_threads(1)
+    client = int(node["partition-id"])
+    examples = Examples(*work.rows(client))
+    if kind == "hello":
+        return Parcel({"counts": {"counts": examples.counts(TASK)}}, {"client": client})
+    _, sent = received(parcel)
+    return reply_parcel(Learner(Local(training()), TASK).learn(client, examples, sent))
+
+
+def lead(sites: Sites, settings: dict[str, Fact]) -> None:
+    """The server: learns who is who, then leads the rounds."""
+    plan: dict[str, Any] = work.plan()
+    while len(sites.present()) < plan["clients"]:
+        time.sleep(0.1)
+    hello = sites.ask("hello", dict.fromkeys(sites.present(), Parcel()), 300.0)
+    known = {int(said.facts["client"]): node for node, said in hello.items() if isinstance(said, Parcel)}
+    said = [hello[known[client]] for client in sorted(known)]
+    counts = torch.stack([parcel.tensors["counts"]["counts"] for parcel in said if isinstance(parcel, Parcel)])
+    terms = Terms(ALGORITHM, training(), TASK, counts, 0)
+    begin = Learner(Local(training()), TASK).fresh
+    clock = work.Clock()
+    for _ in rounds(terms, RemoteClients(sites, lambda: known, ALGORITHM, begin, 300.0)):
+        clock.tick()
+
+
+server = server_app(lead)
+client = client_app(answer)

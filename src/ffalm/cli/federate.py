@@ -1,0 +1,333 @@
+"""`ffalm federate`: a coordinator and its sites, each on its own machine, or all on this one to try it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ffalm.cli.flags import listed, literal, put
+from ffalm.cli.running import Stopped
+from ffalm.errors import UserError, require
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ffalm.federate.follow import Record
+    from ffalm.federate.operations import Coordinator, Site
+    from ffalm.federate.settings import LocalData
+
+federate = typer.Typer(
+    help="Train with real sites: rows stay where they are, weights and sums travel, encrypted.",
+    no_args_is_help=True,
+    epilog="Try it: ffalm federate init demo --demo census && ffalm federate run demo --local",
+)
+
+_Folder = Annotated[Path, typer.Argument(help="The federation folder that `init` made.", show_default=False)]
+_Insecure = Annotated[
+    bool, typer.Option("--insecure", help="No encryption and no keys: for experiments on one machine only.")
+]
+_Detach = Annotated[bool, typer.Option("--detach", help="Go on in the background; `ffalm federate stop` ends it.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+_SECONDS_TO_CONNECT = 90.0
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command group."""
+    app.add_typer(federate, name="federate")
+
+
+_INIT = "ffalm federate init clinics --sites north,south --address fair.example:18000 --label readmitted --group sex"
+
+
+@federate.command(epilog=f"Example: {_INIT}")
+def init(
+    name: Annotated[Path, typer.Argument(help="The folder to make; its last part is the federation's name.")],
+    sites: Annotated[str, typer.Option(help="Names of the sites, with commas; with --demo also a number.")] = "",
+    address: Annotated[str | None, typer.Option(help="HOST:PORT of the coordinator, as sites call it.")] = None,
+    demo: Annotated[str | None, typer.Option(help="census: give every site a part of generated people.")] = None,
+    data: Annotated[str | None, typer.Option(help="What each site brings: table or images.")] = None,
+    label: Annotated[str | None, typer.Option(help="The label column at every site.")] = None,
+    group: Annotated[str | None, typer.Option(help="The group column at every site.")] = None,
+    favourable: Annotated[str | None, typer.Option(help="The label value that people want.")] = None,
+    algorithm: Annotated[str | None, typer.Option(help="Algorithm to train with.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Its preset; FFALM's is safe unless said.")] = None,
+    model: Annotated[str | None, typer.Option(help="linear, mlp, cnn or resnet18.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the model, the batches and the demo's split.")] = None,
+    rows: Annotated[int, typer.Option(help="People that the demo generates.")] = 45_000,
+    config: Annotated[Path | None, typer.Option(help="TOML file of settings, as in federation.toml.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Any setting, e.g. --set rules.min_sites=3.")] = None,
+) -> None:
+    """Write a federation folder: settings, certificates, the app, and a folder for each site."""
+    from ffalm.federate.processes import require_flower
+
+    require_flower()
+    from ffalm.federate.making import make
+
+    flags = {
+        "address": address,
+        "data.source": data,
+        "data.label": label,
+        "data.group": group,
+        "data.favourable": favourable,
+        "algorithm.name": algorithm,
+        "algorithm.preset": preset,
+        "model.name": model,
+        "training.rounds": rounds,
+        "seed": seed,
+    }
+    asked: dict[str, Any] = {}
+    for path, value in flags.items():
+        if value is not None:
+            put(asked, path, value)
+    for assignment in set_ or ():
+        path, found, text = assignment.partition("=")
+        require(bool(found and path.strip()), f"--set takes a setting and its value; got {assignment!r}.")
+        put(asked, path.strip(), literal(text.strip()))
+    folder = make(name, listed(sites), asked, config, demo, rows)
+    typer.echo(f"Written: {name}, with a folder for each of {', '.join(folder.sites)} in {name / 'sites'}.")
+    if demo is not None:
+        typer.echo(f"Train on this machine: ffalm federate run {name} --local")
+    else:
+        typer.echo(f"Next: hand each site its folder, and start `ffalm federate coordinator {name}`.")
+
+
+@federate.command(epilog="Example: ffalm federate coordinator hospitals --detach")
+def coordinator(
+    name: _Folder,
+    detach: _Detach = False,
+    insecure: _Insecure = False,
+    listen: Annotated[
+        str | None, typer.Option(help="Address of this machine to listen on; all of them unless said.")
+    ] = None,
+) -> None:
+    """Start the coordinator: sites may come from now on, and `run` trains."""
+    from ffalm.federate.operations import Coordinator
+
+    folder = _federation(name)
+    leader = Coordinator(folder)
+    host, port = folder.address
+    _warn(insecure)
+    with _undone(leader.process.stop, "the coordinator was stopped"):
+        leader.start(listen, insecure)
+        say = (
+            f"The coordinator of {folder.path.name} waits for sites at {host}:{port}; its log is {leader.process.log}."
+        )
+        typer.echo(say if detach else f"{say} Ctrl-C ends it.")
+        if detach:
+            return
+        leader.process.join()
+    typer.echo("The coordinator has ended.")
+
+
+@federate.command(epilog="Example: ffalm federate site north")
+def site(
+    folder: Annotated[Path, typer.Argument(help="The site folder that the coordinator handed over.")],
+    detach: _Detach = False,
+    insecure: _Insecure = False,
+    wait: Annotated[float, typer.Option(help="Seconds to try to reach the coordinator.")] = _SECONDS_TO_CONNECT,
+) -> None:
+    """Take part with this site's data until stopped."""
+    from ffalm.federate.folder import SiteFolder
+    from ffalm.federate.operations import Site
+    from ffalm.federate.processes import require_flower
+    from ffalm.federate.settings import SiteConfig
+
+    require_flower()
+    own = Site(SiteFolder.find(folder))
+    _require_data(own.folder.path, SiteConfig.read(own.folder.path / "site.toml").data)
+    _warn(insecure)
+    with _undone(own.process.stop, f"the site {own.folder.name} was stopped"):
+        own.start(wait, insecure)
+        say = f"The site {own.folder.name} takes part; its log is {own.process.log}."
+        typer.echo(say if detach else f"{say} Ctrl-C ends it.")
+        if detach:
+            return
+        own.process.join()
+    typer.echo(f"The site {own.folder.name} has ended.")
+
+
+@federate.command(epilog="Example: ffalm federate run demo --local")
+def run(
+    name: _Folder,
+    local: Annotated[bool, typer.Option("--local", help="Start coordinator and sites here; end them after.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Start the training and return; see `status`.")] = False,
+    insecure: _Insecure = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print no progress.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Train to the end, or go on with a training that was interrupted, and show what came out."""
+    from rich.console import Console
+
+    from ffalm.federate import follow
+    from ffalm.federate.operations import Coordinator
+
+    require(not (local and detach), "--local ends the sites after the training, so it cannot --detach.")
+    folder = _federation(name)
+    leader, console = Coordinator(folder), Console(stderr=True, quiet=quiet)
+    if follow.result(folder) is None:
+        again = f"stopped, the rounds so far are kept; go on with: ffalm federate run {name}{' --local' * local}"
+        _warn(insecure)
+        with _undone(lambda: None, again), _all_here(leader, console, insecure) if local else _there(leader):
+            number = follow.submit(leader)
+            if detach:
+                typer.echo(f"The training goes on in the background: ffalm federate status {name}")
+                return
+            try:
+                follow.watch(leader, number, _Rounds(console, folder.facts).show)
+            except KeyboardInterrupt:
+                leader.control.stop(number)
+                raise
+    else:
+        console.print(f"The training has ended already; remove {folder.run} to train anew.", highlight=False)
+    _show_result(folder.run, as_json)
+
+
+@federate.command(epilog="Example: ffalm federate status hospitals --json")
+def status(name: _Folder, as_json: _Json = False) -> None:
+    """Show which processes run here, which sites are online, the round, and the last metrics."""
+    from ffalm.federate.operations import Coordinator
+    from ffalm.federate.status import seen, table
+
+    found = seen(Coordinator(_federation(name)))
+    if as_json:
+        _print_json(found)
+        return
+    from rich.console import Console
+
+    Console().print(table(found), highlight=False)
+
+
+@federate.command(epilog="Example: ffalm federate stop hospitals")
+def stop(name: Annotated[Path, typer.Argument(help="A federation folder, or a site folder.")]) -> None:
+    """End every process of a folder on this machine; what was trained is kept."""
+    from ffalm.federate.operations import processes_of, stop_all
+
+    ended = stop_all(processes_of(name))
+    typer.echo(f"Ended: {', '.join(ended)}." if ended else f"Nothing of {name} was running here.")
+
+
+def _require_data(folder: Path, data: LocalData) -> None:
+    """A site that cannot find its own data is told so here, not by the coordinator later."""
+    for name in ("file", "folder", "labels"):
+        path = folder / Path(getattr(data, name, ".")).expanduser()
+        require(path.exists(), f"There is no {path}: say in {folder / 'site.toml'} where this site's data is.")
+
+
+def _federation(path: Path) -> Any:
+    from ffalm.federate.folder import FederationFolder
+    from ffalm.federate.processes import require_flower
+
+    require_flower()
+    return FederationFolder.find(path)
+
+
+def _warn(insecure: bool) -> None:
+    if insecure:
+        typer.echo(
+            "ffalm: warning: --insecure: nothing is encrypted, and anybody who reaches the coordinator may take part.",
+            err=True,
+        )
+
+
+@contextmanager
+def _undone(undo: Callable[[], object], message: str) -> Iterator[None]:
+    """Where the user (Ctrl-C) or the system (SIGTERM) ends this command, undo and say so."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        undo()
+        raise Stopped(message) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _there(leader: Coordinator) -> Iterator[None]:
+    """The coordinator and the sites are started elsewhere."""
+    leader.require_running()
+    yield
+
+
+@contextmanager
+def _all_here(leader: Coordinator, console: Console, insecure: bool) -> Iterator[None]:
+    """The coordinator and all its sites as processes of this machine, ended whatever happens."""
+    from ffalm.federate.folder import SiteFolder
+    from ffalm.federate.operations import Site, processes_of, stop_all
+
+    folder = leader.folder
+    sites = [Site(SiteFolder.find(folder.site(name))) for name in folder.sites]
+    require(leader.process.pid() is None, f"The coordinator of {folder.path} is running already: leave out --local.")
+    try:
+        leader.start(insecure=insecure)
+        _start_together(sites, insecure)
+        console.print(
+            f"The coordinator and {len(sites)} sites run on this machine; logs are in {folder.path}.",
+            highlight=False,
+            soft_wrap=True,
+        )
+        yield
+    finally:
+        stop_all(processes_of(folder.path))
+
+
+def _start_together(sites: list[Site], insecure: bool) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(len(sites)) as starts:
+        list(starts.map(lambda site: site.start(_SECONDS_TO_CONNECT, insecure), sites))
+
+
+class _Rounds:
+    """One line a round, when its metrics are there or the next round is."""
+
+    def __init__(self, console: Console, facts: dict[str, Any]) -> None:
+        self._console = console
+        self._rounds = facts.get("training", {}).get("rounds", "?")
+        self._shown = 0
+
+    def show(self, records: list[Record]) -> None:
+        """Show the rounds that are new."""
+        for record in records[self._shown :]:
+            if not {"accuracy", "epsilon"} & record.keys() and record is records[-1]:
+                return  # the sites score a round's model in the next; under privacy they never tell
+            self._shown += 1
+            self._console.print(f"round {record['round']}/{self._rounds}: {_scores(record)}", highlight=False)
+
+
+def _scores(record: Record) -> str:
+    shown = [("accuracy", "acc"), ("dpd", "DPD"), ("eod", "EOD")]
+    parts = [f"{short} {100 * record[name]:.1f}" for name, short in shown if record.get(name) is not None]
+    for name, digits in (("train_loss", 4), ("epsilon", 2)):
+        if record.get(name) is not None:
+            parts.insert(0, f"{name.removeprefix('train_')} {record[name]:.{digits}f}")
+    return "  ".join([*parts, f"{record['seconds']:.1f} s"])
+
+
+def _show_result(run: Path, as_json: bool) -> None:
+    """The tables of what came out, or all of it as JSON; a training that diverged is no success."""
+    from ffalm.federate.report import summary
+
+    found = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    if as_json:
+        _print_json({"folder": str(run), **found})
+    else:
+        typer.echo(summary(run).rstrip())
+        typer.echo(f"Report: {run / 'report.md'}")
+    if found["diverged"]:
+        raise UserError(f"The training stopped early. {found['diverged']}")
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2))

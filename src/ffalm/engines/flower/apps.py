@@ -1,0 +1,67 @@
+"""The two ends of a federation as Flower knows them: one server app and one client app for every algorithm."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from ffalm.engines.flower.parcel import Fact, Kind, Parcel, Sites
+from ffalm.engines.flower.sites import GridSites
+from ffalm.engines.flower.wire import packed, packed_failure, unpacked
+from ffalm.errors import UserError
+
+Lead = Callable[[Sites, dict[str, Fact]], None]
+"""What a server does: given its sites and the run's settings."""
+
+Answer = Callable[[Kind, Parcel, dict[str, Fact]], Parcel]
+"""What a site does: given what is asked, with what, and the settings of its node."""
+
+
+def server_app(lead: Lead, check: Callable[[], None] = lambda: None) -> ServerApp:
+    """A Flower server that leads its sites as the function says; `check` may raise while answers are waited for."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        lead(GridSites(grid, check), dict(context.run_config))
+
+    return app
+
+
+def client_app(answer: Answer, traces: bool = False) -> ClientApp:
+    """A Flower client that answers as the function says.
+
+    A `UserError` reaches the server in its own words. Of any other error only the kind does, and the rest goes to the
+    site's log, since an error may quote a row; `traces` sends all of it, for clients that are simulated.
+    """
+    app = ClientApp()
+
+    def answering(kind: Kind) -> Callable[[Message, Context], Message]:
+        def respond(message: Message, context: Context) -> Message:
+            return Message(_answered(answer, kind, message, dict(context.node_config), traces), reply_to=message)
+
+        return respond
+
+    app.query("hello")(answering("hello"))
+    app.query("agree")(answering("agree"))
+    app.query("secure")(answering("secure"))
+    app.train()(answering("train"))
+    app.evaluate()(answering("score"))
+    return app
+
+
+def _answered(answer: Answer, kind: Kind, message: Message, node: dict[str, Fact], traces: bool) -> RecordDict:
+    try:
+        return packed(answer(kind, unpacked(message.content), node))
+    except UserError as error:
+        return packed_failure(str(error))
+    except Exception as error:
+        logging.getLogger("flwr").exception("The question %r could not be answered.", kind)
+        if traces:
+            return packed_failure(f"{type(error).__name__}: {error}", traceback.format_exc())
+        return packed_failure(f"An unforeseen error ({type(error).__name__}) arose; the site's log says where.")

@@ -1,0 +1,69 @@
+"""The engine that simulates a federation on Flower's own runtime, each client a Flower node.
+
+It trains as `loop` does and gives its numbers; what it adds is every message that a real federation would exchange.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from ffalm.engines.base import Job, Round
+from ffalm.engines.flower.clients import RemoteClients
+from ffalm.engines.flower.environment import keep_quiet, require_flower
+from ffalm.engines.flower.parcel import Failure, Kind, Parcel, Sites
+from ffalm.engines.loop import LoopClients
+from ffalm.engines.rounds import Terms, rounds
+from ffalm.hardware import cores
+
+
+class FlowerEngine:
+    """Clients as nodes of Flower's simulation. Jobs of one call share its start, which takes seconds."""
+
+    name: ClassVar[str] = "flower"
+    together: ClassVar[bool] = True
+    spreads: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        require_flower("ray")
+
+    def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
+        """One job after the other, on as many nodes as the largest has clients."""
+        if not jobs:
+            return
+        keep_quiet()
+        from ffalm.engines.flower.shipping import shipped
+        from ffalm.engines.flower.simulated import ray_session, simulated
+
+        nodes = max(len(job.federation.clients) for job in jobs)
+        gpu = any(job.device.type == "cuda" for job in jobs)
+        with ray_session(min(cores(), nodes)), simulated(nodes, shipped(jobs), gpu) as sites:
+            order = dict(enumerate(sites.present()))
+            for number, job in enumerate(jobs):
+                for round in _rounds(job, _JobSites(sites, number), order):
+                    yield number, round
+
+
+def _rounds(job: Job, sites: Sites, order: Mapping[int, int]) -> Iterator[Round]:
+    here = LoopClients(job)
+    clients = RemoteClients(sites, lambda: order, job.algorithm, here.begin, math.inf, here.validate)
+    return rounds(Terms.of(job), clients)
+
+
+@dataclass(frozen=True)
+class _JobSites:
+    """The sites of a simulation as one of its jobs sees them: what it asks says which job it is about."""
+
+    sites: Sites
+    job: int
+
+    def present(self) -> list[int]:
+        """All of them."""
+        return self.sites.present()
+
+    def ask(self, kind: Kind, parcels: Mapping[int, Parcel], deadline: float) -> dict[int, Parcel | Failure]:
+        """The same question, about this job."""
+        about = {site: replace(parcel, facts={**parcel.facts, "job": self.job}) for site, parcel in parcels.items()}
+        return self.sites.ask(kind, about, deadline)

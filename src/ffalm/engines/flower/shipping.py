@@ -1,0 +1,93 @@
+"""Jobs on their way to Ray's processes: rows travel to a machine once, and all its processes read the same copy."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import ray
+import torch
+from numpy.typing import NDArray
+
+from ffalm.algorithms import Algorithm
+from ffalm.data.types import Examples, Task
+from ffalm.engines.base import Job, ModelFactory, Precision, Training
+from ffalm.engines.flower.messages import received, reply_parcel
+from ffalm.engines.flower.parcel import Fact, Kind, Parcel
+from ffalm.engines.loop import Learner
+from ffalm.errors import UserError
+
+Rows = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """What a simulated client answers: it trains one of the shipped jobs on its own rows, as `loop` would."""
+
+    jobs: tuple[Any, ...]  # where Ray holds each job's work
+    rows: tuple[tuple[Any, ...], ...]  # where Ray holds the rows of each job's clients
+
+    def __call__(self, kind: Kind, parcel: Parcel, node: dict[str, Fact]) -> Parcel:
+        client, sent = received(parcel)
+        job = int(parcel.facts["job"])
+        learner, device = _learner(self.jobs[job])
+        return reply_parcel(learner.learn(client, _examples(self.rows[job][client], device), sent))
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A job without anybody's rows."""
+
+    algorithm: Algorithm
+    model: ModelFactory
+    training: Training
+    seed: int
+    device: torch.device
+    precision: Precision
+    channels_last: bool | None
+    task: Task
+
+
+def shipped(jobs: Sequence[Job]) -> Trainer:
+    """Hand jobs over to Ray: the rows of a federation once, however many jobs train on it."""
+    rows: dict[int, tuple[Any, ...]] = {}
+    for job in jobs:
+        if id(job.federation) not in rows:
+            rows[id(job.federation)] = tuple(ray.put(_arrays(examples)) for examples in job.federation.clients)
+    return Trainer(tuple(_put(job) for job in jobs), tuple(rows[id(job.federation)] for job in jobs))
+
+
+def _put(job: Job) -> Any:
+    """A process finds its device by kind alone, since Ray says which GPU it may see."""
+    kind, task = torch.device(job.device.type), job.federation.task
+    work = _Work(job.algorithm, job.model, job.training, job.seed, kind, job.precision, job.channels_last, task)
+    try:
+        return ray.put(work)
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise UserError(f"The model or algorithm cannot be sent to Ray's processes: {reason}.") from error
+
+
+@lru_cache(maxsize=1)
+def _learner(reference: Any) -> tuple[Learner, torch.device]:
+    """In one of Ray's processes: what trains a job, made once; jobs come one after the other."""
+    torch.set_num_threads(1)
+    work: _Work = ray.get(reference)
+    return Learner(work, work.task), work.device
+
+
+@lru_cache(maxsize=1024)
+def _examples(reference: Any, device: torch.device) -> Examples:
+    """A client's rows, read in place in Ray's memory; torch warns that it must not be written to, and nobody does."""
+    arrays: Rows = ray.get(reference)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*not writable.*")
+        return Examples(*(torch.from_numpy(values) for values in arrays)).to(device)
+
+
+def _arrays(examples: Examples) -> Rows:
+    return examples.x.cpu().numpy(), examples.y.cpu().numpy(), examples.group.cpu().numpy()

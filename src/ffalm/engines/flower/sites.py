@@ -1,0 +1,83 @@
+"""Sites behind Flower's grid, in a simulation or far away: who is there, and what they answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from flwr.app import Message
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid
+
+from ffalm.engines.flower.parcel import Failure, Kind, Parcel
+from ffalm.engines.flower.wire import Encoded, packed, unpacked_answer
+
+_TYPES: dict[Kind, str] = {
+    "hello": "query.hello",
+    "agree": "query.agree",
+    "train": "train",
+    "score": "evaluate",
+    "secure": "query.secure",
+}
+_SHORTEST, _LONGEST = 0.01, 0.2  # seconds between two looks for answers
+_DAY = 86400.0
+_GRACE = 300.0  # seconds that a question outlives its deadline, for sites whose clocks run ahead of the server's
+_EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
+
+
+class GridSites:
+    """The sites of a Flower grid. Flower's own way to wait sleeps for seconds at a time, so this one looks itself."""
+
+    def __init__(self, grid: Grid, check: Callable[[], None] = lambda: None) -> None:
+        self._grid, self._check = grid, check
+
+    def present(self) -> list[int]:
+        """The nodes that are connected now."""
+        return sorted(self._grid.get_node_ids())
+
+    def ask(self, kind: Kind, parcels: Mapping[int, Parcel], deadline: float) -> dict[int, Parcel | Failure]:
+        """One message a node; looks for answers often at first, then less and less."""
+        began = time.monotonic()
+        waiting = self._sent(kind, parcels, deadline)
+        answers: dict[int, Parcel | Failure] = {
+            node: Failure("lost", "The site is not connected.") for node in parcels if node not in waiting.values()
+        }
+        while waiting:
+            self._check()
+            for message in list(self._grid.pull_messages(list(waiting))):
+                node = waiting.pop(message.metadata.reply_to_message_id, None)
+                if node is not None:
+                    answers[node] = _read(message)
+            waited = time.monotonic() - began
+            if waited >= deadline:
+                break
+            if waiting:
+                time.sleep(min(max(_SHORTEST, waited / 10), _LONGEST, deadline - waited))
+        late = Failure("late", f"The site did not answer within {deadline:g} seconds.")
+        return {node: answers.get(node, late) for node in parcels}
+
+    def _sent(self, kind: Kind, parcels: Mapping[int, Parcel], deadline: float) -> dict[str, int]:
+        """Which message went to which node. Nodes that cannot be written to are left out."""
+        known: Encoded = {}
+        lifetime = min(deadline, _DAY) + _GRACE
+        messages = [
+            Message(packed(parcel, known), dst_node_id=node, message_type=_TYPES[kind], ttl=lifetime)
+            for node, parcel in parcels.items()
+        ]
+        accepted = set(self._grid.push_messages(messages))
+        sent = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
+        return {number: node for number, node in sent.items() if number in accepted}
+
+
+def _read(message: Message) -> Parcel | Failure:
+    if message.has_content():
+        try:
+            return unpacked_answer(message.content)
+        except Exception as why:  # whatever a site sends, the others' round goes on
+            return Failure("failed", f"The site's answer cannot be read ({type(why).__name__}).", str(why) or "unknown")
+    error = message.error
+    if error.code == ErrorCode.NODE_UNAVAILABLE:
+        return Failure("lost", "The site's connection was lost.")
+    if error.code in _EXPIRED:
+        return Failure("late", "The question or its answer expired on the way.")
+    return Failure("failed", f"Flower could not run the site's app (code {error.code}).", error.reason or "unknown")

@@ -1,0 +1,83 @@
+"""Parcels as Flower's records.
+
+All tensors of a parcel travel as an array of bytes, or a few, in safetensors' format: exact in type and shape, and
+free of the half kilobyte and the two requests that Flower spends on every array of its own. So a parcel with duals and
+a Tally is no larger than the plain message with the model alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from safetensors.torch import load, save
+from torch import Tensor
+
+from ffalm.engines.flower.parcel import Fact, Failure, Parcel
+
+_TENSORS, _FACTS, _FAILURE = "tensors", "facts", "failure"
+_FORMAT = "safetensors"
+_LARGEST = 2**23  # bytes in one array: larger pieces of memory cost more to get than to fill
+
+
+Encoded = dict[tuple[int, ...], list[Array]]
+"""What was encoded already, by the identities of its records."""
+
+
+def packed(parcel: Parcel, known: Encoded | None = None) -> RecordDict:
+    """A parcel as the content of a message.
+
+    Tensors that are `known`, because another site is sent them too, are not encoded again.
+    """
+    shared = {} if known is None else known
+    key = tuple(id(tensors) for tensors in parcel.tensors.values())
+    if key not in shared:
+        shared[key] = _arrays(parcel.tensors)
+    record, names = ArrayRecord(), ",".join(parcel.tensors)
+    for number, array in enumerate(shared[key]):
+        record[f"{names}:{number}"] = array
+    return RecordDict({_TENSORS: record, _FACTS: ConfigRecord(dict(parcel.facts))})
+
+
+def packed_failure(reason: str, trace: str = "") -> RecordDict:
+    """The content of an answer that says why there is none."""
+    return RecordDict({_FAILURE: ConfigRecord({"reason": reason, "trace": trace})})
+
+
+def unpacked(content: RecordDict) -> Parcel:
+    """The parcel in a message's content."""
+    arrays = content.array_records[_TENSORS]
+    names = next(iter(arrays)).partition(":")[0]
+    tensors: dict[str, dict[str, Tensor]] = {name: {} for name in names.split(",") if name}
+    for array in arrays.values():
+        for path, value in load(array.data).items():
+            record, _, name = path.partition("/")
+            tensors[record][name] = value
+    return Parcel(tensors, _facts(content.config_records[_FACTS]))
+
+
+def unpacked_answer(content: RecordDict) -> Parcel | Failure:
+    """The parcel or the failure in an answer's content."""
+    if _FAILURE in content:
+        said = _facts(content.config_records[_FAILURE])
+        return Failure("failed", str(said["reason"]), str(said["trace"]))
+    return unpacked(content)
+
+
+def _arrays(records: Mapping[str, Mapping[str, Tensor]]) -> list[Array]:
+    """Arrays of bytes, at least one, in which each tensor goes by its record's name and its own."""
+    parts: list[dict[str, Tensor]] = [{}]
+    size = 0
+    for record, entries in records.items():
+        for name, value in entries.items():
+            if size and size + value.nbytes > _LARGEST:
+                parts.append({})
+                size = 0
+            parts[-1][f"{record}/{name}"] = value.detach().contiguous()
+            size += value.nbytes
+    encoded = [save(part) for part in parts]
+    return [Array(dtype="uint8", shape=(len(data),), stype=_FORMAT, data=data) for data in encoded]
+
+
+def _facts(record: ConfigRecord) -> dict[str, Fact]:
+    return {name: value for name, value in record.items() if isinstance(value, bool | int | float | str)}

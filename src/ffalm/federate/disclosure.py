@@ -1,0 +1,75 @@
+"""What a site says of its held-out rows: a Tally without the cells in which too few people would stand out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ffalm.data.types import Task
+from ffalm.fairness import Tally
+
+
+@dataclass(frozen=True)
+class Disclosed:
+    """A Tally of which some (label, group) cells are withheld; those hold zeros, counts included."""
+
+    tally: Tally
+    withheld: Tensor  # bool of shape (label, group)
+
+    @classmethod
+    def of(cls, tally: Tally, min_group: int) -> Disclosed:
+        """The Tally without its cells of fewer than `min_group` rows.
+
+        An empty cell is withheld like any other small one, so that nobody can tell 0 rows from a few.
+        """
+        small = withheld(tally.count, min_group)
+        return cls(Tally(tally.confusion.masked_fill(small, 0), tally.loss.masked_fill(small, 0.0)), small)
+
+    def record(self) -> dict[str, Tensor]:
+        """As a record of a parcel."""
+        return {"confusion": self.tally.confusion, "loss": self.tally.loss, "withheld": self.withheld}
+
+    @classmethod
+    def from_record(cls, record: dict[str, Tensor]) -> Disclosed:
+        """What `record` wrote."""
+        return cls(Tally(record["confusion"], record["loss"]), record["withheld"])
+
+    def hidden(self, task: Task) -> list[str]:
+        """The withheld cells in words."""
+        return cells(self.withheld, task)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What sites told of a held-out part: the sum, whose it is and, where single answers are known, each one's."""
+
+    sites: tuple[str, ...]
+    tally: Tally
+    own: dict[str, Disclosed]
+
+    @classmethod
+    def of(cls, told: dict[str, Disclosed], task: Task) -> Scored:
+        """The sum of single answers."""
+        return cls(tuple(told), pooled(list(told.values()), task), told)
+
+
+def withheld(counts: Tensor, min_group: int) -> Tensor:
+    """Which cells hold too few rows to be told; none where a single row is enough."""
+    return (counts < min_group) & (min_group > 1)
+
+
+def cells(mask: Tensor, task: Task) -> list[str]:
+    """The marked (label, group) cells as people read them."""
+    return [
+        f"{task.label} {task.label_names[label]}, {task.group} {task.group_names[group]}"
+        for label, group in mask.nonzero().tolist()
+    ]
+
+
+def pooled(parts: list[Disclosed], task: Task) -> Tally:
+    """The sum of what was told, in the order given: exact for the rows in it."""
+    total = Tally.zeros((task.labels, task.groups))
+    for part in parts:
+        total = total + part.tally
+    return total

@@ -1,0 +1,81 @@
+"""Keys, sealed messages and masks: X25519, HKDF-SHA256, ChaCha20-Poly1305 and ChaCha20.
+
+The package `cryptography` comes with the extra `flower` and is imported only where it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+
+from ffalm.errors import UserError
+
+KEY_BYTES = 32
+_NONCE_BYTES = 12
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """A private key and the public key that goes with it."""
+
+    private: bytes
+    public: bytes
+
+    @classmethod
+    def new(cls) -> KeyPair:
+        """A fresh pair."""
+        return cls.of(secrets.token_bytes(KEY_BYTES))
+
+    @classmethod
+    def of(cls, private: bytes) -> KeyPair:
+        """The pair of a private key."""
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+        return cls(private, X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw())
+
+    def shared(self, other: bytes, purpose: str) -> bytes:
+        """The key that only the owners of the two pairs can compute, another one for each purpose."""
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+        try:
+            common = X25519PrivateKey.from_private_bytes(self.private).exchange(
+                X25519PublicKey.from_public_bytes(other)
+            )
+        except ValueError:
+            raise UserError("A public key that the coordinator passed on is none.") from None
+        return HKDF(SHA256(), KEY_BYTES, salt=None, info=f"ffalm {purpose}".encode()).derive(common)
+
+
+def sealed(key: bytes, content: bytes, about: str) -> bytes:
+    """The content, such that only who has the key can read it, and nobody can change it or what it is about."""
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+    nonce = secrets.token_bytes(_NONCE_BYTES)
+    return nonce + ChaCha20Poly1305(key).encrypt(nonce, content, about.encode())
+
+
+def opened(key: bytes, content: bytes, about: str) -> bytes:
+    """What `sealed` was given; raises `UserError` where anything was changed."""
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+    try:
+        return ChaCha20Poly1305(key).decrypt(content[:_NONCE_BYTES], content[_NONCE_BYTES:], about.encode())
+    except (InvalidTag, ValueError):
+        raise UserError("A sealed message was changed on its way.") from None
+
+
+def stream(key: bytes, length: int) -> bytes:
+    """So many bytes that look random to all who lack the key. A key must make one stream only."""
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+
+    return Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(length))
+
+
+def digest(content: bytes) -> str:
+    """A fingerprint, by which a secret that is told later can be checked."""
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,112 @@
+"""What a site is told once everything is agreed: all it needs to train and score, and nothing of the other sites.
+
+A site keeps the text in its folder, since each question may find a new process there. Its key travels with every
+question, so that nobody trains by terms that are no longer true.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from ffalm import config as study
+from ffalm.algorithms import Algorithm
+from ffalm.config import Contender
+from ffalm.data.types import Task
+from ffalm.engines import ModelFactory, Precision, Training
+from ffalm.errors import UserError
+from ffalm.federate.secure.settings import Secure
+from ffalm.federate.settings import SharedData, shared_of, shared_settings
+from ffalm.models import Architecture
+from ffalm.settings import build
+from ffalm.simulation import Built
+
+
+@dataclass(frozen=True)
+class Work:
+    """What local training depends on besides rows, as `Learner` takes it."""
+
+    algorithm: Algorithm
+    model: ModelFactory
+    training: Training
+    seed: int
+    device: torch.device
+    precision: Precision = "fp32"
+    channels_last: bool | None = None
+
+
+@dataclass(frozen=True)
+class SiteTerms:
+    """The terms of one site, which is one client."""
+
+    client: int
+    task: Task
+    data: SharedData
+    encoding: str | None  # a table's encoding as it is saved; read only where rows are encoded
+    shape: tuple[int, ...]  # of one encoded row
+    model: Architecture
+    training: Training
+    contender: Contender
+    seed: int
+    min_group: int
+    secure: Secure | None = None  # where the coordinator sees sums alone
+
+    def work(self, device: torch.device) -> Work:
+        """The local training that these terms ask for."""
+        factory = Built(self.model, self.shape, self.task.labels)
+        return Work(self.contender.algorithm, factory, self.training, self.seed, device)
+
+    def to_text(self) -> str:
+        """As text for the wire and the site's folder."""
+        values: dict[str, Any] = {
+            "client": self.client,
+            "task": asdict(self.task),
+            "data": shared_settings(self.data),
+            "encoding": self.encoding,
+            "shape": self.shape,
+            "model": study.settings_of_model(self.model),
+            "training": study.fields_of(self.training),
+            "algorithm": study.settings_of_contender(self.contender),
+            "seed": self.seed,
+            "min_group": self.min_group,
+            "secure": None if self.secure is None else study.fields_of(self.secure),
+        }
+        return json.dumps(values)
+
+    @classmethod
+    def from_text(cls, text: str) -> SiteTerms:
+        """The terms that `to_text` wrote."""
+        try:
+            values = json.loads(text)
+            return cls(
+                client=int(values["client"]),
+                task=task_of(values["task"]),
+                data=shared_of(values["data"]),
+                encoding=values["encoding"],
+                shape=tuple(values["shape"]),
+                model=study.model_of(values["model"]),
+                training=build(Training, values["training"], "training"),
+                contender=study.contender_of(values["algorithm"]["name"], values["algorithm"]),
+                seed=int(values["seed"]),
+                min_group=int(values["min_group"]),
+                secure=None if values["secure"] is None else build(Secure, values["secure"], "secure"),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"The terms of the federation cannot be read ({error}): use the same ffalm everywhere."
+            ) from None
+
+    @property
+    def key(self) -> str:
+        """A short name for exactly these terms."""
+        return hashlib.sha256(self.to_text().encode()).hexdigest()[:16]
+
+
+def task_of(values: dict[str, Any]) -> Task:
+    """The task that `asdict` wrote into JSON."""
+    names = {"label_names": tuple(values["label_names"]), "group_names": tuple(values["group_names"])}
+    return Task(**{**values, **names})

@@ -1,0 +1,111 @@
+"""What a round goes through under privacy, and the book of what was spent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ffalm.algorithms import Algorithm, Measure, Report, State
+from ffalm.errors import UserError
+from ffalm.fairness import Tally
+from ffalm.privacy import changes, tallies
+from ffalm.privacy.accountant import epsilon_of
+from ffalm.privacy.noise import Noise
+from ffalm.privacy.settings import Privacy
+from ffalm.privacy.steps import averaged_step
+from ffalm.randomness import Purpose
+
+#: The entry of the server's state that says what each client has spent, as mu^2. Snapshots keep it, so that a run
+#: that is resumed remembers; algorithms do not see it.
+BOOK = "privacy_spent"
+
+_WHOLE = (Measure.RECEIVED, Measure.TRAINED)  # Tallies of all of a client's rows, whose counts are public
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """The settings of a run's privacy and where its noise comes from."""
+
+    settings: Privacy
+    noise: Noise
+
+    @staticmethod
+    def check(algorithm: Algorithm) -> None:
+        """Refuse an algorithm whose Tallies cannot be given noise."""
+        if not algorithm.separable and algorithm.measure not in (Measure.NOTHING, *_WHOLE):
+            raise UserError(
+                f"{algorithm.title} needs the Tally of each client's {algorithm.measure.value}, and which rows those "
+                "are is not public: under privacy let it measure the received or the trained model."
+            )
+
+    def update(self, algorithm: Algorithm, state: State, report: Report) -> tuple[Tensor, State]:
+        """The clients' weights and the server's next state, both from noisy and public numbers alone.
+
+        The book is charged for the whole round, the model included.
+        """
+        book = self._book(state, report)
+        own = {name: value for name, value in state.items() if name != BOOK}
+        multiplier, round = self.settings.of_tallies, report.round
+        if report.tally is None:
+            weights, after = algorithm.update(own, report)
+        elif algorithm.separable:
+            drawn = averaged_step(
+                algorithm,
+                own,
+                report,
+                self.settings.state_clip,
+                multiplier,
+                lambda size: self.noise.normal(Purpose.TALLY_NOISE, round, size),
+            )
+            weights, after = report.shares(), algorithm.settled(drawn)
+        else:
+            noisy = Report(round, report.sizes, report.taking_part, self._rows(report), report.favourable)
+            weights, after = algorithm.update(own, noisy)
+        spent = _cost(self.settings.noise) + (0.0 if report.tally is None else _cost(multiplier))
+        charged = torch.zeros_like(book).masked_fill(report.taking_part, spent)
+        return weights, {**after, BOOK: book + charged}
+
+    def merge(
+        self, sent: changes.Named, models: Sequence[changes.Named], weights: Tensor, round: int
+    ) -> dict[str, Tensor]:
+        """The next model: the clients' changes, each bounded, in a weighted mean with noise."""
+        draws = self.noise.normal(Purpose.MODEL_NOISE, round, changes.size_of(sent))
+        return changes.noisy_mean(sent, models, weights.tolist(), self.settings.clip, self.settings.noise, draws)
+
+    def scores(self, told: Sequence[Tally], round: int) -> Tally:
+        """The sum of the Tallies that sites tell of the final model, with noise: charged by `scored`."""
+        draws = self.noise.normal(Purpose.SCORE_NOISE, round, tallies.size_of(told[0]))
+        return tallies.noisy_tally(told, self.settings.loss_bound, self.settings.of_tallies, draws)
+
+    def scored(self, state: State) -> State:
+        """The state whose book is charged for scores, to everybody."""
+        return {**state, BOOK: state[BOOK] + _cost(self.settings.of_tallies)}
+
+    def epsilon(self, state: State) -> float:
+        """What has been spent so far, at the settings' delta, by the client that spent most."""
+        return epsilon_of(math.sqrt(float(state[BOOK].max())), self.settings.delta)
+
+    def _book(self, state: State, report: Report) -> Tensor:
+        """What each client has spent; without a book, whatever was given out before this round had no noise."""
+        before = 0.0 if report.round == 1 else math.inf
+        return state.get(BOOK, torch.full(report.sizes.shape, before, dtype=torch.float64))
+
+    def _rows(self, report: Report) -> Tally:
+        """Each participating client's Tally with noise of its own."""
+        assert report.tally is not None
+        rows = []
+        for client, part in enumerate(report.taking_part.tolist()):
+            row = report.tally[client]
+            draws = self.noise.normal(Purpose.TALLY_NOISE, report.round, tallies.size_of(row), client)
+            noisy = tallies.noisy_tally([row], self.settings.loss_bound, self.settings.of_tallies, draws)
+            rows.append(noisy if part else Tally(row.confusion.double(), row.loss))
+        return Tally.stack(rows)
+
+
+def _cost(multiplier: float) -> float:
+    """mu^2 of a mechanism: replacing a client moves its result by at most 2 / multiplier standard deviations."""
+    return 4 / multiplier**2 if multiplier > 0 else math.inf

@@ -1,0 +1,50 @@
+"""Where noise comes from: an explicit choice, since what makes a simulation repeatable makes a federation's noise
+worthless."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ffalm.randomness import Purpose, generator
+
+
+class Noise(Protocol):
+    """A source of standard normal numbers."""
+
+    def normal(self, purpose: Purpose, round: int, size: int, client: int = 0) -> Tensor:
+        """So many of them, in float64, for one use in one round."""
+        ...
+
+
+@dataclass(frozen=True)
+class KeyedNoise:
+    """The noise of simulations: a function of the seed, so that a run can be repeated and resumed bit by bit.
+
+    Whoever knows the seed can take it away again: it shows what privacy costs, and protects nobody.
+    """
+
+    seed: int
+
+    def normal(self, purpose: Purpose, round: int, size: int, client: int = 0) -> Tensor:
+        """The numbers of this seed, purpose, round and client."""
+        return torch.from_numpy(generator(self.seed, purpose, round, client).standard_normal(size))
+
+
+@dataclass(frozen=True)
+class SystemNoise:
+    """The noise of real federations: from the operating system's entropy, never the same and foreseen by nobody."""
+
+    def normal(self, purpose: Purpose, round: int, size: int, client: int = 0) -> Tensor:
+        """Fresh numbers, by the transform of Box and Muller from bits that a cipher makes."""
+        pairs = -(-size // 2)
+        bits = np.frombuffer(os.urandom(16 * pairs), dtype=np.uint64) >> np.uint64(11)
+        first, second = ((bits + 0.5) / 2.0**53).reshape(2, pairs)
+        radius, angle = np.sqrt(-2 * np.log(first)), 2 * math.pi * second
+        return torch.from_numpy(np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:size])

@@ -1,0 +1,71 @@
+"""The server's state under privacy, where it is a mean: each client's own step of it, bounded, with noise on the mean.
+
+This is what the model's update goes through, applied to duals. It needs far less noise than hiding every single Tally:
+many clients hide one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from ffalm.algorithms import Algorithm, Report, State
+from ffalm.fairness import Tally
+from ffalm.privacy.changes import noisy_mean, size_of
+
+_ODD = 1e3  # the loss of a made-up row: large, so that no tolerance hides it
+
+
+def averaged_step(
+    algorithm: Algorithm,
+    state: State,
+    report: Report,
+    clip: float,
+    multiplier: float,
+    normal: Callable[[int], Tensor],
+) -> State:
+    """Where the clients move the state of an algorithm that is `separable`, before it is settled.
+
+    A client's step is the difference that its Tally makes to where it would move the state without any rows.
+    Entries that no Tally moves, such as a schedule, get no noise and nothing from the clients.
+    """
+    assert report.tally is not None
+    shares = report.shares().tolist()
+    taking_part = [client for client, part in enumerate(report.taking_part.tolist()) if part]
+    shape = report.tally.loss.shape[-2:]
+    still = algorithm.moved(state, _alone(report, 0, Tally.zeros((shape[0], shape[1]))))
+    own = [algorithm.moved(state, _alone(report, client, report.tally[client])) for client in taking_part]
+    open_to_clients = _moved_by_rows(algorithm, state, report, still)
+    before = {name: still[name] for name in open_to_clients}
+    after = [{name: one[name] for name in open_to_clients} for one in own]
+    weights = [shares[client] for client in taking_part]
+    return {**still, **noisy_mean(before, after, weights, clip, multiplier, normal(size_of(before)))}
+
+
+def _alone(report: Report, client: int, tally: Tally) -> Report:
+    """A report of one client only."""
+    sizes = report.sizes[client : client + 1].clamp(min=1)
+    return Report(report.round, sizes, torch.tensor([True]), Tally.stack([tally]), report.favourable)
+
+
+def _moved_by_rows(algorithm: Algorithm, state: State, report: Report, still: State) -> list[str]:
+    """The entries of the state that made-up Tallies move: found without a look at anybody's rows."""
+    assert report.tally is not None
+    ends = [algorithm.moved(state, _alone(report, 0, tally)) for tally in _made_up(report.tally.confusion.shape[-3:])]
+    return [name for name in still if any(not torch.equal(end[name], still[name]) for end in ends)]
+
+
+def _made_up(shape: torch.Size) -> Iterator[Tally]:
+    """Tallies in each of which one (label, group) cell stands out, by its loss and by its predictions."""
+    predictions, labels, groups = shape
+    right = torch.eye(labels, dtype=torch.int64).unsqueeze(-1).repeat(1, 1, groups)
+    for prediction in range(predictions):
+        for label in range(labels):
+            for group in range(groups):
+                confusion, loss = right.clone(), torch.zeros(labels, groups, dtype=torch.float64)
+                confusion[:, label, group] = 0
+                confusion[prediction, label, group] = 1
+                loss[label, group] = _ODD
+                yield Tally(confusion, loss)

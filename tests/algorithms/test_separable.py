@@ -1,0 +1,103 @@
+"""Which algorithms need no more than sums: their update is the mean of what each client would come to alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+from tests.variants import variants
+
+import ffalm
+from ffalm.algorithms import Algorithm, Measure, Report, State
+from ffalm.errors import UserError
+from ffalm.fairness import Tally
+from ffalm.federate.secure.settings import check_summable
+
+CLIENTS = 5
+
+
+def everything() -> Iterator[Algorithm]:
+    yield from variants()
+    yield ffalm.FFALM(dual_bound=0.05)
+    yield ffalm.FFALM.preset("safe")
+    yield ffalm.FFALM.preset("released-code")
+    yield ffalm.FPFL(tolerance=0.1)
+
+
+def told(algorithm: Algorithm, seed: int) -> tuple[State, Report]:
+    """A report in which clients differ much, one lacks a group and one does not take part."""
+    draw = torch.Generator().manual_seed(seed)
+    confusion = torch.randint(0, 40, (CLIENTS, 2, 2, 2), generator=draw)
+    confusion[1, ..., 1] = 0
+    part = torch.tensor([True, True, True, False, True])
+    confusion[~part] = 0
+    loss = torch.rand(CLIENTS, 2, 2, generator=draw, dtype=torch.float64) * confusion.sum(-3) * 3
+    tally = None if algorithm.measure is Measure.NOTHING else Tally(confusion, loss)
+    sizes = torch.tensor([50, 7, 400, 90, 33])
+    counts = torch.randint(1, 9, (CLIENTS, 2, 2), generator=draw)
+    state = {name: value + 0.3 for name, value in algorithm.start(counts).items()}
+    return state, Report(1 + seed, sizes, part, tally)
+
+
+def alone(report: Report, client: int) -> Report:
+    tally = None if report.tally is None else report.tally[client : client + 1]
+    return Report(report.round, report.sizes[client : client + 1], torch.tensor([True]), tally, report.favourable)
+
+
+def from_sums(algorithm: Algorithm, state: State, report: Report) -> State:
+    """What a server comes to that sees nothing but the sum of the clients' own, weighted results."""
+    shares = report.shares()
+    total = {name: torch.zeros_like(value) for name, value in state.items()}
+    for client in report.taking_part.nonzero().flatten().tolist():
+        own = algorithm.moved(state, alone(report, client))
+        total = {name: value + shares[client] * own[name] for name, value in total.items()}
+    return algorithm.settled(total)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("algorithm", [one for one in everything() if one.separable], ids=repr)
+def test_a_separable_algorithm_comes_to_the_same_from_sums(algorithm: Algorithm, seed: int) -> None:
+    state, report = told(algorithm, seed)
+    weights, expected = algorithm.update(state, report)
+    assert torch.equal(weights, report.shares())
+    found = from_sums(algorithm, state, report)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-12, atol=1e-12)
+
+
+def test_only_fairfed_needs_single_tallies() -> None:
+    assert {algorithm.name for algorithm in everything() if not algorithm.separable} == {"fairfed"}
+
+
+def test_a_bound_is_kept_after_averaging_not_before() -> None:
+    """Two clients pull by +6 and -5 at equal sizes: together +0.5, within the bound; clamped one by one, 0."""
+    algorithm = ffalm.FFALM(dual_lr=1.0, dual_bound=1.0)
+    confusion = torch.tensor([[[1, 1], [0, 0]], [[0, 0], [0, 0]]]).expand(2, 2, 2, 2)
+    losses = torch.tensor([[[6.0, 0.0], [0.0, 0.0]], [[0.0, 5.0], [0.0, 0.0]]], dtype=torch.float64)
+    report = Report(1, torch.tensor([2, 2]), torch.tensor([True, True]), Tally(confusion, losses))
+    state = algorithm.start(torch.ones(2, 2, 2))
+    assert float(from_sums(algorithm, state, report)["dual"]) == 0.5
+    assert float(algorithm.update(state, report)[1]["dual"]) == 0.5
+
+
+def test_algorithms_that_need_single_tallies_are_refused_in_a_sentence() -> None:
+    for algorithm in (ffalm.FedAvg(), ffalm.FFALM(), ffalm.FPFL()):
+        check_summable(algorithm)
+    with pytest.raises(UserError, match="FairFed needs every site's own Tally"):
+        check_summable(ffalm.FairFed())
+
+
+def test_an_algorithm_that_overrides_the_update_is_not_taken_for_separable_by_inheritance() -> None:
+    @dataclass(frozen=True)
+    class Own(ffalm.FFALM):
+        title: ClassVar[str] = "Own"
+
+        def update(self, state: State, report: Report) -> tuple[torch.Tensor, State]:
+            return report.shares().square(), state
+
+    with pytest.raises(UserError, match="Own needs every site's own Tally"):
+        check_summable(Own())

@@ -1,0 +1,189 @@
+"""`ffalm federate` as far as it goes without Flower's processes; those are in tests/federate."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Cli
+
+pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
+
+
+@pytest.fixture
+def demo(cli: Cli, tmp_path: Path) -> Path:
+    path = tmp_path / "demo"
+    code, _, said = cli("federate", "init", path, "--demo", "census", "--rows", "600", "--rounds", "3")
+    assert code == 0, said
+    return path
+
+
+def test_the_demonstration_is_ready_and_says_what_to_do_next(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "demo"
+    code, out, _ = cli("federate", "init", path, "--demo", "census", "--rows", "600")
+    assert code == 0
+    assert f"ffalm federate run {path} --local" in out
+    agreed = tomllib.loads((path / "federation.toml").read_text())
+    assert agreed["sites"] == ["north", "south", "west"]
+    assert agreed["algorithm"]["preset"] == "safe"
+    assert (path / "sites" / "north" / "people.csv").exists()
+    assert (path / "sites" / "south" / "people.parquet").exists()
+
+
+def test_flags_go_over_the_file_and_the_file_over_the_defaults(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "agreed.toml"
+    file.write_text('[data]\nlabel = "paid"\ngroup = "sex"\n[training]\nrounds = 7\nlr = 0.2\n')
+    code, _, said = cli(
+        *("federate", "init", tmp_path / "clinics", "--sites", "a,b,c", "--config", file, "--rounds", "9"),
+        *("--algorithm", "fedavg", "--address", "fair.example:19000", "--set", "rules.min_sites=3"),
+    )
+    assert code == 0, said
+    agreed = tomllib.loads((tmp_path / "clinics" / "federation.toml").read_text())
+    assert (agreed["training"]["rounds"], agreed["training"]["lr"]) == (9, 0.2)
+    assert agreed["algorithm"]["name"] == "fedavg"
+    assert agreed["address"] == "fair.example:19000"
+    assert agreed["rules"]["min_sites"] == 3
+    assert agreed["name"] == "clinics"
+
+
+def test_a_federation_is_never_written_over(cli: Cli, demo: Path) -> None:
+    before = (demo / "coordinator" / "ca.key").read_bytes()
+    code, _, said = cli("federate", "init", demo, "--demo", "census")
+    assert code == 2
+    assert "never written over" in said
+    assert (demo / "coordinator" / "ca.key").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--demo", "censsus"], "did you mean 'census'"),
+        (["--demo", "census", "--sites", "0"], "at least one site"),
+        (["--label", "paid", "--group", "sex"], "--sites north,south,west"),
+        (["--sites", "a,b"], "label"),
+        (["--sites", "a,a", "--label", "paid", "--group", "sex"], "different names"),
+        (["--sites", "a/b,c", "--label", "paid", "--group", "sex"], "letters, digits"),
+        (["--sites", "a,b", "--label", "paid", "--group", "sex", "--data", "loans.csv"], "loans.csv"),
+        (["--sites", "a,b", "--label", "paid", "--group", "sex", "--address", "here"], "HOST:PORT"),
+        (["--sites", "a,b", "--label", "paid", "--group", "sex", "--set", "rules"], "--set takes a setting"),
+        (["--sites", "a,b", "--label", "paid", "--group", "sex", "--set", "rules.min_site=1"], "min_sites"),
+        (["--demo", "census", "--algorithm", "ffam"], "ffalm"),
+    ],
+)
+def test_a_mistake_is_answered_with_one_sentence_and_nothing_is_written(
+    cli: Cli, tmp_path: Path, flags: list[str], words: str
+) -> None:
+    code, _, said = cli("federate", "init", tmp_path / "x", *flags)
+    assert code == 2
+    assert words in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    "command", [["run"], ["run", "--local"], ["status"], ["stop"], ["coordinator"], ["site"]], ids=" ".join
+)
+def test_a_folder_that_is_no_federation_is_named(cli: Cli, tmp_path: Path, command: list[str]) -> None:
+    name, *flags = command
+    code, _, said = cli("federate", name, tmp_path / "nowhere", *flags)
+    assert code == 2
+    assert "nowhere" in said
+    assert said.count("\n") == 1
+
+
+def test_without_a_coordinator_a_run_says_how_to_start_one(cli: Cli, demo: Path) -> None:
+    code, _, said = cli("federate", "run", demo)
+    assert code == 2
+    assert "ffalm federate coordinator" in said and "--local" in said
+
+
+def test_what_cannot_go_together_is_refused(cli: Cli, demo: Path) -> None:
+    code, _, said = cli("federate", "run", demo, "--local", "--detach")
+    assert code == 2
+    assert "--detach" in said
+
+
+def test_a_site_whose_settings_are_wrong_is_told_before_it_starts(cli: Cli, demo: Path) -> None:
+    site = demo / "sites" / "north"
+    (site / "site.toml").write_text('name = "north"\n[data]\nfil = "people.csv"\n')
+    code, _, said = cli("federate", "site", site)
+    assert code == 2
+    assert "did you mean 'file'" in said
+    assert not (site / "supernode.log").exists()
+
+
+def test_a_site_whose_file_is_missing_is_told_before_it_starts(cli: Cli, demo: Path) -> None:
+    (demo / "sites" / "north" / "people.csv").unlink()
+    code, _, said = cli("federate", "site", demo / "sites" / "north")
+    assert code == 2
+    assert "people.csv" in said
+    assert not (demo / "sites" / "north" / "supernode.log").exists()
+
+
+def test_a_port_in_use_is_named_before_anything_starts(cli: Cli, demo: Path) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        text = (demo / "federation.toml").read_text().replace("127.0.0.1:18000", address)
+        (demo / "federation.toml").write_text(text)
+        code, _, said = cli("federate", "coordinator", demo, "--detach")
+    assert code == 2
+    assert address in said
+    assert not (demo / "coordinator" / "superlink.log").exists()
+
+
+def test_the_status_of_a_federation_at_rest(cli: Cli, demo: Path) -> None:
+    code, out, _ = cli("federate", "status", demo, "--json")
+    assert code == 0
+    seen = json.loads(out)
+    assert seen["coordinator"] is None
+    assert seen["sites"]["north"] == {"status": "unknown", "process": None}
+    assert (seen["training"], seen["round"], seen["rounds"]) == ("not started", 0, 3)
+    code, out, _ = cli("federate", "status", demo)
+    assert "is not running" in out and "Training not started, round 0/3." in out
+
+
+def test_the_status_of_an_interrupted_training_shows_its_last_metrics(cli: Cli, demo: Path) -> None:
+    (demo / "run").mkdir()
+    scored = {"round": 1, "accuracy": 0.8, "dpd": 0.1, "eod": None, "train_loss": 0.5, "seconds": 1.0}
+    lines = [json.dumps(scored), json.dumps({"round": 2, "train_loss": 0.4, "seconds": 1.0}), '{"round": 3, "tr']
+    (demo / "run" / "history.jsonl").write_text("\n".join(lines))
+    code, out, _ = cli("federate", "status", demo, "--json")
+    seen = json.loads(out)
+    assert (seen["training"], seen["round"]) == ("interrupted", 2)
+    assert seen["metrics"] == {"round": 1, "accuracy": 0.8, "dpd": 0.1, "eod": None}
+    code, out, _ = cli("federate", "status", demo)
+    assert code == 0
+    assert "accuracy 80.0, dpd 10.0 (%)" in out
+
+
+def test_stopping_what_does_not_run_says_so(cli: Cli, demo: Path) -> None:
+    for folder in (demo, demo / "sites" / "north"):
+        code, out, _ = cli("federate", "stop", folder)
+        assert code == 0
+        assert "Nothing of" in out
+
+
+def test_without_flower_every_command_says_what_to_install(
+    cli: Cli, demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for command in (
+        ["init", tmp_path / "new"],
+        ["coordinator", demo],
+        ["site", demo / "sites" / "north"],
+        ["run", demo],
+    ):
+        code, _, said = cli("federate", *command)
+        assert code == 2
+        assert "pip install 'ffalm[flower]'" in said
+
+
+def test_every_command_has_an_example(cli: Cli) -> None:
+    for command in ("init", "coordinator", "site", "run", "status", "stop"):
+        code, out, _ = cli("federate", command, "--help")
+        assert code == 0
+        assert "Example: ffalm federate" in out

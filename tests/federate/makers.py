@@ -1,0 +1,181 @@
+"""A federation in one process: real sites with their own files, behind a wire on which anything may go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from ffalm.data.types import Examples
+from ffalm.engines import Job, Round, Snapshot
+from ffalm.engines.flower.parcel import Failure, Kind, Parcel
+from ffalm.engines.loop import Learner, LoopClients
+from ffalm.engines.rounds import Reply, Terms, rounds
+from ffalm.errors import UserError
+from ffalm.federate.agreement import Agreement
+from ffalm.federate.disclosure import Disclosed, pooled
+from ffalm.federate.rows import read_rows
+from ffalm.federate.settings import FederationConfig, SiteConfig
+from ffalm.federate.site import answer
+from ffalm.federation import Federation
+
+NAMES = ("north", "south", "west", "east")
+
+Mishap = Literal["gone", "dead", "late", "failed"] | Callable[[Parcel], Parcel]
+"""What befalls a site in a round: not connected, dies while it trains, is slow, raises, or answers something else."""
+
+
+class Killed(BaseException):
+    """The coordinator's process ends here."""
+
+
+def people(rows: int, seed: int, groups: Sequence[str] = ("female", "male")) -> pd.DataFrame:
+    """A table with numbers, categories, a group and a label that depends on all of them."""
+    draw = np.random.default_rng(seed)
+    age = draw.integers(18, 80, rows)
+    job = draw.choice(["clerk", "nurse", "smith"], rows)
+    sex = draw.choice(list(groups), rows)
+    score = (age - 45) / 20 + (job == "smith") + 0.5 * (sex == groups[-1]) + draw.normal(0, 1, rows)
+    label = np.where(score > 0.5, "yes", "no")
+    return pd.DataFrame({"age": age, "hours": draw.normal(38, 5, rows).round(1), "job": job, "sex": sex, "loan": label})
+
+
+def site_folder(root: Path, name: str, frame: pd.DataFrame | None, **data: Any) -> Path:
+    """A site's folder with its table in it."""
+    folder = root / name
+    folder.mkdir(parents=True)
+    if frame is not None:
+        frame.to_csv(folder / "rows.csv", index=False)
+    SiteConfig.parse({"name": name, "device": "cpu", "data": {"file": "rows.csv", **data}}).write(folder / "site.toml")
+    return folder
+
+
+def config(sites: Sequence[str] = NAMES[:3], **sections: Any) -> FederationConfig:
+    """A federation that trains in a blink; sections go on top."""
+    base: dict[str, Any] = {
+        "name": "loans",
+        "sites": list(sites),
+        "seed": 3,
+        "data": {"label": "loan", "group": "sex", "favourable": "yes"},
+        "rules": {"patience": 0.05, "min_group": 0},
+        "model": {"name": "mlp", "hidden": [4]},
+        "training": {"rounds": 5, "batch_size": 16, "lr": 0.2},
+        "algorithm": {"name": "ffalm"},
+    }
+    for name, values in sections.items():
+        whole = name == "model" or not isinstance(values, dict)
+        base[name] = values if whole else {**base.get(name, {}), **values}
+    return FederationConfig.parse(base)
+
+
+class World:
+    """`Sites` whose other end is in this process: each answer is what that site's own folder gives.
+
+    `mishaps` says what befalls a site in a round. The coordinator may be killed before or after any question; the
+    sites live on, as they would.
+    """
+
+    def __init__(self, folders: Mapping[str, Path], mishaps: Mapping[tuple[str, int], Mishap] | None = None) -> None:
+        self.folders = dict(folders)
+        self.mishaps = dict(mishaps or {})
+        self.nodes = {name: 9000 - 7 * place for place, name in enumerate(folders)}
+        self.away: set[str] = set()
+        self.asked: list[tuple[str, tuple[str, ...]]] = []
+        self.kill: tuple[str, int] | None = None  # ("before" or "after", number of the question)
+        self.told: dict[str, str] = {}  # why a site was refused, as it was told
+        self._coming = 1
+
+    def present(self) -> list[int]:
+        gone = {name for (name, round), mishap in self.mishaps.items() if mishap == "gone" and round == self._coming}
+        return [node for name, node in self.nodes.items() if name not in gone | self.away]
+
+    def ask(self, kind: Kind, parcels: Mapping[int, Parcel], deadline: float) -> dict[int, Parcel | Failure]:
+        names = {node: name for name, node in self.nodes.items()}
+        number = len(self.asked)
+        self.asked.append((kind, tuple(names[node] for node in parcels)))
+        if self.kill == ("before", number):
+            raise Killed
+        found = {node: self._answer(kind, names[node], parcel) for node, parcel in parcels.items()}
+        if kind == "train":
+            self._coming = 2 + max(int(parcel.facts["round"]) for parcel in parcels.values())
+        if self.kill == ("after", number):
+            raise Killed
+        return dict(reversed(found.items()))
+
+    def _answer(self, kind: Kind, name: str, parcel: Parcel) -> Parcel | Failure:
+        round = int(parcel.facts["round"]) + 1 if kind == "train" else 0
+        mishap = self.mishaps.get((name, round))
+        if mishap in ("gone", "dead") or name in self.away:
+            return Failure("lost", "The site's connection was lost.")
+        if mishap == "late":
+            return Failure("late", f"The site did not answer within {1:g} seconds.")
+        if mishap == "failed":
+            return Failure("failed", "The disk is full.")
+        if "refused" in parcel.facts:
+            self.told[name] = str(parcel.facts["refused"])
+        try:
+            given = answer(kind, parcel, {"site": str(self.folders[name])})
+        except UserError as error:
+            return Failure("failed", str(error))
+        return mishap(given) if callable(mishap) else given
+
+
+def with_model(change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Callable[[Parcel], Parcel]:
+    """A mishap that changes the model in an answer."""
+
+    def spoil(parcel: Parcel) -> Parcel:
+        return replace(parcel, tensors={**parcel.tensors, "model": change(dict(parcel.tensors["model"]))})
+
+    return spoil
+
+
+def world(root: Path, rows: Sequence[int] = (90, 70, 80), **mishaps: Any) -> World:
+    """As many sites as sizes, each with people of its own."""
+    folders = {
+        name: site_folder(root / "sites", name, people(size, seed))
+        for seed, (name, size) in enumerate(zip(NAMES, rows, strict=False))
+    }
+    return World(folders, **mishaps)
+
+
+class Leaving(LoopClients):
+    """Clients of a simulation of which some miss some rounds."""
+
+    def __init__(self, job: Job, missing: set[tuple[int, int]]) -> None:
+        super().__init__(job)
+        self._missing = missing
+
+    def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, Reply]:
+        return super().train([client for client in chosen if (sent.round + 1, client) not in self._missing], sent)
+
+
+class Simulated:
+    """The same federation simulated in one process, with (round, client) pairs left out: what a real one must equal."""
+
+    def __init__(self, plan: FederationConfig, folders: Mapping[str, Path], run: Path) -> None:
+        self.agreement = Agreement.load(run / "encoding.json")
+        self.parts: list[dict[str, Examples]] = []
+        for name in plan.sites:
+            site = SiteConfig.read(folders[name] / "site.toml")
+            rows = read_rows(site, plan.data, folders[name])
+            encoding = self.agreement.encoding
+            self.parts.append(rows.encoded(self.agreement.task, None if encoding is None else encoding.to_json()))
+        work = self.agreement.terms(plan.sites[0], plan).work(torch.device("cpu"))
+        federation = Federation(tuple(part["train"] for part in self.parts), None, None, self.agreement.task)
+        self.job = Job(plan.algorithm, federation, work.model, plan.training, plan.seed, torch.device("cpu"))
+        self._learner = Learner(work, self.agreement.task)
+
+    def rounds(self, missing: set[tuple[int, int]]) -> list[Round]:
+        return list(rounds(Terms.of(self.job), Leaving(self.job, missing)))
+
+    def metrics(self, model: dict[str, Tensor], part: str, clients: Sequence[int]) -> dict[str, float]:
+        """The metrics of a model from the summed Tallies of some clients."""
+        task = self.agreement.task
+        told = [Disclosed.of(self._learner.score(model, self.parts[client][part]), 0) for client in clients]
+        return pooled(told, task).metrics(task.favourable)

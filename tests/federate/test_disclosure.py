@@ -1,0 +1,96 @@
+"""Cells of few rows stay at the site, and everybody is told which."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from tests.federate.makers import Simulated, World, config, people, site_folder, world
+
+from ffalm.data.types import Task
+from ffalm.engines.flower.parcel import Failure, Parcel
+from ffalm.fairness import Tally
+from ffalm.federate.coordinator import coordinate
+from ffalm.federate.disclosure import Disclosed, pooled
+
+TASK = Task("t", "loan", "sex", ("no", "yes"), ("female", "male"))
+
+
+def tally(counts: list[list[int]]) -> Tally:
+    """A Tally of so many rows per (label, group), all predicted as 1."""
+    found = torch.tensor(counts)
+    return Tally(torch.stack([torch.zeros_like(found), found]), found.double() * 0.5)
+
+
+def test_small_cells_are_withheld_with_their_counts_and_losses_and_others_stay_exact() -> None:
+    told = Disclosed.of(tally([[12, 9], [10, 0]]), 10)
+    assert told.tally.count.tolist() == [[12, 0], [10, 0]]
+    assert told.tally.loss.tolist() == [[6.0, 0.0], [5.0, 0.0]]
+    assert told.withheld.tolist() == [[False, True], [False, True]]
+    assert told.hidden(TASK) == ["loan no, sex male", "loan yes, sex male"]
+
+
+def test_where_one_row_is_enough_nothing_is_withheld() -> None:
+    for least in (0, 1):
+        told = Disclosed.of(tally([[1, 0], [3, 2]]), least)
+        assert not told.withheld.any() and told.tally.count.tolist() == [[1, 0], [3, 2]]
+
+
+def test_pooled_cells_are_the_sum_of_what_was_told() -> None:
+    both = pooled([Disclosed.of(tally(counts), 10) for counts in ([[12, 9], [10, 30]], [[11, 20], [3, 15]])], TASK)
+    assert both.count.tolist() == [[23, 20], [10, 45]]
+
+
+def test_a_record_keeps_everything() -> None:
+    told = Disclosed.of(tally([[12, 9], [10, 30]]), 10)
+    back = Disclosed.from_record(told.record())
+    assert torch.equal(back.tally.confusion, told.tally.confusion) and torch.equal(back.withheld, told.withheld)
+
+
+def test_a_small_site_withholds_its_cells_and_the_result_says_so(tmp_path: Path) -> None:
+    sites = world(tmp_path, (300, 300, 40))
+    plan = config(rules={"min_group": 8}, training={"rounds": 2})
+    outcome = coordinate(plan, tmp_path / "run", sites, pause=0.001)
+    entries = json.loads((tmp_path / "run" / "sites.json").read_text())["sites"]
+    assert entries[2]["withheld"]["test"] and not entries[0]["withheld"].get("test")
+    small = torch.tensor(entries[2]["rows"]["test"])
+    assert bool(((small >= 8) | (small == 0)).all()) and bool((small == 0).any())
+    notes = json.loads((tmp_path / "run" / "result.json").read_text())["notes"]
+    assert any("'west' withholds" in note for note in notes)
+    assert "'west' withholds" in (tmp_path / "run" / "report.md").read_text()
+    told = Simulated(plan, sites.folders, tmp_path / "run")
+    model = told.rounds(set())[-1].snapshot.model
+    task = told.agreement.task
+    by_site = [Disclosed.of(told._learner.score(model, part["test"]), 8) for part in told.parts]
+    assert outcome.test == pooled(by_site, task).metrics(1)
+    assert outcome.test != told.metrics(model, "test", [0, 1, 2])
+
+
+def test_no_count_of_a_withheld_cell_leaves_the_site(tmp_path: Path) -> None:
+    sites = world(tmp_path, (300, 300, 40))
+    given: list[dict[str, torch.Tensor]] = []
+    answer = sites._answer
+
+    def listening(kind: Any, name: str, parcel: Parcel) -> Parcel | Failure:
+        found = answer(kind, name, parcel)
+        if name == "west" and isinstance(found, Parcel):
+            given.extend(found.tensors[part] for part in ("validation", "test") if part in found.tensors)
+        return found
+
+    sites._answer = listening  # type: ignore[method-assign]
+    coordinate(config(rules={"min_group": 8}, training={"rounds": 2}), tmp_path / "run", sites, pause=0.001)
+    assert len(given) == 4
+    for record in given:
+        assert bool(record["withheld"].any())
+        assert not record["confusion"][:, record["withheld"]].any() and not record["loss"][record["withheld"]].any()
+
+
+def test_a_cell_that_every_site_withholds_leaves_metrics_undefined_and_a_note(tmp_path: Path) -> None:
+    folders = {name: site_folder(tmp_path / "s", name, people(60, n)) for n, name in enumerate(("north", "south"))}
+    plan = config(("north", "south"), rules={"min_group": 1000}, training={"rounds": 1})
+    outcome = coordinate(plan, tmp_path / "run", World(folders), pause=0.001)
+    assert math.isnan(outcome.test["dpd"])
+    assert "No site tells of any test row with loan yes, sex male" in (tmp_path / "run" / "report.md").read_text()

@@ -1,0 +1,71 @@
+"""The accountant against hand-worked numbers and an independent integration."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from ffalm.privacy import epsilon_of, worth
+from ffalm.privacy.accountant import log_delta
+
+
+def delta_by_integration(mu: float, epsilon: float) -> float:
+    """sup over tests of P(N(mu, 1) says so) - e^epsilon P(N(0, 1) does), from the two densities alone."""
+
+    def excess(x: float) -> float:
+        return max(0.0, float(stats.norm.pdf(x, mu) - math.exp(epsilon) * stats.norm.pdf(x)))
+
+    begins = epsilon / mu + mu / 2  # the densities' ratio is e^epsilon here
+    found, _ = integrate.quad(excess, begins, max(begins, mu) + 12, epsabs=1e-15, epsrel=1e-10, limit=200)
+    return float(found)
+
+
+@pytest.mark.parametrize("mu", [0.3, 1.0, 2.5, 5.0])
+@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-7])
+def test_delta_at_the_epsilon_found_is_the_one_asked_for(mu: float, delta: float) -> None:
+    assert delta_by_integration(mu, epsilon_of(mu, delta)) == pytest.approx(delta, rel=1e-5)
+
+
+def test_epsilon_of_one_standard_deviation_at_1e_5_is_4_38() -> None:
+    assert epsilon_of(1.0, 1e-5) == pytest.approx(4.3772, abs=1e-4)
+
+
+def test_at_epsilon_0_delta_is_the_distance_of_the_two_distributions() -> None:
+    assert math.exp(log_delta(1.0, 0.0)) == pytest.approx(2 * stats.norm.cdf(0.5) - 1, rel=1e-12)
+
+
+def test_a_delta_above_that_distance_costs_no_epsilon() -> None:
+    assert epsilon_of(0.01, 0.01) == 0.0
+    assert epsilon_of(0.0, 1e-5) == 0.0
+
+
+def test_no_noise_is_worth_nothing() -> None:
+    assert epsilon_of(math.inf, 1e-5) == math.inf
+
+
+@pytest.mark.parametrize("mu", [50.0, 1e3, 1e5])
+def test_huge_mu_stays_finite_and_between_its_bounds(mu: float) -> None:
+    found = epsilon_of(mu, 1e-5)
+    quantile = -float(stats.norm.ppf(1e-5))
+    assert mu * mu / 2 + mu * (quantile - 0.1) <= found <= mu * mu / 2 + mu * math.sqrt(2 * math.log(1e5))
+
+
+def test_epsilon_grows_with_mu_and_falls_with_delta() -> None:
+    by_mu = [epsilon_of(mu, 1e-5) for mu in np.geomspace(1e-3, 1e3, 40)]
+    by_delta = [epsilon_of(1.0, delta) for delta in np.geomspace(1e-12, 0.1, 20)]
+    assert all(a < b for a, b in itertools.pairwise(by_mu))
+    assert all(a > b for a, b in itertools.pairwise(by_delta))
+
+
+def test_epsilon_is_rounded_up() -> None:
+    for mu in (0.1, 1.0, 7.0):
+        assert log_delta(mu, epsilon_of(mu, 1e-5)) <= math.log(1e-5)
+
+
+def test_a_guarantee_is_told_in_words_and_none_is_called_none() -> None:
+    assert worth(4.3772, 1e-5).endswith("epsilon = 4.38 at delta = 1e-05")
+    assert worth(math.inf, 1e-5).startswith("no differential privacy")
