@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,12 +16,14 @@ from ffalm.engines import Job, Round, Training
 from ffalm.engines.loop import LoopEngine
 from ffalm.engines.stacked import StackedEngine, why_not_stacked
 from ffalm.engines.stacked.choose import kernel_for, values_per_row
+from ffalm.engines.stacked.columns import binary_columns
 from ffalm.engines.stacked.grouping import same_function
-from ffalm.engines.stacked.kernels import Layered, Mapped
+from ffalm.engines.stacked.kernels import Layered
 from ffalm.engines.stacked.losses import losses_of, predictions, targets
+from ffalm.engines.stacked.mapped import Mapped
 from ffalm.engines.stacked.network import read_network
-from ffalm.engines.stacked.onehot import OneHot, binary_columns
-from ffalm.engines.stacked.schedule import Lane, chunks, ordered, training_steps
+from ffalm.engines.stacked.onehot import OneHot
+from ffalm.engines.stacked.schedule import Lane, chunks, ordered, scoring_steps, training_steps
 from ffalm.errors import UserError
 from ffalm.federation import Federation
 from ffalm.models import CNN, ResNet18
@@ -164,6 +167,36 @@ def test_numbers_that_only_look_binary_in_one_part_are_not_looked_up() -> None:
     assert 5 not in binary_columns([hot, other]).binary
 
 
+def test_columns_of_mostly_ones_are_listed_only_if_all_lists_have_one_length_with_them() -> None:
+    codes = torch.tensor([0, 0, 0, 1, 2] * 4)
+    hot = nn.functional.one_hot(codes, 3).double()
+    every = binary_columns([hot])
+    assert (every.binary.tolist(), every.ones, every.even) == ([0, 1, 2], 1, True)
+    some = binary_columns([torch.cat([hot, hot[:, :1].roll(1, 0)], 1)])
+    assert (some.binary.tolist(), some.plain.tolist(), some.even) == ([1, 2], [0, 3], False)
+
+
+class Branches(nn.Module):
+    """Two rectified layers side by side, which share one gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.out = nn.Linear(6, 5), nn.Linear(6, 5), nn.Linear(5, 2)
+        self.aside = nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        both = torch.relu(self.left(x)) + torch.relu(self.right(x))
+        self.aside(both)
+        return self.out(both)  # type: ignore[no-any-return]
+
+
+def test_layers_side_by_side_and_layers_without_effect_give_the_loops_numbers() -> None:
+    network = read_network(Branches(), (6,))
+    assert network is not None
+    assert [step.rectified for step in network.operations if step.linear in ("left", "right")] == [True, True]
+    assert_like_the_loop([job(federation(numbers), lambda: Branches().double(), seed) for seed in range(2)])
+
+
 def test_a_network_is_read_out_of_a_users_own_module() -> None:
     class Own(nn.Module):
         def __init__(self) -> None:
@@ -227,6 +260,11 @@ def test_columns_that_are_all_one_hot_give_the_loops_numbers() -> None:
     assert_like_the_loop([job(owned, lambda: nn.Linear(16, 2, bias=False).double())])
 
 
+def test_a_logistic_model_of_lists_of_unequal_length_gives_the_loops_numbers() -> None:
+    for bias in (True, False):
+        assert_like_the_loop([job(federation(categories(16)), lambda: nn.Linear(17, 2, bias=bias).double())])  # noqa: B023
+
+
 def test_images_as_bytes_give_the_loops_numbers() -> None:
     assert_like_the_loop([job(federation(images), lambda: CNN((4,)).build((3, 8, 8), 2).double())])
     flat = lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 2)).double()  # noqa: E731
@@ -262,7 +300,7 @@ def test_the_same_jobs_give_the_same_bits_twice() -> None:
 
 
 def lane(rows: int, *sizes: int) -> Lane:
-    return Lane(0, 0, 0, rows, [torch.arange(size) for size in sizes])
+    return Lane(0, 0, 0, rows, np.concatenate([np.arange(size) for size in sizes]), np.array(sizes))
 
 
 def test_chunks_keep_within_the_budget_and_part_unequal_batches() -> None:
@@ -284,6 +322,13 @@ def test_a_step_runs_on_the_lanes_that_still_have_batches() -> None:
     assert [(window.first, len(window.rows)) for window in windows] == [(0, 3), (3, 3)]
 
 
+def test_large_lanes_are_scored_alone_and_small_ones_together() -> None:
+    found = list(scoring_steps([(0, 25), (25, 4), (40, 3), (50, 2), (60, 2)], 10, CPU))
+    rows = [(first, steps.rows[steps.mask()].tolist()) for first, steps in found]
+    assert rows[:3] == [(0, list(range(10))), (0, list(range(10, 20))), (0, list(range(20, 25)))]
+    assert rows[3:] == [(1, [25, 26, 27, 28, 40, 41, 42]), (3, [50, 51, 60, 61])]
+
+
 @pytest.mark.parametrize("labels", [2, 3])
 def test_losses_and_their_slope_are_cross_entropys(labels: int) -> None:
     draws = torch.Generator().manual_seed(0)
@@ -296,6 +341,17 @@ def test_losses_and_their_slope_are_cross_entropys(labels: int) -> None:
     torch.testing.assert_close(found, expected.detach(), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(of(weights), slope, rtol=1e-12, atol=1e-12)
     assert torch.equal(predictions(logits.detach()).long(), logits.argmax(-1))
+
+
+def test_one_number_a_row_stands_for_two_logits() -> None:
+    logits = torch.tensor([[[0.3, 1.0], [2.0, -1.0]]])
+    y, weights = torch.tensor([[1, 1]]), torch.tensor([[0.2, -0.5]])
+    both, of_both = losses_of(logits, targets(y, 2, logits.dtype))
+    half = (logits[..., 1] - logits[..., 0]) / 2
+    one, of_one = losses_of(half, targets(y, 2, logits.dtype, scale=2.0))
+    torch.testing.assert_close(one, both)
+    torch.testing.assert_close(of_one(weights), 2 * of_both(weights)[..., 1])
+    assert torch.equal(predictions(half), predictions(logits))
 
 
 def test_modules_that_differ_in_a_setting_are_not_the_same_function() -> None:

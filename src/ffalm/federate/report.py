@@ -100,7 +100,8 @@ def write_report(folder: Path) -> None:
     if result["diverged"]:
         parts.append(f"**The training stopped: {result['diverged']}**")
     parts.append("## All sites together\n\n" + _markdown(("Metric", "Value", "95 % interval"), _metrics(result)))
-    parts.append("## Each site\n\n" + _markdown(_SITE_COLUMNS, _site_rows(sites)) + f"\n\n{_STAR}")
+    rows = _site_rows(sites)
+    parts.append("## Each site\n\n" + _markdown(_SITE_COLUMNS, rows) + (f"\n\n{_STAR}" if _starred(rows) else ""))
     if result["notes"]:
         parts.append("## What to know\n\n" + "\n".join(f"- {note}" for note in result["notes"]))
     write_whole(folder / "report.md", "\n\n".join(parts) + "\n")
@@ -123,7 +124,8 @@ def summary(folder: Path, width: int = 100) -> str:
             for row in rows:
                 table.add_row(*row)
             console.print(table)
-        console.print(_STAR)
+        if _starred(_site_rows(sites)):
+            console.print(_STAR)
         for line in ([result["diverged"]] if result["diverged"] else []) + result["notes"]:
             console.print(f"- {line}", markup=False)
     return captured.get()
@@ -153,6 +155,10 @@ def _site_rows(sites: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
         )
         for site in sites
     ]
+
+
+def _starred(rows: Sequence[Sequence[str]]) -> bool:
+    return any(cell.endswith("*") for row in rows for cell in row)
 
 
 def _own(site: Mapping[str, Any], metric: str) -> str:

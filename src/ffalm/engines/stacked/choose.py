@@ -10,10 +10,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from ffalm.engines.common import dtype_of, inputs
-from ffalm.engines.stacked.kernels import Kernel, Layered, Mapped
+from ffalm.engines.stacked.columns import binary_columns
+from ffalm.engines.stacked.kernels import Kernel, Layered
+from ffalm.engines.stacked.layout import layout_of
+from ffalm.engines.stacked.mapped import Mapped
 from ffalm.engines.stacked.network import read_network
-from ffalm.engines.stacked.onehot import OneHot, binary_columns
-from ffalm.engines.stacked.passes import layout_of
+from ffalm.engines.stacked.onehot import OneHot
 
 _SAME = 1e-3  # relative difference under which two logits of one row count as the same
 

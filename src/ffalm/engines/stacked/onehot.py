@@ -6,75 +6,47 @@ matrix, and the matrix' gradient a sum, for each column, over the rows that have
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ffalm.engines.stacked.kernels import Model, Table, Weights, gathered
+from ffalm.engines.stacked.columns import Columns
+from ffalm.engines.stacked.kernels import Opened, Table, Weights, gathered
+from ffalm.engines.stacked.layout import Blocks, Layout, Model
 from ffalm.engines.stacked.network import Network
-from ffalm.engines.stacked.passes import Layout, Pass, backward, forward
-from ffalm.engines.stacked.schedule import Span, Steps
-
-_MOST_ONES = 0.5  # a column with a larger share of ones is cheaper as a plain column
-_WORTH_IT = 4  # columns saved per listed one
+from ffalm.engines.stacked.passes import Pass, backward, forward
+from ffalm.engines.stacked.schedule import Steps
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Which feature columns hold only 0 and 1 and mostly 0, and how many ones a row has among them at most."""
+class Listed(NamedTuple):
+    """The rows of one step as lists of the columns that are 1.
 
-    binary: Tensor  # column numbers
-    plain: Tensor  # the other column numbers
-    ones: int
-
-    @property
-    def worth_it(self) -> bool:
-        """Whether summing rows of weights beats multiplying."""
-        return 0 < self.ones * _WORTH_IT <= len(self.binary) < torch.iinfo(torch.int16).max
-
-
-def binary_columns(parts: Sequence[Tensor]) -> Columns:
-    """Look through all rows for columns of zeros and ones."""
-    flat = [part.flatten(1).cpu() for part in parts]
-    width = flat[0].shape[1]
-    only, ones, rows = torch.ones(width, dtype=torch.bool), torch.zeros(width, dtype=torch.long), 0
-    for part in flat:
-        one = part == 1
-        only &= (one | (part == 0)).all(0)
-        ones += one.sum(0)
-        rows += len(part)
-    binary = only & (ones <= rows * _MOST_ONES)
-    chosen = binary.nonzero().flatten()
-    most = max((int(part.index_select(1, chosen).sum(1).max()) for part in flat if len(part)), default=0)
-    return Columns(chosen, (~binary).nonzero().flatten(), most)
-
-
-@dataclass(frozen=True)
-class Listed:
-    """The batches of some steps as lists, one line a (step, lane).
-
-    `rows` are the reverse of `places`: for each code in turn the rows of the step that list it, those of a line's
-    code c from `starts` of (line, c) on.
+    `rows` are the reverse of `places`: for each code in turn the rows that list it, those of a lane's code c from
+    `starts` of (lane, c) on.
     """
 
-    places: Tensor  # (line, row, listed) numbers of rows in the stacked matrices
-    plain: Tensor  # (line, row, plain column)
+    places: Tensor  # (lane, row, listed) on one axis: numbers of rows in the stacked matrices
+    plain: Tensor  # (lane, row, plain column)
     every: Tensor  # where each row's list starts
-    rows: Tensor | None  # (line, ...) row numbers among all rows of the step
-    starts: Tensor | None  # (line, code)
+    rows: Tensor | None  # row numbers among all rows of the step
+    starts: Tensor | None  # (lane, code) on one axis
+
+
+Batch = Listed | Callable[[], Listed]
 
 
 @dataclass(frozen=True)
 class OneHot:
     """`Layered` with a first layer that looks weights up instead of multiplying; for the CPU.
 
-    The first layer is kept in two pieces: a row for each binary column, with a row of zeros after the last for rows
-    that have fewer ones than others; and a row for each plain column, the bias last, as if for a column of ones.
+    The first layer is kept in two blocks: a row for each binary column, with a row of zeros after the last if some
+    rows have fewer ones than others; and a row for each plain column, the bias last, as if for a column of ones. The
+    second block goes on with the later layers.
     """
 
     network: Network
@@ -82,6 +54,11 @@ class OneHot:
     entered: str  # the first layer
     columns: Columns
     dtype: torch.dtype
+
+    @property
+    def scale(self) -> float:
+        """That of the layout."""
+        return self.layout.scale
 
     def table(self, parts: Sequence[Tensor]) -> Table:
         """One record a row: the list of its binary columns that are 1, then its plain columns.
@@ -91,100 +68,149 @@ class OneHot:
         return (torch.cat([self._records(part.flatten(1).cpu()) for part in parts]),)
 
     def packed(self, models: Model) -> Weights:
-        """The first layer in its two pieces, then the others, wide matrices turned round."""
-        first = models[f"{self.entered}.weight"].transpose(1, 2)
-        looked_up = first.index_select(1, self.columns.binary)
-        plain = first.index_select(1, self.columns.plain)
-        if self._biased:
-            plain = torch.cat([plain, models[f"{self.entered}.bias"].unsqueeze(1)], 1)
-        zeros = first.new_zeros(len(first), 1, first.shape[2])
-        later, fixed = self.layout.packed(models, self._later)
-        return Weights([torch.cat([looked_up, zeros], 1), plain, *later], fixed)
+        """The first layer in its two pieces, then the others."""
+        trained, fixed = self.layout.packed(models)
+        first = self._upright(trained[self._first])
+        looked_up, plain = (first.index_select(1, order) for order in (self.columns.binary, self._plain_inputs))
+        if not self.columns.even:
+            looked_up = torch.cat([looked_up, first.new_zeros(len(first), 1, self._outputs)], 1)
+        return Weights([looked_up.flatten(1), *self._blocks.filled({**trained, self._first: plain})], fixed)
 
     def unpacked(self, weights: Weights) -> Model:
         """The first layer put together again, all turned back."""
-        looked_up, plain, *later = weights.trained
-        model = self.layout.unpacked(self._later, later, weights.fixed)
-        if self._biased:
-            model[f"{self.entered}.bias"] = plain[:, -1].contiguous()
-            plain = plain[:, :-1]
-        order = torch.cat([self.columns.binary, self.columns.plain]).argsort()
-        whole = torch.cat([looked_up[:, :-1], plain], 1).index_select(1, order)
-        model[f"{self.entered}.weight"] = whole.transpose(1, 2).contiguous()
-        return {name: model[name] for name in self.layout.names}
+        looked_up, *blocks = weights.trained
+        trained = self._blocks.views(blocks)
+        listed = looked_up.view(len(looked_up), self._size, self._outputs)[:, : len(self.columns.binary)]
+        order = torch.cat([self.columns.binary, self._plain_inputs]).argsort()
+        whole = torch.cat([listed, trained[self._first]], 1).index_select(1, order)
+        return self.layout.unpacked({**trained, self._first: self._upright(whole)}, weights.fixed)
 
     def settled(self, weights: Weights) -> Weights:
         """Unpacked and packed again."""
         return self.packed(self.unpacked(weights))
 
-    def batches(self, table: Table, steps: Steps, training: bool) -> Listed:
-        """All steps' lists at once; for training also the reverse lists."""
-        records = gathered(table[0], steps.rows)
+    def opened(self, weights: Weights, copies: slice) -> Opened:
+        """Views; under the first layer's name its plain piece."""
+        blocks = [block[copies] for block in weights.trained]
+        return Opened(blocks, self._blocks.views(blocks[1:]))
+
+    def batches(self, table: Table, steps: Steps, training: bool) -> Sequence[Batch]:
+        """All steps' lists at once; for training also the reverse lists. Rows in order are listed when needed."""
+        if not training and len(steps.rows) == 1:
+            first = int(steps.rows[0, 0])
+            records = table[0][first : first + steps.rows.shape[1]].unsqueeze(0)
+            return [lambda: self._in_order(records, steps.lanes)]
+        codes, places, plain, every = self._lists(gathered(table[0], steps.rows), steps.lanes)
+        found: Sequence[Sequence[Any]] = [[None] * len(steps.spans)] * 2
+        if training and self._outputs > 1:
+            found = [_cut(steps, part) for part in self._reversed(codes.flatten(1), codes.shape[1], steps.lanes)]
+        starts = [every[: span.lanes * codes.shape[1]] for span in steps.spans]
+        return [
+            Listed(*parts)
+            for parts in zip(_cut(steps, places.flatten(1)), steps.cut(plain), starts, *found, strict=True)
+        ]
+
+    def _lists(self, records: Tensor, lanes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The codes of each row of some lines, their places in the stacked matrices, its plain columns, and starts."""
         codes = records[..., : self._code_bytes].contiguous().view(self._narrow)[..., : self.columns.ones]
         plain = records.view(self.dtype)[..., self._code_bytes // self.dtype.itemsize :]
-        size = len(self.columns.binary) + 1
-        places = codes.int().add_((steps.lanes.int() * size).view(-1, 1, 1))
-        lines, rows, listed = codes.shape
-        every = torch.arange(0, (steps.spans[0].lanes) * rows * listed, listed, dtype=torch.int32)
-        if not training:
-            return Listed(places, plain, every, None, None)
-        codes = codes.reshape(lines, -1)
-        order = np.argsort(codes.numpy(), axis=1, kind="stable")  # by radix, for numbers this small
-        row_of = np.arange(rows, dtype=np.int32).repeat(listed)
-        reverse = torch.from_numpy(row_of.take(order)).add_((steps.lanes.int() * rows).unsqueeze(1))
-        cells = codes + torch.arange(0, lines * size, size).unsqueeze(1)
-        counts = torch.bincount(cells.flatten(), minlength=lines * size).view(lines, size)
-        starts = counts.cumsum(1).sub_(counts).add_((steps.lanes * (rows * listed)).unsqueeze(1))
-        return Listed(places, plain, every, reverse, starts.int())
+        places = codes.int().add_((lanes.int() * self._size).view(-1, 1, 1))
+        every = torch.arange(0, places.numel(), self.columns.ones, dtype=torch.int32)
+        return codes, places, plain, every
 
-    def forward(self, weights: Weights, batches: Listed, span: Span, training: bool) -> tuple[Tensor, Any]:
+    def _in_order(self, records: Tensor, lanes: Tensor) -> Listed:
+        """A step of one lane."""
+        _, places, plain, every = self._lists(records, lanes)
+        return Listed(places.flatten(), plain, every, None, None)
+
+    def forward(self, opened: Opened, batch: Batch, training: bool) -> tuple[Tensor, tuple[Pass, Listed]]:
         """Look up, multiply what is left of the first layer, and run the rest of the network."""
-        looked_up, plain, *_ = weights.trained
-        outputs = plain.shape[2]
+        batch = batch if isinstance(batch, Listed) else batch()
+        looked_up, plain = opened.blocks[0], opened.entries[self._first]
 
         def enter() -> Tensor:
-            places = batches.places[span.lines].flatten()
-            summed = _sums(looked_up.view(-1, outputs), places, batches.every[: len(places) // batches.places.shape[2]])
-            return summed.view(span.lanes, -1, outputs).baddbmm_(batches.plain[span.lines], plain)
+            if self._outputs == 1:
+                summed = looked_up.view(-1).index_select(0, batch.places).view(-1, self.columns.ones).sum(1)
+                return summed.view(*batch.plain.shape[:2], 1).baddbmm_(batch.plain, plain).squeeze(2)
+            summed = _sums(looked_up.view(-1, self._outputs), batch.places, batch.every)
+            return summed.view(*batch.plain.shape[:2], -1).baddbmm_(batch.plain, plain)
 
-        logits, passed = forward(self.network, self.layout, self._entries(weights), None, enter, taped=training)
-        return logits, (passed, batches, span)
+        logits, passed = forward(self.network, self.layout, opened.entries, None, enter, taped=training)
+        return logits, (passed, batch)
 
-    def backward(self, weights: Weights, passed: tuple[Pass, Listed, Span], by_logits: Tensor) -> list[Tensor | None]:
+    def backward(self, opened: Opened, passed: tuple[Pass, Listed], by_logits: Tensor) -> list[Tensor]:
         """For each copy and code, the sum of the gradients of the rows that list it; the rest as in `Layered`."""
-        done, batches, span = passed
-        assert batches.rows is not None
-        assert batches.starts is not None
-        rows, starts = batches.rows[span.lines].flatten(), batches.starts[span.lines].flatten()
-        columns = batches.plain[span.lines].transpose(1, 2)
-        first: list[Tensor | None] = [None, None]
+        done, batch = passed
+        first: list[Tensor] = []
 
         def leave(gradient: Tensor) -> None:
-            summed = _sums(gradient.reshape(-1, gradient.shape[2]), rows, starts)
-            by_code = summed.view(span.lanes, -1, gradient.shape[2])
-            by_code[:, -1] = 0
-            first[:] = by_code, torch.bmm(columns, gradient)
+            lanes = len(batch.plain)
+            if self._outputs == 1:
+                gradient = gradient.unsqueeze(2)
+                every = gradient.expand(-1, -1, self.columns.ones).reshape(-1)
+                summed = gradient.new_zeros(lanes * self._size).index_add_(0, batch.places, every)
+            else:
+                assert batch.rows is not None
+                assert batch.starts is not None
+                summed = _sums(gradient.reshape(-1, self._outputs), batch.rows, batch.starts)
+            by_code = summed.view(lanes, -1)
+            if not self.columns.even:
+                by_code[:, -self._outputs :] = 0
+            first[:] = by_code, torch.bmm(batch.plain.transpose(1, 2), gradient)
 
-        found = backward(self.network, self.layout, self._entries(weights), done, by_logits, leave)
-        return [*first, *(found.get(name) for name in self._later)]
+        found = backward(self.network, self.layout, opened.entries, done, by_logits, leave)
+        return [first[0], *self._blocks.filled({**found, self._first: first[1]})]
+
+    def _reversed(self, codes: Tensor, rows: int, lanes: Tensor) -> tuple[Tensor, Tensor]:
+        """For each line its rows in the order of their codes, and where each code's rows start."""
+        lines, listed = codes.shape
+        order = np.argsort(codes.numpy(), axis=1, kind="stable")  # by radix, for numbers this small
+        row_of = np.arange(rows, dtype=np.int32).repeat(self.columns.ones)
+        reverse = torch.from_numpy(row_of.take(order)).add_((lanes.int() * rows).unsqueeze(1))
+        cells = codes + torch.arange(0, lines * self._size, self._size, dtype=torch.int32).unsqueeze(1)
+        counts = torch.bincount(cells.flatten(), minlength=lines * self._size).view(lines, self._size)
+        return reverse, counts.cumsum(1).sub_(counts).add_((lanes * listed).unsqueeze(1)).int()
 
     @property
     def _narrow(self) -> torch.dtype:
         """The smallest type that holds every code."""
         return torch.uint8 if len(self.columns.binary) <= torch.iinfo(torch.uint8).max else torch.int16
 
-    @property
-    def _biased(self) -> bool:
-        return f"{self.entered}.bias" in self.layout.names
+    @cached_property
+    def _size(self) -> int:
+        """Rows of the block that is looked up."""
+        return len(self.columns.binary) + (not self.columns.even)
 
     @cached_property
-    def _later(self) -> list[str]:
-        """The parameters of the layers after the first."""
-        return [name for name in self.layout.names if name not in (f"{self.entered}.weight", f"{self.entered}.bias")]
+    def _plain_inputs(self) -> Tensor:
+        """The inputs of the first layer that are multiplied: plain columns, and the one that is always 1."""
+        ones = [len(self.columns.binary) + len(self.columns.plain)] if self.layout.joined else []
+        return torch.cat([self.columns.plain, torch.tensor(ones, dtype=torch.long)])
 
-    def _entries(self, weights: Weights) -> Model:
-        """The later layers' parameters by name."""
-        return dict(zip(self._later, weights.trained[2:], strict=True))
+    @cached_property
+    def _first(self) -> str:
+        """The first layer's matrix."""
+        return f"{self.entered}.weight"
+
+    @cached_property
+    def _outputs(self) -> int:
+        """The first layer's."""
+        shape = self.layout.shapes[self._first]
+        return shape[0] if self._turned else shape[1]
+
+    @cached_property
+    def _turned(self) -> bool:
+        """Whether the layout has the first layer's matrix as (output, input)."""
+        return self._first in self.layout.narrow | self.layout.folded
+
+    @cached_property
+    def _blocks(self) -> Blocks:
+        """Those after the one that is looked up: the plain piece of the first layer, and the later layers."""
+        return Blocks({**self.layout.shapes, self._first: (len(self._plain_inputs), self._outputs)})
+
+    def _upright(self, matrix: Tensor) -> Tensor:
+        """The first layer's matrix from the layout to (input, output), or back."""
+        return matrix.transpose(1, 2) if self._turned else matrix
 
     @property
     def _code_bytes(self) -> int:
@@ -202,9 +228,14 @@ class OneHot:
         )
         codes[row, place] = column.to(self._narrow)
         plain = x.index_select(1, self.columns.plain).to(self.dtype)
-        if self._biased:
+        if self.layout.joined:
             plain = torch.cat([plain, plain.new_ones(len(x), 1)], 1)
         return torch.cat([codes.view(torch.uint8), plain.contiguous().view(torch.uint8)], 1)
+
+
+def _cut(steps: Steps, lines: Tensor) -> list[Tensor]:
+    """The lines of each step, on one axis."""
+    return [part.view(-1) for part in steps.cut(lines)]
 
 
 def _sums(values: Tensor, rows: Tensor, starts: Tensor) -> Tensor:

@@ -6,74 +6,18 @@ few outputs it multiplies in an order that is several times slower.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from ffalm.engines.stacked.layout import Layout
 from ffalm.engines.stacked.network import Network, Result
 
-_NARROW = 16  # layers with fewer outputs keep their matrix as (output, input), others as (input, output)
-
-_ROOT = math.sqrt(2)
+Entries = dict[str, Tensor]
 
 threshold_backward = torch.ops.aten.threshold_backward
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a network's parameters are kept: in which order, and which matrices stay as (output, input).
-
-    A last layer with two outputs is `folded`: a loss sees only the difference of its logits, so training moves only
-    (w_1 - w_0) / sqrt(2) and never (w_1 + w_0) / sqrt(2). The two are a rotation of w_0 and w_1, under which steps
-    and norms of gradients stay what they were.
-    """
-
-    names: tuple[str, ...]
-    narrow: frozenset[str]
-    folded: frozenset[str]
-
-    def packed(self, models: dict[str, Tensor], names: Sequence[str]) -> tuple[list[Tensor], list[Tensor]]:
-        """Stacked parameters as they are worked on: what training moves, and what it leaves."""
-        trained, fixed = [], []
-        for name in names:
-            entry = models[name]
-            if name in self.folded:
-                trained.append((entry[:, 1:] - entry[:, :1]) / _ROOT)
-                fixed.append((entry[:, 1:] + entry[:, :1]) / _ROOT)
-            else:
-                trained.append(self._turned(name, entry))
-        return trained, fixed
-
-    def unpacked(self, names: Sequence[str], trained: Sequence[Tensor], fixed: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Stacked parameters as the module has them."""
-        left = iter(fixed)
-        models = {}
-        for name, entry in zip(names, trained, strict=True):
-            if name in self.folded:
-                middle = next(left)
-                models[name] = torch.cat([middle - entry, middle + entry], 1) / _ROOT
-            else:
-                models[name] = self._turned(name, entry)
-        return models
-
-    def _turned(self, name: str, entry: Tensor) -> Tensor:
-        """A stacked parameter from its own layout to the working one, or back."""
-        if entry.ndim < 3 or name in self.narrow:
-            return entry
-        return entry.transpose(1, 2).contiguous()
-
-
-def layout_of(network: Network, parameters: dict[str, Tensor]) -> Layout:
-    """The working layout of a network's parameters."""
-    narrow = {name for name, entry in parameters.items() if entry.ndim > 1 and entry.shape[0] < _NARROW}
-    last = network.operations[-1]
-    head = last.result == network.exit and last.linear is not None and not last.rectified
-    foldable = head and last.source != network.entry and len(parameters[f"{last.linear}.weight"]) == 2
-    folded = {name for name in parameters if foldable and name in (f"{last.linear}.weight", f"{last.linear}.bias")}
-    return Layout(tuple(parameters), frozenset(narrow), frozenset(folded))
 
 
 @dataclass
@@ -89,7 +33,7 @@ class Pass:
 def forward(
     network: Network,
     layout: Layout,
-    entries: dict[str, Tensor],
+    entries: Entries,
     x: Tensor | None,
     enter: Callable[[], Tensor] | None = None,
     taped: bool = True,
@@ -123,13 +67,14 @@ def forward(
 def backward(
     network: Network,
     layout: Layout,
-    entries: dict[str, Tensor],
+    entries: Entries,
     done: Pass,
     by_logits: Tensor,
     leave: Callable[[Tensor], None] | None = None,
-) -> dict[str, Tensor]:
-    """Gradients by the parameters; `leave` is given that of a first layer that `enter` computed."""
-    by_result, found = {network.exit: by_logits}, {}
+) -> Entries:
+    """The gradients by the parameters; `leave` is given that of a first layer that `enter` computed."""
+    by_result: Entries = {network.exit: by_logits}
+    found: Entries = {}
     for step in reversed(network.operations):
         gradient = by_result.pop(step.result, None)
         if gradient is None:
@@ -144,38 +89,45 @@ def backward(
                     by_result[name] = by_result[name] + part if name in by_result else part
             continue
         if step.rectified:
-            gradient = threshold_backward(gradient, done.values[step.result], 0)
+            if done.live:  # autograd may have given one tensor as the gradient of several results
+                gradient = gradient.clone()
+            threshold_backward.grad_input(gradient, done.values[step.result], 0, grad_input=gradient)
         value = done.values[step.source]
         if value is None:
             assert leave is not None
             leave(gradient)
             continue
-        weight_name, bias_name = f"{step.linear}.weight", f"{step.linear}.bias"
-        if weight_name in layout.folded:
-            pushed = gradient.squeeze(2) * _ROOT
-            found[weight_name] = torch.bmm(pushed.unsqueeze(1), value)
-            if bias_name in entries:
-                found[bias_name] = pushed.sum(1, keepdim=True)
-            by_result[step.source] = pushed.unsqueeze(2) * entries[weight_name]
-            continue
-        narrow = weight_name in layout.narrow
-        first, second = (gradient, value) if narrow else (value, gradient)
-        found[weight_name] = torch.bmm(first.transpose(1, 2), second)
-        if bias_name in entries:
-            found[bias_name] = gradient.sum(1)
-        if step.source != network.entry:
-            weight = entries[weight_name]
-            part = torch.bmm(gradient, weight if narrow else weight.transpose(1, 2))
-            by_result[step.source] = by_result[step.source] + part if step.source in by_result else part
+        further = _back(layout, step.linear, entries, found, value, gradient, step.source != network.entry)
+        if further is not None:
+            by_result[step.source] = by_result[step.source] + further if step.source in by_result else further
     return found
 
 
-def _affine(layout: Layout, name: str, entries: dict[str, Tensor], value: Tensor) -> Tensor:
-    """value @ weight + bias for each copy; of a folded layer the difference of its two outputs."""
+def _affine(layout: Layout, name: str, entries: Entries, value: Tensor) -> Tensor:
+    """value @ weight + bias for each copy; of a folded layer one number a row."""
     weight, bias = entries[f"{name}.weight"], entries.get(f"{name}.bias")
     if f"{name}.weight" in layout.folded:
         turned = value.transpose(1, 2)
-        half = torch.bmm(weight, turned) if bias is None else torch.baddbmm(bias.unsqueeze(2), weight, turned)
-        return half.mul_(_ROOT).transpose(1, 2)
+        return (torch.bmm(weight, turned) if bias is None else torch.baddbmm(bias, weight, turned)).squeeze(1)
     matrix = weight.transpose(1, 2) if f"{name}.weight" in layout.narrow else weight
-    return torch.bmm(value, matrix) if bias is None else torch.baddbmm(bias.unsqueeze(1), value, matrix)
+    return torch.bmm(value, matrix) if bias is None else torch.baddbmm(bias, value, matrix)
+
+
+def _back(
+    layout: Layout, name: str, entries: Entries, found: Entries, value: Tensor, gradient: Tensor, further: bool
+) -> Tensor | None:
+    """The way back through a linear layer; the gradient by its argument if it goes further."""
+    weight_name, bias_name = f"{name}.weight", f"{name}.bias"
+    weight = entries[weight_name]
+    if weight_name in layout.folded:
+        turned = gradient.unsqueeze(1)
+        found[weight_name] = torch.bmm(turned, value)
+        if bias_name in entries:
+            found[bias_name] = gradient.sum(1, keepdim=True)
+        return gradient.unsqueeze(2) * weight if further else None
+    narrow = weight_name in layout.narrow
+    first, second = (gradient, value) if narrow else (value, gradient)
+    found[weight_name] = torch.bmm(first.transpose(1, 2), second)
+    if bias_name in entries:
+        found[bias_name] = gradient.sum(1)
+    return torch.bmm(gradient, weight if narrow else weight.transpose(1, 2)) if further else None

@@ -27,12 +27,13 @@ class Lane:
     client: int
     first: int  # number of its first row in the table
     rows: int
-    batches: list[Tensor]  # row numbers of each step, counted from its own first row
+    order: NDArray[np.int64]  # row numbers of all its steps, counted from its own first row
+    sizes: NDArray[np.int64]  # how many of them each step takes
 
     @property
     def width(self) -> int:
         """Rows of its largest batch, which is the first."""
-        return self.batches[0].shape[0]
+        return int(self.sizes[0])
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,10 @@ class Steps:
             yield Steps(self.rows[cut], self.sizes[cut], self.lanes[cut], moved, offset)
             start = stop
 
+    def cut(self, lines: Tensor) -> Sequence[Tensor]:
+        """Views of each step's own out of something that has one entry a line."""
+        return torch.split_with_sizes(lines, [span.lanes for span in self.spans])
+
     def mask(self) -> Tensor:
         """(line, place) whether a place counts."""
         return torch.arange(self.rows.shape[1], device=self.rows.device) < self.sizes.unsqueeze(1)
@@ -76,7 +81,7 @@ class Steps:
 
 def ordered(lanes: Sequence[Lane]) -> list[Lane]:
     """Lanes with the most steps first, among equals the largest."""
-    return sorted(lanes, key=lambda lane: (-len(lane.batches), -lane.width, -lane.rows))
+    return sorted(lanes, key=lambda lane: (-len(lane.sizes), -lane.width, -lane.rows))
 
 
 def chunks(lanes: Sequence[Lane], lane_bytes: int, row_bytes: int, budget: int) -> list[list[Lane]]:
@@ -97,19 +102,27 @@ def chunks(lanes: Sequence[Lane], lane_bytes: int, row_bytes: int, budget: int) 
 
 def training_steps(lanes: Sequence[Lane], device: torch.device) -> Steps:
     """The lanes' own batches."""
-    drawn = [(torch.cat(lane.batches).numpy(), np.array([batch.shape[0] for batch in lane.batches])) for lane in lanes]
-    return _laid_out(
-        [rows + lane.first for (rows, _), lane in zip(drawn, lanes, strict=True)], [sizes for _, sizes in drawn], device
-    )
+    return _laid_out([lane.order + lane.first for lane in lanes], [lane.sizes for lane in lanes], device)
 
 
-def scoring_steps(spans: Sequence[tuple[int, int]], width: int, device: torch.device) -> Steps:
-    """All rows of each lane in their order, `width` at a time; lanes are (first row, rows), largest first."""
-    rows, sizes = [], []
-    for first, count in spans:
-        rows.append(np.arange(first, first + count))
-        sizes.append(np.minimum(width, count - np.arange(0, count, width)))
-    return _laid_out(rows, sizes, device)
+def scoring_steps(spans: Sequence[tuple[int, int]], most: int, device: torch.device) -> Iterator[tuple[int, Steps]]:
+    """All rows of each lane in their order, about `most` at a time; lanes are (first row, rows), largest first.
+
+    Each step comes with the number of its first lane. A large lane has steps of its own, small ones of about the same
+    size share a step.
+    """
+    lane = 0
+    while lane < len(spans):
+        first, count = spans[lane]
+        beside = lane + 1
+        while beside < len(spans) and (beside + 1 - lane) * count <= most and spans[beside][1] * _UNEVEN >= count:
+            beside += 1
+        own = spans[lane:beside]
+        for start in range(0, count, most):
+            taken = [(first + start, min(most, count - start))] if len(own) == 1 else own
+            rows, sizes = [np.arange(a, a + n) for a, n in taken], [np.array([n]) for _, n in taken]
+            yield lane, _laid_out(rows, sizes, device)
+        lane = beside
 
 
 def _laid_out(rows: list[NDArray[np.int64]], sizes: list[NDArray[np.int64]], device: torch.device) -> Steps:
@@ -118,14 +131,14 @@ def _laid_out(rows: list[NDArray[np.int64]], sizes: list[NDArray[np.int64]], dev
     active = np.array([(lengths > step).sum() for step in range(lengths.max(initial=0))])
     starts = np.concatenate([[0], np.cumsum(active)])
     width = max(int(own.max()) for own in sizes)
-    lines, counts = np.empty((starts[-1], width), dtype=np.int64), np.empty(starts[-1], dtype=np.int64)
+    lines, counts = np.empty((starts[-1], width), dtype=np.int32), np.empty(starts[-1], dtype=np.int64)
     for lane, (own, own_sizes) in enumerate(zip(rows, sizes, strict=True)):
         at = starts[: len(own_sizes)] + lane
         counts[at] = own_sizes
         if (own_sizes == width).all():
             lines[at] = own.reshape(-1, width)
         else:
-            padded = np.full((len(own_sizes), width), own[0])
+            padded = np.full((len(own_sizes), width), own[0], dtype=np.int32)
             padded[np.arange(width) < own_sizes[:, None]] = own
             lines[at] = padded
     full = [bool((counts[a:b] == width).all()) for a, b in pairwise(starts)]

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ffalm.engines.stacked.kernels import Kernel, Table, Weights, gathered
 from ffalm.engines.stacked.losses import Cells, losses_of, predictions, targets
-from ffalm.engines.stacked.schedule import Steps, scoring_steps
+from ffalm.engines.stacked.schedule import scoring_steps
 from ffalm.fairness import Tally
-
-_WINDOW = 512  # lines that are laid out at a time
 
 
 @dataclass(frozen=True)
@@ -27,29 +25,43 @@ class Rows:
     shape: tuple[int, int]  # labels, groups
 
 
+class Piece(NamedTuple):
+    """Some rows of some copies that are next to each other, scored in one go."""
+
+    copies: slice
+    batch: Any  # the kernel's
+    target: Tensor
+
+
 @dataclass(frozen=True)
 class Plan:
     """How some copies are scored on some rows: all that stays the same from round to round."""
 
     order: Tensor  # copies with the most rows first
-    windows: list[tuple[Steps, Any, Tensor]]  # steps, the kernel's batches, targets
-    lines: tuple[int, int]
+    pieces: list[Piece]
     cells: Cells
 
 
-def scoring_plan(kernel: Kernel, rows: Rows, spans: Sequence[tuple[int, int]], width: int, dtype: torch.dtype) -> Plan:
-    """Plan the scoring of copies, given the rows of each as (first row, number of rows)."""
+def scoring_plan(kernel: Kernel, rows: Rows, spans: Sequence[tuple[int, int]], most: int, dtype: torch.dtype) -> Plan:
+    """Plan the scoring of copies, given the rows of each as (first row, number of rows), `most` rows at a time."""
     device = rows.y.device
     order = sorted(range(len(spans)), key=lambda copy: -spans[copy][1])
-    steps = scoring_steps([spans[copy] for copy in order], min(width, max(count for _, count in spans)), device)
-    windows = [
-        (window, kernel.batches(rows.table, window, training=False),
-         targets(gathered(rows.y, window.rows), rows.shape[0], dtype))
-        for window in steps.windows(_WINDOW)
-    ]  # fmt: skip
-    y, group = gathered(rows.y, steps.rows), gathered(rows.group, steps.rows)
-    cells = Cells(steps.lanes, y, group, steps.mask(), len(order), rows.shape)
-    return Plan(torch.tensor(order), windows, (len(y), y.shape[1]), cells)
+    found = list(scoring_steps([spans[copy] for copy in order], most, device))
+    pieces = [
+        Piece(
+            slice(first, first + len(steps.rows)),
+            kernel.batches(rows.table, steps, training=False)[0],
+            targets(gathered(rows.y, steps.rows), rows.shape[0], dtype, kernel.scale),
+        )
+        for first, steps in found
+    ]
+    lane = torch.cat([(first + steps.lanes).repeat_interleave(steps.rows.shape[1]) for first, steps in found])
+    at, mask = (
+        torch.cat(part)
+        for part in zip(*((steps.rows.flatten(), steps.mask().flatten()) for _, steps in found), strict=True)
+    )
+    cells = Cells(lane, gathered(rows.y, at), gathered(rows.group, at), mask, len(order), rows.shape)
+    return Plan(torch.tensor(order), pieces, cells)
 
 
 @torch.inference_mode()
@@ -57,12 +69,14 @@ def score(kernel: Kernel, weights: Weights, plan: Plan) -> Tally:
     """The Tally of each copy on its rows, on the CPU."""
     device, dtype = weights.trained[0].device, weights.trained[0].dtype
     placed = weights.select(plan.order.to(device))
-    losses = torch.empty(plan.lines, dtype=dtype, device=device)
-    predicted = torch.empty(plan.lines, dtype=torch.long, device=device)
-    for window, batches, target in plan.windows:
-        for span in window.spans:
-            logits, _ = kernel.forward(placed.first(span.lanes), batches, span, training=False)
-            at = slice(window.first + span.lines.start, window.first + span.lines.stop)
-            losses[at], _ = losses_of(logits, target[span.lines])
-            predicted[at] = predictions(logits)
+    sizes = [piece.target.shape[:2].numel() for piece in plan.pieces]
+    losses = torch.empty(sum(sizes), dtype=dtype, device=device)
+    predicted = torch.empty(sum(sizes), dtype=torch.int32, device=device)
+    for piece, own_losses, own_predicted in zip(
+        plan.pieces, *(torch.split_with_sizes(part, sizes) for part in (losses, predicted)), strict=True
+    ):
+        logits, _ = kernel.forward(kernel.opened(placed, piece.copies), piece.batch, training=False)
+        shape = logits.shape[:2]
+        losses_of(logits, piece.target, out=own_losses.view(shape))
+        own_predicted.view(shape).copy_(predictions(logits))
     return plan.cells.tally(predicted, losses)[plan.order.argsort()]

@@ -12,7 +12,7 @@ from ffalm.algorithms import Measure, Report
 from ffalm.data.types import Examples
 from ffalm.engines.base import Round, Snapshot
 from ffalm.engines.common import broadcast, divergence, dtype_of, record_of
-from ffalm.engines.sampling import batches, participants
+from ffalm.engines.sampling import drawn, participants
 from ffalm.engines.stacked.choose import kernel_for, values_per_row
 from ffalm.engines.stacked.grouping import Ready
 from ffalm.engines.stacked.kernels import Weights
@@ -22,7 +22,8 @@ from ffalm.engines.stacked.training import Trained, train
 from ffalm.fairness import Tally
 from ffalm.randomness import Purpose, torch_seeded
 
-_SCORED_ROWS = 512  # rows of one copy that are scored at a time
+_SCORED_ROWS = 8192  # rows that are scored at a time: enough to share the work, few enough to stay in cache
+_AVERAGED = 32  # models that are averaged at a time: their float64 copies stay in cache
 _PLANS = 64  # plans for scoring that are kept
 
 
@@ -88,7 +89,7 @@ class Stack:
                 weights, done = self._trained_chunk(number, chunk)
                 moved.append(weights)
                 seen.append(done)
-        together = Weights(
+        together = moved[0] if len(moved) == 1 else Weights(
             *([torch.cat(entries) for entries in zip(*part, strict=True)]
               for part in ([one.trained for one in moved], [one.fixed for one in moved]))
         )  # fmt: skip
@@ -136,22 +137,27 @@ class Stack:
         favourable = self._jobs[job].job.federation.task.favourable
         report = Report(number, counts.sum((-1, -2)), taking_part, tally, favourable)
         shares, state = self._algorithm.update(self._now[job].state, report)
-        self._average(job, weights.select(at.to(self._device)), shares[chosen].to(self._device))
+        self._average(job, weights, at.to(self._device), shares[chosen].to(self._device))
         self._now[job] = Snapshot(number, self._model(job), state)
         return shares, {
             "train_loss": float(done.loss[at].mean()),
             "negative_weight_share": float(done.negative[at].mean()),
         }
 
-    def _average(self, job: int, clients: Weights, shares: Tensor) -> None:
-        """The weighted mean of the clients' models, in float64; counters take the largest value."""
+    def _average(self, job: int, lanes: Weights, own: Tensor, shares: Tensor) -> None:
+        """The weighted mean of a job's own lanes, in float64 and a few at a time; counters take the largest value."""
         for mine, theirs in zip(
-            [*self._models.trained, *self._models.fixed], [*clients.trained, *clients.fixed], strict=True
+            [*self._models.trained, *self._models.fixed], [*lanes.trained, *lanes.fixed], strict=True
         ):
-            if mine.dtype.is_floating_point:
-                mine[job] = (shares.double() @ theirs.double().flatten(1)).view(mine.shape[1:])
-            else:
-                mine[job] = theirs.amax(0)
+            if not mine.dtype.is_floating_point:
+                mine[job] = theirs.index_select(0, own).amax(0)
+                continue
+            total = torch.zeros(mine[job].numel(), dtype=torch.float64, device=mine.device)
+            for few, weights in zip(
+                torch.tensor_split(own, _few(own)), torch.tensor_split(shares, _few(own)), strict=True
+            ):
+                total += weights.double() @ theirs.index_select(0, few).double().flatten(1)
+            mine[job] = total.view(mine.shape[1:])
 
     def _model(self, job: int) -> dict[str, Tensor]:
         """A copy of a job's global model."""
@@ -172,8 +178,8 @@ class Stack:
         key = tuple(spans)
         plan = self._plans.get(key)
         if plan is None:
-            width = max(1, min(_SCORED_ROWS, self._budget // (len(spans) * self._row_bytes)))
-            plan = scoring_plan(self._kernel, self._rows, spans, width, self._dtype)
+            most = max(1, min(_SCORED_ROWS, self._budget // self._row_bytes))
+            plan = scoring_plan(self._kernel, self._rows, spans, most, self._dtype)
             if len(self._plans) >= _PLANS:
                 self._plans.pop(next(iter(self._plans)))
             self._plans[key] = plan
@@ -186,9 +192,13 @@ class Stack:
         lanes = []
         for client in participants(one.job.seed, number, clients, self._training.participation):
             first, rows = self._places[job][client]
-            drawn = batches(one.job.seed, number, client, rows, self._training)
-            lanes.append(Lane(job, client, first, rows, drawn))
+            lanes.append(Lane(job, client, first, rows, *drawn(one.job.seed, number, client, rows, self._training)))
         return lanes
+
+
+def _few(lanes: Tensor) -> int:
+    """Into how many parts lanes are cut to be averaged."""
+    return -(-len(lanes) // _AVERAGED)
 
 
 def _distinct(jobs: Sequence[Ready]) -> tuple[list[Examples], list[list[tuple[int, int]]]]:

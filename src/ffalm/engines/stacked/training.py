@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ffalm.algorithms import Algorithm, Measure, State
+from ffalm.algorithms import Algorithm, Measure, Prepared, State
 from ffalm.engines.stacked.kernels import Kernel, Weights, gathered
 from ffalm.engines.stacked.losses import Cells, losses_of, predictions, targets
 from ffalm.engines.stacked.schedule import Steps
@@ -36,6 +38,19 @@ class Seen:
     predicted: Tensor | None  # (line, place), where a Tally is wanted
 
 
+class Step(NamedTuple):
+    """One step of the lanes that still train: its batch, what is known of it beforehand, and its lines of `Seen`."""
+
+    batch: Any
+    target: Tensor
+    known: tuple[Tensor, Tensor, Tensor]  # groups, labels, mask
+    prepared: Prepared
+    whole: bool  # whether all places count
+    losses: Tensor
+    lowest: Tensor
+    predicted: Tensor | None
+
+
 def train(
     kernel: Kernel,
     algorithm: Algorithm,
@@ -52,57 +67,76 @@ def train(
     seen = Seen(
         torch.empty(steps.rows.shape, dtype=like.dtype, device=like.device),
         torch.empty(len(steps.rows), dtype=like.dtype, device=like.device),
-        torch.empty(steps.rows.shape, dtype=torch.long, device=like.device) if on_the_way else None,
+        torch.empty(steps.rows.shape, dtype=torch.int32, device=like.device) if on_the_way else None,
     )
-    for window in steps.windows(_WINDOW):
-        _train_window(kernel, algorithm, weights, rows, window, state, lr, clip, seen)
+    _descend_all(kernel, algorithm, weights, _laid_out(kernel, algorithm, rows, steps, seen), state, lr, clip)
     loss, negative = _per_lane(steps, seen)
     if seen.predicted is None:
         return Trained(loss, negative, None)
     last = algorithm.measure is Measure.LAST_BATCH
     at = _last_lines(steps) if last else torch.arange(len(steps.rows), device=like.device)
     y, group = gathered(rows.y, steps.rows[at]), gathered(rows.group, steps.rows[at])
-    cells = Cells(steps.lanes[at], y, group, steps.mask()[at], len(loss), rows.shape)
+    cells = Cells(steps.lanes[at].unsqueeze(1), y, group, steps.mask()[at], len(loss), rows.shape)
     return Trained(loss, negative, cells.tally(seen.predicted[at], seen.losses[at]))
 
 
-def _train_window(
-    kernel: Kernel, algorithm: Algorithm, weights: Weights, rows: Rows, window: Steps, state: State, lr: float,
-    clip: float | None, seen: Seen,
+def _descend_all(
+    kernel: Kernel, algorithm: Algorithm, weights: Weights, steps: Iterator[Step], state: State, lr: float,
+    clip: float | None,
 ) -> None:  # fmt: skip
-    """A few steps: what does not depend on the weights is done for all of them first."""
-    y, group, mask = gathered(rows.y, window.rows), gathered(rows.group, window.rows), window.mask()
+    """All steps, each on the lanes that have not yet done all of theirs."""
+    lanes, opened, sent = 0, kernel.opened(weights, slice(0)), state
     with torch.inference_mode():  # spares every operation its bookkeeping for autograd
-        target = targets(y, rows.shape[0], seen.losses.dtype)
-        batches = kernel.batches(rows.table, window, training=True)
-        for span in window.spans:
-            lines, now = span.lines, weights.first(span.lanes)
-            logits, passed = kernel.forward(now, batches, span, training=True)
-            losses, slope = losses_of(logits, target[lines])
-            sent = {name: value[: span.lanes] for name, value in state.items()}
-            row_weights = algorithm.row_weights(losses, group[lines], y[lines], mask[lines], sent)
-            if not span.whole:
-                row_weights = row_weights * mask[lines]
-            _descend(now.trained, kernel.backward(now, passed, slope(row_weights)), lr, clip)
-            at = slice(window.first + lines.start, window.first + lines.stop)
-            seen.losses[at] = losses
-            torch.amin(row_weights, -1, out=seen.lowest[at])
-            if seen.predicted is not None:
-                seen.predicted[at] = predictions(logits)
+        for step in steps:
+            if lanes != len(step.losses):
+                lanes = len(step.losses)
+                opened = kernel.opened(weights, slice(lanes))
+                sent = {name: value[:lanes] for name, value in state.items()}
+            logits, passed = kernel.forward(opened, step.batch, training=True)
+            losses, slope = losses_of(logits, step.target, out=step.losses)
+            known = (*step.known, sent, step.prepared) if step.prepared else (*step.known, sent)
+            row_weights = algorithm.row_weights(losses, *known)
+            if not step.whole:
+                row_weights = row_weights * step.known[2]
+            if step.predicted is not None:
+                step.predicted.copy_(predictions(logits))
+            _descend(opened.blocks, kernel.backward(opened, passed, slope(row_weights)), lr, clip)
+            torch.amin(row_weights, -1, out=step.lowest)
 
 
-def _descend(entries: list[Tensor], gradients: Sequence[Tensor | None], lr: float, clip: float | None) -> None:
+def _laid_out(kernel: Kernel, algorithm: Algorithm, rows: Rows, steps: Steps, seen: Seen) -> Iterator[Step]:
+    """The steps, a window of them at a time: what does not depend on the weights is done for all of these first."""
+    dtype = seen.losses.dtype
+    for window in steps.windows(_WINDOW):
+        at = slice(window.first, window.first + len(window.rows))
+        with torch.inference_mode(False), torch.no_grad():  # an algorithm may hand these to autograd
+            y, group, mask = gathered(rows.y, window.rows), gathered(rows.group, window.rows), window.mask()
+            prepared = algorithm.prepare(group, y, mask, dtype)
+        parts = {name: window.cut(value) for name, value in prepared.items()}
+        yield from map(
+            Step,
+            kernel.batches(rows.table, window, training=True),
+            window.cut(targets(y, rows.shape[0], dtype, kernel.scale)),
+            zip(window.cut(group), window.cut(y), window.cut(mask), strict=True),
+            [{name: part[number] for name, part in parts.items()} for number in range(len(window.spans))],
+            [span.whole for span in window.spans],
+            window.cut(seen.losses[at]),
+            window.cut(seen.lowest[at]),
+            [None] * len(window.spans) if seen.predicted is None else window.cut(seen.predicted[at]),
+        )
+
+
+def _descend(blocks: Sequence[Tensor], gradients: Sequence[Tensor | None], lr: float, clip: float | None) -> None:
     """One step of SGD in each lane along its own gradient, each lane's norm clipped."""
-    used = [(entry, gradient) for entry, gradient in zip(entries, gradients, strict=True) if gradient is not None]
-    lanes = len(entries[0])
+    used = [(block, gradient) for block, gradient in zip(blocks, gradients, strict=True) if gradient is not None]
     if clip is None:
-        for entry, gradient in used:
-            entry.sub_(gradient, alpha=lr)
+        for block, gradient in used:
+            block.sub_(gradient, alpha=lr)
         return
-    norms = torch.stack([torch.linalg.vector_norm(gradient.flatten(1), dim=1) for _, gradient in used])
-    scale = (clip / torch.linalg.vector_norm(norms, dim=0)).clamp_(max=1.0)
-    for entry, gradient in used:
-        entry.addcmul_(gradient, scale.view(lanes, *[1] * (gradient.ndim - 1)), value=-lr)
+    norm = reduce(torch.hypot, [torch.linalg.vector_norm(gradient, dim=1, keepdim=True) for _, gradient in used])
+    scale = norm.clamp_(min=clip).reciprocal_()
+    for block, gradient in used:
+        block.addcmul_(gradient, scale, value=-lr * clip)
 
 
 def _per_lane(steps: Steps, seen: Seen) -> tuple[Tensor, Tensor]:
