@@ -36,8 +36,8 @@ You train a classifier together with {len(config.sites) - 1} other site(s). Your
 
 ## What does not
 Rows, file names, keys. Weights and sums are no rows, but they are not nothing either: whoever has them can learn
-something about the people behind them. To be seen only in sums with the others', set `secure = true` in `site.toml`: then
-nothing is sent unless the federation masks it. And you trust the coordinator: Flower runs the app it sends.
+something about the people behind them. To be seen only in sums with the others', set `secure = true` in `site.toml`:
+then nothing is sent unless the federation masks it. And you trust the coordinator: Flower runs the app it sends.
 
 ## If it does not work
 - "cannot reach the coordinator": the address above is blocked, or the coordinator is not running yet.
