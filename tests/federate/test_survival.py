@@ -52,6 +52,55 @@ def test_a_site_killed_in_a_round_is_missed_and_comes_back(machines: Machines) -
     assert_equals_simulation(machines)
 
 
+BAD = """
+import time
+from dataclasses import replace
+from ffalm.federate.site import Site
+
+honest = Site.train
+
+def train(self, asked):
+    reply, number = honest(self, asked), asked.facts["round"] + 1
+    model = dict(reply.tensors["model"])
+    name = sorted(model)[0]
+    if number == 2:
+        model[name] = model[name] * float("nan")
+    elif number == 3:
+        model[name] = model[name] + float("inf")
+    elif number == 4:
+        model[name] = model[name][..., :1]
+    elif number == 5:
+        model[name] = model[name] + 1e6
+    elif number == 6:
+        time.sleep(16)
+    return replace(reply, tensors={**reply.tensors, "model": model})
+
+Site.train = train
+"""
+
+
+def test_a_site_that_answers_nonsense_or_too_late_is_left_out_and_named(machines: Machines) -> None:
+    machines.init("--sites", "3", "--rounds", "9", "--set", "rules.deadline=12.0", "--set", "rules.patience=15.0")
+    west = machines.folder.site("west")
+    (west / "bad.py").write_text(BAD)
+    honest = (west / "site.toml").read_text()
+    (west / "site.toml").write_text(honest.replace("plugins = []", 'plugins = ["bad.py"]'))
+    machines.bring_up()
+    code, out, said = machines.ffalm("run", machines.path)
+    assert code == 0, said
+    history = machines.history()
+    reasons = [record["quarantined"].get("west", "") for record in history]
+    assert "not finite" in reasons[1] and "not finite" in reasons[2]
+    assert "shape" in reasons[3]
+    assert "others" in reasons[4]
+    assert history[5]["missed"]["west"].startswith("late")
+    assert all(record["answered"] == ["north", "south"] for record in history[1:6])
+    assert history[0]["answered"] == history[-1]["answered"] == ["north", "south", "west"]
+    assert "west" in out
+    (west / "site.toml").write_text(honest)  # the simulation reads it too
+    assert_equals_simulation(machines)
+
+
 def test_a_coordinator_killed_in_a_round_goes_on_where_it_was(machines: Machines) -> None:
     machines.init("--sites", "2", "--rounds", "5")
     machines.bring_up()
