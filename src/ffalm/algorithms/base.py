@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ffalm.fairness import Tally, masked_mean
+from ffalm.fairness.groups import equal_weights
 
 State = dict[str, Tensor]
 """The server's own numbers between rounds (duals, client weights, schedules), float64, by name."""
@@ -123,6 +124,21 @@ class Algorithm:
     def settled(self, state: State) -> State:
         """The state kept within its bounds, which the server sees to after averaging: a bound is not linear."""
         return state
+
+
+class PlainTraining(Algorithm):
+    """Clients minimise the mean loss, every row counting the same; what is fair about it happens at the server."""
+
+    def prepare(self, groups: Tensor, labels: Tensor, mask: Tensor, dtype: torch.dtype) -> Prepared:
+        """1/n for each of the n rows that count."""
+        return {"share": equal_weights(mask, dtype)}
+
+    def row_weights(
+        self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: State,
+        prepared: Prepared | None = None,
+    ) -> Tensor:  # fmt: skip
+        """What was prepared: the losses have no part in it."""
+        return (prepared or self.prepare(groups, labels, mask, losses.dtype))["share"]
 
 
 def scalar(value: float, counts: Tensor) -> Tensor:

@@ -16,12 +16,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.base import Algorithm, Measure, Prepared, Report, State
+from ffalm.algorithms.base import Measure, PlainTraining, Report, State
 from ffalm.algorithms.checks import not_negative, two_groups
 from ffalm.algorithms.registry import register
 from ffalm.errors import unknown
 from ffalm.fairness import Tally
-from ffalm.fairness.groups import equal_weights
 from ffalm.fairness.metrics import accuracy, joint_dpd, joint_eod, signed_dpd, signed_eod
 
 _POOLED = {"dpd": signed_dpd, "eod": signed_eod}
@@ -30,7 +29,7 @@ _AUTHORS = {"dpd": joint_dpd, "eod": joint_eod}
 
 @register
 @dataclass(frozen=True)
-class FairFed(Algorithm):
+class FairFed(PlainTraining):
     """Fairness by aggregation weights alone.
 
     `variant="authors"` is the FFALM authors' own form: unsigned joint metrics, whose size-weighted mean stands for the
@@ -62,17 +61,6 @@ class FairFed(Algorithm):
         two_groups(self, counts)
         rows = counts.sum((-1, -2)).double()
         return {"client_weights": rows / rows.sum(-1, keepdim=True)}
-
-    def prepare(self, groups: Tensor, labels: Tensor, mask: Tensor, dtype: torch.dtype) -> Prepared:
-        """1/n for each of the n rows that count: local training is plain."""
-        return {"share": equal_weights(mask, dtype)}
-
-    def row_weights(
-        self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: State,
-        prepared: Prepared | None = None,
-    ) -> Tensor:  # fmt: skip
-        """What was prepared: the losses have no part in it."""
-        return (prepared or self.prepare(groups, labels, mask, losses.dtype))["share"]
 
     def update(self, state: State, report: Report) -> tuple[Tensor, State]:
         """Move weight from clients far from the global metric to those near it."""
