@@ -264,7 +264,8 @@ def main() -> None:
     head = "| | payload | plain FedAvg, s | our FedAvg, s | our FFALM, s | plain FedAvg, bytes | our FFALM, bytes |"
     table = "\n".join([head, "|---|---|---:|---:|---:|---:|---:|", *lines])
     about = "Median seconds a round and bytes of one site's two messages, with their ratios to the plain app's."
-    body = f"{about}\n`python benchmarks/flower/rounds.py --rounds {asked.rounds} --repeats {asked.repeats}`; "
+    command = f"python benchmarks/flower/rounds.py --kinds {' '.join(asked.kinds)} --rounds {asked.rounds}"
+    body = f"{about}\n`{command} --repeats {asked.repeats}`; "
     print(table)
     if asked.write:
         publish("A round through Flower", f"{body}{machine()}\n\n{table}")
