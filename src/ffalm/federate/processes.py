@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import importlib.util
 import os
 import shutil
 import signal
@@ -23,22 +22,15 @@ from pathlib import Path
 
 from ffalm.errors import UserError, require
 from ffalm.federate import alive
+from ffalm.quiet import QUIET, require_installed
 
 _SECONDS_TO_END = 12.0
-_QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "PYTHONUNBUFFERED": "1",
-}
+_OURS = {**QUIET, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1", "PYTHONUNBUFFERED": "1"}
 
 
 def require_flower() -> None:
     """Real federations need Flower, which is an extra."""
-    found = all(importlib.util.find_spec(name) is not None for name in ("flwr", "cryptography"))
-    require(found, "`ffalm federate` needs Flower: pip install 'ffalm[flower]'.")
+    require_installed("`ffalm federate`", "cryptography")
 
 
 def executable(name: str) -> str:
@@ -58,7 +50,7 @@ def environment(home: Path) -> dict[str, str]:
     return {
         "OMP_NUM_THREADS": "1",
         **inherited,
-        **_QUIET,
+        **_OURS,
         "FLWR_HOME": str(home),
         alive.MARK: mark(home),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
