@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.reproduce.conftest import FakeRunner, outcome
 
+from ffalm.errors import UserError
 from ffalm.reproduce.request import Request
 from ffalm.reproduce.sensitivity import _effects, base_request, measure, pull, reading, sheet, to_csv, variants
 
@@ -31,6 +32,13 @@ def test_every_other_answer_is_tried_once(data_root: Path) -> None:
         "fairfed: authors",
         "fpfl: positive_part",
     ]
+
+
+def test_some_questions_can_be_asked_alone(data_root: Path) -> None:
+    asked = Request(data_root=str(data_root), varied=("split", "fpfl"))
+    assert [variant.label for variant in variants(asked, "utkface")] == ["split: fixed", "fpfl: positive_part"]
+    with pytest.raises(UserError, match="did you mean 'split'"):
+        Request(varied=("splits",))
 
 
 def test_of_several_schedules_the_first_is_the_base(data_root: Path) -> None:

@@ -65,7 +65,8 @@ def base_request(request: Request) -> Request:
 def variants(base: Request, data: str) -> list[Variant]:
     """Every other answer to every question that the data set has, less those that come to the base itself."""
     found = []
-    for choice in CHOICES:
+    asked = [choice for choice in CHOICES if choice.name in base.varied or not base.varied]
+    for choice in asked:
         if choice.name == "metric" or not choice.applies_to(data):
             continue
         for answer in choice.options:
