@@ -98,6 +98,7 @@ def test_the_joint_metric_needs_no_run(data_root: Path, runner: FakeRunner, tmp_
     assert joint.changes["dpd"].mean == pytest.approx(0.3 - base)
     assert joint.changes["accuracy"].mean == 0.0
     assert "metric: joint" not in [row[0].text for row in pull(effects).sections[0].rows]
+    assert "metric: piecewise" not in [effect.label for effect in effects]  # these runs do not know it
 
 
 def test_the_csv_has_a_line_for_every_answer_and_metric(data_root: Path, runner: FakeRunner, tmp_path: Path) -> None:
