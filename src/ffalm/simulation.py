@@ -188,7 +188,7 @@ def model_factory(model: Model, federation: Federation) -> ModelFactory:
             "Give a function that makes the model (`lambda: MyModel()`), since every seed needs a fresh one."
         )
     if hasattr(model, "build"):
-        return Built(model, tuple(federation.clients[0].x.shape[1:]), federation.task.labels)
+        return Built(model, tuple(federation.first_rows(1).x.shape[1:]), federation.task.labels)
     if callable(model):
         return model
     raise UserError(f"The model must be a name or a function that returns an nn.Module; got {type(model).__name__}.")

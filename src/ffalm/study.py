@@ -86,13 +86,15 @@ def _federation(source: Any, partition: Partition, seed: int) -> Federation:
     key = source, partition, seed
     if key not in _federations:
         _federations[key] = Federation.from_dataset(_dataset(source), partition, seed)
-        while len(_federations) > 1 and sum(map(_bytes, _federations.values())) > _KEPT_BYTES:
+        while len(_federations) > 1 and _held_bytes() > _KEPT_BYTES:
             _federations.popitem(last=False)
     return _federations[key]
 
 
-def _bytes(federation: Federation) -> int:
-    return sum(examples.x.nbytes for examples in federation.clients)
+def _held_bytes() -> int:
+    """Of features; a table that several federations deal out is held once."""
+    held = (holding.source.x for federation in _federations.values() for holding in federation.holdings)
+    return sum({id(x): x.nbytes for x in held}.values())
 
 
 def job_of(config: StudyConfig, plan: RunPlan, device: str | None = None) -> Job:

@@ -45,7 +45,7 @@ def _fastest(job: Job) -> tuple[Engine, str]:
         return LoopEngine(), "bf16 of a dense model"
     if job.privacy is not None:
         return LoopEngine(), "differential privacy bounds each client's change on its own"
-    reason = why_not_stacked(model, job.federation.clients[0].x)
+    reason = why_not_stacked(model, job.federation.first_rows(3).x)
     if reason is None:
         return StackedEngine(), "clients and seeds of a small model fit on one tensor"
     return LoopEngine(), f"the model cannot be stacked: {reason}"

@@ -54,7 +54,7 @@ def _check(one: Ready) -> None:
         one.job.precision != "bf16",
         "The stacked engine does not compute in bfloat16: use precision 'fp32' or 'tf32', or engine='loop'.",
     )
-    reason = why_not_stacked(one.model, one.job.federation.clients[0].x)
+    reason = why_not_stacked(one.model, one.job.federation.first_rows(3).x)
     require(reason is None, f"The model {type(one.model).__name__} cannot be stacked: {reason}; use engine='loop'.")
 
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from ffalm.algorithms import Measure, Report
-from ffalm.data.types import Examples
 from ffalm.engines.base import Round, Snapshot
 from ffalm.engines.common import broadcast, divergence, dtype_of, record_of
 from ffalm.engines.sampling import drawn, participants
 from ffalm.engines.stacked.choose import kernel_for, values_per_row
 from ffalm.engines.stacked.grouping import Ready
 from ffalm.engines.stacked.kernels import Weights
+from ffalm.engines.stacked.places import places_of
 from ffalm.engines.stacked.schedule import Lane, chunks, ordered, training_steps
 from ffalm.engines.stacked.scoring import Plan, Rows, score, scoring_plan
 from ffalm.engines.stacked.training import Trained, train
@@ -36,14 +36,16 @@ class Stack:
         first = jobs[0].job
         self._algorithm, self._training, self._device = first.algorithm, first.training, first.device
         self._dtype = dtype_of(jobs[0].model)
-        parts, self._places = _distinct(jobs)
-        self._kernel = kernel_for(jobs[0].model, [part.x for part in parts], self._device)
+        places = places_of([one.job.federation for one in jobs])
+        self._parts = places.parts
+        self._kernel = kernel_for(jobs[0].model, [source.x for source in places.sources], self._device)
         task = first.federation.task
         self._rows = Rows(
-            self._kernel.table([part.x for part in parts]),
-            torch.cat([part.y for part in parts]).to(self._device),
-            torch.cat([part.group for part in parts]).to(self._device),
+            self._kernel.table([source.x for source in places.sources]),
+            torch.cat([source.y for source in places.sources]).to(self._device),
+            torch.cat([source.group for source in places.sources]).to(self._device),
             (task.labels, task.groups),
+            None if places.lookup is None else places.lookup.to(self._device),
         )
         self._plans: dict[tuple[tuple[int, int], ...], Plan] = {}
         self._now = [one.start for one in jobs]
@@ -54,7 +56,7 @@ class Stack:
         )
         item = torch.finfo(self._dtype).bits // 8
         self._lane_bytes = 3 * item * sum(entry[0].numel() for entry in self._models.trained)
-        self._row_bytes = 3 * item * values_per_row(jobs[0].model, parts[0].x)
+        self._row_bytes = 3 * item * values_per_row(jobs[0].model, places.sources[0].x)
 
     def rounds(self) -> Iterator[tuple[int, Round]]:
         """Every round of every job; a job that diverges ends, the others go on."""
@@ -113,8 +115,9 @@ class Stack:
             name: torch.stack([own[name] for own in sent]).index_select(0, job_of)
             for name in self._algorithm.broadcasts
         }
+        steps = self._rows.found(training_steps(lanes, self._device))
         done = train(
-            self._kernel, self._algorithm, weights, self._rows, training_steps(lanes, self._device), state,
+            self._kernel, self._algorithm, weights, self._rows, steps, state,
             self._training.lr_at(number), self._training.clip,
         )  # fmt: skip
         if measure is Measure.TRAINED:
@@ -169,7 +172,7 @@ class Stack:
         scored = [job for job in going if self._jobs[job].job.federation.validation is not None]
         if not scored:
             return {}
-        spans = [self._places[job][-1] for job in scored]
+        spans = [self._parts[job][-1] for job in scored]
         found = self._score(self._models.select(torch.tensor(scored, device=self._device)), spans)
         return {job: found[place] for place, job in enumerate(scored)}
 
@@ -191,7 +194,7 @@ class Stack:
         clients = len(one.counts)
         lanes = []
         for client in participants(one.job.seed, number, clients, self._training.participation):
-            first, rows = self._places[job][client]
+            first, rows = self._parts[job][client]
             lanes.append(Lane(job, client, first, rows, *drawn(one.job.seed, number, client, rows, self._training)))
         return lanes
 
@@ -199,29 +202,6 @@ class Stack:
 def _few(lanes: Tensor) -> int:
     """Into how many parts lanes are cut to be averaged."""
     return -(-len(lanes) // _AVERAGED)
-
-
-def _distinct(jobs: Sequence[Ready]) -> tuple[list[Examples], list[list[tuple[int, int]]]]:
-    """All parts that are scored or trained on, each once, and for each job where its clients and validation lie.
-
-    Seeds that share a federation, or only its validation part, share its rows in memory too.
-    """
-    parts: list[Examples] = []
-    known: dict[tuple[int, ...], tuple[int, int]] = {}
-    places: list[list[tuple[int, int]]] = []
-    end = 0
-    for one in jobs:
-        federation = one.job.federation
-        validation = [] if federation.validation is None else [federation.validation]
-        places.append([])
-        for examples in [*federation.clients, *validation]:
-            key = tuple(map(id, (examples.x, examples.y, examples.group)))
-            if key not in known:
-                known[key] = (end, len(examples))
-                parts.append(examples)
-                end += len(examples)
-            places[-1].append(known[key])
-    return parts, places
 
 
 def _spread(tally: Tally, chosen: list[int], clients: int) -> Tally:
