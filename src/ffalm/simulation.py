@@ -124,7 +124,7 @@ def simulate(
     histories: list[list[Record]] = [[] for _ in jobs]
     last: dict[int, Round] = {}
     with steady(threads or threads_for(checked_model(jobs[0])), tf32=precision != "fp32"):
-        for index, done in choose(engine, jobs[0])[0].train(jobs):
+        for index, done in choose(engine, jobs[0], len(jobs))[0].train(jobs):
             histories[index].append(done.record)
             last[index] = done
             if on_round is not None:
