@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import re
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -32,10 +35,13 @@ def out_of_memory(error: Exception) -> bool:
 
 
 def give_back(device: torch.device) -> None:
-    """Let go of what nobody uses any more, such as what a failed attempt has left."""
+    """Let go of what nobody uses any more, such as what a failed attempt has left: else it does not count as free."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
+    elif sys.platform == "linux":
+        with suppress(AttributeError):  # only some C libraries keep what is freed, and know how to give it back
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def shown(size: float) -> str:
