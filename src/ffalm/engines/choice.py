@@ -56,10 +56,8 @@ def _fastest(job: Job, together: int) -> tuple[Engine, str]:
     needed, left = needs_of([job], model).total, free(job.device, job.processes)
     if left is not None and needed > room_in(left):
         return LoopEngine(), f"a stack of one run needs {shown(needed)}, and {shown(left)} of memory are free"
-    return (
-        StackedEngine(),
-        f"clients and seeds of a small model fit on one tensor{_in_stacks(job, model, together, left)}",
-    )
+    in_stacks = _in_stacks(job, model, together, left)
+    return StackedEngine(), f"clients and seeds of a small model fit on one tensor{in_stacks}"
 
 
 def _in_stacks(job: Job, model: nn.Module, together: int, left: int | None) -> str:

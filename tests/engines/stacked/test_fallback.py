@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -114,6 +116,25 @@ def test_jobs_that_have_no_room_together_are_parted_where_they_are(monkeypatch: 
 
     monkeypatch.setattr(stack.Stack, "_round", tried)
     assert_same(by_round(StackedEngine().train(jobs_of(3))), expected)
+
+
+def test_a_stack_is_gone_before_the_next_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[stack.Stack]] = []
+    begin = stack.Stack.__init__
+
+    def noted(self: stack.Stack, jobs: Any, budget: int) -> None:
+        assert all(other() is None for other in made)
+        made.append(weakref.ref(self))
+        begin(self, jobs, budget)
+
+    monkeypatch.setattr(stack.Stack, "__init__", noted)
+    monkeypatch.setattr(needs, "free", lambda device, processes: 1000)
+    gc.disable()
+    try:
+        list(StackedEngine().train(jobs_of(3)))
+    finally:
+        gc.enable()
+    assert len(made) == 3
 
 
 def test_one_client_that_is_too_much_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,13 +18,13 @@ class Plans:
     hardly ever come back in the same company.
     """
 
-    def __init__(self, make: Callable[[Spans], Plan], limit: int) -> None:
-        self._make, self._limit = make, limit
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._kept: OrderedDict[Spans, Plan] = OrderedDict()
         self._rows = 0
 
-    def of(self, spans: Sequence[Span]) -> Plan:
-        """The plan for scoring copies on these rows."""
+    def of(self, spans: Sequence[Span], make: Callable[[Spans], Plan]) -> Plan:
+        """The plan for scoring copies on these rows, made where it is not kept."""
         key = tuple(spans)
         if key in self._kept:
             self._kept.move_to_end(key)
@@ -32,7 +32,7 @@ class Plans:
         self._rows += _rows(key)
         while self._kept and self._rows > self._limit:
             self._rows -= _rows(self._kept.popitem(last=False)[0])
-        self._kept[key] = self._make(key)
+        self._kept[key] = make(key)
         return self._kept[key]
 
     def clear(self) -> None:

@@ -55,7 +55,7 @@ class Stack:
         self._now = [one.start for one in jobs]
         self._models = self._packed(self._now)
         self._lane_bytes, self._row_bytes = working_bytes(jobs[0].model, places.sources[0].x)
-        self._plans = Plans(self._plan, sum(rows for parts in self._parts for _, rows in parts))
+        self._plans = Plans(sum(rows for parts in self._parts for _, rows in parts))
 
     def rounds(self) -> Iterator[tuple[int, Round]]:
         """Every round of every job; a job that diverges ends, the others go on."""
@@ -200,7 +200,7 @@ class Stack:
 
     def _score(self, weights: Weights, spans: Sequence[Span]) -> Tally:
         """Tallies of copies of the model on their rows."""
-        return score(self._kernel, weights, self._plans.of(spans))
+        return score(self._kernel, weights, self._plans.of(spans, self._plan))
 
     def _plan(self, spans: Sequence[Span]) -> Plan:
         most = max(LEAST_SCORED, min(_SCORED_ROWS, self._budget // self._row_bytes))
