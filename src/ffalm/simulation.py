@@ -128,7 +128,7 @@ def simulate(
     histories: list[list[Record]] = [[] for _ in jobs]
     last: dict[int, Round] = {}
     with steady(threads or threads_for(checked_model(jobs[0])), tf32=precision != "fp32"):
-        for index, done in choose(engine, jobs[0])[0].train(jobs):
+        for index, done in choose(engine, jobs[0], len(jobs))[0].train(jobs):
             histories[index].append(done.record)
             last[index] = done
             if on_round is not None:
@@ -204,7 +204,7 @@ def model_factory(model: Model, federation: Federation) -> ModelFactory:
             "Give a function that makes the model (`lambda: MyModel()`), since every seed needs a fresh one."
         )
     if hasattr(model, "build"):
-        return Built(model, tuple(federation.clients[0].x.shape[1:]), federation.task.labels)
+        return Built(model, tuple(federation.first_rows(1).x.shape[1:]), federation.task.labels)
     if callable(model):
         return model
     raise UserError(f"The model must be a name or a function that returns an nn.Module; got {type(model).__name__}.")

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffalm.engines.stacked.columns import Columns
+from ffalm.engines.stacked.columns import Columns, blocks
 from ffalm.engines.stacked.kernels import Opened, Table, Weights, gathered
 from ffalm.engines.stacked.layout import Blocks, Layout, Model
 from ffalm.engines.stacked.network import Network
@@ -65,7 +65,7 @@ class OneHot:
 
         Both lie in one run of bytes, since a row that is fetched from far away in memory costs by the visit.
         """
-        return (torch.cat([self._records(part.flatten(1).cpu()) for part in parts]),)
+        return (torch.cat([self._records(block) for block in blocks(parts)]),)
 
     def packed(self, models: Model) -> Weights:
         """The first layer in its two pieces, then the others."""
@@ -95,11 +95,9 @@ class OneHot:
         return Opened(blocks, self._blocks.views(blocks[1:]))
 
     def batches(self, table: Table, steps: Steps, training: bool) -> Sequence[Batch]:
-        """All steps' lists at once; for training also the reverse lists. Rows in order are listed when needed."""
+        """All steps' lists at once; for training also the reverse lists. One lane's rows are listed when needed."""
         if not training and len(steps.rows) == 1:
-            first = int(steps.rows[0, 0])
-            records = table[0][first : first + steps.rows.shape[1]].unsqueeze(0)
-            return [lambda: self._in_order(records, steps.lanes)]
+            return [lambda: self._alone(gathered(table[0], steps.rows), steps.lanes)]
         codes, places, plain, every = self._lists(gathered(table[0], steps.rows), steps.lanes)
         found: Sequence[Sequence[Any]] = [[None] * len(steps.spans)] * 2
         if training and self._outputs > 1:
@@ -118,7 +116,7 @@ class OneHot:
         every = torch.arange(0, places.numel(), self.columns.ones, dtype=torch.int32)
         return codes, places, plain, every
 
-    def _in_order(self, records: Tensor, lanes: Tensor) -> Listed:
+    def _alone(self, records: Tensor, lanes: Tensor) -> Listed:
         """A step of one lane."""
         _, places, plain, every = self._lists(records, lanes)
         return Listed(places.flatten(), plain, every, None, None)
