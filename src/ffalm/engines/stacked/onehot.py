@@ -100,10 +100,10 @@ class OneHot:
             first = int(steps.rows[0, 0])
             records = table[0][first : first + steps.rows.shape[1]].unsqueeze(0)
             return [lambda: self._in_order(records, steps.lanes)]
-        codes, places, plain, every = self._lists(gathered(table[0], steps.rows), steps.lanes)
+        codes, places, plain, every = self._lists(_fetched(table[0], steps.rows), steps.lanes)
         found: Sequence[Sequence[Any]] = [[None] * len(steps.spans)] * 2
         if training and self._outputs > 1:
-            found = [_cut(steps, part) for part in self._reversed(codes.flatten(1), codes.shape[1], steps.lanes)]
+            found = [_cut(steps, part) for part in self._reversed(codes, steps.lanes)]
         starts = [every[: span.lanes * codes.shape[1]] for span in steps.spans]
         return [
             Listed(*parts)
@@ -112,8 +112,10 @@ class OneHot:
 
     def _lists(self, records: Tensor, lanes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The codes of each row of some lines, their places in the stacked matrices, its plain columns, and starts."""
-        codes = records[..., : self._code_bytes].contiguous().view(self._narrow)[..., : self.columns.ones]
-        plain = records.view(self.dtype)[..., self._code_bytes // self.dtype.itemsize :]
+        words = records.view(self.dtype)  # larger pieces than bytes are quicker to copy
+        listed = self._code_bytes // self.dtype.itemsize
+        codes = words[..., :listed].contiguous().view(self._narrow)[..., : self.columns.ones]
+        plain = words[..., listed:]
         places = codes.int().add_((lanes.int() * self._size).view(-1, 1, 1))
         every = torch.arange(0, places.numel(), self.columns.ones, dtype=torch.int32)
         return codes, places, plain, every
@@ -161,15 +163,13 @@ class OneHot:
         found = backward(self.network, self.layout, opened.entries, done, by_logits, leave)
         return [first[0], *self._blocks.filled({**found, self._first: first[1]})]
 
-    def _reversed(self, codes: Tensor, rows: int, lanes: Tensor) -> tuple[Tensor, Tensor]:
+    def _reversed(self, codes: Tensor, lanes: Tensor) -> tuple[Tensor, Tensor]:
         """For each line its rows in the order of their codes, and where each code's rows start."""
-        lines, listed = codes.shape
-        order = np.argsort(codes.numpy(), axis=1, kind="stable")  # by radix, for numbers this small
-        row_of = np.arange(rows, dtype=np.int32).repeat(self.columns.ones)
-        reverse = torch.from_numpy(row_of.take(order)).add_((lanes.int() * rows).unsqueeze(1))
-        cells = codes + torch.arange(0, lines * self._size, self._size, dtype=torch.int32).unsqueeze(1)
+        lines, rows, listed = codes.shape
+        reverse = _in_order_of(codes).view(lines, -1).add_((lanes.int() * rows).unsqueeze(1))
+        cells = codes.flatten(1) + torch.arange(0, lines * self._size, self._size, dtype=torch.int32).unsqueeze(1)
         counts = torch.bincount(cells.flatten(), minlength=lines * self._size).view(lines, self._size)
-        return reverse, counts.cumsum(1).sub_(counts).add_((lanes * listed).unsqueeze(1)).int()
+        return reverse, counts.cumsum(1).sub_(counts).add_((lanes * rows * listed).unsqueeze(1)).int()
 
     @property
     def _narrow(self) -> torch.dtype:
@@ -231,6 +231,31 @@ class OneHot:
         if self.layout.joined:
             plain = torch.cat([plain, plain.new_ones(len(x), 1)], 1)
         return torch.cat([codes.view(torch.uint8), plain.contiguous().view(torch.uint8)], 1)
+
+
+def _fetched(records: Tensor, rows: Tensor) -> Tensor:
+    """The records at these row numbers: by numpy, which moves a run of bytes as one."""
+    whole = records.numpy().view(f"V{records.shape[1]}").ravel().take(rows.flatten().numpy())
+    return torch.from_numpy(whole.view(np.uint8)).view(*rows.shape, -1)
+
+
+def _in_order_of(codes: Tensor) -> Tensor:
+    """For each line of (row, listed) codes the numbers of its rows, those with the smallest codes first.
+
+    Rows are sorted for each place of their lists on its own, for short sorts are quick. Where places hold the
+    categories of one feature each, as in one-hot tables, that is all; a line in which they overlap is sorted whole.
+    """
+    lines, rows, listed = codes.shape
+    bits = (rows - 1).bit_length()  # a number holds a code and then its row
+    wide = torch.int32 if 8 * codes.itemsize + bits < 32 else torch.int64
+    numbers = codes.transpose(1, 2).to(wide, memory_format=torch.contiguous_format)
+    numbers.bitwise_left_shift_(bits).bitwise_or_(torch.arange(rows, dtype=wide))
+    numbers.numpy().sort(-1)
+    mixed = (numbers[:, :-1, -1] >= numbers[:, 1:, 0]).any(1).nonzero().flatten()
+    if len(mixed):
+        whole = numbers.view(lines, -1).numpy()
+        whole[mixed] = np.sort(whole[mixed])
+    return numbers.bitwise_and_(2**bits - 1).int()
 
 
 def _cut(steps: Steps, lines: Tensor) -> list[Tensor]:
