@@ -19,8 +19,11 @@ from ffalm.engines.stacked.columns import Columns
 from ffalm.engines.stacked.kernels import Opened, Table, Weights, gathered
 from ffalm.engines.stacked.layout import Blocks, Layout, Model
 from ffalm.engines.stacked.network import Network
-from ffalm.engines.stacked.passes import Pass, backward, forward
+from ffalm.engines.stacked.passes import Linear, Pass, Passes, rectified
 from ffalm.engines.stacked.schedule import Steps
+
+
+_LISTED = "looked up"  # what `Opened` calls the first block, as rows of weights
 
 
 class Listed(NamedTuple):
@@ -33,8 +36,9 @@ class Listed(NamedTuple):
     places: Tensor  # (lane, row, listed) on one axis: numbers of rows in the stacked matrices
     plain: Tensor  # (lane, row, plain column)
     every: Tensor  # where each row's list starts
-    rows: Tensor | None  # row numbers among all rows of the step
-    starts: Tensor | None  # (lane, code) on one axis
+    short: bool  # whether some lists are filled up with the row of zeros, which must stay so
+    rows: Tensor | None = None  # row numbers among all rows of the step
+    starts: Tensor | None = None  # (lane, code) on one axis
 
 
 Batch = Listed | Callable[[], Listed]
@@ -89,10 +93,11 @@ class OneHot:
         """Unpacked and packed again."""
         return self.packed(self.unpacked(weights))
 
-    def opened(self, weights: Weights, copies: slice) -> Opened:
+    def opened(self, weights: Weights) -> Opened:
         """Views; under the first layer's name its plain piece."""
-        blocks = [block[copies] for block in weights.trained]
-        return Opened(blocks, self._blocks.views(blocks[1:]))
+        looked_up, *blocks = weights.trained
+        listed = looked_up.view(len(looked_up), self._size, self._outputs)
+        return Opened(weights.trained, {_LISTED: listed, **self._blocks.views(blocks)})
 
     def batches(self, table: Table, steps: Steps, training: bool) -> Sequence[Batch]:
         """All steps' lists at once; for training also the reverse lists. Rows in order are listed when needed."""
@@ -104,10 +109,13 @@ class OneHot:
         found: Sequence[Sequence[Any]] = [[None] * len(steps.spans)] * 2
         if training and self._outputs > 1:
             found = [_cut(steps, part) for part in self._reversed(codes, steps.lanes)]
-        starts = [every[: span.lanes * codes.shape[1]] for span in steps.spans]
+        starts = {lanes: every[: lanes * codes.shape[1]] for lanes in {span.lanes for span in steps.spans}}
+        short = not self.columns.even and bool((codes == len(self.columns.binary)).any())
         return [
-            Listed(*parts)
-            for parts in zip(_cut(steps, places.flatten(1)), steps.cut(plain), starts, *found, strict=True)
+            Listed(own, by, starts[span.lanes], short, *reverse)
+            for span, own, by, *reverse in zip(
+                steps.spans, _cut(steps, places.flatten(1)), steps.cut(plain), *found, strict=True
+            )
         ]
 
     def _lists(self, records: Tensor, lanes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -123,45 +131,44 @@ class OneHot:
     def _in_order(self, records: Tensor, lanes: Tensor) -> Listed:
         """A step of one lane."""
         _, places, plain, every = self._lists(records, lanes)
-        return Listed(places.flatten(), plain, every, None, None)
+        return Listed(places.flatten(), plain, every, short=False)
 
     def forward(self, opened: Opened, batch: Batch, training: bool) -> tuple[Tensor, tuple[Pass, Listed]]:
         """Look up, multiply what is left of the first layer, and run the rest of the network."""
         batch = batch if isinstance(batch, Listed) else batch()
-        looked_up, plain = opened.blocks[0], opened.entries[self._first]
-
-        def enter() -> Tensor:
-            if self._outputs == 1:
-                summed = looked_up.view(-1).index_select(0, batch.places).view(-1, self.columns.ones).sum(1)
-                return summed.view(*batch.plain.shape[:2], 1).baddbmm_(batch.plain, plain).squeeze(2)
-            summed = _sums(looked_up.view(-1, self._outputs), batch.places, batch.every)
-            return summed.view(*batch.plain.shape[:2], -1).baddbmm_(batch.plain, plain)
-
-        logits, passed = forward(self.network, self.layout, opened.entries, None, enter, taped=training)
-        return logits, (passed, batch)
+        first, shape = self._entry, batch.plain.shape[:2]
+        if self._outputs == 1:
+            looked_up = opened.entries[_LISTED].view(-1).index_select(0, batch.places)
+            summed = looked_up.view(-1, self.columns.ones).sum(1)
+        else:
+            summed = _sums(opened.entries[_LISTED].view(-1, self._outputs), batch.places, batch.every)
+        value = summed.view(*shape, self._outputs).baddbmm_(batch.plain, opened.entries[first.weight])
+        if first.rectified:
+            value.relu_()
+        done = self._rest.forward(opened.entries, {first.result: value.squeeze(2) if first.folded else value}, training)
+        return done.values[self.network.exit], (done, batch)
 
     def backward(self, opened: Opened, passed: tuple[Pass, Listed], by_logits: Tensor) -> list[Tensor]:
         """For each copy and code, the sum of the gradients of the rows that list it; the rest as in `Layered`."""
         done, batch = passed
-        first: list[Tensor] = []
-
-        def leave(gradient: Tensor) -> None:
-            lanes = len(batch.plain)
-            if self._outputs == 1:
-                gradient = gradient.unsqueeze(2)
-                every = gradient.expand(-1, -1, self.columns.ones).reshape(-1)
-                summed = gradient.new_zeros(lanes * self._size).index_add_(0, batch.places, every)
-            else:
-                assert batch.rows is not None
-                assert batch.starts is not None
-                summed = _sums(gradient.reshape(-1, self._outputs), batch.rows, batch.starts)
-            by_code = summed.view(lanes, -1)
-            if not self.columns.even:
-                by_code[:, -self._outputs :] = 0
-            first[:] = by_code, torch.bmm(batch.plain.transpose(1, 2), gradient)
-
-        found = backward(self.network, self.layout, opened.entries, done, by_logits, leave)
-        return [first[0], *self._blocks.filled({**found, self._first: first[1]})]
+        first, lanes = self._entry, len(batch.plain)
+        found, by_value = self._rest.backward(opened.entries, done, by_logits)
+        gradient = by_value[first.result]
+        if first.rectified:
+            gradient = rectified(gradient, done, first.result)
+        if self._outputs == 1:
+            gradient = gradient.view(lanes, -1, 1)
+            every = gradient.expand(-1, -1, self.columns.ones).reshape(-1)
+            summed = gradient.new_zeros(lanes * self._size).index_add_(0, batch.places, every)
+        else:
+            assert batch.rows is not None
+            assert batch.starts is not None
+            summed = _sums(gradient.view(-1, self._outputs), batch.rows, batch.starts)
+        by_code = summed.view(lanes, -1)
+        if batch.short:
+            by_code[:, -self._outputs :] = 0
+        found[first.weight] = torch.bmm(batch.plain.transpose(1, 2), gradient)
+        return [by_code, *self._blocks.filled(found)]
 
     def _reversed(self, codes: Tensor, lanes: Tensor) -> tuple[Tensor, Tensor]:
         """For each line its rows in the order of their codes, and where each code's rows start."""
@@ -186,6 +193,17 @@ class OneHot:
         """The inputs of the first layer that are multiplied: plain columns, and the one that is always 1."""
         ones = [len(self.columns.binary) + len(self.columns.plain)] if self.layout.joined else []
         return torch.cat([self.columns.plain, torch.tensor(ones, dtype=torch.long)])
+
+    @cached_property
+    def _entry(self) -> Linear:
+        """The first layer."""
+        (step,) = (step for step in self.network.operations if step.linear == self.entered)
+        return Linear.of(step, self.layout)
+
+    @cached_property
+    def _rest(self) -> Passes:
+        """The way through what follows."""
+        return Passes(self.network, self.layout, self.entered)
 
     @cached_property
     def _first(self) -> str:

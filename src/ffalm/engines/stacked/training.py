@@ -85,12 +85,13 @@ def _descend_all(
     clip: float | None,
 ) -> None:  # fmt: skip
     """All steps, each on the lanes that have not yet done all of theirs."""
-    lanes, opened, sent = 0, kernel.opened(weights, slice(0)), state
+    everyone = kernel.opened(weights)
+    lanes, opened, sent = 0, everyone, state
     with torch.inference_mode():  # spares every operation its bookkeeping for autograd
         for step in steps:
             if lanes != len(step.losses):
                 lanes = len(step.losses)
-                opened = kernel.opened(weights, slice(lanes))
+                opened = everyone[:lanes]
                 sent = {name: value[:lanes] for name, value in state.items()}
             logits, passed = kernel.forward(opened, step.batch, training=True)
             losses, slope = losses_of(logits, step.target, out=step.losses)
