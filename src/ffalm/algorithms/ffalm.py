@@ -116,9 +116,9 @@ class FFALM(Algorithm):
     ) -> Tensor:  # fmt: skip
         """1/n + (dual + penalty * gap) * (1/n_0 for a row of group 0, -1/n_1 for one of group 1)."""
         known = prepared or self.prepare(groups, labels, mask, losses.dtype)
-        gap = (losses * known["contrast"]).sum(-1, keepdim=True)
-        pull = torch.addcmul(state["dual"].unsqueeze(-1), state["penalty"].unsqueeze(-1), gap)
-        return torch.addcmul(known["share"], pull, known["contrast"])
+        gap = torch.linalg.vecdot(losses, known["contrast"])
+        pull = torch.addcmul(state["dual"], state["penalty"], gap)
+        return torch.addcmul(known["share"], pull.unsqueeze(-1), known["contrast"])
 
     def moved(self, state: State, report: Report) -> State:
         """Ascend on the dual; a client that lacks a group counts with gap 0."""

@@ -35,6 +35,7 @@ class Listed(NamedTuple):
 
     places: Tensor  # (lane, row, listed) on one axis: numbers of rows in the stacked matrices
     plain: Tensor  # (lane, row, plain column)
+    turned: Tensor  # (lane, plain column, row)
     every: Tensor  # where each row's list starts
     short: bool  # whether some lists are filled up with the row of zeros, which must stay so
     rows: Tensor | None = None  # row numbers among all rows of the step
@@ -106,17 +107,22 @@ class OneHot:
             records = table[0][first : first + steps.rows.shape[1]].unsqueeze(0)
             return [lambda: self._in_order(records, steps.lanes)]
         codes, places, plain, every = self._lists(_fetched(table[0], steps.rows), steps.lanes)
-        found: Sequence[Sequence[Any]] = [[None] * len(steps.spans)] * 2
-        if training and self._outputs > 1:
-            found = [_cut(steps, part) for part in self._reversed(codes, steps.lanes)]
         starts = {lanes: every[: lanes * codes.shape[1]] for lanes in {span.lanes for span in steps.spans}}
         short = not self.columns.even and bool((codes == len(self.columns.binary)).any())
-        return [
-            Listed(own, by, starts[span.lanes], short, *reverse)
-            for span, own, by, *reverse in zip(
-                steps.spans, _cut(steps, places.flatten(1)), steps.cut(plain), *found, strict=True
+        reverse: Sequence[Sequence[Any]] = [[None] * len(steps.spans)] * 2
+        if training and self._outputs > 1:
+            reverse = [_cut(steps, part) for part in self._reversed(codes, steps.lanes)]
+        return list(
+            map(
+                Listed,
+                _cut(steps, places),
+                steps.cut(plain),
+                steps.cut(plain.transpose(1, 2)),
+                [starts[span.lanes] for span in steps.spans],
+                [short] * len(steps.spans),
+                *reverse,
             )
-        ]
+        )
 
     def _lists(self, records: Tensor, lanes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The codes of each row of some lines, their places in the stacked matrices, its plain columns, and starts."""
@@ -131,7 +137,7 @@ class OneHot:
     def _in_order(self, records: Tensor, lanes: Tensor) -> Listed:
         """A step of one lane."""
         _, places, plain, every = self._lists(records, lanes)
-        return Listed(places.flatten(), plain, every, short=False)
+        return Listed(places.flatten(), plain, plain.transpose(1, 2), every, short=False)
 
     def forward(self, opened: Opened, batch: Batch, training: bool) -> tuple[Tensor, tuple[Pass, Listed]]:
         """Look up, multiply what is left of the first layer, and run the rest of the network."""
@@ -167,7 +173,7 @@ class OneHot:
         by_code = summed.view(lanes, -1)
         if batch.short:
             by_code[:, -self._outputs :] = 0
-        found[first.weight] = torch.bmm(batch.plain.transpose(1, 2), gradient)
+        found[first.weight] = torch.bmm(batch.turned, gradient)
         return [by_code, *self._blocks.filled(found)]
 
     def _reversed(self, codes: Tensor, lanes: Tensor) -> tuple[Tensor, Tensor]:
@@ -276,9 +282,10 @@ def _in_order_of(codes: Tensor) -> Tensor:
     return numbers.bitwise_and_(2**bits - 1).int()
 
 
-def _cut(steps: Steps, lines: Tensor) -> list[Tensor]:
+def _cut(steps: Steps, lines: Tensor) -> Sequence[Tensor]:
     """The lines of each step, on one axis."""
-    return [part.view(-1) for part in steps.cut(lines)]
+    each = lines[0].numel()
+    return torch.split_with_sizes(lines.view(-1), [span.lanes * each for span in steps.spans])
 
 
 def _sums(values: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
