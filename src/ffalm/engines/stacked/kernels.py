@@ -45,7 +45,8 @@ class Opened:
 
     def __getitem__(self, copies: slice) -> Opened:
         """Some of the copies, where they lie."""
-        return Opened([block[copies] for block in self.blocks], {name: own[copies] for name, own in self.entries.items()})
+        entries = {name: entry[copies] for name, entry in self.entries.items()}
+        return Opened([block[copies] for block in self.blocks], entries)
 
 
 class Kernel(Protocol):

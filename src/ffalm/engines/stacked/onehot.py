@@ -16,12 +16,11 @@ import torch
 from torch import Tensor
 
 from ffalm.engines.stacked.columns import Columns
-from ffalm.engines.stacked.kernels import Opened, Table, Weights, gathered
+from ffalm.engines.stacked.kernels import Opened, Table, Weights
 from ffalm.engines.stacked.layout import Blocks, Layout, Model
 from ffalm.engines.stacked.network import Network
 from ffalm.engines.stacked.passes import Linear, Pass, Passes, rectified
 from ffalm.engines.stacked.schedule import Steps
-
 
 _LISTED = "looked up"  # what `Opened` calls the first block, as rows of weights
 
@@ -42,7 +41,29 @@ class Listed(NamedTuple):
     starts: Tensor | None = None  # (lane, code) on one axis
 
 
-Batch = Listed | Callable[[], Listed]
+class Kept:
+    """Lists that are made when they are asked for, and kept from the second time on.
+
+    Where all clients take part they are scored on the same rows in every round. Where a few do, rows seldom meet
+    again in the same plan, and lists kept for each would be many.
+    """
+
+    def __init__(self, make: Callable[[], Listed]) -> None:
+        self._make = make
+        self._asked = False
+        self._made: Listed | None = None
+
+    def __call__(self) -> Listed:
+        if self._made is not None:
+            return self._made
+        made = self._make()
+        if self._asked:
+            self._made = made
+        self._asked = True
+        return made
+
+
+Batch = Listed | Kept
 
 
 @dataclass(frozen=True)
@@ -101,14 +122,12 @@ class OneHot:
         return Opened(weights.trained, {_LISTED: listed, **self._blocks.views(blocks)})
 
     def batches(self, table: Table, steps: Steps, training: bool) -> Sequence[Batch]:
-        """All steps' lists at once; for training also the reverse lists. Rows in order are listed when needed."""
+        """All steps' lists at once; for training also the reverse lists. One lane's are made when they are needed."""
         if not training and len(steps.rows) == 1:
-            first = int(steps.rows[0, 0])
-            records = table[0][first : first + steps.rows.shape[1]].unsqueeze(0)
-            return [lambda: self._in_order(records, steps.lanes)]
+            return [Kept(lambda: self._alone(_fetched(table[0], steps.rows), steps.lanes))]
         codes, places, plain, every = self._lists(_fetched(table[0], steps.rows), steps.lanes)
         starts = {lanes: every[: lanes * codes.shape[1]] for lanes in {span.lanes for span in steps.spans}}
-        short = not self.columns.even and bool((codes == len(self.columns.binary)).any())
+        short = int(codes.numpy().max()) == len(self.columns.binary)
         reverse: Sequence[Sequence[Any]] = [[None] * len(steps.spans)] * 2
         if training and self._outputs > 1:
             reverse = [_cut(steps, part) for part in self._reversed(codes, steps.lanes)]
@@ -134,7 +153,7 @@ class OneHot:
         every = torch.arange(0, places.numel(), self.columns.ones, dtype=torch.int32)
         return codes, places, plain, every
 
-    def _in_order(self, records: Tensor, lanes: Tensor) -> Listed:
+    def _alone(self, records: Tensor, lanes: Tensor) -> Listed:
         """A step of one lane."""
         _, places, plain, every = self._lists(records, lanes)
         return Listed(places.flatten(), plain, plain.transpose(1, 2), every, short=False)
@@ -269,7 +288,7 @@ def _in_order_of(codes: Tensor) -> Tensor:
     Rows are sorted for each place of their lists on its own, for short sorts are quick. Where places hold the
     categories of one feature each, as in one-hot tables, that is all; a line in which they overlap is sorted whole.
     """
-    lines, rows, listed = codes.shape
+    lines, rows, _ = codes.shape
     bits = (rows - 1).bit_length()  # a number holds a code and then its row
     wide = torch.int32 if 8 * codes.itemsize + bits < 32 else torch.int64
     numbers = codes.transpose(1, 2).to(wide, memory_format=torch.contiguous_format)

@@ -103,9 +103,7 @@ def _descend_all(
     return seen
 
 
-def _laid_out(
-    kernel: Kernel, algorithm: Algorithm, rows: Rows, steps: Steps, dtype: torch.dtype
-) -> Iterator[Step]:
+def _laid_out(kernel: Kernel, algorithm: Algorithm, rows: Rows, steps: Steps, dtype: torch.dtype) -> Iterator[Step]:
     """The steps, a window of them at a time: what does not depend on the weights is done for all of these first."""
     for window in steps.windows(_WINDOW):
         with torch.inference_mode(False), torch.no_grad():  # an algorithm may hand these to autograd
