@@ -127,10 +127,9 @@ class OneHot:
             return [Kept(lambda: self._alone(_fetched(table[0], steps.rows), steps.lanes))]
         codes, places, plain, every = self._lists(_fetched(table[0], steps.rows), steps.lanes)
         starts = {lanes: every[: lanes * codes.shape[1]] for lanes in {span.lanes for span in steps.spans}}
-        short = int(codes.numpy().max()) == len(self.columns.binary)
         reverse: Sequence[Sequence[Any]] = [[None] * len(steps.spans)] * 2
         if training and self._outputs > 1:
-            reverse = [_cut(steps, part) for part in self._reversed(codes, steps.lanes)]
+            reverse = [_cut(steps, part) for part in self._reversed(codes, places, steps.lanes)]
         return list(
             map(
                 Listed,
@@ -138,7 +137,7 @@ class OneHot:
                 steps.cut(plain),
                 steps.cut(plain.transpose(1, 2)),
                 [starts[span.lanes] for span in steps.spans],
-                [short] * len(steps.spans),
+                self._short(codes, steps),
                 *reverse,
             )
         )
@@ -152,6 +151,14 @@ class OneHot:
         places = codes.int().add_((lanes.int() * self._size).view(-1, 1, 1))
         every = torch.arange(0, places.numel(), self.columns.ones, dtype=torch.int32)
         return codes, places, plain, every
+
+    def _short(self, codes: Tensor, steps: Steps) -> list[bool]:
+        """For each step whether some of its lists are filled up, which are so at their end."""
+        if self.columns.even:
+            return [False] * len(steps.spans)
+        lines = (codes[..., -1] == len(self.columns.binary)).any(1).numpy()
+        found: list[bool] = np.logical_or.reduceat(lines, [span.lines.start for span in steps.spans]).tolist()
+        return found
 
     def _alone(self, records: Tensor, lanes: Tensor) -> Listed:
         """A step of one lane."""
@@ -176,30 +183,30 @@ class OneHot:
     def backward(self, opened: Opened, passed: tuple[Pass, Listed], by_logits: Tensor) -> list[Tensor]:
         """For each copy and code, the sum of the gradients of the rows that list it; the rest as in `Layered`."""
         done, batch = passed
-        first, lanes = self._entry, len(batch.plain)
+        first = self._entry
         found, by_value = self._rest.backward(opened.entries, done, by_logits)
         gradient = by_value[first.result]
         if first.rectified:
             gradient = rectified(gradient, done, first.result)
         if self._outputs == 1:
-            gradient = gradient.view(lanes, -1, 1)
+            gradient = gradient.unsqueeze(2) if first.folded else gradient
             every = gradient.expand(-1, -1, self.columns.ones).reshape(-1)
-            summed = gradient.new_zeros(lanes * self._size).index_add_(0, batch.places, every)
+            summed = gradient.new_zeros(len(gradient) * self._size).index_add_(0, batch.places, every)
         else:
             assert batch.rows is not None
             assert batch.starts is not None
             summed = _sums(gradient.view(-1, self._outputs), batch.rows, batch.starts)
-        by_code = summed.view(lanes, -1)
+        by_code = summed.view(-1, self._size * self._outputs)
         if batch.short:
             by_code[:, -self._outputs :] = 0
         found[first.weight] = torch.bmm(batch.turned, gradient)
         return [by_code, *self._blocks.filled(found)]
 
-    def _reversed(self, codes: Tensor, lanes: Tensor) -> tuple[Tensor, Tensor]:
+    def _reversed(self, codes: Tensor, places: Tensor, lanes: Tensor) -> tuple[Tensor, Tensor]:
         """For each line its rows in the order of their codes, and where each code's rows start."""
         lines, rows, listed = codes.shape
         reverse = _in_order_of(codes).view(lines, -1).add_((lanes.int() * rows).unsqueeze(1))
-        cells = codes.flatten(1) + torch.arange(0, lines * self._size, self._size, dtype=torch.int32).unsqueeze(1)
+        cells = places.view(lines, -1) + (torch.arange(lines) - lanes).mul_(self._size).int().unsqueeze(1)
         counts = torch.bincount(cells.flatten(), minlength=lines * self._size).view(lines, self._size)
         return reverse, counts.cumsum(1).sub_(counts).add_((lanes * rows * listed).unsqueeze(1)).int()
 
