@@ -107,8 +107,9 @@ class FFALM(Algorithm):
         first = kept - second
         rows, first_rows, second_rows = (part.sum(-1, keepdim=True) for part in (kept, first, second))
         both = (first_rows > 0) & (second_rows > 0)
-        contrast = (first / first_rows.clamp(min=1) - second / second_rows.clamp(min=1)) * both
-        return {"share": kept / rows.clamp(min=1), "contrast": contrast}
+        first_share, second_share = (both / part.clamp(min=1) for part in (first_rows, second_rows))
+        contrast = torch.addcmul(first * first_share, second, second_share, value=-1)
+        return {"share": kept * rows.clamp(min=1).reciprocal(), "contrast": contrast}
 
     def row_weights(
         self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: State,
