@@ -168,16 +168,16 @@ class OneHot:
     def forward(self, opened: Opened, batch: Batch, training: bool) -> tuple[Tensor, tuple[Pass, Listed]]:
         """Look up, multiply what is left of the first layer, and run the rest of the network."""
         batch = batch if isinstance(batch, Listed) else batch()
-        first, shape = self._entry, batch.plain.shape[:2]
+        first, entries, plain = self._entry, opened.entries, batch.plain
         if self._outputs == 1:
-            looked_up = opened.entries[_LISTED].view(-1).index_select(0, batch.places)
+            looked_up = entries[_LISTED].view(-1).index_select(0, batch.places)
             summed = looked_up.view(-1, self.columns.ones).sum(1)
         else:
-            summed = _sums(opened.entries[_LISTED].view(-1, self._outputs), batch.places, batch.every)
-        value = summed.view(*shape, self._outputs).baddbmm_(batch.plain, opened.entries[first.weight])
+            summed = _sums(entries[_LISTED].view(-1, self._outputs), batch.places, batch.every)
+        value = summed.view(plain.shape[0], -1, self._outputs).baddbmm_(plain, entries[first.weight])
         if first.rectified:
             value.relu_()
-        done = self._rest.forward(opened.entries, {first.result: value.squeeze(2) if first.folded else value}, training)
+        done = self._rest.forward(entries, {first.result: value.squeeze(2) if first.folded else value}, training)
         return done.values[self.network.exit], (done, batch)
 
     def backward(self, opened: Opened, passed: tuple[Pass, Listed], by_logits: Tensor) -> list[Tensor]:

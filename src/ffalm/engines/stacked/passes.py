@@ -8,7 +8,7 @@ when the passes are made, and not at each step.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -22,17 +22,15 @@ Entries = dict[str, Tensor]
 _threshold_backward = torch.ops.aten.threshold_backward.grad_input
 
 
-@dataclass
+@dataclass(slots=True)
 class Pass:
     """What a forward pass leaves for the backward one."""
 
     values: Entries
-    live: dict[str, tuple[Tensor, list[Tensor]]] = field(
-        default_factory=dict
-    )  # functions that autograd goes back through
+    live: dict[str, tuple[Tensor, list[Tensor]]]  # functions that autograd goes back through
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Linear:
     """A linear layer: what it takes and gives, its parameters by name, and the form of its matrix."""
 
@@ -91,7 +89,7 @@ class Passes:
 
     def forward(self, entries: Entries, values: Entries, taped: bool) -> Pass:
         """All results, given those that the network starts from."""
-        done = Pass(values)
+        done = Pass(values, {})
         for step in self._steps:
             if isinstance(step, Linear):
                 values[step.result] = step.forward(entries, values[step.source])
