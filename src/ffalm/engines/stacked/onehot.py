@@ -6,10 +6,10 @@ matrix, and the matrix' gradient a sum, for each column, over the rows that have
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,52 +18,12 @@ from torch import Tensor
 from ffalm.engines.stacked.columns import Columns
 from ffalm.engines.stacked.kernels import Opened, Table, Weights
 from ffalm.engines.stacked.layout import Blocks, Layout, Model
+from ffalm.engines.stacked.lists import Batch, Kept, Listed, cut, fetched, in_order_of
 from ffalm.engines.stacked.network import Network
 from ffalm.engines.stacked.passes import Linear, Pass, Passes, rectified
 from ffalm.engines.stacked.schedule import Steps
 
 _LISTED = "looked up"  # what `Opened` calls the first block, as rows of weights
-
-
-class Listed(NamedTuple):
-    """The rows of one step as lists of the columns that are 1.
-
-    `rows` are the reverse of `places`: for each code in turn the rows that list it, those of a lane's code c from
-    `starts` of (lane, c) on.
-    """
-
-    places: Tensor  # (lane, row, listed) on one axis: numbers of rows in the stacked matrices
-    plain: Tensor  # (lane, row, plain column)
-    turned: Tensor  # (lane, plain column, row)
-    every: Tensor  # where each row's list starts
-    short: bool  # whether some lists are filled up with the row of zeros, which must stay so
-    rows: Tensor | None = None  # row numbers among all rows of the step
-    starts: Tensor | None = None  # (lane, code) on one axis
-
-
-class Kept:
-    """Lists that are made when they are asked for, and kept from the second time on.
-
-    Where all clients take part they are scored on the same rows in every round. Where a few do, rows seldom meet
-    again in the same plan, and lists kept for each would be many.
-    """
-
-    def __init__(self, make: Callable[[], Listed]) -> None:
-        self._make = make
-        self._asked = False
-        self._made: Listed | None = None
-
-    def __call__(self) -> Listed:
-        if self._made is not None:
-            return self._made
-        made = self._make()
-        if self._asked:
-            self._made = made
-        self._asked = True
-        return made
-
-
-Batch = Listed | Kept
 
 
 @dataclass(frozen=True)
@@ -124,16 +84,16 @@ class OneHot:
     def batches(self, table: Table, steps: Steps, training: bool) -> Sequence[Batch]:
         """All steps' lists at once; for training also the reverse lists. One lane's are made when they are needed."""
         if not training and len(steps.rows) == 1:
-            return [Kept(lambda: self._alone(_fetched(table[0], steps.rows), steps.lanes))]
-        codes, places, plain, every = self._lists(_fetched(table[0], steps.rows), steps.lanes)
+            return [Kept(lambda: self._alone(fetched(table[0], steps.rows), steps.lanes))]
+        codes, places, plain, every = self._lists(fetched(table[0], steps.rows), steps.lanes)
         starts = {lanes: every[: lanes * codes.shape[1]] for lanes in {span.lanes for span in steps.spans}}
         reverse: Sequence[Sequence[Any]] = [[None] * len(steps.spans)] * 2
         if training and self._outputs > 1:
-            reverse = [_cut(steps, part) for part in self._reversed(codes, places, steps.lanes)]
+            reverse = [cut(steps, part) for part in self._reversed(codes, places, steps.lanes)]
         return list(
             map(
                 Listed,
-                _cut(steps, places),
+                cut(steps, places),
                 steps.cut(plain),
                 steps.cut(plain.transpose(1, 2)),
                 [starts[span.lanes] for span in steps.spans],
@@ -195,7 +155,7 @@ class OneHot:
         else:
             assert batch.rows is not None
             assert batch.starts is not None
-            summed = _sums(gradient.view(-1, self._outputs), batch.rows, batch.starts)
+            summed = _sums(gradient.reshape(-1, self._outputs), batch.rows, batch.starts)
         by_code = summed.view(-1, self._size * self._outputs)
         if batch.short:
             by_code[:, -self._outputs :] = 0
@@ -205,7 +165,7 @@ class OneHot:
     def _reversed(self, codes: Tensor, places: Tensor, lanes: Tensor) -> tuple[Tensor, Tensor]:
         """For each line its rows in the order of their codes, and where each code's rows start."""
         lines, rows, listed = codes.shape
-        reverse = _in_order_of(codes).view(lines, -1).add_((lanes.int() * rows).unsqueeze(1))
+        reverse = in_order_of(codes).view(lines, -1).add_((lanes.int() * rows).unsqueeze(1))
         cells = places.view(lines, -1) + (torch.arange(lines) - lanes).mul_(self._size).int().unsqueeze(1)
         counts = torch.bincount(cells.flatten(), minlength=lines * self._size).view(lines, self._size)
         return reverse, counts.cumsum(1).sub_(counts).add_((lanes * rows * listed).unsqueeze(1)).int()
@@ -281,37 +241,6 @@ class OneHot:
         if self.layout.joined:
             plain = torch.cat([plain, plain.new_ones(len(x), 1)], 1)
         return torch.cat([codes.view(torch.uint8), plain.contiguous().view(torch.uint8)], 1)
-
-
-def _fetched(records: Tensor, rows: Tensor) -> Tensor:
-    """The records at these row numbers: by numpy, which moves a run of bytes as one."""
-    whole = records.numpy().view(f"V{records.shape[1]}").ravel().take(rows.flatten().numpy())
-    return torch.from_numpy(whole.view(np.uint8)).view(*rows.shape, -1)
-
-
-def _in_order_of(codes: Tensor) -> Tensor:
-    """For each line of (row, listed) codes the numbers of its rows, those with the smallest codes first.
-
-    Rows are sorted for each place of their lists on its own, for short sorts are quick. Where places hold the
-    categories of one feature each, as in one-hot tables, that is all; a line in which they overlap is sorted whole.
-    """
-    lines, rows, _ = codes.shape
-    bits = (rows - 1).bit_length()  # a number holds a code and then its row
-    wide = torch.int32 if 8 * codes.itemsize + bits < 32 else torch.int64
-    numbers = codes.transpose(1, 2).to(wide, memory_format=torch.contiguous_format)
-    numbers.bitwise_left_shift_(bits).bitwise_or_(torch.arange(rows, dtype=wide))
-    numbers.numpy().sort(-1)
-    mixed = (numbers[:, :-1, -1] >= numbers[:, 1:, 0]).any(1).nonzero().flatten()
-    if len(mixed):
-        whole = numbers.view(lines, -1).numpy()
-        whole[mixed] = np.sort(whole[mixed])
-    return numbers.bitwise_and_(2**bits - 1).int()
-
-
-def _cut(steps: Steps, lines: Tensor) -> Sequence[Tensor]:
-    """The lines of each step, on one axis."""
-    each = lines[0].numel()
-    return torch.split_with_sizes(lines.view(-1), [span.lanes * each for span in steps.spans])
 
 
 def _sums(values: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
