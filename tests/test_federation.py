@@ -107,6 +107,11 @@ def test_features_that_are_not_finite_are_refused_with_their_place_and_number(va
     assert "validation part" in refusal([GOOD], validation=changed(x=bad))
 
 
+def test_features_too_large_to_be_summed_are_still_finite() -> None:
+    large = np.full_like(X, 3e38)
+    assert torch.equal(Federation.from_arrays([changed(x=large)]).clients[0].x, torch.tensor(large))
+
+
 def test_an_empty_client_is_refused_by_its_name() -> None:
     empty = (X[:0], Y[:0], S[:0])
     assert "client 1" in refusal([GOOD, empty])

@@ -40,5 +40,8 @@ def torch_seeded(seed: int, purpose: Purpose, round: int = 0, client: int = 0) -
     """Run a block with torch's global generators keyed like `generator`, and give the caller's back afterwards."""
     draw = int(generator(seed, purpose, round, client).integers(2**63 - 1))
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(draw)
+        if torch.accelerator.is_available():
+            torch.manual_seed(draw)
+        else:  # for devices that are not there torch would write down the whole call stack each time
+            torch.default_generator.manual_seed(draw)
         yield

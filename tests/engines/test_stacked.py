@@ -167,13 +167,15 @@ def test_numbers_that_only_look_binary_in_one_part_are_not_looked_up() -> None:
     assert 5 not in binary_columns([hot, other]).binary
 
 
-def test_columns_of_mostly_ones_are_listed_only_if_all_lists_have_one_length_with_them() -> None:
+def test_columns_of_mostly_ones_are_listed_only_if_no_list_is_longer_for_it() -> None:
     codes = torch.tensor([0, 0, 0, 1, 2] * 4)
     hot = nn.functional.one_hot(codes, 3).double()
     every = binary_columns([hot])
     assert (every.binary.tolist(), every.ones, every.even) == ([0, 1, 2], 1, True)
     some = binary_columns([torch.cat([hot, hot[:, :1].roll(1, 0)], 1)])
     assert (some.binary.tolist(), some.plain.tolist(), some.even) == ([1, 2], [0, 3], False)
+    lacking = binary_columns([torch.cat([hot, torch.zeros(1, 3)])])
+    assert (lacking.binary.tolist(), lacking.ones, lacking.even) == ([0, 1, 2], 1, False)
 
 
 class Branches(nn.Module):

@@ -115,8 +115,9 @@ class FFALM(Algorithm):
         first = kept - second
         rows, first_rows, second_rows = (part.sum(-1, keepdim=True) for part in (kept, first, second))
         both = (first_rows > 0) & (second_rows > 0)
-        contrast = (first / first_rows.clamp(min=1) - second / second_rows.clamp(min=1)) * both
-        return {"share": kept / rows.clamp(min=1), "contrast": contrast}
+        first_share, second_share = (both / part.clamp(min=1) for part in (first_rows, second_rows))
+        contrast = torch.addcmul(first * first_share, second, second_share, value=-1)
+        return {"share": kept * rows.clamp(min=1).reciprocal(), "contrast": contrast}
 
     def row_weights(
         self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: State,
@@ -124,9 +125,9 @@ class FFALM(Algorithm):
     ) -> Tensor:  # fmt: skip
         """1/n + (dual + penalty * gap) * (1/n_0 for a row of group 0, -1/n_1 for one of group 1)."""
         known = prepared or self.prepare(groups, labels, mask, losses.dtype)
-        gap = (losses * known["contrast"]).sum(-1, keepdim=True)
-        pull = torch.addcmul(state["dual"].unsqueeze(-1), state["penalty"].unsqueeze(-1), gap)
-        return torch.addcmul(known["share"], pull, known["contrast"])
+        gap = torch.linalg.vecdot(losses, known["contrast"])
+        pull = torch.addcmul(state["dual"], state["penalty"], gap)
+        return torch.addcmul(known["share"], pull.unsqueeze(-1), known["contrast"])
 
     def moved(self, state: State, report: Report) -> State:
         """Ascend on the dual; a client that lacks a group counts with gap 0."""

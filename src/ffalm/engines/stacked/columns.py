@@ -31,8 +31,8 @@ class Columns:
 def binary_columns(parts: Sequence[Tensor]) -> Columns:
     """Look through all rows for columns of zeros and ones.
 
-    Columns that are mostly 1 are cheaper as plain ones, unless all rows have lists of one length with them: so it is
-    where every category has its column.
+    Columns that are mostly 1 are cheaper as plain ones, unless the longest list is as long without them: so it is where
+    every category has its column.
     """
     flat = blocks(parts)
     width = flat[0].shape[1]
@@ -43,7 +43,10 @@ def binary_columns(parts: Sequence[Tensor]) -> Columns:
         ones += one.sum(0)
         rows += len(part)
     every = _listed(flat, only)
-    return every if every.even else _listed(flat, only & (ones <= rows * _MOST_ONES))
+    if every.even:
+        return every
+    rare = _listed(flat, only & (ones <= rows * _MOST_ONES))
+    return every if every.ones == rare.ones else rare
 
 
 def blocks(parts: Sequence[Tensor]) -> list[Tensor]:

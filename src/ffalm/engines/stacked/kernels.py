@@ -17,7 +17,7 @@ from torch import Tensor
 from ffalm.engines.common import inputs
 from ffalm.engines.stacked.layout import Blocks, Layout, Model
 from ffalm.engines.stacked.network import Network
-from ffalm.engines.stacked.passes import Pass, backward, forward
+from ffalm.engines.stacked.passes import Pass, Passes
 from ffalm.engines.stacked.schedule import Steps
 
 Table = tuple[Tensor, ...]
@@ -38,10 +38,15 @@ class Weights:
 
 @dataclass(frozen=True)
 class Opened:
-    """Some copies out of some weights: as blocks, and each entry by its name."""
+    """Weights as they are worked on: as blocks, and each entry by its name."""
 
     blocks: list[Tensor]
     entries: Model
+
+    def __getitem__(self, copies: slice) -> Opened:
+        """Some of the copies, where they lie."""
+        entries = {name: entry[copies] for name, entry in self.entries.items()}
+        return Opened([block[copies] for block in self.blocks], entries)
 
 
 class Kernel(Protocol):
@@ -68,8 +73,8 @@ class Kernel(Protocol):
         """The weights as they come back from `unpacked` and `packed`, so that a run may start from any round."""
         ...
 
-    def opened(self, weights: Weights, copies: slice) -> Opened:
-        """Some copies, as `forward` and `backward` take them."""
+    def opened(self, weights: Weights) -> Opened:
+        """The weights as `forward` and `backward` take them, where they lie."""
         ...
 
     def batches(self, table: Table, steps: Steps, training: bool) -> Sequence[Any]:
@@ -117,10 +122,9 @@ class Layered:
         """Unpacked and packed again."""
         return self.packed(self.unpacked(weights))
 
-    def opened(self, weights: Weights, copies: slice) -> Opened:
+    def opened(self, weights: Weights) -> Opened:
         """Views."""
-        blocks = [block[copies] for block in weights.trained]
-        return Opened(blocks, self._blocks.views(blocks))
+        return Opened(weights.trained, self._blocks.views(weights.trained))
 
     def batches(self, table: Table, steps: Steps, training: bool) -> list[Callable[[], Tensor]]:
         """Rows are gathered step by step: all at once would hold the data twice. One lane's rows in order lie there."""
@@ -132,11 +136,18 @@ class Layered:
 
     def forward(self, opened: Opened, batch: Callable[[], Tensor], training: bool) -> tuple[Tensor, Pass]:
         """Run the network on the rows."""
-        return forward(self.network, self.layout, opened.entries, inputs(batch(), self.dtype), taped=training)
+        rows = inputs(batch(), self.dtype)
+        done = self._passes.forward(opened.entries, {self.network.entry: rows}, taped=training)
+        return done.values[self.network.exit], done
 
     def backward(self, opened: Opened, passed: Pass, by_logits: Tensor) -> list[Tensor]:
         """Back through the network."""
-        return self._blocks.filled(backward(self.network, self.layout, opened.entries, passed, by_logits))
+        found, _ = self._passes.backward(opened.entries, passed, by_logits)
+        return self._blocks.filled(found)
+
+    @cached_property
+    def _passes(self) -> Passes:
+        return Passes(self.network, self.layout)
 
     @cached_property
     def _blocks(self) -> Blocks:

@@ -51,10 +51,9 @@ class Mapped:
         """The same: packing changes no number."""
         return weights
 
-    def opened(self, weights: Weights, copies: slice) -> Opened:
+    def opened(self, weights: Weights) -> Opened:
         """The entries by name."""
-        first = Weights(*([entry[copies] for entry in part] for part in (weights.trained, weights.fixed)))
-        return Opened(first.trained, self._named(first))
+        return Opened(weights.trained, self._named(weights))
 
     def batches(self, table: Table, steps: Steps, training: bool) -> list[tuple[Tensor, Tensor]]:
         """Rows are gathered step by step."""

@@ -6,38 +6,24 @@ matrix, and the matrix' gradient a sum, for each column, over the rows that have
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ffalm.engines.stacked.columns import Columns, blocks
-from ffalm.engines.stacked.kernels import Opened, Table, Weights, gathered
+from ffalm.engines.stacked.kernels import Opened, Table, Weights
 from ffalm.engines.stacked.layout import Blocks, Layout, Model
+from ffalm.engines.stacked.lists import Batch, Kept, Listed, cut, fetched, in_order_of
 from ffalm.engines.stacked.network import Network
-from ffalm.engines.stacked.passes import Pass, backward, forward
+from ffalm.engines.stacked.passes import Linear, Pass, Passes, rectified
 from ffalm.engines.stacked.schedule import Steps
 
-
-class Listed(NamedTuple):
-    """The rows of one step as lists of the columns that are 1.
-
-    `rows` are the reverse of `places`: for each code in turn the rows that list it, those of a lane's code c from
-    `starts` of (lane, c) on.
-    """
-
-    places: Tensor  # (lane, row, listed) on one axis: numbers of rows in the stacked matrices
-    plain: Tensor  # (lane, row, plain column)
-    every: Tensor  # where each row's list starts
-    rows: Tensor | None  # row numbers among all rows of the step
-    starts: Tensor | None  # (lane, code) on one axis
-
-
-Batch = Listed | Callable[[], Listed]
+_LISTED = "looked up"  # what `Opened` calls the first block, as rows of weights
 
 
 @dataclass(frozen=True)
@@ -89,85 +75,100 @@ class OneHot:
         """Unpacked and packed again."""
         return self.packed(self.unpacked(weights))
 
-    def opened(self, weights: Weights, copies: slice) -> Opened:
+    def opened(self, weights: Weights) -> Opened:
         """Views; under the first layer's name its plain piece."""
-        blocks = [block[copies] for block in weights.trained]
-        return Opened(blocks, self._blocks.views(blocks[1:]))
+        looked_up, *blocks = weights.trained
+        listed = looked_up.view(len(looked_up), self._size, self._outputs)
+        return Opened(weights.trained, {_LISTED: listed, **self._blocks.views(blocks)})
 
     def batches(self, table: Table, steps: Steps, training: bool) -> Sequence[Batch]:
-        """All steps' lists at once; for training also the reverse lists. One lane's rows are listed when needed."""
+        """All steps' lists at once; for training also the reverse lists. One lane's are made when they are needed."""
         if not training and len(steps.rows) == 1:
-            return [lambda: self._alone(gathered(table[0], steps.rows), steps.lanes)]
-        codes, places, plain, every = self._lists(gathered(table[0], steps.rows), steps.lanes)
-        found: Sequence[Sequence[Any]] = [[None] * len(steps.spans)] * 2
+            return [Kept(lambda: self._alone(fetched(table[0], steps.rows), steps.lanes))]
+        codes, places, plain, every = self._lists(fetched(table[0], steps.rows), steps.lanes)
+        starts = {lanes: every[: lanes * codes.shape[1]] for lanes in {span.lanes for span in steps.spans}}
+        reverse: Sequence[Sequence[Any]] = [[None] * len(steps.spans)] * 2
         if training and self._outputs > 1:
-            found = [_cut(steps, part) for part in self._reversed(codes.flatten(1), codes.shape[1], steps.lanes)]
-        starts = [every[: span.lanes * codes.shape[1]] for span in steps.spans]
-        return [
-            Listed(*parts)
-            for parts in zip(_cut(steps, places.flatten(1)), steps.cut(plain), starts, *found, strict=True)
-        ]
+            reverse = [cut(steps, part) for part in self._reversed(codes, places, steps.lanes)]
+        return list(
+            map(
+                Listed,
+                cut(steps, places),
+                steps.cut(plain),
+                steps.cut(plain.transpose(1, 2)),
+                [starts[span.lanes] for span in steps.spans],
+                self._short(codes, steps),
+                *reverse,
+            )
+        )
 
     def _lists(self, records: Tensor, lanes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The codes of each row of some lines, their places in the stacked matrices, its plain columns, and starts."""
-        codes = records[..., : self._code_bytes].contiguous().view(self._narrow)[..., : self.columns.ones]
-        plain = records.view(self.dtype)[..., self._code_bytes // self.dtype.itemsize :]
+        words = records.view(self.dtype)  # larger pieces than bytes are quicker to copy
+        listed = self._code_bytes // self.dtype.itemsize
+        codes = words[..., :listed].contiguous().view(self._narrow)[..., : self.columns.ones]
+        plain = words[..., listed:]
         places = codes.int().add_((lanes.int() * self._size).view(-1, 1, 1))
         every = torch.arange(0, places.numel(), self.columns.ones, dtype=torch.int32)
         return codes, places, plain, every
 
+    def _short(self, codes: Tensor, steps: Steps) -> list[bool]:
+        """For each step whether some of its lists are filled up, which are so at their end."""
+        if self.columns.even:
+            return [False] * len(steps.spans)
+        lines = (codes[..., -1] == len(self.columns.binary)).any(1).numpy()
+        found: list[bool] = np.logical_or.reduceat(lines, [span.lines.start for span in steps.spans]).tolist()
+        return found
+
     def _alone(self, records: Tensor, lanes: Tensor) -> Listed:
         """A step of one lane."""
         _, places, plain, every = self._lists(records, lanes)
-        return Listed(places.flatten(), plain, every, None, None)
+        return Listed(places.flatten(), plain, plain.transpose(1, 2), every, short=False)
 
     def forward(self, opened: Opened, batch: Batch, training: bool) -> tuple[Tensor, tuple[Pass, Listed]]:
         """Look up, multiply what is left of the first layer, and run the rest of the network."""
         batch = batch if isinstance(batch, Listed) else batch()
-        looked_up, plain = opened.blocks[0], opened.entries[self._first]
-
-        def enter() -> Tensor:
-            if self._outputs == 1:
-                summed = looked_up.view(-1).index_select(0, batch.places).view(-1, self.columns.ones).sum(1)
-                return summed.view(*batch.plain.shape[:2], 1).baddbmm_(batch.plain, plain).squeeze(2)
-            summed = _sums(looked_up.view(-1, self._outputs), batch.places, batch.every)
-            return summed.view(*batch.plain.shape[:2], -1).baddbmm_(batch.plain, plain)
-
-        logits, passed = forward(self.network, self.layout, opened.entries, None, enter, taped=training)
-        return logits, (passed, batch)
+        first, entries, plain = self._entry, opened.entries, batch.plain
+        if self._outputs == 1:
+            looked_up = entries[_LISTED].view(-1).index_select(0, batch.places)
+            summed = looked_up.view(-1, self.columns.ones).sum(1)
+        else:
+            summed = _sums(entries[_LISTED].view(-1, self._outputs), batch.places, batch.every)
+        value = summed.view(plain.shape[0], -1, self._outputs).baddbmm_(plain, entries[first.weight])
+        if first.rectified:
+            value.relu_()
+        done = self._rest.forward(entries, {first.result: value.squeeze(2) if first.folded else value}, training)
+        return done.values[self.network.exit], (done, batch)
 
     def backward(self, opened: Opened, passed: tuple[Pass, Listed], by_logits: Tensor) -> list[Tensor]:
         """For each copy and code, the sum of the gradients of the rows that list it; the rest as in `Layered`."""
         done, batch = passed
-        first: list[Tensor] = []
+        first = self._entry
+        found, by_value = self._rest.backward(opened.entries, done, by_logits)
+        gradient = by_value[first.result]
+        if first.rectified:
+            gradient = rectified(gradient, done, first.result)
+        if self._outputs == 1:
+            gradient = gradient.unsqueeze(2) if first.folded else gradient
+            every = gradient.expand(-1, -1, self.columns.ones).reshape(-1)
+            summed = gradient.new_zeros(len(gradient) * self._size).index_add_(0, batch.places, every)
+        else:
+            assert batch.rows is not None
+            assert batch.starts is not None
+            summed = _sums(gradient.reshape(-1, self._outputs), batch.rows, batch.starts)
+        by_code = summed.view(-1, self._size * self._outputs)
+        if batch.short:
+            by_code[:, -self._outputs :] = 0
+        found[first.weight] = torch.bmm(batch.turned, gradient)
+        return [by_code, *self._blocks.filled(found)]
 
-        def leave(gradient: Tensor) -> None:
-            lanes = len(batch.plain)
-            if self._outputs == 1:
-                gradient = gradient.unsqueeze(2)
-                every = gradient.expand(-1, -1, self.columns.ones).reshape(-1)
-                summed = gradient.new_zeros(lanes * self._size).index_add_(0, batch.places, every)
-            else:
-                assert batch.rows is not None
-                assert batch.starts is not None
-                summed = _sums(gradient.reshape(-1, self._outputs), batch.rows, batch.starts)
-            by_code = summed.view(lanes, -1)
-            if not self.columns.even:
-                by_code[:, -self._outputs :] = 0
-            first[:] = by_code, torch.bmm(batch.plain.transpose(1, 2), gradient)
-
-        found = backward(self.network, self.layout, opened.entries, done, by_logits, leave)
-        return [first[0], *self._blocks.filled({**found, self._first: first[1]})]
-
-    def _reversed(self, codes: Tensor, rows: int, lanes: Tensor) -> tuple[Tensor, Tensor]:
+    def _reversed(self, codes: Tensor, places: Tensor, lanes: Tensor) -> tuple[Tensor, Tensor]:
         """For each line its rows in the order of their codes, and where each code's rows start."""
-        lines, listed = codes.shape
-        order = np.argsort(codes.numpy(), axis=1, kind="stable")  # by radix, for numbers this small
-        row_of = np.arange(rows, dtype=np.int32).repeat(self.columns.ones)
-        reverse = torch.from_numpy(row_of.take(order)).add_((lanes.int() * rows).unsqueeze(1))
-        cells = codes + torch.arange(0, lines * self._size, self._size, dtype=torch.int32).unsqueeze(1)
+        lines, rows, listed = codes.shape
+        reverse = in_order_of(codes).view(lines, -1).add_((lanes.int() * rows).unsqueeze(1))
+        cells = places.view(lines, -1) + (torch.arange(lines) - lanes).mul_(self._size).int().unsqueeze(1)
         counts = torch.bincount(cells.flatten(), minlength=lines * self._size).view(lines, self._size)
-        return reverse, counts.cumsum(1).sub_(counts).add_((lanes * listed).unsqueeze(1)).int()
+        return reverse, counts.cumsum(1).sub_(counts).add_((lanes * rows * listed).unsqueeze(1)).int()
 
     @property
     def _narrow(self) -> torch.dtype:
@@ -184,6 +185,17 @@ class OneHot:
         """The inputs of the first layer that are multiplied: plain columns, and the one that is always 1."""
         ones = [len(self.columns.binary) + len(self.columns.plain)] if self.layout.joined else []
         return torch.cat([self.columns.plain, torch.tensor(ones, dtype=torch.long)])
+
+    @cached_property
+    def _entry(self) -> Linear:
+        """The first layer."""
+        (step,) = (step for step in self.network.operations if step.linear == self.entered)
+        return Linear.of(step, self.layout)
+
+    @cached_property
+    def _rest(self) -> Passes:
+        """The way through what follows."""
+        return Passes(self.network, self.layout, self.entered)
 
     @cached_property
     def _first(self) -> str:
@@ -229,11 +241,6 @@ class OneHot:
         if self.layout.joined:
             plain = torch.cat([plain, plain.new_ones(len(x), 1)], 1)
         return torch.cat([codes.view(torch.uint8), plain.contiguous().view(torch.uint8)], 1)
-
-
-def _cut(steps: Steps, lines: Tensor) -> list[Tensor]:
-    """The lines of each step, on one axis."""
-    return [part.view(-1) for part in steps.cut(lines)]
 
 
 def _sums(values: Tensor, rows: Tensor, starts: Tensor) -> Tensor:

@@ -1,133 +1,153 @@
 """Forward and backward passes of a `Network` over many copies of its weights, written out rather than left to autograd.
 
 Autograd would be right too; but at the size of a batch of rows most of its time is bookkeeping, and for layers with
-few outputs it multiplies in an order that is several times slower.
+few outputs it multiplies in an order that is several times slower. For the same reason names are put together once,
+when the passes are made, and not at each step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from ffalm.engines.stacked.layout import Layout
-from ffalm.engines.stacked.network import Network, Result
+from ffalm.engines.stacked.network import Network, Operation, Result
 
 Entries = dict[str, Tensor]
 
-threshold_backward = torch.ops.aten.threshold_backward
+_threshold_backward = torch.ops.aten.threshold_backward.grad_input
 
 
-@dataclass
+@dataclass(slots=True)
 class Pass:
     """What a forward pass leaves for the backward one."""
 
-    values: dict[str, Tensor | None]
-    live: dict[str, tuple[Tensor, list[Tensor]]] = field(
-        default_factory=dict
-    )  # functions that autograd goes back through
+    values: Entries
+    live: dict[str, tuple[Tensor, list[Tensor]]]  # functions that autograd goes back through
 
 
-def forward(
-    network: Network,
-    layout: Layout,
-    entries: Entries,
-    x: Tensor | None,
-    enter: Callable[[], Tensor] | None = None,
-    taped: bool = True,
-) -> tuple[Tensor, Pass]:
-    """The logits of stacked rows; where `x` is None, `enter` gives the result of the first layer."""
-    done = Pass({network.entry: x})
-    for step in network.operations:
-        if step.linear is not None:
-            value = done.values[step.source]
-            if value is None:
-                assert enter is not None
-                result = enter()
-            else:
-                result = _affine(layout, step.linear, entries, value)
-            done.values[step.result] = result.relu_() if step.rectified else result
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A linear layer: what it takes and gives, its parameters by name, and the form of its matrix."""
+
+    source: str
+    result: str
+    weight: str
+    bias: str
+    folded: bool
+    narrow: bool
+    rectified: bool
+
+    @classmethod
+    def of(cls, step: Operation, layout: Layout) -> Linear:
+        """A step of a network whose parameters are laid out."""
+        weight = f"{step.linear}.weight"
+        return cls(
+            step.source, step.result, weight, f"{step.linear}.bias",
+            weight in layout.folded, weight in layout.narrow, step.rectified,
+        )  # fmt: skip
+
+    def forward(self, entries: Entries, value: Tensor) -> Tensor:
+        """value @ weight + bias for each copy, of a folded layer one number a row; rectified if that is to follow."""
+        weight, bias = entries[self.weight], entries.get(self.bias)
+        if self.folded:
+            value = value.transpose(1, 2)
+            result = (torch.bmm(weight, value) if bias is None else torch.baddbmm(bias, weight, value)).squeeze(1)
         else:
-            assert step.function is not None
-            given = [done.values[value.name] if isinstance(value, Result) else value for value in step.arguments]
-            with torch.inference_mode(not taped):
-                if taped:
-                    given = [value.clone().requires_grad_() if isinstance(value, Tensor) else value for value in given]
-                made = step.function(*given, **step.settings)
-            if taped:
-                done.live[step.result] = (made, [value for value in given if isinstance(value, Tensor)])
-            done.values[step.result] = made.detach()
-    logits = done.values[network.exit]
-    assert logits is not None
-    return logits, done
+            matrix = weight.transpose(1, 2) if self.narrow else weight
+            result = torch.bmm(value, matrix) if bias is None else torch.baddbmm(bias, value, matrix)
+        return result.relu_() if self.rectified else result
+
+    def backward(
+        self, entries: Entries, found: Entries, value: Tensor, gradient: Tensor, further: bool
+    ) -> Tensor | None:
+        """Put the parameters' gradients into `found`; the gradient by the layer's argument if it goes further."""
+        weight = entries[self.weight]
+        if self.folded:
+            found[self.weight] = torch.bmm(gradient.unsqueeze(1), value)
+            if self.bias in entries:
+                found[self.bias] = gradient.sum(1, keepdim=True)
+            return gradient.unsqueeze(2) * weight if further else None
+        first, second = (gradient, value) if self.narrow else (value, gradient)
+        found[self.weight] = torch.bmm(first.transpose(1, 2), second)
+        if self.bias in entries:
+            found[self.bias] = gradient.sum(1)
+        return torch.bmm(gradient, weight if self.narrow else weight.transpose(1, 2)) if further else None
 
 
-def backward(
-    network: Network,
-    layout: Layout,
-    entries: Entries,
-    done: Pass,
-    by_logits: Tensor,
-    leave: Callable[[Tensor], None] | None = None,
-) -> Entries:
-    """The gradients by the parameters; `leave` is given that of a first layer that `enter` computed."""
-    by_result: Entries = {network.exit: by_logits}
-    found: Entries = {}
-    for step in reversed(network.operations):
-        gradient = by_result.pop(step.result, None)
-        if gradient is None:
-            continue
-        if step.linear is None:
-            made, given = done.live[step.result]
-            names = [value.name for value in step.arguments if isinstance(value, Result)]
-            with torch.inference_mode(False):
-                parts = torch.autograd.grad(made, given, gradient)
-            for name, part in zip(names, parts, strict=True):
-                if name != network.entry:
-                    by_result[name] = by_result[name] + part if name in by_result else part
-            continue
-        if step.rectified:
-            if done.live:  # autograd may have given one tensor as the gradient of several results
-                gradient = gradient.clone()
-            threshold_backward.grad_input(gradient, done.values[step.result], 0, grad_input=gradient)
-        value = done.values[step.source]
-        if value is None:
-            assert leave is not None
-            leave(gradient)
-            continue
-        further = _back(layout, step.linear, entries, found, value, gradient, step.source != network.entry)
-        if further is not None:
-            by_result[step.source] = by_result[step.source] + further if step.source in by_result else further
-    return found
+@dataclass(frozen=True)
+class Passes:
+    """The way through a network, or through what follows a layer that somebody else computes."""
+
+    network: Network
+    layout: Layout
+    without: str | None = None  # the layer to leave out, which must be the one that alone sees the features
+
+    def forward(self, entries: Entries, values: Entries, taped: bool) -> Pass:
+        """All results, given those that the network starts from."""
+        done = Pass(values, {})
+        for step in self._steps:
+            if isinstance(step, Linear):
+                values[step.result] = step.forward(entries, values[step.source])
+            else:
+                _apply(step, done, taped)
+        return done
+
+    def backward(self, entries: Entries, done: Pass, by_exit: Tensor) -> tuple[Entries, Entries]:
+        """The gradients by the parameters, and those by the values that the pass was given and that need one."""
+        found: Entries = {}
+        by_result = {self.network.exit: by_exit}
+        for step in reversed(self._steps):
+            gradient = by_result.pop(step.result, None)
+            if gradient is None:
+                continue
+            if isinstance(step, Linear):
+                if step.rectified:
+                    gradient = rectified(gradient, done, step.result)
+                further = step.source != self.network.entry
+                part = step.backward(entries, found, done.values[step.source], gradient, further)
+                if part is not None:
+                    _add(by_result, step.source, part)
+            else:
+                made, given = done.live[step.result]
+                names = [value.name for value in step.arguments if isinstance(value, Result)]
+                with torch.inference_mode(False):
+                    parts = torch.autograd.grad(made, given, gradient)
+                for name, part in zip(names, parts, strict=True):
+                    if name != self.network.entry:
+                        _add(by_result, name, part)
+        return found, by_result
+
+    @cached_property
+    def _steps(self) -> Sequence[Linear | Operation]:
+        kept = [step for step in self.network.operations if step.linear is None or step.linear != self.without]
+        return [step if step.linear is None else Linear.of(step, self.layout) for step in kept]
 
 
-def _affine(layout: Layout, name: str, entries: Entries, value: Tensor) -> Tensor:
-    """value @ weight + bias for each copy; of a folded layer one number a row."""
-    weight, bias = entries[f"{name}.weight"], entries.get(f"{name}.bias")
-    if f"{name}.weight" in layout.folded:
-        turned = value.transpose(1, 2)
-        return (torch.bmm(weight, turned) if bias is None else torch.baddbmm(bias, weight, turned)).squeeze(1)
-    matrix = weight.transpose(1, 2) if f"{name}.weight" in layout.narrow else weight
-    return torch.bmm(value, matrix) if bias is None else torch.baddbmm(bias, value, matrix)
+def rectified(gradient: Tensor, done: Pass, result: str) -> Tensor:
+    """The gradient before a ReLU, from that after it; written over it unless somebody else may hold it."""
+    if done.live:  # autograd may have given one tensor as the gradient of several results
+        gradient = gradient.clone()
+    _threshold_backward(gradient, done.values[result], 0, grad_input=gradient)
+    return gradient
 
 
-def _back(
-    layout: Layout, name: str, entries: Entries, found: Entries, value: Tensor, gradient: Tensor, further: bool
-) -> Tensor | None:
-    """The way back through a linear layer; the gradient by its argument if it goes further."""
-    weight_name, bias_name = f"{name}.weight", f"{name}.bias"
-    weight = entries[weight_name]
-    if weight_name in layout.folded:
-        turned = gradient.unsqueeze(1)
-        found[weight_name] = torch.bmm(turned, value)
-        if bias_name in entries:
-            found[bias_name] = gradient.sum(1, keepdim=True)
-        return gradient.unsqueeze(2) * weight if further else None
-    narrow = weight_name in layout.narrow
-    first, second = (gradient, value) if narrow else (value, gradient)
-    found[weight_name] = torch.bmm(first.transpose(1, 2), second)
-    if bias_name in entries:
-        found[bias_name] = gradient.sum(1)
-    return torch.bmm(gradient, weight if narrow else weight.transpose(1, 2)) if further else None
+def _apply(step: Operation, done: Pass, taped: bool) -> None:
+    """An elementwise function, under autograd if the pass is to go back."""
+    assert step.function is not None
+    given = [done.values[value.name] if isinstance(value, Result) else value for value in step.arguments]
+    with torch.inference_mode(not taped):
+        if taped:
+            given = [value.clone().requires_grad_() if isinstance(value, Tensor) else value for value in given]
+        made = step.function(*given, **step.settings)
+    if taped:
+        done.live[step.result] = (made, [value for value in given if isinstance(value, Tensor)])
+    done.values[step.result] = made.detach()
+
+
+def _add(by_result: Entries, name: str, part: Tensor) -> None:
+    by_result[name] = by_result[name] + part if name in by_result else part

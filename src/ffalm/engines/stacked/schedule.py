@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -136,10 +135,10 @@ def scoring_steps(spans: Sequence[tuple[int, int]], most: int, device: torch.dev
 def _laid_out(rows: list[NDArray[np.int64]], sizes: list[NDArray[np.int64]], device: torch.device) -> Steps:
     """Lines of equal width, ordered by step and then lane; places that do not count repeat a lane's first row."""
     lengths = np.array([len(own) for own in sizes])
-    active = np.array([(lengths > step).sum() for step in range(lengths.max(initial=0))])
-    starts = np.concatenate([[0], np.cumsum(active)])
+    active = (lengths[:, None] > np.arange(lengths.max(initial=0))).sum(0)
+    starts = np.cumsum(active) - active
     width = max(int(own.max()) for own in sizes)
-    lines, counts = np.empty((starts[-1], width), dtype=np.int32), np.empty(starts[-1], dtype=np.int64)
+    lines, counts = np.empty((active.sum(), width), dtype=np.int32), np.empty(active.sum(), dtype=np.int64)
     for lane, (own, own_sizes) in enumerate(zip(rows, sizes, strict=True)):
         at = starts[: len(own_sizes)] + lane
         counts[at] = own_sizes
@@ -149,13 +148,13 @@ def _laid_out(rows: list[NDArray[np.int64]], sizes: list[NDArray[np.int64]], dev
             padded = np.full((len(own_sizes), width), own[0], dtype=np.int32)
             padded[np.arange(width) < own_sizes[:, None]] = own
             lines[at] = padded
-    full = [bool((counts[a:b] == width).all()) for a, b in pairwise(starts)]
+    full = np.logical_and.reduceat(counts == width, starts)
     return Steps(
         torch.from_numpy(lines).to(device),
         torch.from_numpy(counts).to(device),
-        torch.from_numpy(np.concatenate([np.arange(count) for count in active])).to(device),
+        torch.from_numpy(np.arange(len(lines)) - starts.repeat(active)).to(device),
         [
-            Span(slice(int(first), int(first + count)), int(count), whole)
-            for first, count, whole in zip(starts[:-1], active, full, strict=True)
+            Span(slice(first, first + count), count, whole)
+            for first, count, whole in zip(starts.tolist(), active.tolist(), full.tolist(), strict=True)
         ],
     )

@@ -74,14 +74,14 @@ def scoring_plan(kernel: Kernel, rows: Rows, spans: Sequence[tuple[int, int]], m
 def score(kernel: Kernel, weights: Weights, plan: Plan) -> Tally:
     """The Tally of each copy on its rows, on the CPU."""
     device, dtype = weights.trained[0].device, weights.trained[0].dtype
-    placed = weights.select(plan.order.to(device))
+    placed = kernel.opened(weights.select(plan.order.to(device)))
     sizes = [piece.target.shape[:2].numel() for piece in plan.pieces]
     losses = torch.empty(sum(sizes), dtype=dtype, device=device)
     predicted = torch.empty(sum(sizes), dtype=torch.int32, device=device)
     for piece, own_losses, own_predicted in zip(
         plan.pieces, *(torch.split_with_sizes(part, sizes) for part in (losses, predicted)), strict=True
     ):
-        logits, _ = kernel.forward(kernel.opened(placed, piece.copies), piece.batch, training=False)
+        logits, _ = kernel.forward(placed[piece.copies], piece.batch, training=False)
         shape = logits.shape[:2]
         losses_of(logits, piece.target, out=own_losses.view(shape))
         own_predicted.view(shape).copy_(predictions(logits))

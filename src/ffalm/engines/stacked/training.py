@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import torch
@@ -29,26 +30,25 @@ class Trained:
     tally: Tally | None  # what the algorithm asked for
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What training came across, one line a (step, lane)."""
-
-    losses: Tensor  # (line, place)
-    lowest: Tensor  # (line) the smallest weight of a row
-    predicted: Tensor | None  # (line, place), where a Tally is wanted
-
-
 class Step(NamedTuple):
-    """One step of the lanes that still train: its batch, what is known of it beforehand, and its lines of `Seen`."""
+    """One step of the lanes that still train: its batch, and what is known of it beforehand."""
 
+    lanes: int
+    whole: bool  # whether all places count
     batch: Any
     target: Tensor
-    known: tuple[Tensor, Tensor, Tensor]  # groups, labels, mask
+    groups: Tensor
+    labels: Tensor
+    mask: Tensor
     prepared: Prepared
-    whole: bool  # whether all places count
+
+
+class Seen(NamedTuple):
+    """What a step came across, each (lane, place)."""
+
     losses: Tensor
-    lowest: Tensor
-    predicted: Tensor | None
+    weights: Tensor  # of the rows
+    predicted: Tensor | None  # where a Tally is wanted
 
 
 def train(
@@ -63,66 +63,61 @@ def train(
 ) -> Trained:
     """Move the weights of each lane along its batches, in place; its Tally is of what it saw on the way, if asked."""
     on_the_way = algorithm.measure in (Measure.EPOCH, Measure.LAST_BATCH)
-    like = weights.trained[0]
-    seen = Seen(
-        torch.empty(steps.rows.shape, dtype=like.dtype, device=like.device),
-        torch.empty(len(steps.rows), dtype=like.dtype, device=like.device),
-        torch.empty(steps.rows.shape, dtype=torch.int32, device=like.device) if on_the_way else None,
-    )
-    _descend_all(kernel, algorithm, weights, _laid_out(kernel, algorithm, rows, steps, seen), state, lr, clip)
-    loss, negative = _per_lane(steps, seen)
-    if seen.predicted is None:
+    planned = _laid_out(kernel, algorithm, rows, steps, weights.trained[0].dtype)
+    seen = _descend_all(kernel, algorithm, weights, planned, state, lr, clip, on_the_way)
+    losses = torch.cat([step.losses for step in seen])
+    lowest = torch.cat([step.weights for step in seen]).amin(1)
+    loss, negative = _per_lane(steps, losses, lowest)
+    if not on_the_way:
         return Trained(loss, negative, None)
     last = algorithm.measure is Measure.LAST_BATCH
-    at = _last_lines(steps) if last else torch.arange(len(steps.rows), device=like.device)
+    at = _last_lines(steps) if last else torch.arange(len(steps.rows), device=losses.device)
     y, group = gathered(rows.y, steps.rows[at]), gathered(rows.group, steps.rows[at])
     cells = Cells(steps.lanes[at].unsqueeze(1), y, group, steps.mask()[at], len(loss), rows.shape)
-    return Trained(loss, negative, cells.tally(seen.predicted[at], seen.losses[at]))
+    predicted = torch.cat([step.predicted for step in seen if step.predicted is not None])
+    return Trained(loss, negative, cells.tally(predicted[at], losses[at]))
 
 
 def _descend_all(
     kernel: Kernel, algorithm: Algorithm, weights: Weights, steps: Iterator[Step], state: State, lr: float,
-    clip: float | None,
-) -> None:  # fmt: skip
+    clip: float | None, predicting: bool,
+) -> list[Seen]:  # fmt: skip
     """All steps, each on the lanes that have not yet done all of theirs."""
-    lanes, opened, sent = 0, kernel.opened(weights, slice(0)), state
+    everyone = kernel.opened(weights)
+    lanes, opened, sent = 0, everyone, state
+    seen = []
     with torch.inference_mode():  # spares every operation its bookkeeping for autograd
         for step in steps:
-            if lanes != len(step.losses):
-                lanes = len(step.losses)
-                opened = kernel.opened(weights, slice(lanes))
+            if lanes != step.lanes:
+                lanes = step.lanes
+                opened = everyone[:lanes]
                 sent = {name: value[:lanes] for name, value in state.items()}
             logits, passed = kernel.forward(opened, step.batch, training=True)
-            losses, slope = losses_of(logits, step.target, out=step.losses)
-            known = (*step.known, sent, step.prepared) if step.prepared else (*step.known, sent)
-            row_weights = algorithm.row_weights(losses, *known)
+            losses, slope = losses_of(logits, step.target)
+            known = (sent, step.prepared) if step.prepared else (sent,)
+            row_weights = algorithm.row_weights(losses, step.groups, step.labels, step.mask, *known)
             if not step.whole:
-                row_weights = row_weights * step.known[2]
-            if step.predicted is not None:
-                step.predicted.copy_(predictions(logits))
+                row_weights = row_weights * step.mask
+            seen.append(Seen(losses, row_weights, predictions(logits) if predicting else None))
             _descend(opened.blocks, kernel.backward(opened, passed, slope(row_weights)), lr, clip)
-            torch.amin(row_weights, -1, out=step.lowest)
+    return seen
 
 
-def _laid_out(kernel: Kernel, algorithm: Algorithm, rows: Rows, steps: Steps, seen: Seen) -> Iterator[Step]:
+def _laid_out(kernel: Kernel, algorithm: Algorithm, rows: Rows, steps: Steps, dtype: torch.dtype) -> Iterator[Step]:
     """The steps, a window of them at a time: what does not depend on the weights is done for all of these first."""
-    dtype = seen.losses.dtype
     for window in steps.windows(_WINDOW):
-        at = slice(window.first, window.first + len(window.rows))
         with torch.inference_mode(False), torch.no_grad():  # an algorithm may hand these to autograd
             y, group, mask = gathered(rows.y, window.rows), gathered(rows.group, window.rows), window.mask()
             prepared = algorithm.prepare(group, y, mask, dtype)
-        parts = {name: window.cut(value) for name, value in prepared.items()}
+        target = targets(y, rows.shape[0], dtype, kernel.scale)
+        parts = zip(*map(window.cut, prepared.values()), strict=True) if prepared else repeat((), len(window.spans))
         yield from map(
             Step,
-            kernel.batches(rows.table, window, training=True),
-            window.cut(targets(y, rows.shape[0], dtype, kernel.scale)),
-            zip(window.cut(group), window.cut(y), window.cut(mask), strict=True),
-            [{name: part[number] for name, part in parts.items()} for number in range(len(window.spans))],
+            [span.lanes for span in window.spans],
             [span.whole for span in window.spans],
-            window.cut(seen.losses[at]),
-            window.cut(seen.lowest[at]),
-            [None] * len(window.spans) if seen.predicted is None else window.cut(seen.predicted[at]),
+            kernel.batches(rows.table, window, training=True),
+            *map(window.cut, (target, group, y, mask)),
+            [dict(zip(prepared, own, strict=True)) for own in parts],
         )
 
 
@@ -139,12 +134,12 @@ def _descend(blocks: Sequence[Tensor], gradients: Sequence[Tensor | None], lr: f
         block.addcmul_(gradient, scale, value=-lr * clip)
 
 
-def _per_lane(steps: Steps, seen: Seen) -> tuple[Tensor, Tensor]:
+def _per_lane(steps: Steps, losses: Tensor, lowest: Tensor) -> tuple[Tensor, Tensor]:
     """Each lane's mean batch loss and share of steps with a negative row weight; on the CPU."""
     lane = steps.lanes.cpu()
     taken = torch.bincount(lane).double()
-    means = (torch.where(steps.mask(), seen.losses, 0).sum(1) / steps.sizes).double().cpu()
-    return torch.bincount(lane, means) / taken, torch.bincount(lane, (seen.lowest < 0).double().cpu()) / taken
+    means = (torch.where(steps.mask(), losses, 0).sum(1) / steps.sizes).double().cpu()
+    return torch.bincount(lane, means) / taken, torch.bincount(lane, (lowest < 0).double().cpu()) / taken
 
 
 def _last_lines(steps: Steps) -> Tensor:
