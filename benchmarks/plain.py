@@ -35,7 +35,8 @@ def train_plainly(
 ) -> None:
     """Run the rounds with the paper's settings, handing over the metrics of each."""
     dual = 0.0
-    sizes = torch.tensor([float(len(client)) for client in federation.clients])
+    clients = list(federation.clients)
+    sizes = torch.tensor([float(len(client)) for client in clients])
     shares = sizes / sizes.sum()
     validation = federation.validation
     assert validation is not None
@@ -43,7 +44,7 @@ def train_plainly(
         mean: dict[str, Tensor] = {}
         gaps = 0.0
         lr = 0.05 * 0.5 ** ((number - 1) // 50)
-        for place, (client, share) in enumerate(zip(federation.clients, shares.tolist(), strict=True)):
+        for place, (client, share) in enumerate(zip(clients, shares.tolist(), strict=True)):
             local = copy.deepcopy(model)
             order = batches(number, place, len(client))
             _train(local, client, order, lr, dual, 2.0 if algorithm == "ffalm" else 0.0)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ffalm import metrics
 from ffalm.engines import Snapshot
 from ffalm.errors import UserError
 from ffalm.outcome import Outcome
@@ -131,8 +132,10 @@ def test_a_finished_run_tells_what_it_came_to(folder: RunFolder) -> None:
     outcome = Outcome(
         "FedAvg", "fedavg", 0, 0.3, {"accuracy": 0.5, "eod": math.nan}, {"accuracy": (0.4, 0.6)}, folder.history(), 2.0
     )
-    result = Result(outcome.test, outcome.history, {"weight": torch.ones(2)}, {}, None, [])
+    tally = metrics.tally([0, 1, 1], [0, 1, 0], [0, 0, 1])
+    result = Result(outcome.test, outcome.history, {"weight": torch.ones(2)}, {}, tally, [])
     folder.finish(result, outcome)
+    assert json.loads((folder.path / "result.json").read_text())["confusion"] == [[[1, 0], [0, 1]], [[0, 0], [1, 0]]]
     found = folder.outcome()
     assert found is not None
     assert found.intervals == {"accuracy": (0.4, 0.6)}

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from ffalm import study
 from ffalm.config import parse
+from ffalm.engines import Engine, Job, Round, choose
+from ffalm.engines.loop import LoopEngine
 from ffalm.errors import UserError
-from ffalm.study import _tasks, job_of, layout, plans, resumable
+from ffalm.study import _tasks, execute, job_of, layout, plans, resumable
 
 SMALL: dict[str, Any] = {"data": {"source": "census", "rows": 600}, "partition": {"clients": 3, "alpha": [1.0, 5.0]}}
 
@@ -38,6 +44,34 @@ def test_runs_that_can_be_computed_together_are_split_only_to_keep_processes_bus
     assert [len(task) for task in _tasks(grid, together=True, processes=4)] == [2, 1, 2, 1]
     tasks = _tasks(grid, together=True, processes=64)
     assert sorted(plan.folder_name for task in tasks for plan in task) == sorted(plan.folder_name for plan in grid)
+
+
+def test_memory_is_planned_for_as_many_processes_as_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def chosen(name: str, job: Job, together: int) -> tuple[Engine, str]:
+        asked.append((job.processes, together))
+        return choose(name, job, together)
+
+    monkeypatch.setattr(study, "choose", chosen)
+    for workers in (1, 3, 64):
+        layout(parse({**SMALL, "seeds": [0, 1, 2], "workers": workers, "device": "cpu", "algorithms": {"fedavg": {}}}))
+    assert asked == [(1, 3), (3, 2), (6, 1)]
+
+
+def test_runs_know_how_many_processes_share_their_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    config = parse({**SMALL, "workers": 2, "device": "cpu", "algorithms": {"fedavg": {}}})
+    spread = layout(config)
+    known: list[int] = []
+
+    class Noting(LoopEngine):
+        def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
+            known.extend(job.processes for job in jobs)
+            raise UserError("enough")
+
+    with pytest.raises(UserError, match="enough"):
+        execute(config, tmp_path, spread.tasks[0], replace(spread, engine=Noting()), lambda plan, record: None, "cpu")
+    assert known == [2]
 
 
 def test_what_cannot_run_is_refused_before_anything_starts() -> None:

@@ -19,6 +19,7 @@ import ffalm
 from ffalm.config import StudyConfig
 from ffalm.errors import UserError
 from ffalm.files import write_whole
+from ffalm.hardware import cores, device
 from ffalm.store import RunFolder, locked
 from ffalm.study import Layout, Listener, RunPlan, execute, layout, run_folder
 
@@ -55,11 +56,17 @@ def _run(ray: Any, config: StudyConfig, folder: Path, listener: Listener) -> Non
 
 def _compute(config: StudyConfig, task: list[RunPlan], spread: Layout, begun: Files) -> Files:
     """On a worker: go on with a task from what its folders held, and give back what they hold at the end."""
+    here = replace(spread, devices=[config.device] * _beside(config, spread))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _unpack(folder, begun)
-        execute(config, folder, task, spread, lambda plan, record: None, config.device)
+        execute(config, folder, task, here, lambda plan, record: None, config.device)
         return _packed(config, folder, task, whole=False)
+
+
+def _beside(config: StudyConfig, spread: Layout) -> int:
+    """How many workers may share this machine's memory: as many as its cores have room for, or one on each GPU."""
+    return max(1, cores() // spread.threads) if device(config.device).type == "cpu" else 1
 
 
 def _packed(config: StudyConfig, folder: Path, task: list[RunPlan], whole: bool) -> Files:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from ffalm.arrays import codes, numbers
 from ffalm.data import source
+from ffalm.data.holdings import Dealt, Holding, holdings_of
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.errors import UserError, require
 from ffalm.partition import Partition
@@ -21,9 +23,13 @@ Arrays = tuple[Any, Any, Any]
 
 @dataclass(frozen=True)
 class Federation:
-    """Clients with their training examples; pooled validation and test parts; the task they share."""
+    """Clients with their training examples; pooled validation and test parts; the task they share.
 
-    clients: tuple[Examples, ...]
+    Clients who were dealt rows of one table hold the rows' numbers alone: `clients[i]` gathers that client's examples
+    anew each time, so whoever needs them often keeps them.
+    """
+
+    clients: Sequence[Examples]
     validation: Examples | None
     test: Examples | None
     task: Task
@@ -34,12 +40,12 @@ class Federation:
         require(len(self.clients) > 0, "A federation needs at least one client.")
         if not self.client_names:
             object.__setattr__(self, "client_names", tuple(str(i) for i in range(len(self.clients))))
-        parts = dict(zip(self.client_names, self.clients, strict=True))
-        for name, examples in parts.items():
-            _check(examples, f"client {name}", self.task, self.clients[0])
+        like = self.first_rows(1)
+        for name, examples in zip(self.client_names, self.clients, strict=True):
+            _check(examples, f"client {name}", self.task, like)
         for name, part in (("validation part", self.validation), ("test part", self.test)):
             if part is not None:
-                _check(part, name, self.task, self.clients[0])
+                _check(part, name, self.task, like)
         held = self.counts().sum((0, 1))
         for group, rows in enumerate(held.tolist()):
             require(
@@ -78,9 +84,8 @@ class Federation:
     @classmethod
     def from_dataset(cls, dataset: Dataset, partition: Partition, seed: int = 0) -> Federation:
         """The data's training rows given to clients; its other parts stay whole."""
-        owned = partition.split(dataset, seed)
         return cls(
-            clients=tuple(dataset.train.take(rows) for rows in owned),
+            clients=Dealt([Holding(dataset.train, rows) for rows in partition.split(dataset, seed)]),
             validation=dataset.validation,
             test=dataset.test,
             task=dataset.task,
@@ -90,7 +95,16 @@ class Federation:
 
     def counts(self) -> Tensor:
         """Training rows per (client, label, group)."""
-        return torch.stack([examples.counts(self.task) for examples in self.clients])
+        return torch.stack([holding.counts(self.task) for holding in self.holdings])
+
+    @cached_property
+    def holdings(self) -> tuple[Holding, ...]:
+        """What each client holds, with nothing gathered."""
+        return holdings_of(self.clients)
+
+    def first_rows(self, count: int) -> Examples:
+        """The first client's first rows, for a look at what features are like."""
+        return self.holdings[0].first(count)
 
     def summary(self) -> list[dict[str, Any]]:
         """One row a client: its size, its share of favourable labels and of each group."""

@@ -134,6 +134,8 @@ class RunFolder:
         save_file(_owned(result.state_dict), beside)
         beside.replace(self.path / "model.safetensors")
         values = {name: value for name, value in asdict(outcome).items() if name != "history"}
+        if result.tally is not None:  # test rows by prediction, label and group, from which any metric can be had
+            values["confusion"] = result.tally.confusion.tolist()
         values["clients"] = result.clients
         values["notes"] = result.notes
         write_whole(self._result, json_text(values, indent=2))

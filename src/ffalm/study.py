@@ -86,16 +86,18 @@ def _federation(source: Any, partition: Partition, seed: int) -> Federation:
     key = source, partition, seed
     if key not in _federations:
         _federations[key] = Federation.from_dataset(_dataset(source), partition, seed)
-        while len(_federations) > 1 and sum(map(_bytes, _federations.values())) > _KEPT_BYTES:
+        while len(_federations) > 1 and _held_bytes() > _KEPT_BYTES:
             _federations.popitem(last=False)
     return _federations[key]
 
 
-def _bytes(federation: Federation) -> int:
-    return sum(examples.x.nbytes for examples in federation.clients)
+def _held_bytes() -> int:
+    """Of features; a table that several federations deal out is held once."""
+    held = (holding.source.x for federation in _federations.values() for holding in federation.holdings)
+    return sum({id(x): x.nbytes for x in held}.values())
 
 
-def job_of(config: StudyConfig, plan: RunPlan, device: str | None = None) -> Job:
+def job_of(config: StudyConfig, plan: RunPlan, device: str | None = None, processes: int = 1) -> Job:
     """The job of a cell: its federation is drawn by its seed and skew, the same for every algorithm."""
     source: Any = config.data
     drawn = replace(source, data_seed=plan.seed) if config.fresh_data else source
@@ -111,6 +113,7 @@ def job_of(config: StudyConfig, plan: RunPlan, device: str | None = None) -> Job
         precision=config.precision,
         channels_last=config.channels_last,
         compiled=config.compiled,
+        processes=processes,
         privacy=config.privacy,
     )
 
@@ -141,8 +144,12 @@ def layout(config: StudyConfig) -> Layout:
         if config.privacy is not None:
             Mechanism.check(contender.algorithm)
     model = checked_model(first)
-    engine, reason = choose(config.engine, first)
-    devices = spread_over(config.device, 1 if engine.spreads else config.workers)
+    devices = spread_over(config.device, config.workers)
+    stacked = _tasks(grid, True, len(devices))
+    beside = devices[: len(stacked)].count(devices[0])
+    engine, reason = choose(config.engine, replace(first, processes=beside), max(map(len, stacked)))
+    if engine.spreads:
+        devices = devices[:1]
     tasks = _tasks(grid, engine.together, len(devices))
     devices = devices[: len(tasks)]
     return Layout(engine, reason, tasks, devices, threads_for(model, len(devices)))
@@ -166,7 +173,8 @@ def execute(
     config: StudyConfig, folder: Path, task: list[RunPlan], spread: Layout, listener: Listener, device: str
 ) -> None:
     """Run one task in this process: each run from its last checkpoint to its end, everything kept on the way."""
-    runs = [_Run(config, plan, run_folder(config, folder, plan), device) for plan in task]
+    beside = max(1, spread.devices.count(device))
+    runs = [_Run(config, plan, run_folder(config, folder, plan), device, beside) for plan in task]
     with ExitStack() as held, steady(spread.threads, tf32=config.precision != "fp32"):
         started = [run for run in runs if run.begin(held)]
         for run, number in zip(started, resumable([run.store.saved_rounds() for run in started]), strict=True):
@@ -193,9 +201,9 @@ def resumable(saved: list[list[int]]) -> list[int]:
 class _Run:
     """A run while it is computed: its job, its folder, and what it has come to so far."""
 
-    def __init__(self, config: StudyConfig, plan: RunPlan, store: RunFolder, device: str) -> None:
+    def __init__(self, config: StudyConfig, plan: RunPlan, store: RunFolder, device: str, beside: int) -> None:
         self.plan, self.store = plan, store
-        self.job = job_of(config, plan, device)
+        self.job = job_of(config, plan, device, beside)
         self._config = replace(config, contenders=(plan.contender,), alphas=(plan.alpha,), seeds=(plan.seed,))
         self._history: list[Record] = []
         self._snapshot: Snapshot | None = None

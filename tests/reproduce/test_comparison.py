@@ -9,7 +9,7 @@ import math
 import pytest
 from tests.reproduce.conftest import outcome, study
 
-from ffalm.reproduce.comparison import compare, difference_text, joint, measured, tall, to_csv, warnings, wide
+from ffalm.reproduce.comparison import compare, difference_text, formed, measured, tall, to_csv, warnings, wide
 
 RUNS = (
     outcome(seed=0, accuracy=0.80, dpd=0.10, eod=0.30),
@@ -76,7 +76,7 @@ def test_the_joint_form_takes_the_released_codes_metrics() -> None:
     assert (runs[0].test["dpd"], runs[0].test["eod"]) == (0.3, 0.4)
     assert runs[0].test["accuracy"] == 0.80
     assert "dpd" not in runs[0].intervals
-    record = joint(outcome(history=[{"round": 1, "dpd": 0.1, "joint_dpd": 0.5}])).history[0]
+    record = formed(outcome(history=[{"round": 1, "dpd": 0.1, "joint_dpd": 0.5}]), "joint").history[0]
     assert record["dpd"] == 0.5
     assert math.isnan(record["eod"])
     assert measured(study(*RUNS), "conditional").outcomes == list(RUNS)

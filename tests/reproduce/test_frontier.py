@@ -87,5 +87,5 @@ def test_it_comes_as_a_table_for_readers_and_one_for_machines(
     product = frontiers(Request(data_root=str(data_root), seeds=(0, 1)), tmp_path, runner)
     assert {path.name for path in (tmp_path / "frontier").iterdir()} == {"frontier.md", "frontier.tex", "frontier.csv"}
     assert len(product.values) == 3 + len(entries())
-    assert "released-code, penalty 2" in (tmp_path / "frontier" / "frontier.md").read_text()
+    assert "released-code, penalty 10" in (tmp_path / "frontier" / "frontier.md").read_text()
     assert to_csv([]).startswith("data,algorithm,accuracy")

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ffalm.report.tables import MINUS
-from ffalm.reproduce.paper import reported
+import ffalm
+from ffalm.report.tables import MINUS, percent, signed
+from ffalm.reproduce.frontier import Judged, chosen, entries
+from ffalm.reproduce.paper import METRICS, reported
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 ALGORITHMS = {"FedAvg": "fedavg", "FairFed": "fairfed", "FPFL": "fpfl"}
@@ -17,6 +19,7 @@ PAGES = {
     "utkface-table-2.csv": "README.md",
     "utkface-table-3.csv": "README.md",
     "celeba-subset-table-2.csv": "README.md",
+    "utkface-darker-128px-fedavg.csv": "README.md",
 }
 tables = pytest.mark.parametrize("table", PAGES)
 
@@ -46,3 +49,42 @@ def test_the_page_shows_the_numbers_of_the_csv(table: str) -> None:
         difference = f"{round(float(row['ours']), 2) - float(row['paper']):+.2f}".replace("-", MINUS)
         lines = [line for line in page.splitlines() if line.startswith(f"| {row['algorithm']} |")]
         assert any(ours in line and spread in line and difference in line for line in lines)
+
+
+def _judged() -> list[Judged]:
+    return [
+        Judged(
+            row["data"],
+            row["algorithm"],
+            {metric: float(row[metric]) for metric in METRICS},
+            float(row["worst_loss"]),
+            int(row["seeds"]),
+            int(row["diverged"]),
+        )
+        for row in _rows("frontier.csv")
+    ]
+
+
+def test_what_is_recommended_is_what_the_published_search_chose() -> None:
+    best = chosen(_judged())
+    (entry,) = [entry for entry in entries() if entry.label == best]
+    settings = {name: value for name, value in entry.settings.items() if name not in ("name", "preset")}
+    assert ffalm.FFALM.preset(entry.settings["preset"], **settings) == ffalm.FFALM.recommended()
+
+
+def test_the_page_shows_the_published_search() -> None:
+    page = (RESULTS / "README.md").read_text(encoding="utf-8")
+    for one in _judged():
+        numbers = " / ".join(percent(one.metrics[metric]) for metric in METRICS)
+        lines = [line for line in page.splitlines() if line.startswith(f"| {one.label} |")]
+        assert any(numbers in line for line in lines), one
+
+
+def test_the_page_shows_the_published_sensitivities() -> None:
+    page = (RESULTS / "README.md").read_text(encoding="utf-8")
+    for row in _rows("utkface-sensitivity.csv"):
+        if row["choice"] == "base":
+            continue
+        change = signed(float(row["difference"]))
+        lines = [line for line in page.splitlines() if line.startswith(f"| {row['choice']}: {row['answer']} |")]
+        assert any(change in line for line in lines), row

@@ -104,6 +104,21 @@ def test_single_settings_of_one_algorithm_can_be_changed(data_root: Path) -> Non
     assert len(config.contenders) == 4
 
 
+def test_a_setting_of_one_data_set_is_left_to_it(data_root: Path) -> None:
+    (data_root / "celeba").mkdir()
+    request = Request(data_root=str(data_root), settings={"celeba": {"split": "identity"}})
+    ours = {data: request.config(data, [0.3], request.entries()) for data in ("celeba", "utkface")}
+    assert settings_of(ours["celeba"])["data"]["split"] == "identity"
+    assert ours["utkface"] == Request(data_root=str(data_root)).config("utkface", [0.3], request.entries())
+
+
+def test_tables_may_have_some_of_the_papers_rows_alone() -> None:
+    asked = Request(scale="smoke", algorithms=("fpfl", "fedavg"))
+    assert [entry.key for entry in asked.entries()] == ["fpfl", "fedavg"]
+    with pytest.raises(UserError, match="did you mean 'fedavg'"):
+        Request(algorithms=("fedavgg",))
+
+
 def test_unknown_scales_and_data_sets_are_refused() -> None:
     with pytest.raises(UserError, match="did you mean 'smoke'"):
         Request(scale="smok")

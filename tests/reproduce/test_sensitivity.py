@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.reproduce.conftest import FakeRunner, outcome
 
+from ffalm.errors import UserError
 from ffalm.reproduce.request import Request
 from ffalm.reproduce.sensitivity import _effects, base_request, measure, pull, reading, sheet, to_csv, variants
 
@@ -31,6 +32,13 @@ def test_every_other_answer_is_tried_once(data_root: Path) -> None:
         "fairfed: authors",
         "fpfl: positive_part",
     ]
+
+
+def test_some_questions_can_be_asked_alone(data_root: Path) -> None:
+    asked = Request(data_root=str(data_root), varied=("split", "fpfl"))
+    assert [variant.label for variant in variants(asked, "utkface")] == ["split: fixed", "fpfl: positive_part"]
+    with pytest.raises(UserError, match="did you mean 'split'"):
+        Request(varied=("splits",))
 
 
 def test_of_several_schedules_the_first_is_the_base(data_root: Path) -> None:
@@ -90,6 +98,7 @@ def test_the_joint_metric_needs_no_run(data_root: Path, runner: FakeRunner, tmp_
     assert joint.changes["dpd"].mean == pytest.approx(0.3 - base)
     assert joint.changes["accuracy"].mean == 0.0
     assert "metric: joint" not in [row[0].text for row in pull(effects).sections[0].rows]
+    assert "metric: piecewise" not in [effect.label for effect in effects]  # these runs do not know it
 
 
 def test_the_csv_has_a_line_for_every_answer_and_metric(data_root: Path, runner: FakeRunner, tmp_path: Path) -> None:

@@ -61,6 +61,8 @@ _FLAGS = (
     _Target("target", str, "What to reproduce, from the list above.", _WHAT),
     Flag("data_root", str | None, "Folder that holds UTKFace/ and celeba/; either may be missing.", _WHAT),
     Flag("only", str | None, "Use this data set alone: utkface or celeba.", _WHAT),
+    Flag("algorithms", str | None, "Rows of the tables, with commas; all of the paper's unless said.", _WHAT),
+    Flag("vary", str | None, "Open choices that sensitivity changes, with commas; all unless said.", _WHAT),
     Flag("seeds", str | None, "Number of seeds, or a list; 10 as in the paper, 2 for smoke.", _WHAT),
     Flag("scale", str | None, "full, or smoke: a minute on drawn faces to see it work.", _WHAT),
     *(
@@ -69,6 +71,8 @@ _FLAGS = (
     ),
     *_RUNNING,
 )
+
+_LISTS = ("only", "algorithms", "vary")  # flags whose names are joined by commas
 
 
 def add_to(app: typer.Typer) -> None:
@@ -143,7 +147,7 @@ def _warn(console: Console, request: Request) -> None:
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
     """What the command line says, in a form that a file can keep."""
-    asked = {name: values[name] for name in ("target", "data_root", "scale", "only") if values[name] is not None}
+    asked = {name: values[name] for name in ("target", "data_root", "scale", *_LISTS) if values[name] is not None}
     if "data_root" in asked:
         asked["data_root"] = str(Path(asked["data_root"]).resolve())
     if values["seeds"] is not None:
@@ -167,6 +171,8 @@ def _request(asked: dict[str, Any]) -> Request:
         scale=asked.get("scale", "full"),
         data_root=asked.get("data_root"),
         data=tuple(answers(asked.get("only", ""))),
+        algorithms=tuple(answers(asked.get("algorithms", ""))),
+        varied=tuple(answers(asked.get("vary", ""))),
         seeds=tuple(asked.get("seeds", ())),
         chosen=asked.get("choices", {}),
         settings=asked.get("settings", {}),

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 _WHAT = "What to run"
 _COMPARE = (
     Flag("algorithms", str | None, "Algorithms to compare, with commas.", _WHAT),
-    Flag("preset", str | None, "Preset of FFALM: safe (unless said), paper or released-code.", _WHAT),
+    Flag("preset", str | None, "Preset of FFALM: safe (unless said), recommended, paper or released-code.", _WHAT),
     Flag("seeds", str | None, "Number of seeds, or a list such as 0,1,2.", _WHAT),
     Flag("alpha", str | None, "Dirichlet skew; several with commas.", "Federation"),
     *SHARED,
 )
 _RUN = (
     Flag("algorithm", str | None, "Algorithm to run.", _WHAT),
-    Flag("preset", str | None, "Preset of FFALM: safe (unless said), paper or released-code.", _WHAT),
+    Flag("preset", str | None, "Preset of FFALM: safe (unless said), recommended, paper or released-code.", _WHAT),
     Flag("seed", int | None, "Seed of the partition, the model and the batches.", _WHAT),
     Flag("alpha", str | None, "Dirichlet skew.", "Federation"),
     *SHARED,

@@ -102,6 +102,7 @@ class Job:
     precision: Precision = "fp32"  # "bf16" computes forward passes in bfloat16 where torch deems it safe
     channels_last: bool | None = None  # memory layout of images, a matter of speed alone; None: on a CPU
     compiled: bool = False  # compile whole batches of a graphed model: most of a minute first, then a fifth faster
+    processes: int = 1  # that share the device's memory, this one included
     privacy: Privacy | None = None  # noise on all that the run gives out, so that no client can be told from it
 
 

@@ -9,7 +9,9 @@ from ffalm.engines.common import built_model
 from ffalm.engines.flower.engine import FlowerEngine
 from ffalm.engines.graphed import GraphedEngine, why_not_graphed
 from ffalm.engines.loop import LoopEngine
+from ffalm.engines.memory import free, shown
 from ffalm.engines.stacked import StackedEngine, refuse_privacy, why_not_stacked
+from ffalm.engines.stacked.needs import needs_of, room_in, stacks_in
 from ffalm.errors import unknown
 
 ENGINES: dict[str, type[Engine]] = {
@@ -20,12 +22,15 @@ ENGINES: dict[str, type[Engine]] = {
 }
 
 
-def choose(name: str | Engine, job: Job) -> tuple[Engine, str]:
-    """The engine for jobs like this one, and why it is that one; an engine object is taken as it is."""
+def choose(name: str | Engine, job: Job, together: int = 1) -> tuple[Engine, str]:
+    """The engine for jobs like this one, and why it is that one; an engine object is taken as it is.
+
+    `together` is how many such jobs a process is given in one call, if the engine computes them together.
+    """
     if not isinstance(name, str):
         return name, "as given"
     if name == "auto":
-        return _fastest(job)
+        return _fastest(job, together)
     if name not in ENGINES:
         raise unknown("engine", name, [*ENGINES, "auto"])
     if ENGINES[name] is StackedEngine:
@@ -33,7 +38,7 @@ def choose(name: str | Engine, job: Job) -> tuple[Engine, str]:
     return ENGINES[name](), "as asked"
 
 
-def _fastest(job: Job) -> tuple[Engine, str]:
+def _fastest(job: Job, together: int) -> tuple[Engine, str]:
     """Small dense models gain most by stacking; convolutions by graphs on a GPU, and on a CPU by neither."""
     model = built_model(job)
     if any(isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) for module in model.modules()):
@@ -45,7 +50,17 @@ def _fastest(job: Job) -> tuple[Engine, str]:
         return LoopEngine(), "bf16 of a dense model"
     if job.privacy is not None:
         return LoopEngine(), "differential privacy bounds each client's change on its own"
-    reason = why_not_stacked(model, job.federation.clients[0].x)
-    if reason is None:
-        return StackedEngine(), "clients and seeds of a small model fit on one tensor"
-    return LoopEngine(), f"the model cannot be stacked: {reason}"
+    reason = why_not_stacked(model, job.federation.first_rows(3).x)
+    if reason is not None:
+        return LoopEngine(), f"the model cannot be stacked: {reason}"
+    needed, left = needs_of([job], model).total, free(job.device, job.processes)
+    if left is not None and needed > room_in(left):
+        return LoopEngine(), f"a stack of one run needs {shown(needed)}, and {shown(left)} of memory are free"
+    in_stacks = _in_stacks(job, model, together, left)
+    return StackedEngine(), f"clients and seeds of a small model fit on one tensor{in_stacks}"
+
+
+def _in_stacks(job: Job, model: nn.Module, together: int, left: int | None) -> str:
+    """A word on jobs that must be cut into several stacks, for want of memory."""
+    parts = 1 if left is None else stacks_in(left, [job] * together, model)
+    return "" if parts == 1 else f", in {parts} stacks since {shown(left or 0)} of memory are free"

@@ -39,11 +39,10 @@ def built_model(job: Local) -> nn.Module:
 def checked_model(job: Job) -> nn.Module:
     """The job's fresh model, tried on two rows: a model that does not fit the data is found before any training."""
     model = built_model(job)
-    examples = job.federation.clients[0]
-    rows = torch.arange(min(2, len(examples)))
+    examples = job.federation.first_rows(2)
     try:
         with autocast(job):
-            evaluate(model, examples.take(rows).to(job.device), job.federation.task)
+            evaluate(model, examples.to(job.device), job.federation.task)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         shape = tuple(examples.x.shape[1:])
         reason = str(error).strip().splitlines()[0].rstrip(".")

@@ -158,6 +158,7 @@ CHOICES = (
         {
             "conditional": "each group's counts by that group's rows, summed over all test rows",
             "joint": "both groups' counts by the same total, as in the released code",
+            "piecewise": "conditional, averaged over ten pieces of the rows, as the released code does over clients",
         },
         "metric",
     ),

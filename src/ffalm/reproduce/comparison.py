@@ -39,16 +39,21 @@ class Line:
 
 
 def measured(study: StudyOutcome, metric: str) -> StudyOutcome:
-    """The study under one form of DPD and EOD: "conditional" as they are, or "joint" as in the released code."""
-    return study if metric == "conditional" else replace(study, outcomes=[joint(run) for run in study.outcomes])
+    """The study under one form of DPD and EOD: "conditional" as they are, or one of the released code's."""
+    return (
+        study if metric == "conditional" else replace(study, outcomes=[formed(run, metric) for run in study.outcomes])
+    )
 
 
-def joint(outcome: Outcome) -> Outcome:
-    """A run whose DPD and EOD are those of the released code; the intervals belong to the others."""
-    forms = {"dpd": "joint_dpd", "eod": "joint_eod"}
+def formed(outcome: Outcome, form: str) -> Outcome:
+    """A run whose DPD and EOD are of a form of the released code; the intervals belong to the others.
+
+    Validation records have no piecewise form: they become NaN, as what a run does not know.
+    """
+    forms = {name: f"{form}_{name}" for name in ("dpd", "eod")}
 
     def swapped(values: dict[str, float]) -> dict[str, float]:
-        return {**values, **{name: values.get(form, math.nan) for name, form in forms.items()}}
+        return {**values, **{name: values.get(other, math.nan) for name, other in forms.items()}}
 
     intervals = {name: ends for name, ends in outcome.intervals.items() if name not in forms}
     history = [swapped(record) for record in outcome.history]

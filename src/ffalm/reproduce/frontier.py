@@ -27,23 +27,20 @@ _STABLE = 0.10  # a seed that loses more than this against FedAvg's same seed ha
 _LAST = 5  # rounds whose mean judges a run: a single round's EOD is mostly chance
 
 _RELEASED = {"preset": "released-code"}
-#: What is tried, by the name under which tables show it: the presets, and settings between and beyond them.
+_GENTLE = {"preset": "safe", "dual_bound": 0.25}
+#: What is tried, by the name under which tables show it: the presets, what is stronger and what is gentler.
 CANDIDATES: dict[str, dict[str, Any]] = {
     "paper": {"preset": "paper"},
     "paper, dual within 1": {"preset": "paper", "dual_bound": 1.0},
-    "safe": {"preset": "safe"},
     "released-code": _RELEASED,
-    "released-code, penalty 2": {**_RELEASED, "penalty": 2.0},
-    "released-code, penalty 1": {**_RELEASED, "penalty": 1.0},
-    "released-code, constant penalty 2": {**_RELEASED, "penalty": 2.0, "penalty_growth": 1.0},
-    "released-code, constant penalty 5": {**_RELEASED, "penalty": 5.0, "penalty_growth": 1.0},
-    "constant penalty 1, dual step 0.5, within 0.5": {
-        **_RELEASED,
-        "penalty": 1.0,
-        "penalty_growth": 1.0,
-        "dual_lr": 0.5,
-        "dual_bound": 0.5,
-    },
+    "released-code, all rows, dual within 1": {**_RELEASED, "dual_data": "full", "dual_bound": 1.0},
+    "released-code, penalty 10": {**_RELEASED, "penalty": 10.0},
+    "safe": {"preset": "safe"},
+    "safe, dual within 0.25": _GENTLE,
+    "safe, dual within 0.25, penalty 0.5": {**_GENTLE, "penalty": 0.5},
+    "safe, dual within 0.25, penalty 1": {**_GENTLE, "penalty": 1.0},
+    "safe, dual within 0.25, penalty 5": {**_GENTLE, "penalty": 5.0},
+    "safe, dual within 0.25, penalty 0.5 growing": {**_GENTLE, "penalty": 0.5, "penalty_growth": 1.05},
 }
 
 

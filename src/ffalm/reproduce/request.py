@@ -9,7 +9,7 @@ from typing import Any
 
 from ffalm.config import StudyConfig, parse
 from ffalm.errors import UserError, require, unknown
-from ffalm.reproduce.choices import AS_SCHEDULED, CHOICES, Chosen, answered, answers
+from ffalm.reproduce.choices import AS_SCHEDULED, CHOICES, Chosen, answered, answers, choices_by_name
 from ffalm.reproduce.paper import ALGORITHMS, HYPERPARAMETERS, SEEDS, STUDY, TITLES
 from ffalm.settings import merged
 
@@ -54,9 +54,12 @@ class Request:
     scale: str = "full"
     data_root: str | None = None
     data: tuple[str, ...] = ()  # the data sets to use; those that are there where empty
+    algorithms: tuple[str, ...] = ()  # the rows of the tables; all of the paper's where empty
     seeds: tuple[int, ...] = ()
     chosen: Chosen = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)  # any setting of a study, on top of the paper's
+    settings: Mapping[str, Any] = field(default_factory=dict)  # any setting of a study, on top of the paper's; those
+    # in a section with the name of a data set are for that one's data alone
+    varied: tuple[str, ...] = ()  # the questions that `sensitivity` asks; all where empty
 
     def __post_init__(self) -> None:
         if self.scale not in SCALES:
@@ -64,6 +67,13 @@ class Request:
         for name in self.data:
             if name not in TITLES:
                 raise unknown("data set of the paper", name, TITLES)
+        for name in self.algorithms:
+            if name not in ALGORITHMS:
+                raise unknown("algorithm of the paper", name, ALGORITHMS)
+        known = choices_by_name()
+        for name in self.varied:
+            if name not in known:
+                raise unknown("choice", name, known)
         object.__setattr__(self, "chosen", answered(self.chosen))
         if not self.seeds:
             object.__setattr__(self, "seeds", tuple(range(SMOKE_SEEDS if self.smoke else SEEDS)))
@@ -104,10 +114,10 @@ class Request:
         ]
         return "-".join([data, *changed])
 
-    def entries(self, algorithms: Sequence[str] = ALGORITHMS) -> list[Entry]:
-        """The algorithms of the paper's tables under the chosen answers; FFALM once for every schedule."""
+    def entries(self, algorithms: Sequence[str] = ()) -> list[Entry]:
+        """The wanted algorithms under the chosen answers; FFALM once for every schedule."""
         found = []
-        for algorithm in algorithms:
+        for algorithm in algorithms or self.algorithms or ALGORITHMS:
             schedules = answers(self.chosen["schedule"]) if algorithm == "ffalm" else [""]
             found += [_entry(algorithm, self.chosen, schedule) for schedule in schedules]
         return found
@@ -122,7 +132,8 @@ class Request:
         for choice in CHOICES:
             if choice.of_federation and choice.applies_to(data):
                 settings = merged(settings, choice.setting(self.chosen[choice.name]))
-        own = dict(self.settings)
+        own = {name: section for name, section in self.settings.items() if name not in TITLES}
+        own = merged({"data": self.settings.get(data, {})}, own)
         changed = own.pop("algorithms", {})
         algorithms = {entry.key: merged(entry.settings, changed.get(entry.key, {})) for entry in entries}
         return parse({**merged(settings, own), "algorithms": algorithms})

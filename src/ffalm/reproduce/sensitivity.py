@@ -13,7 +13,7 @@ from ffalm.outcome import Outcome, StudyOutcome
 from ffalm.report.summary import Change, Row, changes, summarise
 from ffalm.report.tables import HEADS, mean_text, metric_name, percent, seeds_text, signed, spread_text
 from ffalm.reproduce.choices import CHOICES, Choice, answers
-from ffalm.reproduce.comparison import joint
+from ffalm.reproduce.comparison import formed
 from ffalm.reproduce.paper import METRICS
 from ffalm.reproduce.request import Entry, Request
 from ffalm.reproduce.sheets import Cell, Section, Sheet
@@ -21,7 +21,7 @@ from ffalm.reproduce.strength import PULL_HEADS, PULL_TITLE, Strength, pull_row,
 from ffalm.reproduce.studies import Runner, carried_out
 
 ALPHA = 0.3
-_JOINT = "metric: joint"
+_FORMS = {f"metric: {form}": form for form in ("joint", "piecewise")}
 _ORDER = ("ffalm", "fairfed", "fpfl")
 CSV_COLUMNS = ("algorithm", "choice", "answer", "metric", "mean", "difference", "low", "high", "n", "n_diverged")
 
@@ -65,7 +65,8 @@ def base_request(request: Request) -> Request:
 def variants(base: Request, data: str) -> list[Variant]:
     """Every other answer to every question that the data set has, less those that come to the base itself."""
     found = []
-    for choice in CHOICES:
+    asked = [choice for choice in CHOICES if choice.name in base.varied or not base.varied]
+    for choice in asked:
         if choice.name == "metric" or not choice.applies_to(data):
             continue
         for answer in choice.options:
@@ -90,7 +91,7 @@ def measure(request: Request, out: Path, run: Runner, data: str) -> list[Effect]
         for variant in mine:
             parts[variant.label] = runs[variant.request.folder_name(data), variant.entry.key]
         if algorithm == "ffalm":
-            parts[_JOINT] = [joint(outcome) for outcome in origin]
+            parts |= {label: [formed(outcome, form) for outcome in origin] for label, form in _known_forms(origin)}
         effects += _effects(algorithm, parts)
     return effects
 
@@ -108,7 +109,7 @@ def sheet(effects: Sequence[Effect], title: str) -> Sheet:
 
 def pull(effects: Sequence[Effect]) -> Sheet:
     """How hard the constraint pulled under each answer."""
-    kept = [effect for effect in effects if effect.label != _JOINT]
+    kept = [effect for effect in effects if effect.label not in _FORMS]
     return Sheet(PULL_TITLE, PULL_HEADS, [Section("", [pull_row(effect.name, effect.strength) for effect in kept])])
 
 
@@ -172,6 +173,11 @@ def _runs(
         for key, entry in entries.items():
             found[folder, key] = [outcome for outcome in study.outcomes if outcome.label == entry.label]
     return found
+
+
+def _known_forms(runs: Sequence[Outcome]) -> list[tuple[str, str]]:
+    """The other forms of the metrics that all runs have, each with its label; older runs lack some."""
+    return [(label, form) for label, form in _FORMS.items() if all(f"{form}_dpd" in run.test for run in runs)]
 
 
 def _effects(algorithm: str, parts: dict[str, list[Outcome]]) -> list[Effect]:

@@ -44,7 +44,7 @@ class GraphedEngine:
     def _lanes(self, job: Job) -> Lanes:
         """The lanes of a job; those of another kind of job are given up first, for graphs hold their memory."""
         task = job.federation.task
-        like = job.federation.clients[0]
+        like = job.federation.first_rows(1)
         features = (tuple(like.x.shape[1:]), like.x.dtype)
         numerics = (job.precision, job.channels_last, job.compiled, job.device)
         sizes = (job.training.clip, job.training.batch_size)

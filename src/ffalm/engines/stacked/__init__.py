@@ -6,15 +6,19 @@ rows of a batch or draw at random cannot be stacked; `why_not_stacked` says why.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from ffalm.engines.base import Job, Round
+from ffalm.engines.memory import free, give_back, out_of_memory, shown
 from ffalm.engines.stacked.choose import why_not_stacked
 from ffalm.engines.stacked.grouping import Ready, ready, stacks
 from ffalm.engines.stacked.heap import keep_freed
+from ffalm.engines.stacked.needs import cut, needs_of
 from ffalm.engines.stacked.stack import Stack
-from ffalm.errors import require
+from ffalm.errors import UserError, require
 
 _BUDGET = 2**28  # bytes of working memory beside the rows and the participants' models
 _CPU_BUDGET = 2**26  # more would leave the caches
@@ -28,7 +32,10 @@ class StackedEngine:
     spreads: ClassVar[bool] = False
 
     def __init__(self, budget: int | None = None) -> None:
-        """`budget` bounds the bytes worked on at a time; the lanes of a round are cut into chunks that fit."""
+        """`budget` bounds the bytes worked on at a time; the lanes of a round are cut into chunks that fit.
+
+        Where less memory is free than that, what is free bounds it.
+        """
         self._budget = budget
 
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
@@ -36,10 +43,56 @@ class StackedEngine:
         refuse_privacy(jobs)
         keep_freed()
         waiting = [ready(number, job) for number, job in enumerate(jobs)]
-        for stack in stacks(waiting):
-            _check(stack[0])
-            usual = _CPU_BUDGET if stack[0].job.device.type == "cpu" else _BUDGET
-            yield from Stack(stack, self._budget or usual).rounds()
+        for alike in stacks(waiting):
+            _check(alike[0])
+            usual = _CPU_BUDGET if alike[0].job.device.type == "cpu" else _BUDGET
+            planned = cut(alike, self._budget or usual)
+            left = deque(planned.stacks)
+            while left:
+                stack = left.popleft()
+                unfinished = yield from _computed(stack, planned.budget)
+                if len(unfinished) == 1 and len(stack) == 1:
+                    raise _too_large(unfinished[0])
+                half = -(-len(unfinished) // 2)
+                left.extendleft(part for own in (unfinished[half:], unfinished[:half]) for part in stacks(own))
+
+
+def _computed(stack: list[Ready], budget: int) -> Generator[tuple[int, Round], None, list[Ready]]:
+    """Every round of a stack for which there is memory; returns the jobs that it left unfinished, where they stopped.
+
+    Nothing of the failed round is kept, and a job goes on from any round as if nothing had happened.
+    """
+    last: dict[int, Round] = {}
+    try:
+        for number, done in Stack(stack, budget).rounds():
+            last[number] = done
+            yield number, done
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+    else:
+        return []
+    give_back(stack[0].job.device)
+    return [
+        replace(one, start=last[one.number].snapshot) if one.number in last else one
+        for one in stack
+        if one.number not in last or not _over(one, last[one.number])
+    ]
+
+
+def _over(one: Ready, done: Round) -> bool:
+    return done.diverged is not None or done.snapshot.round >= one.job.training.rounds
+
+
+def _too_large(one: Ready) -> UserError:
+    """What a job would need that ran out of memory even with one client at a time."""
+    needs, left = needs_of([one.job], one.model), free(one.job.device, one.job.processes)
+    there = "" if left is None else f", and {shown(left)} are free"
+    return UserError(
+        f"The {one.job.device.type} has too little memory to train even one client at a time: about "
+        f"{shown(needs.least)} to work in and {shown(needs.standing)} for rows and models are needed{there}; choose a "
+        "smaller batch_size, fewer clients a round (participation) or fewer worker processes."
+    )
 
 
 def refuse_privacy(jobs: Sequence[Job]) -> None:
@@ -56,7 +109,7 @@ def _check(one: Ready) -> None:
         one.job.precision != "bf16",
         "The stacked engine does not compute in bfloat16: use precision 'fp32' or 'tf32', or engine='loop'.",
     )
-    reason = why_not_stacked(one.model, one.job.federation.clients[0].x)
+    reason = why_not_stacked(one.model, one.job.federation.first_rows(3).x)
     require(reason is None, f"The model {type(one.model).__name__} cannot be stacked: {reason}; use engine='loop'.")
 
 

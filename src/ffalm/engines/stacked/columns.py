@@ -10,6 +10,7 @@ from torch import Tensor
 
 _MOST_ONES = 0.5  # a column with a larger share of ones is cheaper as a plain column
 _WORTH_IT = 4  # columns saved per listed one
+_BLOCK = 8192  # rows that are looked at together
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ def binary_columns(parts: Sequence[Tensor]) -> Columns:
     Columns that are mostly 1 are cheaper as plain ones, unless the longest list is as long without them: so it is where
     every category has its column.
     """
-    flat = [part.flatten(1).cpu() for part in parts]
+    flat = blocks(parts)
     width = flat[0].shape[1]
     only, ones, rows = torch.ones(width, dtype=torch.bool), torch.zeros(width, dtype=torch.long), 0
     for part in flat:
@@ -46,6 +47,11 @@ def binary_columns(parts: Sequence[Tensor]) -> Columns:
         return every
     rare = _listed(flat, only & (ones <= rows * _MOST_ONES))
     return every if every.ones == rare.ones else rare
+
+
+def blocks(parts: Sequence[Tensor]) -> list[Tensor]:
+    """Rows of features, a few thousand at a time: what is made of them on the way never amounts to the whole table."""
+    return [block for part in parts for block in torch.split(part.flatten(1).cpu(), _BLOCK)]
 
 
 def _listed(parts: Sequence[Tensor], listed: Tensor) -> Columns:

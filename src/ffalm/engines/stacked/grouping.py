@@ -53,7 +53,8 @@ def stacks(waiting: Sequence[Ready]) -> list[list[Ready]]:
 def _alike(first: Ready, second: Ready) -> bool:
     """Whether two jobs differ in numbers only."""
     a, b = first.job, second.job
-    features = [(job.federation.clients[0].x.shape[1:], job.federation.clients[0].x.dtype) for job in (a, b)]
+    looks = [job.federation.first_rows(1).x for job in (a, b)]
+    features = [(look.shape[1:], look.dtype) for look in looks]
     tasks = [(job.federation.task.labels, job.federation.task.groups) for job in (a, b)]
     return (
         type(a.algorithm) is type(b.algorithm)

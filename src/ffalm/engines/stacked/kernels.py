@@ -128,10 +128,10 @@ class Layered:
 
     def batches(self, table: Table, steps: Steps, training: bool) -> list[Callable[[], Tensor]]:
         """Rows are gathered step by step: all at once would hold the data twice. One lane's rows in order lie there."""
-        (values,), width = table, steps.rows.shape[1]
-        if not training and len(steps.rows) == 1:
-            first = int(steps.rows[0, 0])
-            return [lambda: values[first : first + width].unsqueeze(0)]
+        (values,) = table
+        run = None if training else steps.run()
+        if run is not None:
+            return [lambda: values[run].unsqueeze(0)]
         return [partial(gathered, values, rows) for rows in steps.cut(steps.rows)]
 
     def forward(self, opened: Opened, batch: Callable[[], Tensor], training: bool) -> tuple[Tensor, Pass]:

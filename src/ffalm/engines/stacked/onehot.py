@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffalm.engines.stacked.columns import Columns
+from ffalm.engines.stacked.columns import Columns, blocks
 from ffalm.engines.stacked.kernels import Opened, Table, Weights
 from ffalm.engines.stacked.layout import Blocks, Layout, Model
 from ffalm.engines.stacked.lists import Batch, Kept, Listed, cut, fetched, in_order_of
@@ -51,7 +51,7 @@ class OneHot:
 
         Both lie in one run of bytes, since a row that is fetched from far away in memory costs by the visit.
         """
-        return (torch.cat([self._records(part.flatten(1).cpu()) for part in parts]),)
+        return (torch.cat([self._records(block) for block in blocks(parts)]),)
 
     def packed(self, models: Model) -> Weights:
         """The first layer in its two pieces, then the others."""

@@ -73,6 +73,14 @@ class Steps:
         """Views of each step's own out of something that has one entry a line."""
         return torch.split_with_sizes(lines, [span.lanes for span in self.spans])
 
+    def run(self) -> slice | None:
+        """Where the rows lie, if they are one line that follow each other in the table."""
+        if len(self.rows) != 1:
+            return None
+        first, line = int(self.rows[0, 0]), self.rows[0]
+        follow = torch.arange(first, first + len(line), dtype=line.dtype, device=line.device)
+        return slice(first, first + len(line)) if torch.equal(line, follow) else None
+
     def mask(self) -> Tensor:
         """(line, place) whether a place counts."""
         return torch.arange(self.rows.shape[1], device=self.rows.device) < self.sizes.unsqueeze(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -11,18 +11,23 @@ from torch import Tensor
 
 from ffalm.engines.stacked.kernels import Kernel, Table, Weights, gathered
 from ffalm.engines.stacked.losses import Cells, losses_of, predictions, targets
-from ffalm.engines.stacked.schedule import scoring_steps
+from ffalm.engines.stacked.schedule import Steps, scoring_steps
 from ffalm.fairness import Tally
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Every row of every client and validation part, resident on the device."""
+    """Every row of every client and validation part, resident on the device; one that many hold lies there once."""
 
     table: Table
     y: Tensor
     group: Tensor
     shape: tuple[int, int]  # labels, groups
+    lookup: Tensor | None = None  # the table's row for each number that steps give rows; None: the same
+
+    def found(self, steps: Steps) -> Steps:
+        """Steps by the table's own row numbers."""
+        return steps if self.lookup is None else replace(steps, rows=gathered(self.lookup, steps.rows))
 
 
 class Piece(NamedTuple):
@@ -46,7 +51,8 @@ def scoring_plan(kernel: Kernel, rows: Rows, spans: Sequence[tuple[int, int]], m
     """Plan the scoring of copies, given the rows of each as (first row, number of rows), `most` rows at a time."""
     device = rows.y.device
     order = sorted(range(len(spans)), key=lambda copy: -spans[copy][1])
-    found = list(scoring_steps([spans[copy] for copy in order], most, device))
+    planned = scoring_steps([spans[copy] for copy in order], most, device)
+    found = [(first, rows.found(steps)) for first, steps in planned]
     pieces = [
         Piece(
             slice(first, first + len(steps.rows)),

@@ -9,13 +9,16 @@ import torch
 from torch import Tensor
 
 from ffalm.algorithms import Measure, Report
-from ffalm.data.types import Examples
 from ffalm.engines.base import Round, Snapshot
 from ffalm.engines.common import broadcast, divergence, dtype_of, record_of
+from ffalm.engines.memory import give_back, out_of_memory
 from ffalm.engines.sampling import drawn, participants
-from ffalm.engines.stacked.choose import kernel_for, values_per_row
+from ffalm.engines.stacked.choose import kernel_for
 from ffalm.engines.stacked.grouping import Ready
 from ffalm.engines.stacked.kernels import Weights
+from ffalm.engines.stacked.needs import LEAST_SCORED, working_bytes
+from ffalm.engines.stacked.places import Span, places_of
+from ffalm.engines.stacked.plans import Plans
 from ffalm.engines.stacked.schedule import Lane, chunks, ordered, training_steps
 from ffalm.engines.stacked.scoring import Plan, Rows, score, scoring_plan
 from ffalm.engines.stacked.training import Trained, train
@@ -23,8 +26,10 @@ from ffalm.fairness import Tally
 from ffalm.randomness import Purpose, torch_seeded
 
 _SCORED_ROWS = 8192  # rows that are scored at a time: enough to share the work, few enough to stay in cache
-_AVERAGED = 32  # models that are averaged at a time: their float64 copies stay in cache
-_PLANS = 64  # plans for scoring that are kept
+_AVERAGED = 2**18  # numbers that are averaged at a time: their float64 copies stay in cache
+
+Records = dict[int, tuple[Tensor, dict[str, float]]]
+"""For each job the clients' weights, and what was seen of their training."""
 
 
 class Stack:
@@ -36,35 +41,28 @@ class Stack:
         first = jobs[0].job
         self._algorithm, self._training, self._device = first.algorithm, first.training, first.device
         self._dtype = dtype_of(jobs[0].model)
-        parts, self._places = _distinct(jobs)
-        self._kernel = kernel_for(jobs[0].model, [part.x for part in parts], self._device)
+        places = places_of([one.job.federation for one in jobs])
+        self._parts = places.parts
+        self._kernel = kernel_for(jobs[0].model, [source.x for source in places.sources], self._device)
         task = first.federation.task
         self._rows = Rows(
-            self._kernel.table([part.x for part in parts]),
-            torch.cat([part.y for part in parts]).to(self._device),
-            torch.cat([part.group for part in parts]).to(self._device),
+            self._kernel.table([source.x for source in places.sources]),
+            torch.cat([source.y for source in places.sources]).to(self._device),
+            torch.cat([source.group for source in places.sources]).to(self._device),
             (task.labels, task.groups),
+            None if places.lookup is None else places.lookup.to(self._device),
         )
-        self._plans: dict[tuple[tuple[int, int], ...], Plan] = {}
         self._now = [one.start for one in jobs]
-        names = jobs[0].start.model.keys() | jobs[0].extra.keys()
-        entries = [{**one.extra, **one.start.model} for one in jobs]
-        self._models = self._kernel.packed(
-            {name: torch.stack([own[name].to(self._device) for own in entries]) for name in names}
-        )
-        item = torch.finfo(self._dtype).bits // 8
-        self._lane_bytes = 3 * item * sum(entry[0].numel() for entry in self._models.trained)
-        self._row_bytes = 3 * item * values_per_row(jobs[0].model, parts[0].x)
+        self._models = self._packed(self._now)
+        self._lane_bytes, self._row_bytes = working_bytes(jobs[0].model, places.sources[0].x)
+        self._plans = Plans(sum(rows for parts in self._parts for _, rows in parts))
 
     def rounds(self) -> Iterator[tuple[int, Round]]:
         """Every round of every job; a job that diverges ends, the others go on."""
         going = list(range(len(self._jobs)))
         for number in range(self._now[0].round + 1, self._training.rounds + 1):
             began = time.perf_counter()
-            lanes, weights, done = self._trained(number, going)
-            records = {job: self._served(number, job, lanes, weights, done) for job in going}
-            self._models = self._kernel.settled(self._models)
-            scores = self._scores(going)
+            records, scores = self._round(number, going)
             seconds = (time.perf_counter() - began) / len(going)
             for job in list(going):
                 shares, seen = records[job]
@@ -79,20 +77,47 @@ class Stack:
             if not going:
                 return
 
+    def _round(self, number: int, going: list[int]) -> tuple[Records, dict[int, Tally]]:
+        """One round; where memory runs out it begins anew in half the working memory, down to a lane at a time."""
+        before = list(self._now)
+        while True:
+            found = self._attempt(number, going)
+            if found is not None:
+                return found
+            give_back(self._device)
+            self._budget //= 2
+            self._now = list(before)
+            self._models = self._packed(before)
+
+    def _attempt(self, number: int, going: list[int]) -> tuple[Records, dict[int, Tally]] | None:
+        """One round, None where memory ran out and less of it would still do."""
+        try:
+            lanes, weights, done = self._trained(number, going)
+            records = {job: self._served(number, job, lanes, weights, done) for job in going}
+            self._models = self._kernel.settled(self._models)
+            return records, self._scores(going)
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error) or self._budget < self._lane_bytes + self._row_bytes:
+                raise
+            self._plans.clear()
+            return None
+
     def _trained(self, number: int, going: list[int]) -> tuple[list[Lane], Weights, Trained]:
         """Local training of all clients that take part: their lanes, models and what was seen of them."""
         lanes = ordered([lane for job in going for lane in self._lanes(number, job)])
-        moved: list[Weights] = []
+        cut = chunks(lanes, self._lane_bytes, self._row_bytes, self._budget)
+        together: Weights | None = None
         seen: list[Trained] = []
+        end = 0
         with torch_seeded(self._jobs[0].job.seed, Purpose.LAYERS, number):
-            for chunk in chunks(lanes, self._lane_bytes, self._row_bytes, self._budget):
+            for chunk in cut:
                 weights, done = self._trained_chunk(number, chunk)
-                moved.append(weights)
                 seen.append(done)
-        together = moved[0] if len(moved) == 1 else Weights(
-            *([torch.cat(entries) for entries in zip(*part, strict=True)]
-              for part in ([one.trained for one in moved], [one.fixed for one in moved]))
-        )  # fmt: skip
+                together = together or (weights if len(cut) == 1 else _room_for(len(lanes), weights))
+                if len(cut) > 1:
+                    _put(weights, together, end)
+                end += len(chunk)
+        assert together is not None
         tally = None
         if self._algorithm.measure is not Measure.NOTHING:
             found = [one.tally for one in seen if one.tally is not None]
@@ -113,8 +138,9 @@ class Stack:
             name: torch.stack([own[name] for own in sent]).index_select(0, job_of)
             for name in self._algorithm.broadcasts
         }
+        steps = self._rows.found(training_steps(lanes, self._device))
         done = train(
-            self._kernel, self._algorithm, weights, self._rows, training_steps(lanes, self._device), state,
+            self._kernel, self._algorithm, weights, self._rows, steps, state,
             self._training.lr_at(number), self._training.clip,
         )  # fmt: skip
         if measure is Measure.TRAINED:
@@ -153,10 +179,9 @@ class Stack:
                 mine[job] = theirs.index_select(0, own).amax(0)
                 continue
             total = torch.zeros(mine[job].numel(), dtype=torch.float64, device=mine.device)
-            for few, weights in zip(
-                torch.tensor_split(own, _few(own)), torch.tensor_split(shares, _few(own)), strict=True
-            ):
-                total += weights.double() @ theirs.index_select(0, few).double().flatten(1)
+            few = max(1, _AVERAGED // mine[job].numel())
+            for some, weights in zip(torch.split(own, few), torch.split(shares, few), strict=True):
+                total += weights.double() @ theirs.index_select(0, some).double().flatten(1)
             mine[job] = total.view(mine.shape[1:])
 
     def _model(self, job: int) -> dict[str, Tensor]:
@@ -169,21 +194,24 @@ class Stack:
         scored = [job for job in going if self._jobs[job].job.federation.validation is not None]
         if not scored:
             return {}
-        spans = [self._places[job][-1] for job in scored]
+        spans = [self._parts[job][-1] for job in scored]
         found = self._score(self._models.select(torch.tensor(scored, device=self._device)), spans)
         return {job: found[place] for place, job in enumerate(scored)}
 
-    def _score(self, weights: Weights, spans: Sequence[tuple[int, int]]) -> Tally:
-        """Tallies of copies of the model on their rows; plans are kept while the same clients come back."""
-        key = tuple(spans)
-        plan = self._plans.get(key)
-        if plan is None:
-            most = max(1, min(_SCORED_ROWS, self._budget // self._row_bytes))
-            plan = scoring_plan(self._kernel, self._rows, spans, most, self._dtype)
-            if len(self._plans) >= _PLANS:
-                self._plans.pop(next(iter(self._plans)))
-            self._plans[key] = plan
-        return score(self._kernel, weights, plan)
+    def _score(self, weights: Weights, spans: Sequence[Span]) -> Tally:
+        """Tallies of copies of the model on their rows."""
+        return score(self._kernel, weights, self._plans.of(spans, self._plan))
+
+    def _plan(self, spans: Sequence[Span]) -> Plan:
+        most = max(LEAST_SCORED, min(_SCORED_ROWS, self._budget // self._row_bytes))
+        return scoring_plan(self._kernel, self._rows, spans, most, self._dtype)
+
+    def _packed(self, snapshots: Sequence[Snapshot]) -> Weights:
+        """The jobs' models as they are worked on."""
+        entries = [{**one.extra, **own.model} for one, own in zip(self._jobs, snapshots, strict=True)]
+        return self._kernel.packed(
+            {name: torch.stack([own[name].to(self._device) for own in entries]) for name in entries[0]}
+        )
 
     def _lanes(self, number: int, job: int) -> list[Lane]:
         """The clients of one job that take part in a round, with their batches."""
@@ -191,37 +219,22 @@ class Stack:
         clients = len(one.counts)
         lanes = []
         for client in participants(one.job.seed, number, clients, self._training.participation):
-            first, rows = self._places[job][client]
+            first, rows = self._parts[job][client]
             lanes.append(Lane(job, client, first, rows, *drawn(one.job.seed, number, client, rows, self._training)))
         return lanes
 
 
-def _few(lanes: Tensor) -> int:
-    """Into how many parts lanes are cut to be averaged."""
-    return -(-len(lanes) // _AVERAGED)
+def _room_for(lanes: int, like: Weights) -> Weights:
+    """Where the models of this many lanes find room: chunks are put there one by one, so that none is held twice."""
+    return Weights(
+        *([entry.new_empty(lanes, *entry.shape[1:]) for entry in part] for part in (like.trained, like.fixed))
+    )
 
 
-def _distinct(jobs: Sequence[Ready]) -> tuple[list[Examples], list[list[tuple[int, int]]]]:
-    """All parts that are scored or trained on, each once, and for each job where its clients and validation lie.
-
-    Seeds that share a federation, or only its validation part, share its rows in memory too.
-    """
-    parts: list[Examples] = []
-    known: dict[tuple[int, ...], tuple[int, int]] = {}
-    places: list[list[tuple[int, int]]] = []
-    end = 0
-    for one in jobs:
-        federation = one.job.federation
-        validation = [] if federation.validation is None else [federation.validation]
-        places.append([])
-        for examples in [*federation.clients, *validation]:
-            key = tuple(map(id, (examples.x, examples.y, examples.group)))
-            if key not in known:
-                known[key] = (end, len(examples))
-                parts.append(examples)
-                end += len(examples)
-            places[-1].append(known[key])
-    return parts, places
+def _put(weights: Weights, together: Weights, first: int) -> None:
+    """Copy the models of some lanes to their place."""
+    for own, every in zip([*weights.trained, *weights.fixed], [*together.trained, *together.fixed], strict=True):
+        every[first : first + len(own)] = own
 
 
 def _spread(tally: Tally, chosen: list[int], clients: int) -> Tally:

@@ -1,0 +1,61 @@
+"""Who holds which rows of a table, without a copy of them: a table that is dealt out ten times is held once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import torch
+from torch import Tensor
+
+from ffalm.data.types import Examples, Task
+
+
+@dataclass(frozen=True)
+class Holding:
+    """Some rows of a source of examples, by their numbers."""
+
+    source: Examples
+    rows: Tensor | None = None  # None: all of them, in their order
+
+    def __len__(self) -> int:
+        return len(self.source if self.rows is None else self.rows)
+
+    def examples(self) -> Examples:
+        """The rows themselves: a fresh copy, unless they are all of the source."""
+        return self.source if self.rows is None else self.source.take(self.rows)
+
+    def first(self, count: int) -> Examples:
+        """A few rows, for a look at their shape and type."""
+        rows = torch.arange(min(count, len(self))) if self.rows is None else self.rows[:count]
+        return self.source.take(rows)
+
+    def counts(self, task: Task) -> Tensor:
+        """Number of rows per (label, group)."""
+        if self.rows is None:
+            return self.source.counts(task)
+        nothing = self.source.x.new_empty(len(self), 0)
+        return Examples(nothing, self.source.y[self.rows], self.source.group[self.rows]).counts(task)
+
+
+class Dealt(Sequence[Examples]):
+    """The examples of several holders, gathered whenever they are asked for and kept by nobody."""
+
+    def __init__(self, holdings: Sequence[Holding]) -> None:
+        self.holdings = tuple(holdings)
+
+    def __len__(self) -> int:
+        return len(self.holdings)
+
+    @overload
+    def __getitem__(self, place: int) -> Examples: ...
+    @overload
+    def __getitem__(self, place: slice) -> Dealt: ...
+    def __getitem__(self, place: int | slice) -> Examples | Dealt:
+        return Dealt(self.holdings[place]) if isinstance(place, slice) else self.holdings[place].examples()
+
+
+def holdings_of(clients: Sequence[Examples]) -> tuple[Holding, ...]:
+    """What each client holds; examples that stand for themselves are held whole."""
+    return clients.holdings if isinstance(clients, Dealt) else tuple(Holding(examples) for examples in clients)

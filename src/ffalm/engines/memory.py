@@ -1,0 +1,107 @@
+"""What memory is free on a device, and how to tell that it has run out."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+_EXHAUSTED = re.compile(r"DefaultCPUAllocator|bad_alloc|out of memory|STATUS_ALLOC_FAILED", re.IGNORECASE)
+_ROOT = Path("/")
+
+
+def free(device: torch.device, processes: int = 1, root: Path = _ROOT) -> int | None:
+    """Bytes that this process may still take on a device that it shares with others; None where nobody says.
+
+    `processes` is how many work side by side there: each plans for its share.
+    """
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] // processes + unused
+    shared = [*_available(root), *_groups_left(root)]
+    own = [*(left // processes for left in shared), *_limits_left(root)]
+    return max(0, min(own)) if own else None
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether an error says that memory has run out; torch has one type for that on a GPU, and none on a CPU."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or bool(_EXHAUSTED.search(str(error)))
+
+
+def give_back(device: torch.device) -> None:
+    """Let go of what nobody uses any more, such as what a failed attempt has left: else it does not count as free."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    elif sys.platform == "linux":
+        with suppress(AttributeError):  # only some C libraries keep what is freed, and know how to give it back
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+def shown(size: float) -> str:
+    """Bytes for people to read."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
+
+
+def _available(root: Path) -> Iterator[int]:
+    """What Linux could hand out without swapping."""
+    found = _value(root / "proc/meminfo", "MemAvailable:")
+    if found is not None:
+        yield found * 1024
+
+
+def _groups_left(root: Path) -> Iterator[int]:
+    """What each control group leaves that this process is in: containers and batch queues limit memory by them.
+
+    A group counts cached files as used; those that nobody reads now would make room.
+    """
+    for line in _lines(root / "proc/self/cgroup"):
+        _, kinds, path = line.split(":", 2)
+        if not kinds:
+            bases = [root / "sys/fs/cgroup", root / "sys/fs/cgroup/unified"]
+            limit, use, cached = "memory.max", "memory.current", "inactive_file"
+        elif "memory" in kinds.split(","):
+            bases = [root / "sys/fs/cgroup/memory"]
+            limit, use, cached = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+        else:
+            continue
+        inside = Path(path.lstrip("/"))
+        for folder in [base / group for base in bases for group in (inside, *inside.parents)]:
+            most, used = _value(folder / limit), _value(folder / use)
+            if most is not None and used is not None:
+                yield most - used + (_value(folder / "memory.stat", cached) or 0)
+
+
+def _limits_left(root: Path) -> Iterator[int]:
+    """What this process' own limits leave, such as those of `ulimit -v`."""
+    try:
+        import resource
+    except ImportError:  # Windows has none
+        return
+    for kind, held in ((resource.RLIMIT_AS, "VmSize:"), (resource.RLIMIT_DATA, "VmData:")):
+        most, used = resource.getrlimit(kind)[0], _value(root / "proc/self/status", held)
+        if most != resource.RLIM_INFINITY and used is not None:
+            yield most - used * 1024
+
+
+def _value(path: Path, name: str | None = None) -> int | None:
+    """The number in a file, or on its line of this name; None where there is none, such as "max"."""
+    for line in _lines(path):
+        words = line.split()
+        if name is None or words[:1] == [name]:
+            word = words[0 if name is None else 1]
+            return int(word) if word.isdigit() else None
+    return None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

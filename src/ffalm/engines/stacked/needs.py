@@ -1,0 +1,165 @@
+"""How much memory a stack of jobs takes, told beforehand, and how jobs are cut so that it is there.
+
+Figures are for the worst of what a kernel may do and are held against measured peaks in the tests. They matter only
+where memory is short: with enough of it every run is laid out the same way, so that it comes out the same, bit by bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from ffalm.algorithms import Measure
+from ffalm.engines.base import Job, Training
+from ffalm.engines.common import dtype_of
+from ffalm.engines.memory import free
+from ffalm.engines.sampling import round_half_up
+from ffalm.engines.stacked.choose import values_per_row
+from ffalm.engines.stacked.columns import binary_columns
+from ffalm.engines.stacked.grouping import Ready
+from ffalm.engines.stacked.network import read_network
+
+T = TypeVar("T")
+
+LEAST_SCORED = 256  # rows that are scored at a time however little memory there is: fewer save none
+_WORKED_ON = 3  # copies of a model or of a row's values while a lane trains: themselves, gradients, and between the two
+_MAPPED = 2  # times as many where torch.func maps a module
+_KEPT_MODELS = 6  # of each job: the module, where it started, the packed and the saved one, and the last round's two
+_AVERAGED = 4  # more, as float64 and not, while a job's models are averaged
+_LABELLED = 16  # bytes for each row's label and group
+_BATCHED = 48  # bytes for each row that a lane trains on: row numbers, losses, predictions
+_SCORED = 48  # bytes for each row that is scored: where it counts, its target, its loss
+_PREPARED = 64  # bytes for each row of a window of steps: labels, groups, masks, the algorithm's own
+_CODED = 5  # bytes for each listed column of a row that is scored
+_REVERSED = 25  # bytes for each listed column of a row in a window of steps
+_WINDOW = 512  # lines of such a window
+_LIBRARIES = 2**24  # what libraries take for themselves on the way
+_SEEN = 512  # rows that tell whether columns will be listed
+_SPARED = 0.2  # of what is free, for what no estimate knows
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes that a stack takes on its device."""
+
+    standing: int  # rows, models, and what a round of all its jobs holds
+    least: int  # working memory of the largest lane alone, which no cut makes smaller
+
+    @property
+    def total(self) -> int:
+        """The least with which these jobs can be computed together."""
+        return self.standing + self.least
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Jobs in stacks that are computed one after the other, and the working memory that each may use."""
+
+    stacks: list[list[Ready]]
+    budget: int
+
+
+def cut(jobs: Sequence[Ready], usual: int) -> Cut:
+    """As few stacks as the free memory allows; where that is unknown, one."""
+    first, model = jobs[0].job, jobs[0].model
+    left = free(first.device, first.processes)
+    if left is None:
+        return Cut([list(jobs)], usual)
+    parts = stacks_in(left, [one.job for one in jobs], model)
+    stacks = _dealt(jobs, parts)
+    standing = max(needs_of([one.job for one in stack], model).standing for stack in stacks)
+    return Cut(stacks, max(1, min(usual, room_in(left) - standing)))
+
+
+def stacks_in(left: int, jobs: Sequence[Job], model: nn.Module) -> int:
+    """Into how many stacks jobs are cut so that each fits in the memory that is left; at most one a job."""
+    parts = 1
+    while parts < len(jobs) and any(needs_of(own, model).total > room_in(left) for own in _dealt(jobs, parts)):
+        parts = min(2 * parts, len(jobs))
+    return parts
+
+
+def _dealt(jobs: Sequence[T], parts: int) -> list[list[T]]:
+    """Jobs in parts of about one size."""
+    return [list(jobs[place::parts]) for place in range(parts)]
+
+
+def room_in(left: int) -> int:
+    """How much of the free memory is planned with."""
+    return int(left * (1 - _SPARED))
+
+
+def needs_of(jobs: Sequence[Job], model: nn.Module) -> Needs:
+    """What jobs with a model like this one take together."""
+    look = jobs[0].federation.first_rows(_SEEN).x
+    weights = dtype_of(model).itemsize * sum(entry.numel() for entry in model.state_dict().values())
+    width = max(_width(job.training, max(map(len, job.federation.holdings))) for job in jobs)
+    rounds = [_round(job) for job in jobs]
+    lanes, batched = (sum(figures) for figures in zip(*rounds, strict=True))
+    listed, plain = _listed(look, jobs[0].device)
+    standing = [
+        _LIBRARIES,
+        _rows(jobs, look, dtype_of(model).itemsize),
+        (_KEPT_MODELS * len(jobs) + lanes + _AVERAGED) * weights,
+        batched * _BATCHED,
+        min(max(_WINDOW, lanes) * width, batched) * (_PREPARED + _REVERSED * listed),
+        sum(map(_scored, jobs)) * (_SCORED + _CODED * listed + dtype_of(model).itemsize * plain),
+    ]
+    lane, row = working_bytes(model, look)
+    return Needs(sum(standing), lane + max(width, LEAST_SCORED) * row)
+
+
+def working_bytes(model: nn.Module, x: Tensor) -> tuple[int, int]:
+    """Bytes that are worked on at a time for each lane, and for each row of its batch."""
+    copies = _WORKED_ON * (_MAPPED if read_network(model, x.shape[1:]) is None else 1) * dtype_of(model).itemsize
+    return copies * sum(entry.numel() for entry in model.parameters()), copies * values_per_row(model, x)
+
+
+def _rows(jobs: Sequence[Job], look: Tensor, item: int) -> int:
+    """The table as if it were dense, each source once."""
+    sources = {id(x): len(x) for job in jobs for x in _features(job)}
+    kept = 1 if look.dtype == torch.uint8 else item
+    return sum(sources.values()) * ((look[0].numel() + 1) * kept + _LABELLED)
+
+
+def _listed(look: Tensor, device: torch.device) -> tuple[int, int]:
+    """How many columns a row lists and how many it keeps beside them, as far as the first rows tell; else 0 and 0."""
+    if device.type != "cpu" or not look.dtype.is_floating_point:
+        return 0, 0
+    columns = binary_columns([look])
+    return (columns.ones, len(columns.plain) + 1) if columns.worth_it else (0, 0)
+
+
+def _round(job: Job) -> tuple[int, int]:
+    """How many lanes a job has in a round, and on how many rows they train, at most."""
+    sizes = sorted(map(len, job.federation.holdings), reverse=True)
+    lanes = min(len(sizes), max(1, round_half_up(job.training.participation * len(sizes))))
+    return lanes, sum(_trained_on(job.training, size) for size in sizes[:lanes])
+
+
+def _trained_on(training: Training, rows: int) -> int:
+    """Rows of all local steps of a client."""
+    if training.local_steps is None:
+        return training.local_epochs * rows
+    return training.local_steps * _width(training, rows)
+
+
+def _width(training: Training, rows: int) -> int:
+    """Rows of a client's largest batch."""
+    return min(training.batch_size or rows, rows)
+
+
+def _scored(job: Job) -> int:
+    """Rows that are scored in a round, or of which plans for scoring are kept."""
+    validation = 0 if job.federation.validation is None else len(job.federation.validation)
+    clients = job.algorithm.measure in (Measure.RECEIVED, Measure.TRAINED)
+    return validation + (sum(map(len, job.federation.holdings)) if clients else 0)
+
+
+def _features(job: Job) -> list[Tensor]:
+    validation = [] if job.federation.validation is None else [job.federation.validation.x]
+    return [*(holding.source.x for holding in job.federation.holdings), *validation]

@@ -1,0 +1,68 @@
+"""Which engine `auto` is, and why, in words for the run's first line."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import ffalm
+from ffalm.engines import Job, Training, choice, choose
+from ffalm.engines.stacked.needs import needs_of
+from ffalm.errors import UserError
+from ffalm.federation import Federation
+
+
+def job(model: nn.Module | None = None) -> Job:
+    draws = torch.Generator().manual_seed(0)
+    clients = [(torch.randn(40, 6, generator=draws), *torch.randint(0, 2, (2, 40), generator=draws)) for _ in range(30)]
+    built = model or nn.Sequential(nn.Linear(6, 800), nn.ReLU(), nn.Linear(800, 2))
+    return Job(ffalm.FedAvg(), Federation.from_arrays(clients), lambda: built, Training(), 0, torch.device("cpu"))
+
+
+def with_free(monkeypatch: pytest.MonkeyPatch, left: int | None) -> None:
+    monkeypatch.setattr(choice, "free", lambda device, processes: left)
+
+
+@pytest.mark.parametrize("left", [2**40, None])
+def test_a_small_model_is_stacked_where_there_is_memory_or_nobody_knows(
+    monkeypatch: pytest.MonkeyPatch, left: int | None
+) -> None:
+    with_free(monkeypatch, left)
+    engine, reason = choose("auto", job(), 10)
+    assert (engine.name, reason) == ("stacked", "clients and seeds of a small model fit on one tensor")
+
+
+def test_runs_that_do_not_fit_together_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = job()
+    with_free(monkeypatch, int(1.3 * needs_of([one] * 3, one.model()).total))
+    engine, reason = choose("auto", one, 10)
+    assert engine.name == "stacked"
+    assert "one tensor, in 4 stacks since" in reason
+    assert reason.endswith(" MB of memory are free")
+
+
+def test_a_run_that_does_not_fit_into_a_stack_is_left_to_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_free(monkeypatch, 10**7)
+    engine, reason = choose("auto", job())
+    assert engine.name == "loop"
+    assert "a stack of one run needs" in reason
+    assert reason.endswith("and 10.0 MB of memory are free")
+
+
+def test_a_model_that_cannot_be_stacked_is_left_to_the_loop() -> None:
+    engine, reason = choose("auto", job(nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))))
+    assert engine.name == "loop"
+    assert "cannot be stacked: its layer '1' (BatchNorm1d)" in reason
+
+
+def test_an_engine_that_is_asked_for_is_taken_whatever_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_free(monkeypatch, 0)
+    engine, reason = choose("stacked", job())
+    assert (engine.name, reason) == ("stacked", "as asked")
+    assert choose(engine, job()) == (engine, "as given")
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    with pytest.raises(UserError, match="engine 'fast'"):
+        choose("fast", job())
