@@ -15,6 +15,7 @@ from ffalm.engines.base import Job, Round
 from ffalm.engines.memory import free, give_back, out_of_memory, shown
 from ffalm.engines.stacked.choose import why_not_stacked
 from ffalm.engines.stacked.grouping import Ready, ready, stacks
+from ffalm.engines.stacked.heap import keep_freed
 from ffalm.engines.stacked.needs import cut, needs_of
 from ffalm.engines.stacked.stack import Stack
 from ffalm.errors import UserError, require
@@ -40,6 +41,7 @@ class StackedEngine:
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
         """Jobs that differ only in numbers advance together, one stack of them after the other."""
         refuse_privacy(jobs)
+        keep_freed()
         waiting = [ready(number, job) for number, job in enumerate(jobs)]
         for alike in stacks(waiting):
             _check(alike[0])

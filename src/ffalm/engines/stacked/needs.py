@@ -100,14 +100,14 @@ def needs_of(jobs: Sequence[Job], model: nn.Module) -> Needs:
     width = max(_width(job.training, max(map(len, job.federation.holdings))) for job in jobs)
     rounds = [_round(job) for job in jobs]
     lanes, batched = (sum(figures) for figures in zip(*rounds, strict=True))
-    listed = _listed(look, jobs[0].device)
+    listed, plain = _listed(look, jobs[0].device)
     standing = [
         _LIBRARIES,
         _rows(jobs, look, dtype_of(model).itemsize),
         (_KEPT_MODELS * len(jobs) + lanes + _AVERAGED) * weights,
         batched * _BATCHED,
         min(max(_WINDOW, lanes) * width, batched) * (_PREPARED + _REVERSED * listed),
-        sum(map(_scored, jobs)) * (_SCORED + _CODED * listed),
+        sum(map(_scored, jobs)) * (_SCORED + _CODED * listed + dtype_of(model).itemsize * plain),
     ]
     lane, row = working_bytes(model, look)
     return Needs(sum(standing), lane + max(width, LEAST_SCORED) * row)
@@ -126,12 +126,12 @@ def _rows(jobs: Sequence[Job], look: Tensor, item: int) -> int:
     return sum(sources.values()) * ((look[0].numel() + 1) * kept + _LABELLED)
 
 
-def _listed(look: Tensor, device: torch.device) -> int:
-    """How many columns a row lists, as far as the first rows tell; 0 where all are multiplied."""
+def _listed(look: Tensor, device: torch.device) -> tuple[int, int]:
+    """How many columns a row lists and how many it keeps beside them, as far as the first rows tell; else 0 and 0."""
     if device.type != "cpu" or not look.dtype.is_floating_point:
-        return 0
+        return 0, 0
     columns = binary_columns([look])
-    return columns.ones if columns.worth_it else 0
+    return (columns.ones, len(columns.plain) + 1) if columns.worth_it else (0, 0)
 
 
 def _round(job: Job) -> tuple[int, int]:
