@@ -274,11 +274,6 @@ def test_importing_the_package_costs_no_torch() -> None:
     assert in_fresh_python("import ffalm, sys; print('torch' in sys.modules)") == "False"
 
 
-def test_the_collector_rests_when_python_ends() -> None:
-    code = "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0)); import ffalm"
-    assert in_fresh_python(code) == "True"
-
-
 def test_a_model_that_does_not_fit_the_features_is_refused_before_training() -> None:
     fed = federation()
     with pytest.raises(UserError, match="cannot take features of shape") as caught:

@@ -6,15 +6,10 @@ from here; each name is imported when it is first used, so that `import ffalm` c
 
 from __future__ import annotations
 
-import atexit
-import gc
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-
-# When Python ends, its collector looks through every object of torch, twice and in vain: a fifth of a second.
-atexit.register(gc.freeze)
 
 _ROOMS = ("algorithms", "fairness", "metrics")  # `ffalm.algorithms()` lists them, `ffalm.metrics.tally(...)` counts
 _HOMES = {

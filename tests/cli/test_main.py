@@ -53,3 +53,10 @@ def test_importing_ffalm_and_its_command_line_does_not_import_torch() -> None:
     script = "import sys, ffalm, ffalm.cli; print([m for m in ('torch', 'pandas', 'altair') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_collector_rests_when_the_command_ends() -> None:
+    asked = "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0))"
+    code = f"{asked}; from ffalm.cli import main; main()"
+    told = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=True).stdout
+    assert told.splitlines()[-1] == "True"
