@@ -1,4 +1,4 @@
-"""The tabular study in ffalm's engines, and in the plain loop that they are measured against."""
+"""Either study in ffalm's engines, and in the plain loop that they are measured against."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ffalm.engines import Job, Training
 from ffalm.engines.choice import ENGINES
 from ffalm.engines.sampling import batches
 from ffalm.federation import Federation
+from ffalm.models import ResNet18
 from ffalm.partition import Partition
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -29,42 +30,50 @@ def main() -> None:
     parser.add_argument("work")
     parser.add_argument("ledger")
     parser.add_argument("--algorithm", default="ffalm", choices=["ffalm", "fedavg"])
-    parser.add_argument("--engine", default="stacked", choices=["plain", "loop", "stacked"])
+    parser.add_argument("--engine", default="stacked", choices=["plain", "plain-nchw", "loop", "stacked"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--rounds", type=int, help="as many as the file has orders for, unless told")
     asked = parser.parse_args()
     work, ledger = Work.load(asked.work), Ledger(asked.ledger)
     training = Training(rounds=asked.rounds or len(work.orders))
-    if asked.engine == "plain":
-        owned = tuple(_examples(part) for part in work.clients)
-        federation = Federation(owned, _examples(work.test), None, Task("adult"))
+    if asked.engine.startswith("plain"):
+        model = work.model()
+        if asked.engine == "plain-nchw":
+            model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         train_plainly(
-            federation, work.model(), training.rounds, asked.algorithm, ledger.note,
+            _federation(work), model, training.rounds, asked.algorithm, ledger.note,
             lambda number, client, rows: batches(0, number, client, rows, training),
         )  # fmt: skip
     else:
         jobs = _jobs(work, asked.algorithm, asked.seeds, training)
         for seen, (number, done) in enumerate(ENGINES[asked.engine]().train(jobs), start=1):
             if number == 0:
-                found = {name: done.record[name] for name in ("accuracy", "dpd", "eod")}
+                found = {name: done.record[name] for name in ("accuracy", "dpd", "eod", "loss")}
             if seen % len(jobs) == 0:
                 ledger.note(found)
     ledger.close(peer=f"ffalm {ffalm.__version__}")
 
 
 def _jobs(work: Work, algorithm: str, seeds: list[int], training: Training) -> list[Job]:
-    """One job a seed, each with its own partition; seed 0 has that of the file."""
+    """One job a seed; seed 0 has the file's partition and model, others of the tabular study their own."""
     test = _examples(work.test)
+    shape = tuple(test.x.shape[1:])
     everything = Dataset(Task("adult"), _examples(work.train), test, test)
-    inputs = test.x.shape[1]
     return [
         Job(
             algorithm_class(algorithm)(),
-            Federation.from_dataset(everything, Partition("plain", 10, 0.3), seed),
-            lambda: model_of("mlp", inputs), training, seed, torch.device("cpu"),
+            _federation(work) if work.images
+            else Federation.from_dataset(everything, Partition("plain", 10, 0.3), seed),
+            (lambda: ResNet18().build(shape, 2)) if work.images else lambda: model_of("mlp", shape[0]),
+            training, seed, torch.device("cpu"),
         )
         for seed in seeds
     ]  # fmt: skip
+
+
+def _federation(work: Work) -> Federation:
+    """As the file has it."""
+    return Federation(tuple(map(_examples, work.clients)), _examples(work.test), None, Task("benchmark"))
 
 
 def _examples(part: Part) -> Examples:
