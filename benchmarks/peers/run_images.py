@@ -30,17 +30,24 @@ TOGETHER = f"1 process x {CORES} threads"
 APART = f"{CORES} processes x 1 thread"
 
 
-def _case(label: str, script: str, *arguments: str, environment: str | None = None, apart: bool = False) -> Case:
+def _case(
+    label: str, script: str, *arguments: str, environment: str | None = None, apart: bool = False, seeds: int = 1
+) -> Case:
     """On all cores, by threads or by processes."""
     launcher = SPREAD if apart and environment == "pfl" else ()
     threads = 1 if apart else CORES
     algorithms = ("fedavg",) if environment == "declearn" else ("ffalm", "fedavg")
-    return Case(label, script, arguments, environment, 1, True, threads, launcher, algorithms)
+    return Case(label, script, arguments, environment, seeds, True, threads, launcher, algorithms)
 
 
 LOOP = _case("**loop**", "with_ffalm.py", "--engine", "loop")
+SEEDS = _case(
+    f"loop, {CORES} seeds", "with_ffalm.py", "--engine", "loop", "--apart", "--seeds", *map(str, range(CORES)),
+    apart=True, seeds=CORES,
+)  # fmt: skip
 CASES = [
     LOOP,
+    SEEDS,
     _case("plain loop, channels_last", "with_ffalm.py", "--engine", "plain"),
     _case("plain loop, NCHW", "with_ffalm.py", "--engine", "plain-nchw"),
     _case("pfl", "with_pfl.py", environment="pfl"),

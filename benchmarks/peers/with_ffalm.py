@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from multiprocessing import get_context
+from multiprocessing.queues import Queue
 from pathlib import Path
 
 import torch
@@ -23,6 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from plain import train_plainly
 from tabular import model_of
 
+METRICS = ("accuracy", "dpd", "eod", "loss")
+
 
 def main() -> None:
     """Train and write the ledger; the metrics are those of the first seed."""
@@ -33,6 +38,7 @@ def main() -> None:
     parser.add_argument("--engine", default="stacked", choices=["plain", "plain-nchw", "loop", "stacked"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--rounds", type=int, help="as many as the file has orders for, unless told")
+    parser.add_argument("--apart", action="store_true", help="each seed in a process of its own, as in a study")
     asked = parser.parse_args()
     work, ledger = Work.load(asked.work), Ledger(asked.ledger)
     training = Training(rounds=asked.rounds or len(work.orders))
@@ -46,12 +52,39 @@ def main() -> None:
         )  # fmt: skip
     else:
         jobs = _jobs(work, asked.algorithm, asked.seeds, training)
-        for seen, (number, done) in enumerate(ENGINES[asked.engine]().train(jobs), start=1):
-            if number == 0:
-                found = {name: done.record[name] for name in ("accuracy", "dpd", "eod", "loss")}
-            if seen % len(jobs) == 0:
-                ledger.note(found)
+        done = _apart(jobs, asked.engine) if asked.apart else _rounds(jobs, asked.engine)
+        seen: list[list[dict[str, float]]] = [[] for _ in jobs]
+        noted = 0
+        for number, found in done:
+            seen[number].append(found)
+            if min(map(len, seen)) > noted:
+                ledger.note(seen[0][noted])
+                noted += 1
     ledger.close(peer=f"ffalm {ffalm.__version__}")
+
+
+def _rounds(jobs: list[Job], engine: str) -> Iterator[tuple[int, dict[str, float]]]:
+    """The metrics of each round with the number of its job."""
+    for number, done in ENGINES[engine]().train(jobs):
+        yield number, {name: done.record[name] for name in METRICS}
+
+
+def _apart(jobs: list[Job], engine: str) -> Iterator[tuple[int, dict[str, float]]]:
+    """The same, each job in a process of its own."""
+    context = get_context("fork")
+    told = context.Queue()
+    workers = [context.Process(target=_tell, args=(told, number, job, engine)) for number, job in enumerate(jobs)]
+    for worker in workers:
+        worker.start()
+    for _ in range(jobs[0].training.rounds * len(jobs)):
+        yield told.get()
+    for worker in workers:
+        worker.join()
+
+
+def _tell(told: Queue[tuple[int, dict[str, float]]], number: int, job: Job, engine: str) -> None:
+    for _, scores in _rounds([job], engine):
+        told.put((number, scores))
 
 
 def _jobs(work: Work, algorithm: str, seeds: list[int], training: Training) -> list[Job]:
