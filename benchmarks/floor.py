@@ -56,4 +56,4 @@ def counted_floor(model: nn.Module, x: Tensor, train_rows: int, test_rows: int, 
         logits.sum().backward()
     forward, backward = (1e-9 * one.get_total_flops() / len(x) for one in (ahead, back))
     fedavg = train_rows * (forward + backward) + test_rows * forward
-    return Floor(rate(threads=threads), fedavg, fedavg + train_rows * forward)
+    return Floor(rate(60, threads), fedavg, fedavg + train_rows * forward)

@@ -96,4 +96,4 @@ def _metrics(model: nn.Module, part: Examples) -> dict[str, float]:
 
 
 def _inputs(x: Tensor) -> Tensor:
-    return x.float() / 255 if x.dtype == torch.uint8 else x
+    return x.to(torch.get_default_dtype()) / 255 if x.dtype == torch.uint8 else x

@@ -16,6 +16,7 @@ from watch import watch
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parents[1] / "src"
 QUIET = {
+    "OMP_WAIT_POLICY": "PASSIVE",
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
@@ -48,7 +49,7 @@ class Figures:
     start_s: float  # from the start of the process to the end of its first round
     rss_mb: float
     pss_mb: float
-    scores: dict[str, float]
+    scores: list[dict[str, float]]  # by round
 
 
 class Bench:
@@ -66,7 +67,7 @@ class Bench:
     def export(self, study: str, rounds: int, *settings: str) -> None:
         """Write the work."""
         command = [sys.executable, str(HERE / "export.py"), str(self.work), "--study", study, "--rounds", str(rounds)]
-        subprocess.run([*command, *settings], env=self.variables(), check=True)
+        subprocess.run([*command, *settings], env=self.variables(len(self.cores)), check=True)
 
     def measure(self, case: Case, algorithm: str) -> Figures:
         """Run one case once."""
@@ -79,7 +80,7 @@ class Bench:
         first, last = found["rounds"][0], found["rounds"][-1]
         spans = (len(found["rounds"]) - 1) * case.seeds
         cpu, wall = (1e3 * (last[kind] - first[kind]) / spans for kind in ("cpu", "at"))
-        scores = {name: value for name, value in last.items() if name not in ("cpu", "at")}
+        scores = [{name: one[name] for name in one if name not in ("cpu", "at")} for one in found["rounds"]]
         return Figures(found["peer"], cpu, wall, first["at"] - seen.began, seen.rss_mb, seen.pss_mb, scores)
 
     def variables(self, threads: int = 1) -> dict[str, str]:

@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor, nn
+from work import Part
+from work import train as learn
 
-from ffalm.data.faces import PARTS, Faces
+from ffalm.data.faces import PARTS, SHARE_OF_YOUNG, Faces
 from ffalm.data.types import Examples
 from ffalm.engines import Training
 from ffalm.engines.sampling import batches
@@ -24,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tabular import dataset, model_of
 
 CLIENTS = 10
+EPOCHS = 3
 
 
 def tabular() -> tuple[Examples, Examples, list[Tensor], Callable[[], nn.Module]]:
@@ -34,12 +37,26 @@ def tabular() -> tuple[Examples, Examples, list[Tensor], Callable[[], nn.Module]
 
 
 def images(each: int, scored: int, size: int) -> tuple[Examples, Examples, list[Tensor], Callable[[], nn.Module]]:
-    """Drawn faces, as many for each client, in whole batches as far as `each` allows, and ResNet-18."""
+    """Drawn faces, half of them young, as many for each client; and ResNet-18."""
     rows = CLIENTS * each
-    data = Faces(rows=math.ceil(max(rows / PARTS[0], scored / PARTS[2])) + 10, size=size).load()  # type: ignore[arg-type]
-    train, test = data.train.take(torch.arange(rows)), data.test.take(torch.arange(scored))
-    owned = list(torch.arange(rows).split(each))
-    return train, test, owned, lambda: ResNet18().build((3, size, size), 2)
+    fewest = max(rows / PARTS[0], scored / PARTS[2]) / 2 / min(SHARE_OF_YOUNG)
+    data = Faces(rows=math.ceil(fewest), size=size).load()  # type: ignore[arg-type]
+    train, test = _halved(data.train, rows), _halved(data.test, scored)
+    return train, test, list(torch.arange(rows).split(each)), lambda: _warm(train)
+
+
+def _halved(examples: Examples, rows: int) -> Examples:
+    """As many of both labels, in turns: a model that has learnt little then still says both."""
+    labels = [(examples.y == label).nonzero()[: rows // 2, 0] for label in (0, 1)]
+    return examples.take(torch.stack(labels, 1).flatten())
+
+
+def _warm(examples: Examples) -> nn.Module:
+    """ResNet-18 after a few epochs over everybody's images: one that still says the same of all would prove little."""
+    model = ResNet18().build(tuple(examples.x.shape[1:]), 2).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    for _ in range(EPOCHS):
+        learn(model, Part(examples.x, examples.y, examples.group), torch.randperm(len(examples)), 0.0, 0.0)
+    return model
 
 
 def main() -> None:
@@ -51,7 +68,9 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=256, help="images of a client")
     parser.add_argument("--scored", type=int, default=512, help="images to score")
     parser.add_argument("--size", type=int, default=64, help="of an image in pixels")
+    parser.add_argument("--double", action="store_true", help="a model in float64, in which everybody then computes")
     asked = parser.parse_args()
+    torch.set_default_dtype(torch.float64 if asked.double else torch.float32)
     training = Training()
     train, test, owned, model = tabular() if asked.study == "tabular" else images(asked.each, asked.scored, asked.size)
     with torch_seeded(0, Purpose.MODEL):

@@ -74,7 +74,7 @@ def table(found: dict[Case, Figures], algorithm: str, beneath: Floor) -> str:
     for case, one in found.items():
         label = one.name if case.environment else case.label
         shared = f" (PSS {one.pss_mb:.0f})" if case.all_cores else ""
-        scores = " | ".join(f"{one.scores[name]:.5f}" for name in METRICS)
+        scores = " | ".join(f"{one.scores[-1][name]:.5f}" for name in METRICS)
         lines.append(
             f"| {label}{', all cores' if case.all_cores else ''} | {one.cpu_ms:.1f} | {one.wall_ms:.1f} "
             f"| {one.cpu_ms / base.cpu_ms:.1f} | {one.wall_ms / base.wall_ms:.1f} | {one.start_s:.1f} "

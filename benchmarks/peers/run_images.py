@@ -4,8 +4,12 @@
 
 ResNet-18 at 64 px on drawn faces, 10 equal clients, batch 128, on a CPU; BatchNorm's statistics are averaged like
 weights in all. The peers' environments are those of `run.py`. Everybody has all cores: one process whose torch threads
-share them, or, for those that can, one process a core. Every case runs in a process of its own, `--repeats` times in
-turn: the median of the CPU time counts, and the shortest of wall times, which a shared machine disturbs.
+share them, or, for those that can, one process a core (FFALM in peers that can only so). Every case runs in a process
+of its own, `--repeats` times in turn: the median of the CPU time counts, and the shortest of wall times, which a shared
+machine disturbs. Threads that wait sleep (OMP_WAIT_POLICY), so that CPU time is work even where others take a core.
+
+Rounding tells simulators apart from the second round on, so the metrics shown are those after the first; `--double`
+computes in float64 (slow: choose a small `--size` and `--each`) and shows those after the last.
 """
 
 from __future__ import annotations
@@ -31,12 +35,13 @@ APART = f"{CORES} processes x 1 thread"
 
 
 def _case(
-    label: str, script: str, *arguments: str, environment: str | None = None, apart: bool = False, seeds: int = 1
-) -> Case:
-    """On all cores, by threads or by processes."""
+    label: str, script: str, *arguments: str, environment: str | None = None, apart: bool = False, seeds: int = 1,
+    both: bool = True,
+) -> Case:  # fmt: skip
+    """On all cores, by threads or by processes; both algorithms, or FedAvg alone."""
     launcher = SPREAD if apart and environment == "pfl" else ()
     threads = 1 if apart else CORES
-    algorithms = ("fedavg",) if environment == "declearn" else ("ffalm", "fedavg")
+    algorithms = ("ffalm", "fedavg") if both else ("fedavg",)
     return Case(label, script, arguments, environment, seeds, True, threads, launcher, algorithms)
 
 
@@ -50,16 +55,16 @@ CASES = [
     SEEDS,
     _case("plain loop, channels_last", "with_ffalm.py", "--engine", "plain"),
     _case("plain loop, NCHW", "with_ffalm.py", "--engine", "plain-nchw"),
-    _case("pfl", "with_pfl.py", environment="pfl"),
+    _case("pfl", "with_pfl.py", environment="pfl", both=False),
     _case("pfl", "with_pfl.py", environment="pfl", apart=True),
-    _case("declearn", "with_declearn.py", environment="declearn"),
-    _case("Flower simulation", "with_flower.py", "--actors", "1", environment="flower"),
+    _case("declearn", "with_declearn.py", environment="declearn", both=False),
+    _case("Flower simulation", "with_flower.py", "--actors", "1", environment="flower", both=False),
     _case("Flower simulation", "with_flower.py", environment="flower", apart=True),
 ]
 
 
-def table(found: dict[Case, Figures], algorithm: str, beneath: Floor) -> str:
-    """One algorithm's cases, each against the loop engine."""
+def table(found: dict[Case, Figures], algorithm: str, beneath: Floor, shown: int) -> str:
+    """One algorithm's cases, each against the loop engine, with the metrics after a round."""
     lines = [
         "| simulator | cores used by | CPU s / round | wall s | CPU, times loop | wall, times loop | start s | peak MB "
         "| PSS MB | accuracy | DPD | EOD | loss |",
@@ -68,7 +73,7 @@ def table(found: dict[Case, Figures], algorithm: str, beneath: Floor) -> str:
     base = found[LOOP]
     for case, one in found.items():
         label = one.name if case.environment else case.label
-        scores = " | ".join(f"{one.scores[name]:.5f}" for name in METRICS)
+        scores = " | ".join(f"{one.scores[shown][name]:.5f}" for name in METRICS)
         lines.append(
             f"| {label} | {APART if case.threads < CORES else TOGETHER} | {one.cpu_ms / 1e3:.2f} "
             f"| {one.wall_ms / 1e3:.2f} | {one.cpu_ms / base.cpu_ms:.2f} | {one.wall_ms / base.wall_ms:.2f} "
@@ -90,6 +95,31 @@ def floor_of(path: Path) -> Floor:
     return counted_floor(work.model(), some, len(work.train), len(work.test), CORES)
 
 
+def measured(bench: Bench, algorithms: list[str], repeats: int) -> dict[tuple[str, Case], list[Figures]]:
+    """Every case that there is an environment for, in turn."""
+    runs: dict[tuple[str, Case], list[Figures]] = {}
+    for _ in range(repeats):
+        for algorithm in algorithms:
+            for case in CASES:
+                if algorithm in case.algorithms and not bench.missing(case):
+                    runs.setdefault((algorithm, case), []).append(bench.measure(case, algorithm))
+                    print(algorithm, case.label, case.threads, runs[algorithm, case][-1], flush=True)
+    return runs
+
+
+def heading(asked: argparse.Namespace, beneath: Floor) -> str:
+    """What was done, on what, and how to read it."""
+    precision, when = ("float64", "last") if asked.double else ("float32", "first")
+    return (
+        f"{machine()} `python benchmarks/peers/run_images.py --envs DIR`: ResNet-18 (7x7 stem), {asked.size} px, drawn "
+        f"faces, 10 clients of {asked.each} images, batch {BATCH}, {precision}; {asked.scored} images are scored after "
+        f"each of {asked.rounds} rounds. Times are of the rounds after the first; {asked.repeats} runs each: median of "
+        f"CPU time, shortest wall times, largest memory. Floor: {beneath.ffalm_gflop:.0f} GFLOP a round of FFALM, "
+        f"{beneath.fedavg_gflop:.0f} of FedAvg, at {beneath.gflops:.0f} GFLOP/s on {CORES} cores. Metrics are those "
+        f"after the {when} round. Where there are several seeds, times are of one."
+    )
+
+
 def main() -> None:
     """Measure, print and perhaps publish."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -99,34 +129,21 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=256, help="images of a client; no last batch of one image")
     parser.add_argument("--scored", type=int, default=512, help="images to score after every round")
     parser.add_argument("--size", type=int, default=64, choices=[32, 64])
+    parser.add_argument("--double", action="store_true", help="in float64, where rounding cannot hide a difference")
     parser.add_argument("--algorithms", nargs="+", default=["ffalm", "fedavg"], choices=["ffalm", "fedavg"])
     parser.add_argument("--write", action="store_true", help="replace the tables in RESULTS.md")
     asked = parser.parse_args()
-    runs: dict[tuple[str, Case], list[Figures]] = {}
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(asked.envs.resolve(), Path(folder))
-        sizes = ("--each", str(asked.each), "--scored", str(asked.scored), "--size", str(asked.size))
-        bench.export("images", asked.rounds, *sizes)
-        left_out = [case for case in CASES if bench.missing(case)]
-        for _ in range(asked.repeats):
-            for algorithm in asked.algorithms:
-                for case in CASES:
-                    if algorithm in case.algorithms and case not in left_out:
-                        runs.setdefault((algorithm, case), []).append(bench.measure(case, algorithm))
-                        print(algorithm, case.label, case.threads, runs[algorithm, case][-1], flush=True)
-        beneath = floor_of(bench.work)
-    parts = [
-        f"{machine()} `python benchmarks/peers/run_images.py --envs DIR`: ResNet-18 (7x7 stem), {asked.size} px, drawn "
-        f"faces, 10 clients of {asked.each} images, batch {BATCH}, float32; {asked.scored} images scored after each of "
-        f"{asked.rounds} rounds. Times are of the rounds after the first; {asked.repeats} runs each: median CPU time, "
-        f"shortest wall times, largest memory. Floor: {beneath.ffalm_gflop:.0f} GFLOP a round of FFALM, "
-        f"{beneath.fedavg_gflop:.0f} of FedAvg, at {beneath.gflops:.0f} GFLOP/s on {CORES} cores. Metrics are those "
-        "after the last round."
-    ]
-    parts += [f"Left out, its environment is missing: {name}." for name in dict.fromkeys(c.label for c in left_out)]
+        sizes = ["--each", str(asked.each), "--scored", str(asked.scored), "--size", str(asked.size)]
+        bench.export("images", asked.rounds, *sizes, *(["--double"] if asked.double else []))
+        runs = measured(bench, asked.algorithms, asked.repeats)
+        left_out = dict.fromkeys(case.label for case in CASES if bench.missing(case))
+        parts = [heading(asked, beneath := floor_of(bench.work))]
+    parts += [f"Left out, its environment is missing: {label}." for label in left_out]
     for algorithm in asked.algorithms:
         found = {case: typical(own) for (name, case), own in runs.items() if name == algorithm}
-        parts += [f"**{algorithm}**", table(found, algorithm, beneath)]
+        parts += [f"**{algorithm}**", table(found, algorithm, beneath, -1 if asked.double else 0)]
     body = "\n\n".join(parts)
     print(body)
     if asked.write:

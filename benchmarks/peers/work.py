@@ -55,16 +55,18 @@ class Work:
 
     @classmethod
     def load(cls, path: str) -> Work:
-        """What `export.py` wrote."""
+        """What `export.py` wrote; from now on torch computes in the precision of its model."""
         with np.load(path) as file:
             held = {name: torch.from_numpy(file[name]) for name in file.files}
         sizes = held["sizes"].tolist()
         train = Part(held["x"], held["y"], held["group"])
+        start = {name.removeprefix("start/"): value for name, value in held.items() if name.startswith("start/")}
+        torch.set_default_dtype(next(iter(start.values())).dtype)
         return cls(
             train,
             [train.take(rows) for rows in torch.split(held["rows"], sizes)],
             Part(held["test_x"], held["test_y"], held["test_group"]),
-            {name.removeprefix("start/"): value for name, value in held.items() if name.startswith("start/")},
+            start,
             [list(torch.split(order.long(), sizes)) for order in held["orders"]],
         )
 
@@ -89,7 +91,7 @@ class Work:
 
 def inputs(x: Tensor) -> Tensor:
     """What a model takes; bytes of images become numbers from 0 to 1."""
-    return x.float() / 255 if x.dtype == torch.uint8 else x
+    return x.to(torch.get_default_dtype()) / 255 if x.dtype == torch.uint8 else x
 
 
 def objective(losses: Tensor, group: Tensor, dual: float, penalty: float) -> Tensor:
