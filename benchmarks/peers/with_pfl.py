@@ -131,6 +131,8 @@ def main() -> None:
     )
     with contextlib.redirect_stdout(io.StringIO()):
         Fair(work).run(settings, backend, model, local, callbacks=[Score(work.test, ledger)])
+    if SEVERAL:
+        torch.distributed.barrier()  # nobody leaves, and takes its CPU time along, before the last round is noted
     if FIRST:
         ledger.close(peer=f"pfl {version('pfl')}")
 
