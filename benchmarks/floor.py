@@ -25,15 +25,18 @@ class Floor:
         return 1e3 * (self.ffalm_gflop if algorithm == "ffalm" else self.fedavg_gflop) / self.gflops
 
 
-def rate(repeats: int = 12, threads: int = 1) -> float:
-    """GFLOP/s in float32, one core a thread, the best of a few products of large matrices."""
-    torch.set_num_threads(threads)
+def rate(repeats: int = 12) -> float:
+    """GFLOP/s of one core in float32, the best of a few products of large matrices.
+
+    By the thread's own time, so that a core shared with others counts as a whole one.
+    """
+    torch.set_num_threads(1)
     a, b = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
     seconds = []
     for _ in range(repeats):
-        began = time.perf_counter()
+        began = time.thread_time()
         torch.mm(a, b)
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.thread_time() - began)
     return 2e-9 * SIDE**3 / min(seconds)
 
 
@@ -48,12 +51,12 @@ def floor(train_rows: int, test_rows: int, inputs: int, hidden: int = 64, labels
     return Floor(rate(), fedavg, fedavg + train_rows * forward)
 
 
-def counted_floor(model: nn.Module, x: Tensor, train_rows: int, test_rows: int, threads: int) -> Floor:
-    """The same of any model, by counting what torch does to a few rows of its input."""
+def counted_floor(model: nn.Module, x: Tensor, train_rows: int, test_rows: int, cores: int) -> Floor:
+    """Of any model on several cores, by counting what torch does to a few rows of its input."""
     with FlopCounterMode(display=False) as ahead:
         logits = model(x)
     with FlopCounterMode(display=False) as back:
         logits.sum().backward()
     forward, backward = (1e-9 * one.get_total_flops() / len(x) for one in (ahead, back))
     fedavg = train_rows * (forward + backward) + test_rows * forward
-    return Floor(rate(60, threads), fedavg, fedavg + train_rows * forward)
+    return Floor(cores * rate(), fedavg, fedavg + train_rows * forward)
