@@ -111,9 +111,10 @@ def heading(asked: argparse.Namespace, beneath: Floor) -> str:
     """What was done, on what, and how to read it."""
     precision, when = ("float64", "last") if asked.double else ("float32", "first")
     return (
-        f"{machine()} `python benchmarks/peers/run_images.py --envs DIR`: ResNet-18 (7x7 stem), {asked.size} px, drawn "
-        f"faces, 10 clients of {asked.each} images, batch {BATCH}, {precision}; {asked.scored} images are scored after "
-        f"each of {asked.rounds} rounds. Times are of the rounds after the first; {asked.repeats} runs each: median of "
+        f"{machine()} `python benchmarks/peers/run_images.py --envs DIR --rounds {asked.rounds}`: ResNet-18 (7x7 "
+        f"stem), {asked.size} px, drawn faces, 10 clients of {asked.each} images, batch {BATCH}, {precision}, from a "
+        f"model that has seen all images three times; {asked.scored} images are scored after each of {asked.rounds} "
+        f"rounds. Times are of the rounds after the first; {asked.repeats} runs each: median of "
         f"CPU time, shortest wall times, largest memory. Floor: {beneath.ffalm_gflop:.0f} GFLOP a round of FFALM, "
         f"{beneath.fedavg_gflop:.0f} of FedAvg, at {beneath.gflops:.0f} GFLOP/s on {CORES} cores. Metrics are those "
         f"after the {when} round. Where there are several seeds, times are of one."
