@@ -59,8 +59,9 @@ def train_plainly(
 
 def _train(model: nn.Module, client: Examples, order: Sequence[Tensor], lr: float, dual: float, penalty: float) -> None:
     optimiser = torch.optim.SGD(model.parameters(), lr=lr)
+    model.train()
     for rows in order:
-        x, y, group = client.x[rows], client.y[rows], client.group[rows]
+        x, y, group = _inputs(client.x[rows]), client.y[rows], client.group[rows]
         losses = cross_entropy(model(x), y, reduction="none")
         loss = losses.mean()
         if penalty and (group == 0).any() and (group == 1).any():
@@ -74,18 +75,26 @@ def _train(model: nn.Module, client: Examples, order: Sequence[Tensor], lr: floa
 
 @torch.no_grad()
 def _gap(model: nn.Module, client: Examples) -> float:
-    losses = cross_entropy(model(client.x), client.y, reduction="none")
+    model.eval()
+    losses = cross_entropy(model(_inputs(client.x)), client.y, reduction="none")
     means = [losses[client.group == group].mean() for group in (0, 1)]
     return float((means[0] - means[1]).nan_to_num(0.0))
 
 
 @torch.no_grad()
 def _metrics(model: nn.Module, part: Examples) -> dict[str, float]:
-    chosen = model(part.x).argmax(-1)
+    model.eval()
+    logits = model(_inputs(part.x))
+    chosen = logits.argmax(-1)
     rates = [(chosen[part.group == group] == 1).float().mean() for group in (0, 1)]
     true = [(chosen[(part.group == group) & (part.y == 1)] == 1).float().mean() for group in (0, 1)]
     return {
         "accuracy": float((chosen == part.y).float().mean()),
         "dpd": float((rates[0] - rates[1]).abs()),
         "eod": float((true[0] - true[1]).abs()),
+        "loss": float(cross_entropy(logits, part.y)),
     }
+
+
+def _inputs(x: Tensor) -> Tensor:
+    return x.to(torch.get_default_dtype()) / 255 if x.dtype == torch.uint8 else x

@@ -1,4 +1,4 @@
-"""The tabular study in declearn: server and clients as coroutines of one process over loopback websockets, as its
+"""Either study in declearn: server and clients as coroutines of one process over loopback websockets, as its
 `quickrun` does. FedAvg only: a client's batches reach its model without their groups, so FFALM has no place.
 
 declearn looks for messages once a second; here it looks every 2 ms.
@@ -21,9 +21,9 @@ from declearn.communication import NetworkClientConfig, NetworkServerConfig
 from declearn.dataset import Dataset, DataSpecs
 from declearn.main import FederatedClient, FederatedServer
 from declearn.main.config import FLOptimConfig, FLRunConfig
-from declearn.model.torch import TorchModel
+from declearn.model.torch import TorchModel, TorchVector
 from declearn.utils import set_device_policy
-from work import BATCH, CLIP, LR, Ledger, Part, Work, scores
+from work import BATCH, CLIP, LR, Ledger, Part, Work, inputs, scores
 
 
 class Ordered(Dataset):  # type: ignore[misc]
@@ -42,7 +42,32 @@ class Ordered(Dataset):  # type: ignore[misc]
     def generate_batches(self, batch_size: int, *args: Any, **kwargs: Any) -> Iterator[Any]:
         """One round's batches."""
         for rows in torch.split(next(self._orders), batch_size):
-            yield self.part.x[rows], self.part.y[rows], None
+            yield inputs(self.part.x[rows]), self.part.y[rows], None
+
+
+class Whole(TorchModel):  # type: ignore[misc]
+    """A model whose BatchNorm statistics are averaged too; declearn's own keeps them where they arose."""
+
+    typekey: ClassVar[str] = "whole-torch"
+
+    def get_weights(self, trainable: bool = False) -> TorchVector:
+        """A copy of parameters and statistics."""
+        return TorchVector({name: value.clone() for name, value in self._held().items()})
+
+    def set_weights(self, weights: TorchVector, trainable: bool = False) -> None:
+        """Take parameters and statistics."""
+        for name, value in self._held().items():
+            value.copy_(weights.coefs[name])
+
+    def apply_updates(self, updates: TorchVector) -> None:
+        """Add to those that the updates name: parameters in a step, statistics too in an average."""
+        held = self._held()
+        for name, value in updates.coefs.items():
+            held[name].add_(value)
+
+    def _held(self) -> dict[str, torch.Tensor]:
+        state = self._raw_model.state_dict()
+        return {name: value.detach() for name, value in state.items() if value.dtype.is_floating_point}
 
 
 class BySize(AveragingAggregator):  # type: ignore[misc]
@@ -81,7 +106,7 @@ def server(work: Work, ledger: Ledger, port: int) -> Server:
     network = NetworkServerConfig.from_params(protocol="websockets", host="127.0.0.1", port=port, heartbeat=0.002)
     clipped = {"lrate": LR, "modules": [("l2-global-clipping", {"max_norm": CLIP})]}
     optim = FLOptimConfig.from_params(client_opt=clipped, server_opt=1.0, aggregator=BySize())
-    made = Server(TorchModel(work.model(), torch.nn.CrossEntropyLoss()), network, optim)
+    made = Server(Whole(work.model(), torch.nn.CrossEntropyLoss()), network, optim)
     made.test, made.ledger = work.test, ledger
     return made
 
@@ -105,7 +130,9 @@ async def study(work: Work, ledger: Ledger) -> None:
         training={"batch_size": BATCH, "n_epoch": 1, "drop_remainder": False},
         evaluate={"batch_size": BATCH},
     )
-    await asyncio.gather(server(work, ledger, port).async_run(config), *(client.async_run() for client in clients))
+    waiting = asyncio.gather(*(client.async_run() for client in clients), return_exceptions=True)
+    await server(work, ledger, port).async_run(config)
+    await waiting  # a server that is done may hang up on clients that still read its last, large message
 
 
 def main() -> None:

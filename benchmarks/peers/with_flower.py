@@ -1,4 +1,4 @@
-"""The tabular study in Flower's simulation runtime: Ray, one actor a core, evaluation on the server."""
+"""Either study in Flower's simulation runtime: Ray, one actor a core unless told, evaluation on the server."""
 
 from __future__ import annotations
 
@@ -84,13 +84,15 @@ def main() -> None:
     parser.add_argument("work")
     parser.add_argument("ledger")
     parser.add_argument("--algorithm", default="ffalm", choices=["ffalm", "fedavg"])
+    parser.add_argument("--actors", type=int, help="that share the cores")
     asked = parser.parse_args()
     from with_flower import client_app  # by its module's name, so that actors import it and keep what they loaded
 
     ledger = Ledger(asked.ledger)
     app = server(str(Path(asked.work).resolve()), ledger, PENALTY if asked.algorithm == "ffalm" else 0.0)
     cores = len(os.sched_getaffinity(0))
-    settings = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": cores}}
+    each = cores // (asked.actors or cores)
+    settings = {"client_resources": {"num_cpus": each, "num_gpus": 0.0}, "init_args": {"num_cpus": cores}}
     run_simulation(app, client_app, num_supernodes=10, backend_config=settings)
     ledger.close(peer=f"Flower {version('flwr')}")
 

@@ -1,10 +1,11 @@
-"""The tabular study in pfl's `SimulatedBackend`."""
+"""Either study in pfl's `SimulatedBackend`, in one process or, started by `torch.distributed.run`, in several."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import io
+import os
 from importlib.metadata import version
 from typing import Any
 
@@ -21,9 +22,11 @@ from pfl.metrics import Metrics, StringMetricName, Weighted, get_overall_value
 from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from work import BATCH, CLIP, LR, PENALTY, Ledger, Part, Work, dual_step, gap, objective, scores
+from work import BATCH, CLIP, LR, PENALTY, Ledger, Part, Work, dual_step, gap, inputs, objective, scores
 
 GAP = StringMetricName("gap")
+SEVERAL = "TORCHELASTIC_RUN_ID" in os.environ
+FIRST = os.environ.get("RANK", "0") == "0"
 
 
 class Classifier(nn.Module):
@@ -41,11 +44,21 @@ class Classifier(nn.Module):
 
     def loss(self, x: Tensor, y: Tensor, group: Tensor) -> Tensor:
         """What local SGD minimises."""
-        return objective(cross_entropy(self(x), y, reduction="none"), group, self.dual, self.penalty)
+        return objective(cross_entropy(self(inputs(x)), y, reduction="none"), group, self.dual, self.penalty)
 
     def metrics(self, x: Tensor, y: Tensor, group: Tensor) -> dict[str, Any]:
         """Nothing: scoring is central."""
         return {}
+
+
+class Whole(PyTorchModel):  # type: ignore[misc]
+    """A model whose BatchNorm statistics are averaged too; pfl's own leaves them as the last client had them."""
+
+    def __init__(self, module: nn.Module) -> None:
+        statistics = {name: held for name, held in module.named_buffers() if held.dtype.is_floating_point}
+        central = torch.optim.SGD([*module.parameters(), *statistics.values()], lr=1.0)
+        super().__init__(module, torch.optim.SGD, central)
+        self._variable_map |= statistics
 
 
 class Fair(FederatedAveraging):  # type: ignore[misc]
@@ -84,8 +97,9 @@ class Score(TrainingProcessCallback):  # type: ignore[misc]
         self._test, self._ledger = test, ledger
 
     def after_central_iteration(self, aggregate_metrics: Any, model: Any, *, central_iteration: int) -> Any:
-        """Note the round."""
-        self._ledger.note(scores(model.pytorch_model, self._test))
+        """Note the round, in the first process."""
+        if FIRST:
+            self._ledger.note(scores(model.pytorch_model, self._test))
         return False, Metrics()
 
 
@@ -96,9 +110,9 @@ def main() -> None:
     parser.add_argument("ledger")
     parser.add_argument("--algorithm", default="ffalm", choices=["ffalm", "fedavg"])
     asked = parser.parse_args()
-    work, ledger = Work.load(asked.work), Ledger(asked.ledger)
+    work, ledger = Work.load(asked.work), Ledger(asked.ledger, os.getppid() if SEVERAL else None)
     module = Classifier(work.model(), PENALTY if asked.algorithm == "ffalm" else 0.0)
-    model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
+    model = Whole(module)
     held = [
         PyTorchTensorDataset((part.x, part.y, part.group), user_id=str(client))
         for client, part in enumerate(work.clients)
@@ -117,7 +131,10 @@ def main() -> None:
     )
     with contextlib.redirect_stdout(io.StringIO()):
         Fair(work).run(settings, backend, model, local, callbacks=[Score(work.test, ledger)])
-    ledger.close(peer=f"pfl {version('pfl')}")
+    if SEVERAL:
+        torch.distributed.barrier()  # nobody leaves, and takes its CPU time along, before the last round is noted
+    if FIRST:
+        ledger.close(peer=f"pfl {version('pfl')}")
 
 
 if __name__ == "__main__":
