@@ -22,6 +22,7 @@ from ffalm.engines.stacked.choose import values_per_row
 from ffalm.engines.stacked.columns import binary_columns
 from ffalm.engines.stacked.grouping import Ready
 from ffalm.engines.stacked.network import read_network
+from ffalm.engines.stacked.training import WINDOW
 
 T = TypeVar("T")
 
@@ -36,7 +37,6 @@ _SCORED = 48  # bytes for each row that is scored: where it counts, its target, 
 _PREPARED = 64  # bytes for each row of a window of steps: labels, groups, masks, the algorithm's own
 _CODED = 5  # bytes for each listed column of a row that is scored
 _REVERSED = 25  # bytes for each listed column of a row in a window of steps
-_WINDOW = 512  # lines of such a window
 _LIBRARIES = 2**24  # what libraries take for themselves on the way
 _SEEN = 512  # rows that tell whether columns will be listed
 _SPARED = 0.2  # of what is free, for what no estimate knows
@@ -106,7 +106,7 @@ def needs_of(jobs: Sequence[Job], model: nn.Module) -> Needs:
         _rows(jobs, look, dtype_of(model).itemsize),
         (_KEPT_MODELS * len(jobs) + lanes + _AVERAGED) * weights,
         batched * _BATCHED,
-        min(max(_WINDOW, lanes) * width, batched) * (_PREPARED + _REVERSED * listed),
+        min(max(WINDOW, lanes) * width, batched) * (_PREPARED + _REVERSED * listed),
         sum(map(_scored, jobs)) * (_SCORED + _CODED * listed + dtype_of(model).itemsize * plain),
     ]
     lane, row = working_bytes(model, look)

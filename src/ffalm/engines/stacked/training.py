@@ -18,7 +18,7 @@ from ffalm.engines.stacked.schedule import Steps
 from ffalm.engines.stacked.scoring import Rows
 from ffalm.fairness import Tally
 
-_WINDOW = 512  # lines that are laid out at a time: enough to share the work, few enough to stay in cache
+WINDOW = 512  # lines that are laid out at a time: enough to share the work, few enough to stay in cache
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _descend_all(
 
 def _laid_out(kernel: Kernel, algorithm: Algorithm, rows: Rows, steps: Steps, dtype: torch.dtype) -> Iterator[Step]:
     """The steps, a window of them at a time: what does not depend on the weights is done for all of these first."""
-    for window in steps.windows(_WINDOW):
+    for window in steps.windows(WINDOW):
         with torch.inference_mode(False), torch.no_grad():  # an algorithm may hand these to autograd
             y, group, mask = gathered(rows.y, window.rows), gathered(rows.group, window.rows), window.mask()
             prepared = algorithm.prepare(group, y, mask, dtype)
