@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import statistics
@@ -13,16 +14,16 @@ from typing import Any
 
 from watch import watch
 
+from ffalm.quiet import QUIET
+
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parents[1] / "src"
-QUIET = {
+_FAIR = {
+    **QUIET,
     "OMP_WAIT_POLICY": "PASSIVE",
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",  # Ray's actors would otherwise give way to everybody else's processes
 }
+ALGORITHMS = ("ffalm", "fedavg")
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Case:
     all_cores: bool = False
     threads: int = 1  # of torch in each process
     launcher: tuple[str, ...] = ()  # what Python runs before the script
-    algorithms: tuple[str, ...] = ("ffalm", "fedavg")
+    algorithms: tuple[str, ...] = ALGORITHMS
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,14 @@ class Figures:
     rss_mb: float
     pss_mb: float
     scores: list[dict[str, float]]  # by round
+
+    def label(self, case: Case) -> str:
+        """How a table calls it: a peer by its name and version."""
+        return self.name if case.environment else case.label
+
+
+Runs = dict[tuple[str, Case], list[Figures]]
+"""All runs of each case, by algorithm."""
 
 
 class Bench:
@@ -70,6 +79,13 @@ class Bench:
         command = [sys.executable, str(HERE / "export.py"), str(self.work), "--study", study, "--rounds", str(rounds)]
         subprocess.run([*command, *settings], env=self.variables(len(self.cores)), check=True)
 
+    def measure_all(self, cases: list[Case], algorithm: str, runs: Runs) -> None:
+        """Run every case once that has the algorithm, and an environment, and keep what it took."""
+        for case in cases:
+            if algorithm in case.algorithms and not self.missing(case):
+                runs.setdefault((algorithm, case), []).append(self.measure(case, algorithm))
+                print(algorithm, case.label, case.threads, runs[algorithm, case][-1], flush=True)
+
     def measure(self, case: Case, algorithm: str) -> Figures:
         """Run one case once."""
         ledger = self.folder / "ledger.json"
@@ -87,7 +103,7 @@ class Bench:
     def variables(self, threads: int = 1) -> dict[str, str]:
         """The environment of every process: no telemetry, few threads, and the checkout's own sources."""
         own = {"OMP_NUM_THREADS": str(threads), "FLWR_HOME": str(self.folder / "flower")}
-        return {**os.environ, **QUIET, **own, "PYTHONPATH": os.pathsep.join([str(HERE), str(SOURCE)])}
+        return {**os.environ, **_FAIR, **own, "PYTHONPATH": os.pathsep.join([str(HERE), str(SOURCE)])}
 
     def _python(self, case: Case) -> str:
         return str(self._envs / case.environment / "bin" / "python") if case.environment else sys.executable
@@ -99,3 +115,20 @@ def typical(runs: list[Figures]) -> Figures:
     wall, start = (min(getattr(run, name) for run in runs) for name in ("wall_ms", "start_s"))
     rss, pss = (max(getattr(run, name) for run in runs) for name in ("rss_mb", "pss_mb"))
     return Figures(runs[0].name, cpu, wall, start, rss, pss, runs[0].scores)
+
+
+def left_out(bench: Bench, cases: list[Case]) -> list[str]:
+    """A sentence for each case without an environment."""
+    missing = dict.fromkeys(case.label for case in cases if bench.missing(case))
+    return [f"Left out, its environment is missing: {label}." for label in missing]
+
+
+def flags(about: str | None, rounds: int, repeats: int) -> argparse.ArgumentParser:
+    """The flags that every comparison with peers has."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--envs", type=Path, required=True, help="folder of the peers' environments")
+    parser.add_argument("--rounds", type=int, default=rounds, help="at most 50: peers keep their learning rate")
+    parser.add_argument("--repeats", type=int, default=repeats)
+    parser.add_argument("--algorithms", nargs="+", default=list(ALGORITHMS), choices=ALGORITHMS)
+    parser.add_argument("--write", action="store_true", help="replace the tables in RESULTS.md")
+    return parser

@@ -10,7 +10,6 @@ disturbs. All run on one core but Flower, which has all of them.
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from bench import HERE, Bench, Case, Figures, typical
+from bench import HERE, Bench, Case, Figures, Runs, flags, left_out, typical
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from floor import Floor, floor
@@ -72,11 +71,10 @@ def table(found: dict[Case, Figures], algorithm: str, beneath: Floor) -> str:
     ]
     base = found[STACKED]
     for case, one in found.items():
-        label = one.name if case.environment else case.label
         shared = f" (PSS {one.pss_mb:.0f})" if case.all_cores else ""
         scores = " | ".join(f"{one.scores[-1][name]:.5f}" for name in METRICS)
         lines.append(
-            f"| {label}{', all cores' if case.all_cores else ''} | {one.cpu_ms:.1f} | {one.wall_ms:.1f} "
+            f"| {one.label(case)}{', all cores' if case.all_cores else ''} | {one.cpu_ms:.1f} | {one.wall_ms:.1f} "
             f"| {one.cpu_ms / base.cpu_ms:.1f} | {one.wall_ms / base.wall_ms:.1f} | {one.start_s:.1f} "
             f"| {one.rss_mb:.0f}{shared} | {scores} |"
         )
@@ -91,9 +89,8 @@ def studies(found: dict[Case, Figures], measured: float, rounds: int, cores: int
     for case, one in found.items():
         each = one.start_s + (rounds - 1) * case.seeds * one.wall_ms / 1e3
         processes = 10 / case.seeds
-        name = one.name if case.environment else case.label
         if case not in (STACKED, STACKED_ALONE):
-            seconds[name] = each * (processes if case.all_cores else max(1, processes / cores))
+            seconds[one.label(case)] = each * (processes if case.all_cores else max(1, processes / cores))
     base = seconds[HALF.label]
     lines = ["| simulator | 10 seeds s | times stacked |", "|---|---|---|"]
     lines += [f"| {name} | {whole:.1f} | {whole / base:.1f} |" for name, whole in seconds.items()]
@@ -102,27 +99,17 @@ def studies(found: dict[Case, Figures], measured: float, rounds: int, cores: int
 
 def main() -> None:
     """Measure, print and perhaps publish."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--envs", type=Path, required=True, help="folder of the peers' environments")
-    parser.add_argument("--rounds", type=int, default=12, help="at most 50: peers keep their learning rate")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--algorithms", nargs="+", default=["ffalm", "fedavg"], choices=["ffalm", "fedavg"])
-    parser.add_argument("--write", action="store_true", help="replace the tables in RESULTS.md")
-    asked = parser.parse_args()
+    asked = flags(__doc__, rounds=12, repeats=3).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(asked.envs.resolve(), Path(folder))
         bench.export("tabular", asked.rounds)
         with np.load(bench.work) as work:
             beneath = floor(len(work["y"]), len(work["test_y"]), work["x"].shape[1])
-        left_out = [case for case in CASES if bench.missing(case)]
-        runs: dict[tuple[str, Case], list[Figures]] = {}
+        runs: Runs = {}
         whole: dict[str, list[float]] = {}
         for _ in range(asked.repeats):
             for algorithm in asked.algorithms:
-                for case in CASES:
-                    if algorithm in case.algorithms and case not in left_out:
-                        runs.setdefault((algorithm, case), []).append(bench.measure(case, algorithm))
-                        print(algorithm, case.label, runs[algorithm, case][-1], flush=True)
+                bench.measure_all(CASES, algorithm, runs)
                 whole.setdefault(algorithm, []).append(study(bench, algorithm, 70))
     parts = [
         f"{machine()} `python benchmarks/peers/run.py --envs DIR`: {asked.rounds} rounds, {asked.repeats} runs each: "
@@ -130,7 +117,7 @@ def main() -> None:
         f"Floor: {beneath.ffalm_gflop:.2f} GFLOP a round of FFALM, {beneath.fedavg_gflop:.2f} of FedAvg, at "
         f"{beneath.gflops:.0f} GFLOP/s. Metrics are those of seed 0 after the last round."
     ]
-    parts += [f"Left out, its environment is missing: {case.label}." for case in left_out]
+    parts += left_out(bench, CASES)
     for algorithm in asked.algorithms:
         found = {case: typical(own) for (name, case), own in runs.items() if name == algorithm}
         parts += [f"**{algorithm}**", table(found, algorithm, beneath)]

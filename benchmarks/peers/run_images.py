@@ -20,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import Bench, Case, Figures, typical
+from bench import ALGORITHMS, Bench, Case, Figures, Runs, flags, left_out, typical
 from work import BATCH, Work, inputs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -41,7 +41,7 @@ def _case(
     """On all cores, by threads or by processes; both algorithms, or FedAvg alone."""
     launcher = SPREAD if apart and environment == "pfl" else ()
     threads = 1 if apart else CORES
-    algorithms = ("ffalm", "fedavg") if both else ("fedavg",)
+    algorithms = ALGORITHMS if both else ("fedavg",)
     return Case(label, script, arguments, environment, seeds, True, threads, launcher, algorithms)
 
 
@@ -72,10 +72,9 @@ def table(found: dict[Case, Figures], algorithm: str, beneath: Floor, shown: int
     ]
     base = found[LOOP]
     for case, one in found.items():
-        label = one.name if case.environment else case.label
         scores = " | ".join(f"{one.scores[shown][name]:.5f}" for name in METRICS)
         lines.append(
-            f"| {label} | {APART if case.threads < CORES else TOGETHER} | {one.cpu_ms / 1e3:.2f} "
+            f"| {one.label(case)} | {APART if case.threads < CORES else TOGETHER} | {one.cpu_ms / 1e3:.2f} "
             f"| {one.wall_ms / 1e3:.2f} | {one.cpu_ms / base.cpu_ms:.2f} | {one.wall_ms / base.wall_ms:.2f} "
             f"| {one.start_s:.1f} | {one.rss_mb:.0f} | {one.pss_mb:.0f} | {scores} |"
         )
@@ -95,18 +94,6 @@ def floor_of(path: Path) -> Floor:
     return counted_floor(work.model(), some, len(work.train), len(work.test), CORES)
 
 
-def measured(bench: Bench, algorithms: list[str], repeats: int) -> dict[tuple[str, Case], list[Figures]]:
-    """Every case that there is an environment for, in turn."""
-    runs: dict[tuple[str, Case], list[Figures]] = {}
-    for _ in range(repeats):
-        for algorithm in algorithms:
-            for case in CASES:
-                if algorithm in case.algorithms and not bench.missing(case):
-                    runs.setdefault((algorithm, case), []).append(bench.measure(case, algorithm))
-                    print(algorithm, case.label, case.threads, runs[algorithm, case][-1], flush=True)
-    return runs
-
-
 def heading(asked: argparse.Namespace, beneath: Floor) -> str:
     """What was done, on what, and how to read it."""
     precision, when = ("float64", "last") if asked.double else ("float32", "first")
@@ -123,25 +110,21 @@ def heading(asked: argparse.Namespace, beneath: Floor) -> str:
 
 def main() -> None:
     """Measure, print and perhaps publish."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--envs", type=Path, required=True, help="folder of the peers' environments")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--repeats", type=int, default=1)
+    parser = flags(__doc__, rounds=3, repeats=1)
     parser.add_argument("--each", type=int, default=256, help="images of a client; no last batch of one image")
     parser.add_argument("--scored", type=int, default=512, help="images to score after every round")
     parser.add_argument("--size", type=int, default=64, choices=[32, 64])
     parser.add_argument("--double", action="store_true", help="in float64, where rounding cannot hide a difference")
-    parser.add_argument("--algorithms", nargs="+", default=["ffalm", "fedavg"], choices=["ffalm", "fedavg"])
-    parser.add_argument("--write", action="store_true", help="replace the tables in RESULTS.md")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(asked.envs.resolve(), Path(folder))
         sizes = ["--each", str(asked.each), "--scored", str(asked.scored), "--size", str(asked.size)]
         bench.export("images", asked.rounds, *sizes, *(["--double"] if asked.double else []))
-        runs = measured(bench, asked.algorithms, asked.repeats)
-        left_out = dict.fromkeys(case.label for case in CASES if bench.missing(case))
-        parts = [heading(asked, beneath := floor_of(bench.work))]
-    parts += [f"Left out, its environment is missing: {label}." for label in left_out]
+        runs: Runs = {}
+        for _ in range(asked.repeats):
+            for algorithm in asked.algorithms:
+                bench.measure_all(CASES, algorithm, runs)
+        parts = [heading(asked, beneath := floor_of(bench.work)), *left_out(bench, CASES)]
     for algorithm in asked.algorithms:
         found = {case: typical(own) for (name, case), own in runs.items() if name == algorithm}
         parts += [f"**{algorithm}**", table(found, algorithm, beneath, -1 if asked.double else 0)]

@@ -26,6 +26,11 @@ def meminfo(available: int) -> dict[str, str]:
     return {"proc/meminfo": f"MemTotal: {99 * 2**20} kB\nMemAvailable: {available // 1024} kB\n"}
 
 
+def group(folder: str, most: int | str, used: int) -> dict[str, str]:
+    """What a control group of the second version says of its limit and its use."""
+    return {f"{folder}/memory.max": f"{most}\n", f"{folder}/memory.current": f"{used}\n"}
+
+
 def test_what_linux_calls_available_is_free(tmp_path: Path) -> None:
     assert free(CPU, root=machine(tmp_path, meminfo(6 * GB))) == 6 * GB
 
@@ -39,45 +44,31 @@ def test_where_nobody_says_what_is_free_nothing_is_known(tmp_path: Path) -> None
 
 
 def test_a_control_group_bounds_what_is_free_and_cached_files_count_as_free(tmp_path: Path) -> None:
-    group = "sys/fs/cgroup/box/run"
-    said = {
-        "proc/self/cgroup": "0::/box/run\n",
-        f"{group}/memory.max": f"{4 * GB}\n",
-        f"{group}/memory.current": f"{3 * GB}\n",
-        f"{group}/memory.stat": f"anon 5\ninactive_file {GB}\n",
-    }
+    inner = "sys/fs/cgroup/box/run"
+    cached = {f"{inner}/memory.stat": f"anon 5\ninactive_file {GB}\n"}
+    said = {"proc/self/cgroup": "0::/box/run\n", **group(inner, 4 * GB, 3 * GB), **cached}
     assert free(CPU, root=machine(tmp_path, {**meminfo(6 * GB), **said})) == 2 * GB
 
 
 def test_a_control_group_is_bounded_by_those_it_is_in(tmp_path: Path) -> None:
     outer, inner = "sys/fs/cgroup/box", "sys/fs/cgroup/box/run"
-    said = {
-        "proc/self/cgroup": "0::/box/run\n",
-        f"{inner}/memory.max": "max\n",
-        f"{inner}/memory.current": f"{GB}\n",
-        f"{outer}/memory.max": f"{2 * GB}\n",
-        f"{outer}/memory.current": f"{GB}\n",
-    }
+    said = {"proc/self/cgroup": "0::/box/run\n", **group(inner, "max", GB), **group(outer, 2 * GB, GB)}
     assert free(CPU, root=machine(tmp_path, {**meminfo(6 * GB), **said})) == GB
 
 
 def test_control_groups_of_the_first_version_count_too(tmp_path: Path) -> None:
-    group = "sys/fs/cgroup/memory"
+    first = "sys/fs/cgroup/memory"
     said = {
         "proc/self/cgroup": "9:name=systemd:/\n4:memory:/elsewhere\n0::/\n",
-        f"{group}/memory.limit_in_bytes": f"{5 * GB}\n",
-        f"{group}/memory.usage_in_bytes": f"{3 * GB}\n",
-        f"{group}/memory.stat": f"inactive_file 7\ntotal_inactive_file {GB}\n",
+        f"{first}/memory.limit_in_bytes": f"{5 * GB}\n",
+        f"{first}/memory.usage_in_bytes": f"{3 * GB}\n",
+        f"{first}/memory.stat": f"inactive_file 7\ntotal_inactive_file {GB}\n",
     }
     assert free(CPU, root=machine(tmp_path, {**meminfo(6 * GB), **said})) == 3 * GB
 
 
 def test_a_group_beyond_its_limit_leaves_nothing(tmp_path: Path) -> None:
-    said = {
-        "proc/self/cgroup": "0::/\n",
-        "sys/fs/cgroup/memory.max": "100\n",
-        "sys/fs/cgroup/memory.current": "200\n",
-    }
+    said = {"proc/self/cgroup": "0::/\n", **group("sys/fs/cgroup", 100, 200)}
     assert free(CPU, root=machine(tmp_path, {**meminfo(GB), **said})) == 0
 
 
