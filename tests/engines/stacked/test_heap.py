@@ -22,10 +22,13 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
+def faults(how: str) -> int:
+    """The fewest of some runs: where a process' memory happens to lie adds to them by chance."""
+    command = [sys.executable, "-c", FAULTS, how]
+    return min(int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(8))
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have their own ways")
 def test_blocks_that_come_and_go_cost_fewer_pages_once_they_are_kept() -> None:
-    kept, given_back = (
-        int(subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=True).stdout)
-        for how in ("kept", "given back")
-    )
-    assert kept < 0.8 * given_back
+    assert faults("kept") < 0.8 * faults("given back")
