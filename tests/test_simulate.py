@@ -60,9 +60,6 @@ def test_a_result_holds_test_metrics_history_model_and_state() -> None:
     assert result.test["accuracy"] == tally.accuracy()
     assert result.test["dpd"] == tally.dpd()
     assert result.test["eod"] == tally.eod()
-    pieces = zip(*(part.tensor_split(10) for part in (fed.test.y, prediction, fed.test.group)), strict=True)
-    gaps = torch.tensor([ffalm.metrics.tally(*piece).dpd() for piece in pieces])
-    assert result.test["piecewise_dpd"] == pytest.approx(float(gaps.nanmean()))
 
 
 def test_the_clients_own_metrics_are_those_of_the_final_model_on_their_rows() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from ffalm.engines import Snapshot
 from ffalm.errors import UserError
 from ffalm.outcome import Outcome
 from ffalm.simulation import Result
-from ffalm.store import RunFolder, json_text, locked
+from ffalm.store import RunFolder, counts_of, json_text, locked
 
 
 def snapshot(round: int) -> Snapshot:
@@ -134,10 +135,11 @@ def test_a_finished_run_tells_what_it_came_to(folder: RunFolder) -> None:
     )
     tally = metrics.tally([0, 1, 1], [0, 1, 0], [0, 0, 1])
     result = Result(outcome.test, outcome.history, {"weight": torch.ones(2)}, {}, tally, [])
+    outcome = replace(outcome, confusion=counts_of(result))
     folder.finish(result, outcome)
-    assert json.loads((folder.path / "result.json").read_text())["confusion"] == [[[1, 0], [0, 1]], [[0, 0], [1, 0]]]
     found = folder.outcome()
     assert found is not None
+    assert found.confusion == [[[1, 0], [0, 1]], [[0, 0], [1, 0]]]
     assert found.intervals == {"accuracy": (0.4, 0.6)}
     assert math.isnan(found.test["eod"])
     assert found.history == outcome.history

@@ -5,6 +5,7 @@ Nothing here knows torch, so a report can be made again from a run folder withou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,9 @@ HEADLINE = {"accuracy": ("Accuracy", True), "dpd": ("DPD", False), "eod": ("EOD"
 
 Record = dict[str, Any]
 """One round: `round`, every validation metric by name, state entries such as `dual`, `weights`, `seconds`."""
+
+Counts = Sequence[Sequence[Sequence[float]]]
+"""Rows by prediction, label and group, from which any group metric can be had; privacy makes them fractions."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Outcome:
     history: list[Record]
     seconds: float
     diverged: str | None = None  # why the run was stopped, None where it finished
+    confusion: Counts | None = None  # the test rows behind the metrics, None in runs that kept none
 
 
 @dataclass(frozen=True)

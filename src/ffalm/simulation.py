@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
-import torch
 from torch import Tensor, nn
 
 from ffalm.algorithms import Algorithm, State, algorithm_class
@@ -16,7 +15,6 @@ from ffalm.engines import Engine, Job, ModelFactory, Precision, Round, Snapshot,
 from ffalm.engines.common import autocast, built_model, checked_model, evaluate
 from ffalm.errors import UserError, require
 from ffalm.fairness import Tally, undefined
-from ffalm.fairness.metrics import piecewise
 from ffalm.federation import Federation
 from ffalm.hardware import device as device_of
 from ffalm.hardware import steady, threads_for
@@ -26,8 +24,6 @@ from ffalm.privacy import Privacy
 from ffalm.settings import build
 
 Model = str | Architecture | ModelFactory
-
-_PIECES = 10  # of the test rows, one for each client of the paper: see `piecewise`
 
 
 @dataclass(frozen=True)
@@ -155,17 +151,11 @@ def finish(job: Job, history: list[Record], final: Snapshot, diverged: str | Non
         with autocast(job):
             return evaluate(module, examples.to(job.device), federation.task)
 
-    pieces = None if federation.test is None else Tally.stack([scored(part) for part in _pieces(federation.test)])
-    tally = None if pieces is None else pieces.pooled()
+    tally = None if federation.test is None else scored(federation.test)
     clients = [scored(examples).metrics(federation.task.favourable) for examples in federation.clients]
     names = federation.task.label_names, federation.task.group_names
     return Result(
-        test={}
-        if tally is None or pieces is None
-        else {
-            **tally.metrics(federation.task.favourable),
-            **piecewise(pieces, federation.task.favourable),
-        },
+        test={} if tally is None else tally.metrics(federation.task.favourable),
         history=history,
         state_dict={name: value.cpu() for name, value in final.model.items()},
         state={name: value.cpu() for name, value in final.state.items()},
@@ -175,12 +165,6 @@ def finish(job: Job, history: list[Record], final: Snapshot, diverged: str | Non
         notes=[] if tally is None else undefined(tally, *names),
         diverged=diverged,
     )
-
-
-def _pieces(examples: Examples) -> list[Examples]:
-    """The rows in about equal pieces, in their order."""
-    count = max(1, min(_PIECES, len(examples)))
-    return [examples.take(rows) for rows in torch.arange(len(examples)).tensor_split(count)]
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from torch import Tensor
 from ffalm.engines import Snapshot
 from ffalm.errors import UserError
 from ffalm.files import write_whole
-from ffalm.outcome import Outcome, Record
+from ffalm.outcome import Counts, Outcome, Record
 from ffalm.simulation import Result
 
 _LOCK_SECONDS = 30.0
@@ -134,8 +134,6 @@ class RunFolder:
         save_file(_owned(result.state_dict), beside)
         beside.replace(self.path / "model.safetensors")
         values = {name: value for name, value in asdict(outcome).items() if name != "history"}
-        if result.tally is not None:  # test rows by prediction, label and group, from which any metric can be had
-            values["confusion"] = result.tally.confusion.tolist()
         values["clients"] = result.clients
         values["notes"] = result.notes
         write_whole(self._result, json_text(values, indent=2))
@@ -156,6 +154,7 @@ class RunFolder:
                 history=self.history(),
                 seconds=values["seconds"],
                 diverged=values["diverged"],
+                confusion=values.get("confusion"),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"The result {self._result} is damaged ({error}): delete it and resume.") from None
@@ -169,6 +168,12 @@ def intervals_of(result: Result, favourable: int) -> dict[str, tuple[float, floa
     if result.tally is None:
         return {}
     return {name: result.tally.interval(name, 0.95, favourable) for name in _INTERVALS}
+
+
+def counts_of(result: Result) -> Counts | None:
+    """The test rows by prediction, label and group."""
+    counts: Counts | None = None if result.tally is None else result.tally.confusion.tolist()
+    return counts
 
 
 def _owned(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

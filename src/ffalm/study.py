@@ -23,7 +23,7 @@ from ffalm.outcome import Outcome, Record
 from ffalm.partition import Partition
 from ffalm.privacy import Mechanism
 from ffalm.simulation import finish, model_factory
-from ffalm.store import RunFolder, intervals_of, locked
+from ffalm.store import RunFolder, counts_of, intervals_of, locked
 
 
 @dataclass(frozen=True)
@@ -245,5 +245,6 @@ class _Run:
             history=self._history,
             seconds=sum(record["seconds"] for record in self._history),
             diverged=self._diverged,
+            confusion=counts_of(result),
         )
         self.store.finish(result, outcome)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ffalm import metrics
 from ffalm.fairness import Tally, undefined
-from ffalm.fairness.metrics import joint_dpd, joint_eod, piecewise, signed_dpd, signed_eod
+from ffalm.fairness.metrics import joint_dpd, joint_eod, signed_dpd, signed_eod
 
 Codes = NDArray[np.int64]
 
@@ -63,22 +63,6 @@ def test_a_perfect_classifier_on_celeba_tells_the_conditional_form_from_the_join
     assert round(100 * float(joint_dpd(tally)), 2) == 30.41
     assert round(100 * float(joint_eod(tally)), 2) == 61.33
     assert tally.accuracy() == 1
-
-
-def test_gaps_of_pieces_are_averaged_without_their_signs() -> None:
-    # Of ten rows a group, 5 and 4 are chosen in the first piece, 2 and 5 in the second: gaps of 0.1 and 0.3, but
-    # 7 and 9 of twenty together, a gap of 0.1. Only the first has favourable labels in both groups: 3 of 4 and 1 of 4.
-    groups = [0] * 10 + [1] * 10
-    first = metrics.tally(
-        [1] * 4 + [0] * 6 + [1] * 4 + [0] * 6,
-        [1] * 3 + [0] + [1] * 2 + [0] * 4 + [1] + [0] * 3 + [1] * 3 + [0] * 3,
-        groups,
-    )
-    second = metrics.tally([1] * 4 + [0] * 16, [1] * 2 + [0] * 8 + [1] * 5 + [0] * 5, groups)
-    found = piecewise(Tally.stack([first, second]))
-    assert found["piecewise_dpd"] == pytest.approx(0.2, abs=1e-15)
-    assert (first + second).dpd() == pytest.approx(0.1, abs=1e-15)
-    assert found["piecewise_eod"] == pytest.approx(0.5, abs=1e-15)
 
 
 @pytest.mark.parametrize(

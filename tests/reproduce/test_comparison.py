@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from dataclasses import replace
 
 import pytest
 from tests.reproduce.conftest import outcome, study
@@ -80,6 +81,17 @@ def test_the_joint_form_takes_the_released_codes_metrics() -> None:
     assert record["dpd"] == 0.5
     assert math.isnan(record["eod"])
     assert measured(study(*RUNS), "conditional").outcomes == list(RUNS)
+
+
+def test_the_piecewise_form_comes_from_the_counts_and_leaves_the_curves_alone() -> None:
+    counts = [[[450.0, 400.0], [0.0, 0.0]], [[0.0, 0.0], [50.0, 100.0]]]
+    run = replace(outcome(history=[{"round": 1, "dpd": 0.1}]), confusion=counts)
+    found = formed(run, "piecewise")
+    assert 0.1 < found.test["dpd"] < 0.12
+    assert found.test["eod"] == 0
+    assert found.test["accuracy"] == run.test["accuracy"]
+    assert found.history == run.history
+    assert math.isnan(formed(outcome(), "piecewise").test["dpd"])  # a run that kept no counts
 
 
 def test_diverged_runs_are_counted_and_named() -> None:

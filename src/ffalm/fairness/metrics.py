@@ -104,16 +104,6 @@ def joint_eod(tally: Tally, favourable: int = 1) -> Tensor:
     return _spread(_share(chosen, tally.count[..., favourable, :].sum(-1, keepdim=True)))
 
 
-def piecewise(pieces: Tally, favourable: int = 1) -> dict[str, float]:
-    """DPD and EOD as the paper's released code averages them: the mean over pieces of the rows, one Tally each.
-
-    The pieces' gaps are absolute values, so chance alone makes them larger than the gap of all rows together: for
-    comparison with that code only. Pieces in which a gap is undefined are left out.
-    """
-    gaps = {"piecewise_dpd": dpd(pieces, favourable), "piecewise_eod": eod(pieces, favourable)}
-    return {name: float(gap.nanmean()) for name, gap in gaps.items()}
-
-
 Metric = Callable[["Tally", int], Tensor]
 
 #: Everything that is recorded each round, by the name under which users find it.

@@ -35,7 +35,7 @@ from ffalm.federate.settings import FederationConfig
 from ffalm.outcome import Outcome
 from ffalm.privacy import Mechanism, SystemNoise
 from ffalm.simulation import Result
-from ffalm.store import RunFolder, intervals_of, locked
+from ffalm.store import RunFolder, counts_of, intervals_of, locked
 
 _PAUSE = 3.0  # seconds between two looks for sites that are missing
 
@@ -202,6 +202,7 @@ def _outcome(config: FederationConfig, result: Result, task: Task) -> Outcome:
         history=result.history,
         seconds=sum(record["seconds"] for record in result.history),
         diverged=result.diverged,
+        confusion=counts_of(result),
     )
 
 

@@ -110,6 +110,7 @@ CHOICES = (
             "paper": "constant penalty 2, dual step 2 growing by 1.05 a round, gap of all local rows",
             "released-code": "penalty 5 growing by 1.05 a round, dual step 2 shrinking by it, gap of the last batch",
             "safe": "constant penalty 2, constant dual step 0.2, dual kept within 1",
+            "recommended": "what `ffalm reproduce frontier` chose on validation rows",
         },
         "preset",
         several=True,
@@ -158,7 +159,7 @@ CHOICES = (
         {
             "conditional": "each group's counts by that group's rows, summed over all test rows",
             "joint": "both groups' counts by the same total, as in the released code",
-            "piecewise": "conditional, averaged over ten pieces of the rows, as the released code does over clients",
+            "piecewise": "conditional, averaged over tenths of the rows, as the released code does over clients",
         },
         "metric",
     ),

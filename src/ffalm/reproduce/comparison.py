@@ -12,6 +12,7 @@ from ffalm.outcome import Outcome, StudyOutcome
 from ffalm.report.summary import DECIMALS, Row, pick, summarise
 from ffalm.report.tables import HEADS, MINUS, mean_text, metric_name, seeds_text, skew, spread_text
 from ffalm.reproduce.paper import METRICS, data_title, is_best, reported
+from ffalm.reproduce.pieces import piecewise
 from ffalm.reproduce.sheets import Cell, Section, Sheet
 from ffalm.reproduce.strength import PULL_HEADS, PULL_TITLE, Strength, pull_row, strength, warning
 
@@ -48,16 +49,18 @@ def measured(study: StudyOutcome, metric: str) -> StudyOutcome:
 def formed(outcome: Outcome, form: str) -> Outcome:
     """A run whose DPD and EOD are of a form of the released code; the intervals belong to the others.
 
-    Validation records have no piecewise form: they become NaN, as what a run does not know.
+    "piecewise" leaves the validation records as they are, for they keep no counts from which it could be had.
     """
-    forms = {name: f"{form}_{name}" for name in ("dpd", "eod")}
+    gaps = ("dpd", "eod")
 
-    def swapped(values: dict[str, float]) -> dict[str, float]:
-        return {**values, **{name: values.get(other, math.nan) for name, other in forms.items()}}
+    def joint(values: dict[str, float]) -> dict[str, float]:
+        return {**values, **{name: values.get(f"joint_{name}", math.nan) for name in gaps}}
 
-    intervals = {name: ends for name, ends in outcome.intervals.items() if name not in forms}
-    history = [swapped(record) for record in outcome.history]
-    return replace(outcome, test=swapped(outcome.test), intervals=intervals, history=history)
+    intervals = {name: ends for name, ends in outcome.intervals.items() if name not in gaps}
+    if form == "piecewise":
+        return replace(outcome, test=outcome.test | piecewise(outcome.confusion), intervals=intervals)
+    history = [joint(record) for record in outcome.history]
+    return replace(outcome, test=joint(outcome.test), intervals=intervals, history=history)
 
 
 def compare(studies: dict[str, StudyOutcome], with_paper: bool = True) -> list[Line]:

@@ -39,7 +39,10 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "safe, dual within 0.25": _GENTLE,
     "safe, dual within 0.25, penalty 0.5": {**_GENTLE, "penalty": 0.5},
     "safe, dual within 0.25, penalty 1": {**_GENTLE, "penalty": 1.0},
+    "safe, dual within 0.25, penalty 3": {**_GENTLE, "penalty": 3.0},
     "safe, dual within 0.25, penalty 5": {**_GENTLE, "penalty": 5.0},
+    "safe, dual within 0.25, penalty 0.2 growing": {**_GENTLE, "penalty": 0.2, "penalty_growth": 1.05},
+    "safe, dual within 0.25, penalty 0.3 growing": {**_GENTLE, "penalty": 0.3, "penalty_growth": 1.05},
     "safe, dual within 0.25, penalty 0.5 growing": {**_GENTLE, "penalty": 0.5, "penalty_growth": 1.05},
 }
 

@@ -63,8 +63,8 @@ def base_request(request: Request) -> Request:
 
 
 def variants(base: Request, data: str) -> list[Variant]:
-    """Every other answer to every question that the data set has, less those that come to the base itself."""
-    found = []
+    """Every other answer to every question that the data set has, less what comes to the base or an earlier one."""
+    found: list[Variant] = []
     asked = [choice for choice in CHOICES if choice.name in base.varied or not base.varied]
     for choice in asked:
         if choice.name == "metric" or not choice.applies_to(data):
@@ -72,7 +72,8 @@ def variants(base: Request, data: str) -> list[Variant]:
         for answer in choice.options:
             changed = replace(base, chosen={**base.chosen, choice.name: answer})
             entry = changed.entries([choice.concerns])[0]
-            if not _same(base, changed, data, choice.concerns):
+            earlier = [base, *(variant.request for variant in found if variant.choice is choice)]
+            if not any(_same(one, changed, data, choice.concerns) for one in earlier):
                 found.append(Variant(choice, answer, changed, entry))
     return found
 
@@ -176,8 +177,9 @@ def _runs(
 
 
 def _known_forms(runs: Sequence[Outcome]) -> list[tuple[str, str]]:
-    """The other forms of the metrics that all runs have, each with its label; older runs lack some."""
-    return [(label, form) for label, form in _FORMS.items() if all(f"{form}_dpd" in run.test for run in runs)]
+    """The other forms of the metrics that all runs have, each with its label; older runs kept no counts."""
+    counted = all(run.confusion is not None for run in runs)
+    return [(label, form) for label, form in _FORMS.items() if counted or form != "piecewise"]
 
 
 def _effects(algorithm: str, parts: dict[str, list[Outcome]]) -> list[Effect]:

@@ -21,7 +21,7 @@ from ffalm.study import RunPlan, plans
 Runner = Callable[[StudyConfig, Path], StudyOutcome]
 
 #: Settings that change how fast a run is computed, or where, and its numbers up to rounding at most.
-OF_THE_MACHINE = ("engine", "device", "channels_last", "checkpoint_every", "workers")
+OF_THE_MACHINE = ("engine", "device", "channels_last", "compiled", "checkpoint_every", "workers")
 
 
 def carried_out(

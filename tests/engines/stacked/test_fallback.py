@@ -164,7 +164,7 @@ def test_a_process_with_little_memory_gives_the_numbers_of_one_with_plenty() -> 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_with_little_memory_gives_the_numbers_of_one_with_plenty(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = torch.device("cuda")
+    device = torch.device("cuda", torch.cuda.current_device())
     monkeypatch.setattr(needs, "free", lambda device, processes: None)
     anew: list[torch.device] = []
 
