@@ -8,17 +8,20 @@ from pathlib import Path
 import pytest
 
 import ffalm
-from ffalm.report.tables import MINUS, percent, signed
+from ffalm.report.tables import MINUS, percent, signed, skew
 from ffalm.reproduce.frontier import Judged, chosen, entries
 from ffalm.reproduce.paper import METRICS, reported
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
-ALGORITHMS = {"FedAvg": "fedavg", "FairFed": "fairfed", "FPFL": "fpfl"}
+ALGORITHMS = {"FedAvg": "fedavg", "FairFed": "fairfed", "FPFL": "fpfl", "FFALM": "ffalm"}
 PAGES = {
     "utkface-alpha-0.3.csv": "utkface-alpha-0.3.md",
     "utkface-table-2.csv": "README.md",
     "utkface-table-3.csv": "README.md",
     "celeba-subset-table-2.csv": "README.md",
+    "celeba-subset-table-3.csv": "README.md",
+    "utkface-darker-table-2.csv": "README.md",
+    "utkface-darker-fedavg.csv": "README.md",
     "utkface-darker-128px-fedavg.csv": "README.md",
 }
 tables = pytest.mark.parametrize("table", PAGES)
@@ -34,7 +37,7 @@ def _rows(table: str) -> list[dict[str, str]]:
 @tables
 def test_differences_are_ours_less_the_papers(table: str) -> None:
     for row in _rows(table):
-        algorithm = ALGORITHMS.get(row["algorithm"], "ffalm")
+        algorithm = ALGORITHMS[row["algorithm"].split(" ")[0]]
         paper = reported(row["data"], float(row["alpha"]), algorithm)
         assert paper is not None
         assert float(row["paper"]) == paper[row["metric"]]
@@ -88,3 +91,21 @@ def test_the_page_shows_the_published_sensitivities() -> None:
         change = signed(float(row["difference"]))
         lines = [line for line in page.splitlines() if line.startswith(f"| {row['choice']}: {row['answer']} |")]
         assert any(change in line for line in lines), row
+
+
+def test_the_page_shows_what_was_recommended_beside_fedavg() -> None:
+    page = (RESULTS / "README.md").read_text(encoding="utf-8")
+    titles = {"utkface": "UTKFace", "celeba": "CelebA subset"}
+    rows = _rows("recommended.csv")
+    for first in rows[:: 2 * len(METRICS)]:
+        where = first["data"], first["alpha"]
+        mine = [row for row in rows if (row["data"], row["alpha"]) == where]
+        fedavg, ours = (
+            [float(row["ours"]) for row in mine if row["algorithm"].startswith(name)] for name in ("FedAvg", "FFALM")
+        )
+        start = f"| {titles[first['data']]}{skew(float(first['alpha']), ', ')} | {first['n']} |"
+        (line,) = [line for line in page.splitlines() if line.startswith(start)]
+        for numbers in (fedavg, ours):
+            assert " / ".join(f"{number:.2f}" for number in numbers) in line
+        for one, other in zip(fedavg, ours, strict=True):
+            assert signed((other - one) / 100) in line

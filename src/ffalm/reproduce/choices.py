@@ -168,7 +168,7 @@ CHOICES = (
 #: What is settled here without a setting of its own, so that a reader need not guess.
 SETTLED = (
     "UTKFace is parted into 80 % training, 10 % validation and 10 % test, copies of an image kept together; CelebA has "
-    "its official parts.",
+    "its official parts, where no other split is set.",
     "The model is a ResNet-18 from scratch on pixels scaled to [0, 1], without augmentation.",
     "A seed draws the partition, the first model and the batches; all algorithms share the same draws.",
     "The learning rate halves after round 50, by the global round; gradients are clipped step by step.",
