@@ -28,6 +28,7 @@ def test_several_schedules_may_be_given_at_once() -> None:
         ({"schedule": ","}, "--schedule needs an answer"),
         ({"image-size": "big"}, "no answer to --image-size 'big'"),
         ({"partitoin": "plain"}, "did you mean 'partition'"),
+        ({"head": "fairalm"}, "--head fairalm needs --image-size 128"),
     ],
 )
 def test_a_wrong_answer_is_named(given: dict[str, str], words: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.reproduce.conftest import FakeRunner, outcome
 
 from ffalm.errors import UserError
+from ffalm.models import ResNet18
 from ffalm.reproduce.request import Request
 from ffalm.reproduce.sensitivity import _effects, base_request, measure, pull, reading, sheet, to_csv, variants
 
@@ -39,6 +40,17 @@ def test_some_questions_can_be_asked_alone(data_root: Path) -> None:
     assert [variant.label for variant in variants(asked, "utkface")] == ["split: fixed", "fpfl: positive_part"]
     with pytest.raises(UserError, match="did you mean 'split'"):
         Request(varied=("splits",))
+
+
+def test_answers_that_cannot_go_together_are_left_out_unless_asked_for(data_root: Path) -> None:
+    large = Request(data_root=str(data_root), chosen={"image-size": "128"})
+    assert "head: fairalm" in [variant.label for variant in variants(large, "utkface")]
+    released = Request(data_root=str(data_root), chosen={"image-size": "128", "head": "fairalm"})
+    assert "image-size: 64" not in [variant.label for variant in variants(released, "utkface")]
+    assert released.config("utkface", [0.3], released.entries()).model == ResNet18(head="fairalm")
+    assert released.folder_name("utkface") == "utkface-image-size-128-head-fairalm"
+    with pytest.raises(UserError, match="--head fairalm needs --image-size 128"):
+        variants(Request(data_root=str(data_root), varied=("head",)), "utkface")
 
 
 def test_of_several_schedules_the_first_is_the_base(data_root: Path) -> None:

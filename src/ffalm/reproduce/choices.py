@@ -32,6 +32,7 @@ class Choice:
     numeric: bool = False  # any number is an answer, not only those listed
     several: bool = False  # answers may be joined by commas, each then has its own row
     values: Mapping[str, Any] = field(default_factory=dict)  # what an answer writes, where it is not its own name
+    needs: tuple[str, str] | None = None  # another question and its answer, without which this one keeps its default
 
     @property
     def default(self) -> str:
@@ -40,8 +41,8 @@ class Choice:
 
     @property
     def of_federation(self) -> bool:
-        """Whether it changes the data, their owners or the training, hence every algorithm's runs."""
-        return self.path.partition(".")[0] in ("partition", "data", "training", "fresh_data")
+        """Whether it changes the data, their owners, the model or the training, hence every algorithm's runs."""
+        return self.path.partition(".")[0] in ("partition", "data", "model", "training", "fresh_data")
 
     def setting(self, answer: str) -> dict[str, Any]:
         """What an answer writes into a study, nested as its path says; a number where it is one."""
@@ -95,6 +96,17 @@ CHOICES = (
         "data.size",
         data=tuple(TITLES),
         numeric=True,
+    ),
+    Choice(
+        "head",
+        "how ResNet-18 pools its last feature map",
+        {
+            "pooled": "the mean over all positions, as usual",
+            "fairalm": "the released code's: windows of 7 with padding 2, flattened; for images of 128 px",
+        },
+        "model.head",
+        data=tuple(TITLES),
+        needs=("image-size", "128"),
     ),
     Choice(
         "local-epochs",
@@ -190,7 +202,19 @@ def answered(given: Chosen) -> dict[str, str]:
         if name not in known:
             raise unknown("choice", name, known)
         _check(known[name], answer)
-    return {name: given.get(name, choice.default) for name, choice in known.items()}
+    found = {name: given.get(name, choice.default) for name, choice in known.items()}
+    if (why := conflict(found)) is not None:
+        raise UserError(why)
+    return found
+
+
+def conflict(chosen: Chosen) -> str | None:
+    """Why some answers cannot go together, None where they can."""
+    for choice in CHOICES:
+        answer = chosen[choice.name]
+        if choice.needs and answer != choice.default and chosen[choice.needs[0]] != choice.needs[1]:
+            return "--{} {} needs --{} {}.".format(choice.name, answer, *choice.needs)
+    return None
 
 
 def answers(text: str) -> list[str]:

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ffalm.errors import require
 from ffalm.outcome import Outcome, StudyOutcome
 from ffalm.report.summary import Change, Row, changes, summarise
 from ffalm.report.tables import HEADS, mean_text, metric_name, percent, seeds_text, signed, spread_text
-from ffalm.reproduce.choices import CHOICES, Choice, answers
+from ffalm.reproduce.choices import CHOICES, Choice, answers, conflict
 from ffalm.reproduce.comparison import formed
 from ffalm.reproduce.paper import METRICS
 from ffalm.reproduce.request import Entry, Request
@@ -70,7 +71,11 @@ def variants(base: Request, data: str) -> list[Variant]:
         if choice.name == "metric" or not choice.applies_to(data):
             continue
         for answer in choice.options:
-            changed = replace(base, chosen={**base.chosen, choice.name: answer})
+            chosen = {**base.chosen, choice.name: answer}
+            if (why := conflict(chosen)) is not None:
+                require(choice.name not in base.varied, why)
+                continue
+            changed = replace(base, chosen=chosen)
             entry = changed.entries([choice.concerns])[0]
             earlier = [base, *(variant.request for variant in found if variant.choice is choice)]
             if not any(_same(one, changed, data, choice.concerns) for one in earlier):
