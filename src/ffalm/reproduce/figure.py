@@ -23,12 +23,9 @@ def specification(studies: dict[str, StudyOutcome]) -> dict[str, Any] | None:
     return {"config": PAPER, "datasets": datasets, "vconcat": blocks, "spacing": 36}
 
 
-def drawn(studies: dict[str, StudyOutcome]) -> dict[str, bytes]:
-    """The figure as PNG and PDF, by file ending; raises ImportError where altair or vl-convert is absent."""
+def drawn(chart: dict[str, Any]) -> dict[str, bytes]:
+    """A Vega-Lite chart as PNG and PDF, by file ending; raises ImportError where vl-convert is absent."""
     import vl_convert
 
-    chart = specification(studies)
-    if chart is None:
-        return {}
     svg = vl_convert.vegalite_to_svg(chart)
     return {"png": bytes(vl_convert.svg_to_png(svg, scale=2)), "pdf": bytes(vl_convert.svg_to_pdf(svg))}

@@ -103,7 +103,7 @@ def chosen(judged: Sequence[Judged]) -> str | None:
     Fairness is the mean over data sets of DPD and EOD, each as a share of FedAvg's. None where no candidate is both.
     """
     scores: dict[str, float] = {}
-    for label in _candidates(judged):
+    for label in candidates(judged):
         mine = [one for one in judged if one.label == label]
         bases = [_named(judged, one.data)[0] for one in mine]
         if all(one.stable and _loss(one, base) <= AFFORDABLE for one, base in zip(mine, bases, strict=True)):
@@ -113,6 +113,12 @@ def chosen(judged: Sequence[Judged]) -> str | None:
                 for metric in ("dpd", "eod")
             )
     return min(scores, key=lambda label: scores[label]) if scores else None
+
+
+def candidates(judged: Sequence[Judged]) -> list[str]:
+    """The labels of FFALM's settings among what was judged; all others are baselines."""
+    ours = {entry.label for entry in entries()}
+    return list(dict.fromkeys(one.label for one in judged if one.label in ours))
 
 
 def on_frontier(one: Judged, judged: Sequence[Judged]) -> bool:
@@ -149,7 +155,7 @@ def reading(judged: Sequence[Judged]) -> list[str]:
         f"set, {best} has the smallest gaps (mean of DPD and EOD as shares of FedAvg's)."
     )
     for one in (one for one in judged if one.label == best):
-        others = [other for other in _named(judged, one.data) if other.label not in _candidates(judged)]
+        others = [other for other in _named(judged, one.data) if other.label not in candidates(judged)]
         beaten = [other.label for other in others if one.fairer_than(other)]
         told.append(f"On {data_title(one.data)} it is fairer in both than {', '.join(beaten) or 'none of the others'}.")
     return told
@@ -172,11 +178,6 @@ def _judged(data: str, label: str, runs: Sequence[Outcome], base: Mapping[int, f
     metrics = {metric: statistics.fmean(one[metric] for one in scored.values()) for metric in METRICS}
     worst = max(base[seed] - one["accuracy"] for seed, one in scored.items())
     return Judged(data, label, metrics, worst, len(runs), sum(run.diverged is not None for run in runs))
-
-
-def _candidates(judged: Sequence[Judged]) -> list[str]:
-    ours = {entry.label for entry in entries()}
-    return list(dict.fromkeys(one.label for one in judged if one.label in ours))
 
 
 def _named(judged: Sequence[Judged], data: str) -> list[Judged]:

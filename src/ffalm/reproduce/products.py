@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from ffalm.files import write_whole
 from ffalm.outcome import StudyOutcome
 from ffalm.report import CHARTS_LEFT_OUT, write_report
 from ffalm.report.tables import skew
-from ffalm.reproduce import comparison, figure, frontier, sensitivity, sheets
+from ffalm.reproduce import comparison, figure, frontier, frontier_figure, sensitivity, sheets
 from ffalm.reproduce.choices import SETTLED, statements
 from ffalm.reproduce.paper import ALPHAS, TITLES, data_title
 from ffalm.reproduce.request import Request
@@ -74,15 +74,9 @@ def curves(request: Request, out: Path, run: Runner) -> Product:
     named = {f"{data_title(data)}": study for data, study in studies.items()}
     notes = [*_notes(request), "Lines are means over the seeds, bands reach from the lowest seed to the highest."]
     folder = out / "figure-2"
-    folder.mkdir(parents=True, exist_ok=True)
-    files: dict[str, Path] = {}
-    try:
-        for ending, content in figure.drawn(named).items():
-            files[ending] = write_whole(folder / f"figure-2.{ending}", content)
-    except ImportError as error:
-        notes.append(CHARTS_LEFT_OUT.format(missing=error.name or "a chart library"))
+    files = _pictured(folder, "figure-2", lambda: figure.specification(named), notes)
     chosen = _chosen(request, list(studies))
-    picture = ["![Validation curves](figure-2.png)\n"] if "png" in files else []
+    picture = [_embedded("Validation curves", "figure-2")] if "png" in files else []
     files["md"] = write_whole(folder / "figure-2.md", _page(title, picture, notes, chosen).encode())
     return Product("figure-2", title, [], notes, chosen, files)
 
@@ -123,9 +117,11 @@ def frontiers(request: Request, out: Path, run: Runner) -> Product:
     judged = frontier.judge(studies)
     title = _title("frontier", request)
     shown = [frontier.sheet(judged, f"{title}: percent, {skew(frontier.ALPHA)}")]
-    notes = [*_notes(request), *frontier.reading(judged)]
+    notes = [*_notes(request), *frontier.reading(judged), *frontier_figure.left_out(judged)]
     chosen = _chosen(request, list(studies))
-    files = _written(out / "frontier", "frontier", shown, notes, chosen, frontier.to_csv(judged))
+    pictures = _pictured(out / "frontier", "frontier", lambda: frontier_figure.specification(judged), notes)
+    rows, picture = frontier.to_csv(judged), "The frontier" if "png" in pictures else None
+    files = _written(out / "frontier", "frontier", shown, notes, chosen, rows, picture) | pictures
     values = [
         {"data": one.data, "label": one.label, **one.metrics, "worst_loss": one.worst, "stable": one.stable}
         for one in judged
@@ -133,9 +129,15 @@ def frontiers(request: Request, out: Path, run: Runner) -> Product:
     return Product("frontier", title, shown, notes, chosen, files, values)
 
 
-def page(title: str, shown: Sequence[Sheet], notes: Sequence[str], chosen: Sequence[str]) -> str:
-    """A Markdown page of some tables with everything a reader must know."""
-    return _page(title, [sheets.to_markdown(one) for one in shown], notes, chosen)
+def _pictured(folder: Path, name: str, chart: Callable[[], dict[str, Any] | None], notes: list[str]) -> dict[str, Path]:
+    """A figure as PNG and PDF; none, and a note, on hosts without the chart libraries."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        drawn = figure.drawn(specification) if (specification := chart()) is not None else {}
+    except ImportError as error:
+        notes.append(CHARTS_LEFT_OUT.format(missing=error.name or "a chart library"))
+        return {}
+    return {ending: write_whole(folder / f"{name}.{ending}", content) for ending, content in drawn.items()}
 
 
 def _studies(name: str, request: Request, out: Path, run: Runner) -> dict[str, StudyOutcome]:
@@ -209,17 +211,28 @@ def _plain(line: comparison.Line) -> dict[str, Any]:
 
 
 def _written(
-    folder: Path, name: str, shown: list[Sheet], notes: list[str], chosen: list[str], rows: str
+    folder: Path,
+    name: str,
+    shown: list[Sheet],
+    notes: list[str],
+    chosen: list[str],
+    rows: str,
+    picture: str | None = None,
 ) -> dict[str, Path]:
-    """The table in Markdown, LaTeX and CSV."""
+    """The table in Markdown, with the picture beside it where there is one, LaTeX and CSV."""
     folder.mkdir(parents=True, exist_ok=True)
     title = shown[0].title.partition(":")[0]
+    pictures = [] if picture is None else [_embedded(picture, name)]
     contents = {
-        "md": page(title, shown, notes, chosen),
+        "md": _page(title, [*(sheets.to_markdown(one) for one in shown), *pictures], notes, chosen),
         "tex": sheets.to_latex(shown[0], f"tab:{name}", [*notes, *chosen]),
         "csv": rows,
     }
     return {ending: write_whole(folder / f"{name}.{ending}", content.encode()) for ending, content in contents.items()}
+
+
+def _embedded(about: str, name: str) -> str:
+    return f"![{about}]({name}.png)\n"
 
 
 def _page(title: str, parts: Sequence[str], notes: Sequence[str], chosen: Sequence[str]) -> str:

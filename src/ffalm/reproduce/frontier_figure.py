@@ -1,0 +1,101 @@
+"""The frontier as a picture: accuracy against each gap, with the corner in which the paper's claim would hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ffalm.report.curves import PALETTE, PAPER
+from ffalm.report.tables import HEADS, percent
+from ffalm.reproduce.frontier import AFFORDABLE, Judged, candidates, on_frontier
+from ffalm.reproduce.paper import METRICS, data_title
+
+_SIDE = 300
+_SHOWN = 0.2  # the loss of accuracy against FedAvg that the panels reach down to
+_FRONTIER, _BEATEN, _UNSTABLE = "on the frontier", "beaten by another", "not stable"
+_SHAPES = {_FRONTIER: "circle", _BEATEN: "triangle-down", _UNSTABLE: "cross"}
+
+
+def specification(judged: Sequence[Judged]) -> dict[str, Any] | None:
+    """A row a data set, a panel a gap, in Vega-Lite; None where FedAvg itself has no numbers to compare with."""
+    rows = []
+    for data in dict.fromkeys(one.data for one in judged):
+        mine = [one for one in judged if one.data == data]
+        if _complete(mine[0]):
+            panels = [_panel(mine, gap) for gap in METRICS if gap != "accuracy"]
+            rows.append({"title": data_title(data), "hconcat": panels, "spacing": 40})
+    return {"config": PAPER, "vconcat": rows, "spacing": 36} if rows else None
+
+
+def kind(one: Judged) -> str:
+    """The family of settings by which a point is coloured: a baseline, or what FFALM's penalty and dual do."""
+    name, _, how = one.label.partition(", ")
+    if not how:
+        return name
+    preset = how.partition(",")[0]
+    if preset != "safe":
+        return f"{name}, {preset}"
+    return f"{name}, bounded, growing penalty" if how.endswith("growing") else f"{name}, bounded, constant penalty"
+
+
+def left_out(judged: Sequence[Judged]) -> list[str]:
+    """What the picture does not show, in sentences: a collapsed run would flatten all the others."""
+    return [
+        f"Not in the figure: {one.label} on {data_title(one.data)}, far below at {percent(one.metrics['accuracy'])} %."
+        for one in judged
+        if _far_below(one, [other for other in judged if other.data == one.data])
+    ]
+
+
+def _far_below(one: Judged, judged: Sequence[Judged]) -> bool:
+    return one.metrics["accuracy"] < judged[0].metrics["accuracy"] - _SHOWN
+
+
+def _complete(one: Judged) -> bool:
+    return all(math.isfinite(value) for value in one.metrics.values())
+
+
+def _panel(judged: Sequence[Judged], gap: str) -> dict[str, Any]:
+    """Points by gap and accuracy, and the corner to their upper left that would be a success."""
+    kinds = list(dict.fromkeys(kind(one) for one in judged))
+    fedavg = judged[0].metrics["accuracy"]
+    ours = candidates(judged)
+    best = min((one.metrics[gap] for one in judged if one.stable and one.label not in ours), default=0.0)
+    shown = [one for one in judged if _complete(one) and not _far_below(one, judged)]
+    heights = [100 * one.metrics["accuracy"] for one in shown]
+    lowest, highest = min(heights) - 1, max(heights) + 1
+    scale = {"domain": [lowest, highest], "nice": False}
+    x = {"field": "gap", "type": "quantitative", "title": f"{HEADS[gap]} (points)", "scale": {"zero": True}}
+    y = {"field": "accuracy", "type": "quantitative", "title": f"{HEADS['accuracy']} (%)", "scale": scale}
+    legend = {"title": None, "orient": "right", "labelLimit": 0}
+    colours = {"domain": kinds, "range": list(PALETTE[: len(kinds)])}
+    shapes = {"domain": list(_SHAPES), "range": list(_SHAPES.values())}
+    corner = {"gap": 0.0, "to": 100 * best, "accuracy": 100 * (fedavg - AFFORDABLE), "top": highest}
+    return {
+        "width": _SIDE,
+        "height": _SIDE,
+        "layer": [
+            {
+                "data": {"values": [corner]},
+                "mark": {"type": "rect", "color": PALETTE[2], "opacity": 0.12},
+                "encoding": {"x": x, "x2": {"field": "to"}, "y": y, "y2": {"field": "top"}},
+            },
+            {
+                "data": {"values": [_point(one, gap, judged) for one in shown]},
+                "mark": {"type": "point", "size": 90, "filled": True, "opacity": 0.85},
+                "encoding": {
+                    "x": x,
+                    "y": y,
+                    "color": {"field": "kind", "type": "nominal", "scale": colours, "legend": legend},
+                    "shape": {"field": "state", "type": "nominal", "scale": shapes, "legend": legend},
+                },
+            },
+        ],
+    }
+
+
+def _point(one: Judged, gap: str, judged: Sequence[Judged]) -> dict[str, Any]:
+    state = _FRONTIER if on_frontier(one, judged) else _BEATEN if one.stable else _UNSTABLE
+    numbers = {"gap": 100 * one.metrics[gap], "accuracy": 100 * one.metrics["accuracy"]}
+    return {"algorithm": one.label, "kind": kind(one), "state": state, **numbers}
