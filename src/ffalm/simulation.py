@@ -39,17 +39,21 @@ class Result:
     seed: int = 0
     notes: list[str] = field(default_factory=list)  # what a reader of the numbers should know
     diverged: str | None = None  # why the run was stopped early, in one sentence
+    favourable: int = 1  # the label that the task's metrics are about
 
     @property
     def epsilon(self) -> float | None:
         """What the whole run has told about any one client, at the delta of its privacy; None without privacy."""
         return self.history[-1].get("epsilon") if self.history else None
 
-    def interval(self, metric: str, level: float = 0.95, favourable: int = 1) -> tuple[float, float]:
-        """A confidence interval of a test metric over the sampling of the test rows."""
+    def interval(self, metric: str, level: float = 0.95, favourable: int | None = None) -> tuple[float, float]:
+        """A confidence interval of a test metric over the sampling of the test rows.
+
+        It is about the label that `test` is about, unless another is said to be favourable.
+        """
         require(self.tally is not None, "The federation has no test part, so there is nothing to take an interval of.")
         assert self.tally is not None
-        return self.tally.interval(metric, level, favourable)
+        return self.tally.interval(metric, level, self.favourable if favourable is None else favourable)
 
 
 class DivergedError(UserError):
@@ -164,6 +168,7 @@ def finish(job: Job, history: list[Record], final: Snapshot, diverged: str | Non
         seed=job.seed,
         notes=[] if tally is None else undefined(tally, *names),
         diverged=diverged,
+        favourable=federation.task.favourable,
     )
 
 
