@@ -242,8 +242,8 @@ def test_unequal_numbers_of_seeds_and_federations_are_refused() -> None:
     assert "2 seeds" in refusal(ffalm.FedAvg(), [federation()], seed=[0, 1], rounds=1)
 
 
-@pytest.mark.parametrize("seed", [-1, [0, -3]])
-def test_a_negative_seed_is_refused(seed: int | list[int]) -> None:
+@pytest.mark.parametrize("seed", [-1, [0, -3], 1.7, "12"])
+def test_a_seed_that_is_no_whole_number_from_0_up_is_refused(seed: Any) -> None:
     assert "Seeds are" in refusal(ffalm.FedAvg(), federation(), seed=seed, rounds=1)
 
 
