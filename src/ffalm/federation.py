@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -66,7 +66,11 @@ class Federation:
         favourable: int = 1,
         name: str = "arrays",
     ) -> Federation:
-        """A federation of arrays that are already cut up by client; labels and groups are whole numbers from 0."""
+        """A federation of arrays that are already cut up by client; labels and groups are whole numbers from 0.
+
+        Features of type uint8 are pixels, of which 255 counts as 1. Only a table of bytes that are all 0 or 1 is taken
+        as it stands: that is a one-hot encoding and no picture.
+        """
         owned = tuple(_examples(arrays, f"client {i}") for i, arrays in enumerate(clients))
         require(len(owned) > 0, "A federation needs at least one client.")
         parts = [
@@ -74,6 +78,9 @@ class Federation:
             for arrays, part in ((validation, "validation part"), (test, "test part"))
         ]
         everything = [*owned, *(part for part in parts if part is not None)]
+        if all(_one_hot(part.x) for part in everything):
+            owned = tuple(replace(part, x=part.x.float()) for part in owned)
+            parts = [None if part is None else replace(part, x=part.x.float()) for part in parts]
         labels = max([2, *(int(part.y.max()) + 1 for part in everything if len(part))])
         groups = max([2, *(int(part.group.max()) + 1 for part in everything if len(part))])
         task = Task(
@@ -156,6 +163,11 @@ def _examples(arrays: Arrays, where: str) -> Examples:
     return Examples(x, y, group)
 
 
+def _one_hot(x: Tensor) -> bool:
+    """Whether features are a table of bytes that are all 0 or 1."""
+    return x.dtype == torch.uint8 and x.ndim == 2 and (x.numel() == 0 or int(x.max()) <= 1)
+
+
 def _sound(examples: Examples, task: Task, like: Examples) -> bool:
     """Whether nothing is wrong with any row: then not with those of a client either, and none need be gathered."""
     try:
@@ -165,12 +177,21 @@ def _sound(examples: Examples, task: Task, like: Examples) -> bool:
     return True
 
 
+def _kind(x: Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")
+
+
 def _check(examples: Examples, where: str, task: Task, like: Examples) -> None:
     """Refuse examples that training or scoring could not use."""
     require(len(examples) > 0, f"The {where} is empty: every part of a federation needs at least one row.")
     require(
         examples.x.shape[1:] == like.x.shape[1:],
         f"The {where} has features of shape {tuple(examples.x.shape[1:])}, others have {tuple(like.x.shape[1:])}.",
+    )
+    require(
+        (examples.x.dtype == torch.uint8) == (like.x.dtype == torch.uint8),
+        f"The {where} has features of type {_kind(examples.x)}, others have {_kind(like.x)}: bytes are pixels, of "
+        "which 255 counts as 1, so give all parts as bytes or none.",
     )
     if examples.x.dtype.is_floating_point and not bool(examples.x.sum().isfinite()):  # a large sum proves nothing yet
         bad = int((~examples.x.isfinite()).sum())

@@ -126,7 +126,7 @@ class Tally:
         return {name: float(metric(self, favourable)) for name, metric in metrics.METRICS.items()}
 
     def metrics_of_each(self, favourable: int = 1) -> list[dict[str, float]]:
-        """Every metric by name, of each Tally along the one leading axis: thousands of clients take no longer than one."""
+        """Every metric by name, of each Tally along the one leading axis, computed for all of them at once."""
         columns = {name: metric(self, favourable).tolist() for name, metric in metrics.METRICS.items()}
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
