@@ -85,13 +85,10 @@ def test_a_one_hot_table_of_bytes_is_no_picture_whose_ones_are_nearly_black() ->
     fed = Federation.from_arrays([changed(x=encoded), changed(x=encoded)], test=changed(x=encoded))
     assert fed.test is not None
     assert all(part.x.dtype == torch.float32 for part in (*fed.clients, fed.test))
+    beside = Federation.from_arrays([changed(x=encoded), changed(x=encoded.astype(np.float64))])
+    assert torch.equal(beside.clients[0].x.double(), beside.clients[1].x)
     pixels = Federation.from_arrays([changed(x=encoded), changed(x=encoded * 255)])
     assert all(client.x.dtype == torch.uint8 for client in pixels.clients)
-
-
-def test_bytes_in_one_part_and_numbers_in_another_are_refused() -> None:
-    with pytest.raises(UserError, match="client 1 has features of type float32, others have uint8"):
-        Federation.from_arrays([changed(x=X.astype(np.uint8)), changed(x=X)])
 
 
 def test_read_only_reversed_and_unsigned_arrays_are_taken_as_they_are() -> None:

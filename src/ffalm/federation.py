@@ -68,8 +68,8 @@ class Federation:
     ) -> Federation:
         """A federation of arrays that are already cut up by client; labels and groups are whole numbers from 0.
 
-        Features of type uint8 are pixels, of which 255 counts as 1. Only a table of bytes that are all 0 or 1 is taken
-        as it stands: that is a one-hot encoding and no picture.
+        Features of type uint8 are pixels, of which 255 counts as 1. Only tables of bytes that are all 0 or 1 are taken
+        as they stand: those are one-hot encodings and no pictures.
         """
         owned = tuple(_examples(arrays, f"client {i}") for i, arrays in enumerate(clients))
         require(len(owned) > 0, "A federation needs at least one client.")
@@ -78,9 +78,9 @@ class Federation:
             for arrays, part in ((validation, "validation part"), (test, "test part"))
         ]
         everything = [*owned, *(part for part in parts if part is not None)]
-        if all(_one_hot(part.x) for part in everything):
-            owned = tuple(replace(part, x=part.x.float()) for part in owned)
-            parts = [None if part is None else replace(part, x=part.x.float()) for part in parts]
+        if all(_one_hot(part.x) for part in everything if part.x.dtype == torch.uint8):
+            owned = tuple(_as_numbers(part) for part in owned)
+            parts = [None if part is None else _as_numbers(part) for part in parts]
         labels = max([2, *(int(part.y.max()) + 1 for part in everything if len(part))])
         groups = max([2, *(int(part.group.max()) + 1 for part in everything if len(part))])
         task = Task(
@@ -164,8 +164,13 @@ def _examples(arrays: Arrays, where: str) -> Examples:
 
 
 def _one_hot(x: Tensor) -> bool:
-    """Whether features are a table of bytes that are all 0 or 1."""
-    return x.dtype == torch.uint8 and x.ndim == 2 and (x.numel() == 0 or int(x.max()) <= 1)
+    """Whether bytes are a table of zeros and ones."""
+    return x.ndim == 2 and (x.numel() == 0 or int(x.max()) <= 1)
+
+
+def _as_numbers(examples: Examples) -> Examples:
+    """Examples whose bytes are numbers like any others."""
+    return replace(examples, x=examples.x.float()) if examples.x.dtype == torch.uint8 else examples
 
 
 def _sound(examples: Examples, task: Task, like: Examples) -> bool:
@@ -177,21 +182,12 @@ def _sound(examples: Examples, task: Task, like: Examples) -> bool:
     return True
 
 
-def _kind(x: Tensor) -> str:
-    return str(x.dtype).removeprefix("torch.")
-
-
 def _check(examples: Examples, where: str, task: Task, like: Examples) -> None:
     """Refuse examples that training or scoring could not use."""
     require(len(examples) > 0, f"The {where} is empty: every part of a federation needs at least one row.")
     require(
         examples.x.shape[1:] == like.x.shape[1:],
         f"The {where} has features of shape {tuple(examples.x.shape[1:])}, others have {tuple(like.x.shape[1:])}.",
-    )
-    require(
-        (examples.x.dtype == torch.uint8) == (like.x.dtype == torch.uint8),
-        f"The {where} has features of type {_kind(examples.x)}, others have {_kind(like.x)}: bytes are pixels, of "
-        "which 255 counts as 1, so give all parts as bytes or none.",
     )
     if examples.x.dtype.is_floating_point and not bool(examples.x.sum().isfinite()):  # a large sum proves nothing yet
         bad = int((~examples.x.isfinite()).sum())
