@@ -48,6 +48,17 @@ def test_one_algorithm_can_stand_twice_under_its_own_names() -> None:
     assert [contender.label for contender in config.contenders] == ["gentle", "FFALM"]
 
 
+def test_two_algorithms_that_tables_would_take_for_one_are_refused() -> None:
+    with pytest.raises(UserError, match="both be called 'FFALM'"):
+        parse({"algorithms": {"ffalm": {}, "FFALM": {"name": "ffalm", "penalty": 5.0}}})
+
+
+@pytest.mark.parametrize("key", ["a/b", "../a", ""])
+def test_a_section_that_could_not_name_a_folder_is_refused(key: str) -> None:
+    with pytest.raises(UserError, match="run folders"):
+        parse({"algorithms": {key: {"name": "fedavg"}}})
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

@@ -80,6 +80,17 @@ def test_bytes_stay_bytes_and_float64_keeps_its_digits() -> None:
     assert Federation.from_arrays([changed(x=X.astype(np.int32))]).clients[0].x.dtype == torch.float32
 
 
+def test_a_one_hot_table_of_bytes_is_no_picture_whose_ones_are_nearly_black() -> None:
+    encoded = np.eye(3, dtype=np.uint8)[[0, 1, 2, 0, 1, 2]]
+    fed = Federation.from_arrays([changed(x=encoded), changed(x=encoded)], test=changed(x=encoded))
+    assert fed.test is not None
+    assert all(part.x.dtype == torch.float32 for part in (*fed.clients, fed.test))
+    beside = Federation.from_arrays([changed(x=encoded), changed(x=encoded.astype(np.float64))])
+    assert torch.equal(beside.clients[0].x.double(), beside.clients[1].x)
+    pixels = Federation.from_arrays([changed(x=encoded), changed(x=encoded * 255)])
+    assert all(client.x.dtype == torch.uint8 for client in pixels.clients)
+
+
 def test_read_only_reversed_and_unsigned_arrays_are_taken_as_they_are() -> None:
     frozen = X.copy()
     frozen.setflags(write=False)

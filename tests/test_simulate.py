@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,16 @@ def test_a_result_holds_test_metrics_history_model_and_state() -> None:
     assert result.test["accuracy"] == tally.accuracy()
     assert result.test["dpd"] == tally.dpd()
     assert result.test["eod"] == tally.eod()
+
+
+def test_an_interval_is_about_the_label_that_the_test_metrics_are_about() -> None:
+    fed = federation()
+    assert fed.test is not None
+    turned = ffalm.Federation(fed.clients, fed.validation, fed.test, replace(fed.task, favourable=0))
+    result = ffalm.simulate(ffalm.FedAvg(), turned, rounds=2, lr=0.5, **FAST)
+    assert result.tally is not None
+    assert result.interval("eod") == result.tally.interval("eod", favourable=0)
+    assert result.interval("eod") != result.interval("eod", favourable=1)
 
 
 def test_the_clients_own_metrics_are_those_of_the_final_model_on_their_rows() -> None:
@@ -231,8 +242,8 @@ def test_unequal_numbers_of_seeds_and_federations_are_refused() -> None:
     assert "2 seeds" in refusal(ffalm.FedAvg(), [federation()], seed=[0, 1], rounds=1)
 
 
-@pytest.mark.parametrize("seed", [-1, [0, -3]])
-def test_a_negative_seed_is_refused(seed: int | list[int]) -> None:
+@pytest.mark.parametrize("seed", [-1, [0, -3], 1.7, "12"])
+def test_a_seed_that_is_no_whole_number_from_0_up_is_refused(seed: Any) -> None:
     assert "Seeds are" in refusal(ffalm.FedAvg(), federation(), seed=seed, rounds=1)
 
 

@@ -15,7 +15,7 @@ from ffalm.engines import Snapshot
 from ffalm.errors import UserError
 from ffalm.outcome import Outcome
 from ffalm.simulation import Result
-from ffalm.store import RunFolder, counts_of, json_text, locked
+from ffalm.store import RunFolder, counts_of, intervals_of, json_text, locked
 
 
 def snapshot(round: int) -> Snapshot:
@@ -118,6 +118,20 @@ def test_numbers_survive_the_history_exactly_and_undefined_stays_undefined(folde
     record = folder.history()[0]
     assert record["accuracy"] == 0.1 + 0.2
     assert math.isnan(record["eod"])
+
+
+def test_a_list_that_stopped_being_finite_is_read_as_numbers(folder: RunFolder) -> None:
+    folder.append({"round": 1, "duals": [0.5, math.nan, math.inf]})
+    (record,) = folder.history()
+    assert record["duals"][0] == 0.5
+    assert all(math.isnan(dual) for dual in record["duals"][1:])
+
+
+def test_a_diverged_run_has_no_intervals() -> None:
+    tally = metrics.tally([0, 1] * 8, [0, 1, 1, 1] * 4, [0, 0, 1, 1] * 4)
+    result = Result(tally.metrics(), [], {}, {}, tally, [])
+    assert set(intervals_of(result, 1)) > {"accuracy", "dpd", "eod"}
+    assert intervals_of(replace(result, diverged="It diverged."), 1) == {}
 
 
 def test_json_is_valid_for_every_reader() -> None:

@@ -32,6 +32,11 @@ def test_the_grid_runs_over_skews_then_algorithms_then_seeds() -> None:
     assert len(grid) == 8
 
 
+def test_skews_that_look_alike_when_rounded_have_folders_of_their_own() -> None:
+    config = {**SMALL, "partition": {"clients": 3, "alpha": [1000000.0, 1000001.0]}, "algorithms": {"fedavg": {}}}
+    assert len({plan.folder_name for plan in plans(parse(config))}) == 2
+
+
 def test_a_partition_without_skew_is_run_once_whatever_the_alphas() -> None:
     config = {**SMALL, "partition": {"kind": "iid", "alpha": [1.0, 5.0]}, "algorithms": {"fedavg": {}}}
     assert [plan.folder_name for plan in plans(parse(config))] == ["fedavg-seed-0"]

@@ -65,6 +65,13 @@ class StudyConfig:
 
     def __post_init__(self) -> None:
         require(bool(self.contenders), "A study needs at least one algorithm.")
+        labels = [contender.label for contender in self.contenders]
+        for label in labels:
+            require(
+                labels.count(label) == 1,
+                f"Two algorithms would both be called {label!r}, and tables would take them for one: name one of their "
+                "sections differently.",
+            )
         require(bool(self.seeds), "A study needs at least one seed.")
         require(len(set(self.seeds)) == len(self.seeds), f"Seeds must differ from each other; got {list(self.seeds)}.")
         require(min(self.seeds) >= 0, f"Seeds must be 0 or more; got {min(self.seeds)}.")
@@ -153,6 +160,10 @@ def section(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def contender_of(key: str, values: Any) -> Contender:
     """An algorithm from its section: registered name (the key, unless said), preset, and settings on top of it."""
+    require(
+        bool(key) and Path(key).name == key,
+        f"An algorithm's section is the name of its run folders too, which {key!r} cannot be: use a name without '/'.",
+    )
     settings = section({key: values}, key)
     cls = algorithm_class(settings.pop("name", key))
     preset = settings.pop("preset", None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -66,7 +66,11 @@ class Federation:
         favourable: int = 1,
         name: str = "arrays",
     ) -> Federation:
-        """A federation of arrays that are already cut up by client; labels and groups are whole numbers from 0."""
+        """A federation of arrays that are already cut up by client; labels and groups are whole numbers from 0.
+
+        Features of type uint8 are pixels, of which 255 counts as 1. Only tables of bytes that are all 0 or 1 are taken
+        as they stand: those are one-hot encodings and no pictures.
+        """
         owned = tuple(_examples(arrays, f"client {i}") for i, arrays in enumerate(clients))
         require(len(owned) > 0, "A federation needs at least one client.")
         parts = [
@@ -74,6 +78,9 @@ class Federation:
             for arrays, part in ((validation, "validation part"), (test, "test part"))
         ]
         everything = [*owned, *(part for part in parts if part is not None)]
+        if all(_one_hot(part.x) for part in everything if part.x.dtype == torch.uint8):
+            owned = tuple(_as_numbers(part) for part in owned)
+            parts = [None if part is None else _as_numbers(part) for part in parts]
         labels = max([2, *(int(part.y.max()) + 1 for part in everything if len(part))])
         groups = max([2, *(int(part.group.max()) + 1 for part in everything if len(part))])
         task = Task(
@@ -154,6 +161,16 @@ def _examples(arrays: Arrays, where: str) -> Examples:
         f"groups of shape {tuple(group.shape)}.",
     )
     return Examples(x, y, group)
+
+
+def _one_hot(x: Tensor) -> bool:
+    """Whether bytes are a table of zeros and ones."""
+    return x.ndim == 2 and (x.numel() == 0 or int(x.max()) <= 1)
+
+
+def _as_numbers(examples: Examples) -> Examples:
+    """Examples whose bytes are numbers like any others."""
+    return replace(examples, x=examples.x.float()) if examples.x.dtype == torch.uint8 else examples
 
 
 def _sound(examples: Examples, task: Task, like: Examples) -> bool:

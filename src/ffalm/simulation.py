@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -39,17 +40,21 @@ class Result:
     seed: int = 0
     notes: list[str] = field(default_factory=list)  # what a reader of the numbers should know
     diverged: str | None = None  # why the run was stopped early, in one sentence
+    favourable: int = 1  # the label that the task's metrics are about
 
     @property
     def epsilon(self) -> float | None:
         """What the whole run has told about any one client, at the delta of its privacy; None without privacy."""
         return self.history[-1].get("epsilon") if self.history else None
 
-    def interval(self, metric: str, level: float = 0.95, favourable: int = 1) -> tuple[float, float]:
-        """A confidence interval of a test metric over the sampling of the test rows."""
+    def interval(self, metric: str, level: float = 0.95, favourable: int | None = None) -> tuple[float, float]:
+        """A confidence interval of a test metric over the sampling of the test rows.
+
+        It is about the label that `test` is about, unless another is said to be favourable.
+        """
         require(self.tally is not None, "The federation has no test part, so there is nothing to take an interval of.")
         assert self.tally is not None
-        return self.tally.interval(metric, level, favourable)
+        return self.tally.interval(metric, level, self.favourable if favourable is None else favourable)
 
 
 class DivergedError(UserError):
@@ -93,8 +98,8 @@ def simulate(
     batch_size, lr, lr_step, lr_decay, clip, participation. `privacy` puts noise on what the clients send and tells
     what that is worth as `epsilon`. `on_round` sees each record as it is made.
     """
-    seeds = [int(number) for number in (seed if isinstance(seed, Iterable) else [seed])]
-    require(bool(seeds) and min(seeds) >= 0, f"Seeds are whole numbers from 0 up, at least one of them; got {seed}.")
+    seeds = [_seed(number) for number in (seed if isinstance(seed, Iterable) else [seed])]
+    require(bool(seeds), "Seeds are whole numbers from 0 up, at least one of them; got none.")
     federations = [federation] * len(seeds) if isinstance(federation, Federation) else list(federation)
     require(
         len(federations) == len(seeds), f"{len(seeds)} seeds need one federation, or one each; got {len(federations)}."
@@ -141,6 +146,16 @@ def simulate(
     return results if isinstance(seed, Iterable) else results[0]
 
 
+def _seed(number: Any) -> int:
+    """A seed as given; 1.7 is refused rather than cut to 1."""
+    try:
+        seed = operator.index(number)
+    except TypeError:
+        seed = -1
+    require(seed >= 0, f"Seeds are whole numbers from 0 up; got {number!r}.")
+    return seed
+
+
 def finish(job: Job, history: list[Record], final: Snapshot, diverged: str | None = None) -> Result:
     """Score a run's last model on the test part and on each client's rows."""
     federation = job.federation
@@ -152,7 +167,7 @@ def finish(job: Job, history: list[Record], final: Snapshot, diverged: str | Non
             return evaluate(module, examples.to(job.device), federation.task)
 
     tally = None if federation.test is None else scored(federation.test)
-    clients = [scored(examples).metrics(federation.task.favourable) for examples in federation.clients]
+    clients = Tally.stack([scored(examples) for examples in federation.clients])
     names = federation.task.label_names, federation.task.group_names
     return Result(
         test={} if tally is None else tally.metrics(federation.task.favourable),
@@ -160,10 +175,11 @@ def finish(job: Job, history: list[Record], final: Snapshot, diverged: str | Non
         state_dict={name: value.cpu() for name, value in final.model.items()},
         state={name: value.cpu() for name, value in final.state.items()},
         tally=tally,
-        clients=clients,
+        clients=clients.metrics_of_each(federation.task.favourable),
         seed=job.seed,
         notes=[] if tally is None else undefined(tally, *names),
         diverged=diverged,
+        favourable=federation.task.favourable,
     )
 
 

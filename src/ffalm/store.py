@@ -164,8 +164,8 @@ class RunFolder:
 
 
 def intervals_of(result: Result, favourable: int) -> dict[str, tuple[float, float]]:
-    """95 % intervals of the test metrics that have one."""
-    if result.tally is None:
+    """95 % intervals of the test metrics that have one; none for a run that diverged, whose metrics are no result."""
+    if result.tally is None or result.diverged is not None:
         return {}
     return {name: result.tally.interval(name, 0.95, favourable) for name in _INTERVALS}
 
@@ -194,5 +194,9 @@ def _number(value: float | None) -> float:
 
 
 def _with_nan(record: dict[str, Any]) -> dict[str, Any]:
-    """Undo null for numbers: a metric that was undefined is NaN again."""
-    return {name: math.nan if value is None else value for name, value in record.items()}
+    """Undo null for numbers, in lists too: a metric that was undefined is NaN again."""
+    return {name: _numbers(value) for name, value in record.items()}
+
+
+def _numbers(value: Any) -> Any:
+    return [_numbers(item) for item in value] if isinstance(value, list) else math.nan if value is None else value

@@ -38,7 +38,9 @@ class RunPlan:
     @property
     def folder_name(self) -> str:
         """The run's folder within the study's."""
-        skew = f"-alpha-{self.alpha:g}" if self.skewed else ""
+        short = f"{self.alpha:g}"
+        exact = short if float(short) == self.alpha else repr(self.alpha)  # skews that round alike stay apart
+        skew = f"-alpha-{exact}" if self.skewed else ""
         return f"{self.contender.key}{skew}-seed-{self.seed}"
 
     @property
@@ -57,10 +59,9 @@ Listener = Callable[[RunPlan, Record], None]
 def plans(config: StudyConfig) -> list[RunPlan]:
     """The grid in reading order: by skew, then algorithm, then seed."""
     skewed = config.partition.skewed
-    alphas = config.alphas if skewed else config.alphas[:1]
     return [
         RunPlan(contender, alpha, seed, skewed)
-        for alpha in alphas
+        for alpha in _alphas(config)
         for contender in config.contenders
         for seed in config.seeds
     ]
@@ -68,7 +69,13 @@ def plans(config: StudyConfig) -> list[RunPlan]:
 
 def run_folder(config: StudyConfig, folder: Path, plan: RunPlan) -> RunFolder:
     """Where a run lives: below the study's folder, or in it where the study is that run alone."""
-    return RunFolder(folder if len(plans(config)) == 1 else folder / "runs" / plan.folder_name)
+    alone = len(_alphas(config)) * len(config.contenders) * len(config.seeds) == 1
+    return RunFolder(folder if alone else folder / "runs" / plan.folder_name)
+
+
+def _alphas(config: StudyConfig) -> tuple[float, ...]:
+    """The skews that make a difference."""
+    return config.alphas if config.partition.skewed else config.alphas[:1]
 
 
 @lru_cache(maxsize=1)

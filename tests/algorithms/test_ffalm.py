@@ -336,3 +336,11 @@ def test_clients_of_one_group_each_train_as_under_fedavg() -> None:
     fair = ffalm.simulate(ffalm.FFALM(dual_init=0.5), owned, **settings)
     assert same(plain.state_dict, fair.state_dict)
     assert float(fair.state["dual"]) == 0.5
+
+
+@pytest.mark.parametrize(
+    "settings", [{"dual_lr_growth": None}, {"penalty_growth": None}, {"dual_init": -2.0, "dual_bound": 1.0}]
+)
+def test_settings_that_no_round_could_use_are_refused_before_the_first(settings: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="FFALM"):
+        ffalm.FFALM(**settings)

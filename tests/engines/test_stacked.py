@@ -256,15 +256,22 @@ def test_one_hot_columns_give_the_loops_numbers(columns: int, bias: bool) -> Non
     assert_like_the_loop([job(owned, model, seed) for seed in range(2)])
 
 
-def test_columns_that_are_all_one_hot_give_the_loops_numbers() -> None:
-    owned = federation(lambda rows: categories(16)(rows)[:, 1:])
-    assert_like_the_loop([job(owned, lambda: nn.Linear(16, 2).double())])
-    assert_like_the_loop([job(owned, lambda: nn.Linear(16, 2, bias=False).double())])
+@pytest.mark.parametrize("labels", [2, 3])
+@pytest.mark.parametrize("bias", [True, False])
+def test_columns_that_are_all_one_hot_give_the_loops_numbers(bias: bool, labels: int) -> None:
+    owned = federation(lambda rows: categories(40)(rows)[:, 1:])
+    owned = dataclasses.replace(owned, task=dataclasses.replace(owned.task, label_names=tuple("abc"[:labels])))
+    model: Callable[[], nn.Module] = lambda: nn.Sequential(nn.Linear(40, labels, bias=bias)).double()  # noqa: E731
+    assert isinstance(kernel_for(model(), [client.x for client in owned.clients], CPU), OneHot)
+    assert_like_the_loop([job(owned, model)])
 
 
-def test_a_logistic_model_of_lists_of_unequal_length_gives_the_loops_numbers() -> None:
-    for bias in (True, False):
-        assert_like_the_loop([job(federation(categories(16)), lambda: nn.Linear(17, 2, bias=bias).double())])  # noqa: B023
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_logistic_model_of_lists_of_unequal_length_gives_the_loops_numbers(bias: bool) -> None:
+    owned = federation(categories(16))
+    model: Callable[[], nn.Module] = lambda: nn.Sequential(nn.Linear(17, 2, bias=bias)).double()  # noqa: E731
+    assert isinstance(kernel_for(model(), [client.x for client in owned.clients], CPU), OneHot)
+    assert_like_the_loop([job(owned, model)])
 
 
 def test_images_as_bytes_give_the_loops_numbers() -> None:

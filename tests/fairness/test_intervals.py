@@ -146,6 +146,18 @@ def test_an_empty_group_is_no_obstacle_to_a_metric_that_is_defined_without_it() 
     assert 0 <= low <= tally.metrics()["joint_dpd"] <= high <= 1
 
 
+@pytest.mark.parametrize("metric", ["equalized_odds", "worst_group_accuracy"])
+def test_counts_that_noise_left_just_below_a_whole_number_are_resampled_in_full(metric: str) -> None:
+    whole = metrics.tally([0, 1] * 30, [0, 1, 1] * 20, [0, 0, 1, 1] * 15)
+    noisy = Tally(whole.confusion.double() * (1 - 1e-15), whole.loss)
+    assert noisy.interval(metric) == whole.interval(metric)
+
+
+def test_rows_too_few_to_be_resampled_have_no_interval() -> None:
+    y, s = np.repeat(np.arange(6), 6), np.tile(np.arange(6), 6)
+    assert all(math.isnan(end) for end in metrics.tally(y, y, s).interval("equalized_odds"))
+
+
 @pytest.mark.parametrize(("metric", "level"), [("loss", 0.95), ("loss_gap", 0.95), ("dpq", 0.95), ("dpd", 1.0)])
 def test_intervals_that_cannot_be_had_are_refused(metric: str, level: float) -> None:
     with pytest.raises(UserError):

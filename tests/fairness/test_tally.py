@@ -81,6 +81,12 @@ def test_leading_axes_are_many_tallies_at_once() -> None:
     assert tally.pooled().confusion.shape == (2, 2, 2, 2)
 
 
+def test_the_metrics_of_each_are_those_of_each_alone() -> None:
+    many = [Tally.of(*random_rows(seed, 5, 3, 2), (3, 2)) for seed in range(6)]
+    for found, tally in zip(Tally.stack(many).metrics_of_each(2), many, strict=True):
+        assert found == pytest.approx(tally.metrics(2), rel=1e-12, nan_ok=True)
+
+
 def test_masked_rows_are_left_out() -> None:
     predictions, losses, labels, groups = random_rows(5, 50, 2, 2)
     kept = torch.arange(50) % 3 != 0

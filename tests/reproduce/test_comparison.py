@@ -92,6 +92,8 @@ def test_the_piecewise_form_comes_from_the_counts_and_leaves_the_curves_alone() 
     assert found.test["accuracy"] == run.test["accuracy"]
     assert found.history == run.history
     assert math.isnan(formed(outcome(), "piecewise").test["dpd"])  # a run that kept no counts
+    lost = formed(replace(run, diverged="The run diverged."), "piecewise")
+    assert math.isnan(lost.test["dpd"])  # nor are the counts of a run that diverged a result
 
 
 def test_diverged_runs_are_counted_and_named() -> None:

@@ -29,11 +29,11 @@ def not_negative(algorithm: Algorithm, *names: str) -> None:
 
 
 def positive(algorithm: Algorithm, *names: str) -> None:
-    """These settings must be finite and above 0, or None where they may be left out."""
+    """These settings must be finite and above 0."""
     for name in names:
         value = getattr(algorithm, name)
         require(
-            value is None or (_number(value) and value > 0),
+            _number(value) and value > 0,
             f"The setting {name!r} of {algorithm.title} must be above 0; got {value}.",
         )
 

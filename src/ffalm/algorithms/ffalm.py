@@ -23,7 +23,7 @@ from torch import Tensor
 from ffalm.algorithms.base import Algorithm, Measure, Prepared, Report, State, geometric, scalar
 from ffalm.algorithms.checks import finite, not_negative, positive, two_groups
 from ffalm.algorithms.registry import register
-from ffalm.errors import unknown
+from ffalm.errors import require, unknown
 from ffalm.fairness import group_gap, masked_mean
 from ffalm.fairness.metrics import loss_gap
 
@@ -71,8 +71,15 @@ class FFALM(Algorithm):
 
     def __post_init__(self) -> None:
         not_negative(self, "penalty", "dual_lr")
-        positive(self, "dual_lr_growth", "penalty_growth", "dual_bound")
+        positive(self, "dual_lr_growth", "penalty_growth")
         finite(self, "dual_init")
+        if self.dual_bound is not None:
+            positive(self, "dual_bound")
+            require(
+                abs(self.dual_init) <= self.dual_bound,
+                f"The dual of FFALM starts at {self.dual_init}, beyond its bound of {self.dual_bound}: choose a "
+                "smaller dual_init or a larger dual_bound.",
+            )
         if self.dual_data not in _MEASURES:
             raise unknown("dual_data of FFALM", str(self.dual_data), _MEASURES)
 

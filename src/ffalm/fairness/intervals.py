@@ -93,17 +93,22 @@ def _folded(signed: tuple[float, float]) -> tuple[float, float]:
 
 
 def _bootstrap(tally: Tally, metric: str, level: float, favourable: int) -> tuple[float, float]:
-    """Percentiles of the metric over resampled rows, groups kept at their sizes as an auditor would."""
+    """Percentiles of the metric over resampled rows, groups kept at their sizes as an auditor would.
+
+    Counts with noise need not be whole, so a group's size is rounded. Where rows are so few that the metric is
+    undefined in every resample, so are its percentiles.
+    """
     counts = tally.confusion.numpy(force=True)
     draws = generator(0, Purpose.BOOTSTRAP)
     resampled = np.zeros((_DRAWS, *counts.shape), dtype=np.int64)
     for group in np.flatnonzero(counts.sum((0, 1))):
         cells = counts[..., group]
-        size = int(cells.sum())
-        drawn = draws.multinomial(size, cells.ravel() / size, size=_DRAWS)
+        drawn = draws.multinomial(round(cells.sum()), cells.ravel() / cells.sum(), size=_DRAWS)
         resampled[..., group] = drawn.reshape(_DRAWS, *cells.shape)
     many = replace(tally, confusion=torch.from_numpy(resampled))
     values: Tensor = metrics.METRICS[metric](many, favourable)
     values = values[~values.isnan()]
+    if len(values) == 0:
+        return math.nan, math.nan
     low, high = np.quantile(values.numpy(), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)

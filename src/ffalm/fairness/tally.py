@@ -125,6 +125,11 @@ class Tally:
         """Every metric by name."""
         return {name: float(metric(self, favourable)) for name, metric in metrics.METRICS.items()}
 
+    def metrics_of_each(self, favourable: int = 1) -> list[dict[str, float]]:
+        """Every metric by name, of each Tally along the one leading axis, computed for all of them at once."""
+        columns = {name: metric(self, favourable).tolist() for name, metric in metrics.METRICS.items()}
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
     def interval(self, metric: str, level: float = 0.95, favourable: int = 1) -> tuple[float, float]:
         """A confidence interval of a metric over the sampling of the rows."""
         return intervals.interval(self, metric, level, favourable)

@@ -167,6 +167,7 @@ class _Coordinator:
             seed=config.seed,
             notes=[*notes_on(scored, members.counts, tally, task, members.refused, missing, journal.history), *notes],
             diverged=diverged,
+            favourable=task.favourable,
         )
         outcome = _outcome(config, result, task)
         self._run.finish(result, outcome)

@@ -58,7 +58,8 @@ def formed(outcome: Outcome, form: str) -> Outcome:
 
     intervals = {name: ends for name, ends in outcome.intervals.items() if name not in gaps}
     if form == "piecewise":
-        return replace(outcome, test=outcome.test | piecewise(outcome.confusion), intervals=intervals)
+        counts = outcome.confusion if outcome.diverged is None else None
+        return replace(outcome, test=outcome.test | piecewise(counts), intervals=intervals)
     history = [joint(record) for record in outcome.history]
     return replace(outcome, test=joint(outcome.test), intervals=intervals, history=history)
 

@@ -179,7 +179,7 @@ class Stack:
                 mine[job] = theirs.index_select(0, own).amax(0)
                 continue
             total = torch.zeros(mine[job].numel(), dtype=torch.float64, device=mine.device)
-            few = max(1, _AVERAGED // mine[job].numel())
+            few = max(1, _AVERAGED // max(1, mine[job].numel()))  # a block is empty if every input is looked up
             for some, weights in zip(torch.split(own, few), torch.split(shares, few), strict=True):
                 total += weights.double() @ theirs.index_select(0, some).double().flatten(1)
             mine[job] = total.view(mine.shape[1:])
