@@ -40,6 +40,20 @@ def test_noise_0_and_no_bounds_equal_the_plain_run(algorithm: Algorithm, federat
     assert private.epsilon == math.inf and plain.epsilon is None
 
 
+def test_what_is_frozen_gets_no_noise_and_the_rest_as_much_as_ever(federation: Federation) -> None:
+    columns = federation.clients[0].x.shape[1]
+
+    def half_frozen() -> nn.Module:
+        body = nn.Linear(columns, 3).requires_grad_(requires_grad=False)
+        return nn.Sequential(body, nn.ReLU(), nn.Linear(3, 2))
+
+    brief = {**BRIEF, "model": half_frozen}
+    plain = ffalm.simulate(ffalm.FedAvg(), federation, **brief)
+    private = ffalm.simulate(ffalm.FedAvg(), federation, privacy=Privacy(6.0), **brief)
+    for name, value in plain.state_dict.items():
+        assert torch.equal(private.state_dict[name], value) == name.startswith("0.")
+
+
 @pytest.mark.parametrize("algorithm", list(variants()), ids=ids)
 def test_every_algorithm_runs_with_noise_and_tells_what_it_spent(algorithm: Algorithm, federation: Federation) -> None:
     result = ffalm.simulate(algorithm, federation, privacy=Privacy(6.0, tally_noise=12.0), **BRIEF)

@@ -36,6 +36,11 @@ def built_model(job: Local) -> nn.Module:
     return model.to(job.device)
 
 
+def frozen_parameters(model: nn.Module) -> frozenset[str]:
+    """The names of what training leaves as it is."""
+    return frozenset(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
+
+
 def checked_model(job: Job) -> nn.Module:
     """The job's fresh model, tried on two rows: a model that does not fit the data is found before any training."""
     model = built_model(job)

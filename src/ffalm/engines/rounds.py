@@ -13,7 +13,7 @@ from torch import Tensor
 from ffalm.algorithms import Algorithm, Measure, Report
 from ffalm.data.types import Task
 from ffalm.engines.base import Job, Round, Snapshot, Training
-from ffalm.engines.common import divergence, record_of
+from ffalm.engines.common import built_model, divergence, frozen_parameters, record_of
 from ffalm.engines.sampling import participants
 from ffalm.fairness import Tally
 from ffalm.privacy import BOOK, KeyedNoise, Mechanism
@@ -35,7 +35,9 @@ class Terms:
     def of(cls, job: Job) -> Terms:
         """The terms of a job whose rows are all here."""
         federation = job.federation
-        privacy = None if job.privacy is None else Mechanism(job.privacy, KeyedNoise(job.seed))
+        privacy = None
+        if job.privacy is not None:
+            privacy = Mechanism(job.privacy, KeyedNoise(job.seed), frozen_parameters(built_model(job)))
         return cls(job.algorithm, job.training, federation.task, federation.counts(), job.seed, job.start, privacy)
 
 

@@ -32,6 +32,7 @@ class Mechanism:
 
     settings: Privacy
     noise: Noise
+    frozen: frozenset[str] = frozenset()  # entries of the model that no client trains: they tell nothing, so no noise
 
     @staticmethod
     def check(algorithm: Algorithm) -> None:
@@ -73,8 +74,10 @@ class Mechanism:
         self, sent: changes.Named, models: Sequence[changes.Named], weights: Tensor, round: int
     ) -> dict[str, Tensor]:
         """The next model: the clients' changes, each bounded, in a weighted mean with noise."""
-        draws = self.noise.normal(Purpose.MODEL_NOISE, round, changes.size_of(sent))
-        return changes.noisy_mean(sent, models, weights.tolist(), self.settings.clip, self.settings.noise, draws)
+        trained = {name: value for name, value in sent.items() if name not in self.frozen}
+        draws = self.noise.normal(Purpose.MODEL_NOISE, round, changes.size_of(trained))
+        mean = changes.noisy_mean(trained, models, weights.tolist(), self.settings.clip, self.settings.noise, draws)
+        return {name: mean.get(name, value) for name, value in sent.items()}
 
     def scores(self, told: Sequence[Tally], round: int) -> Tally:
         """The sum of the Tallies that sites tell of the final model, with noise: charged by `scored`."""
