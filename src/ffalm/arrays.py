@@ -11,6 +11,9 @@ from torch import Tensor
 from ffalm.errors import UserError, require
 
 
+_MOST_CODES = 10_000  # labels or groups; postal codes and years are names of groups rather than their numbers
+
+
 def numbers(values: Any, what: str) -> Tensor:
     """A tensor of these values on the CPU; text, ragged lists and the like are the user's to mend.
 
@@ -37,4 +40,10 @@ def codes(values: Any, what: str) -> Tensor:
     whole = given.long()
     fits = bool((whole == given).all()) and (whole.numel() == 0 or int(whole.min()) >= 0)
     require(fits, f"The {what} must be whole numbers from 0 up.")
+    largest = int(whole.max()) if whole.numel() else 0
+    require(
+        largest < _MOST_CODES,
+        f"The {what} go up to {largest}, and every number up to there would be counted: give those that occur the "
+        "numbers 0, 1, 2 and so on, as pandas.factorize does.",
+    )
     return whole
