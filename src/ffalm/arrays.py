@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ffalm.errors import UserError, require
 
-
 _MOST_CODES = 10_000  # labels or groups; postal codes and years are names of groups rather than their numbers
 
 
