@@ -44,8 +44,9 @@ def groups(study: StudyOutcome) -> Markup:
     body = bodies(found, _RATES + 3, len(study.alphas()) > 1, lambda row: _line(row, study.group_names))
     caption = element(
         "caption",
-        "In percent of the group's test rows, mean over the runs that finished. DPD is the largest distance between "
-        f"groups in predicted “{outcome}”, EOD that in true “{outcome}” found, each taken run by run.",
+        f"In percent of the group's test rows, found: of those whose true outcome is “{outcome}”; mean over the runs "
+        f"that finished. DPD is the largest distance between groups in predicted “{outcome}”, EOD that in found, each "
+        "taken run by run.",
     )
     return scroll(element("table", caption, head, *body, class_="groups"))
 
