@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from typing import Any, overload
 
 from torch import Tensor, nn
@@ -93,8 +94,12 @@ def simulate(
     batch_size, lr, lr_step, lr_decay, clip, participation. `privacy` puts noise on what the clients send and tells
     what that is worth as `epsilon`. `on_round` sees each record as it is made.
     """
-    seeds = [int(number) for number in (seed if isinstance(seed, Iterable) else [seed])]
+    seeds = _whole(list(seed) if isinstance(seed, Iterable) else [seed])
     require(bool(seeds) and min(seeds) >= 0, f"Seeds are whole numbers from 0 up, at least one of them; got {seed}.")
+    require(
+        isinstance(federation, Federation | Iterable),
+        f"Give a Federation, or a list with one a seed; got {type(federation).__name__}.",
+    )
     federations = [federation] * len(seeds) if isinstance(federation, Federation) else list(federation)
     require(
         len(federations) == len(seeds), f"{len(seeds)} seeds need one federation, or one each; got {len(federations)}."
@@ -195,3 +200,11 @@ def model_factory(model: Model, federation: Federation) -> ModelFactory:
 
 
 __all__ = ["DivergedError", "Model", "Result", "finish", "model_factory", "simulate"]
+
+
+def _whole(numbers: list[Any]) -> list[int]:
+    """The numbers as whole ones; none of them where one is not, rather than a fraction cut off in silence."""
+    try:
+        return [index(number) for number in numbers]
+    except TypeError:
+        return []

@@ -11,9 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ffalm.data import is_table
 from ffalm.errors import UserError
-
-_TABLE_ENDINGS = (".csv", ".tsv", ".csv.gz", ".parquet", ".pq")
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ def overrides(values: Mapping[str, Any], flags: tuple[Flag, ...] = SHARED) -> di
     settings: dict[str, Any] = {}
     if values.get("data"):
         name = str(values["data"])
-        table = name.lower().endswith(_TABLE_ENDINGS)
+        table = is_table(name)
         put(settings, "data.source", "table" if table else name)
         if table:
             put(settings, "data.file", name)
