@@ -204,3 +204,9 @@ def test_a_federation_is_shown_in_a_few_words() -> None:
     dealt = repr(ffalm.load("census", rows=600, clients=3))
     assert "tensor" not in dealt
     assert "Dealt(66, 66, 66 rows)" in dealt
+
+
+def test_rows_that_a_partition_leaves_out_are_told_of() -> None:
+    told = "The partition 'balanced' gave clients 198 of 420 training rows; the rest is unused."
+    assert told in ffalm.load("census", rows=600, clients=3).notes
+    assert not any("unused" in note for note in ffalm.load("census", rows=600, clients=3, partition="iid").notes)

@@ -87,13 +87,14 @@ class Federation:
     @classmethod
     def from_dataset(cls, dataset: Dataset, partition: Partition, seed: int = 0) -> Federation:
         """The data's training rows given to clients; its other parts stay whole."""
+        parts = partition.split(dataset, seed)
         return cls(
-            clients=Dealt([Holding(dataset.train, rows) for rows in partition.split(dataset, seed)]),
+            clients=Dealt([Holding(dataset.train, rows) for rows in parts]),
             validation=dataset.validation,
             test=dataset.test,
             task=dataset.task,
             client_names=dataset.owner_names if partition.kind == "silos" else (),
-            notes=dataset.notes,
+            notes=(*dataset.notes, *_left_out(len(dataset.train), sum(map(len, parts)), partition)),
         )
 
     def counts(self) -> Tensor:
@@ -144,6 +145,13 @@ def load(
     kind = partition or ("silos" if settings.get("owner") is not None else "balanced")
     split = Partition(kind, clients, alpha, min_rows)  # type: ignore[arg-type]
     return Federation.from_dataset(source(name, **settings).load(), split, seed)
+
+
+def _left_out(rows: int, dealt: int, partition: Partition) -> tuple[str, ...]:
+    """A note where nobody got some of the training rows: models learn from fewer, and from other shares of labels."""
+    if dealt == rows:
+        return ()
+    return (f"The partition {partition.kind!r} gave clients {dealt:,} of {rows:,} training rows; the rest is unused.",)
 
 
 def _examples(arrays: Arrays, where: str) -> Examples:
