@@ -206,3 +206,18 @@ def test_an_unknown_source_or_setting_is_answered_with_the_nearest() -> None:
         ffalm.load("cencus")
     with pytest.raises(UserError, match="did you mean 'balanced'"):
         ffalm.load("census", partition="balansed")
+
+
+def test_a_federation_is_shown_in_a_few_words() -> None:
+    arrays = Federation.from_arrays([GOOD, GOOD], test=GOOD)
+    assert "Examples(6 rows, features 2)" in repr(arrays)
+    assert "tensor" not in repr(arrays)
+    dealt = repr(ffalm.load("census", rows=600, clients=3))
+    assert "tensor" not in dealt
+    assert "Dealt(66, 66, 66 rows)" in dealt
+
+
+def test_rows_that_a_partition_leaves_out_are_told_of() -> None:
+    told = "The partition 'balanced' gave clients 198 of 420 training rows; the rest is unused."
+    assert told in ffalm.load("census", rows=600, clients=3).notes
+    assert not any("unused" in note for note in ffalm.load("census", rows=600, clients=3, partition="iid").notes)

@@ -23,6 +23,7 @@ class Plan:
     mode: Literal["fast", "slow"] = "fast"
     widths: tuple[int, ...] = (64,)
     extra: dict[str, int] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
 
 
 def test_values_of_the_right_type_are_taken() -> None:
@@ -44,6 +45,10 @@ def test_an_int_serves_for_a_float_and_becomes_one() -> None:
 
 def test_a_list_serves_for_a_tuple() -> None:
     assert build(Plan, {"rounds": 3, "widths": [8, 4]}, "plan").widths == (8, 4)
+
+
+def test_one_name_alone_serves_for_a_list_of_names() -> None:
+    assert build(Plan, {"rounds": 3, "names": "first name"}, "plan").names == ("first name",)
 
 
 def test_none_is_taken_where_it_is_allowed_and_files_may_write_it_out() -> None:

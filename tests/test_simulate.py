@@ -310,3 +310,16 @@ def test_a_schedule_that_outgrows_a_float_counts_as_divergence() -> None:
 def test_numpy_numbers_are_taken_as_settings() -> None:
     result = ffalm.simulate("fedavg", federation(), rounds=np.int64(2), lr=np.float32(0.1), **FAST)
     assert len(result.history) == 2
+
+
+def test_a_fraction_is_no_seed_and_nothing_is_no_federation() -> None:
+    for seed in (1.5, [0, 0.5], "0"):
+        with pytest.raises(UserError, match="Seeds are whole numbers"):
+            ffalm.simulate(ffalm.FedAvg(), federation(), seed=seed, rounds=1, **FAST)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="Give a Federation"):
+        ffalm.simulate(ffalm.FedAvg(), None, rounds=1, **FAST)  # type: ignore[call-overload]
+
+
+def test_a_model_that_gives_no_tensor_is_refused() -> None:
+    with pytest.raises(UserError, match="must give a tensor of logits; it gave a tuple"):
+        ffalm.simulate(ffalm.FedAvg(), federation(), model=lambda: nn.LSTM(4, 2), rounds=1, **FAST)

@@ -31,6 +31,8 @@ def describe(config: StudyConfig, spread: Layout, outcomes: Sequence[Outcome]) -
         clients=federation.summary(),
         outcomes=list(outcomes),
         notes=[*federation.notes, *_warnings(outcomes), *_privacy(config, outcomes)],
+        group_names=task.group_names,
+        favourable=task.favourable,
     )
 
 

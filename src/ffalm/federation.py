@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ffalm.arrays import codes, numbers
-from ffalm.data import source
+from ffalm.data import is_table, source
 from ffalm.data.holdings import Dealt, Holding, holdings_of
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.errors import UserError, require
@@ -94,13 +94,14 @@ class Federation:
     @classmethod
     def from_dataset(cls, dataset: Dataset, partition: Partition, seed: int = 0) -> Federation:
         """The data's training rows given to clients; its other parts stay whole."""
+        parts = partition.split(dataset, seed)
         return cls(
-            clients=Dealt([Holding(dataset.train, rows) for rows in partition.split(dataset, seed)]),
+            clients=Dealt([Holding(dataset.train, rows) for rows in parts]),
             validation=dataset.validation,
             test=dataset.test,
             task=dataset.task,
             client_names=dataset.owner_names if partition.kind == "silos" else (),
-            notes=dataset.notes,
+            notes=(*dataset.notes, *_left_out(len(dataset.train), sum(map(len, parts)), partition)),
         )
 
     def counts(self) -> Tensor:
@@ -136,14 +137,28 @@ def load(
     *,
     clients: int = 10,
     alpha: float = 0.3,
-    partition: str = "balanced",
+    partition: str | None = None,
     min_rows: int = 10,
     seed: int = 0,
     **settings: Any,
 ) -> Federation:
-    """A federation over a data source by name; `settings` are the source's own, `seed` draws the partition."""
-    split = Partition(partition, clients, alpha, min_rows)  # type: ignore[arg-type]
+    """A federation over a data source by name, or over a table of your own by its path.
+
+    `settings` are the source's own, such as a table's `label`, `group` and `favourable`; `seed` draws the partition.
+    That is "balanced" unless said, and "silos" where an `owner` column says whose row it is.
+    """
+    if is_table(name):
+        name, settings = "table", {"file": name, **settings}
+    kind = partition or ("silos" if settings.get("owner") is not None else "balanced")
+    split = Partition(kind, clients, alpha, min_rows)  # type: ignore[arg-type]
     return Federation.from_dataset(source(name, **settings).load(), split, seed)
+
+
+def _left_out(rows: int, dealt: int, partition: Partition) -> tuple[str, ...]:
+    """A note where nobody got some of the training rows: models learn from fewer, and from other shares of labels."""
+    if dealt == rows:
+        return ()
+    return (f"The partition {partition.kind!r} gave clients {dealt:,} of {rows:,} training rows; the rest is unused.",)
 
 
 def _examples(arrays: Arrays, where: str) -> Examples:

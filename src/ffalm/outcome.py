@@ -45,6 +45,8 @@ class StudyOutcome:
     clients: list[dict[str, Any]]  # one row a client of the first seed's federation: name, rows, label and group shares
     outcomes: list[Outcome]
     notes: list[str] = field(default_factory=list)  # warnings and caveats, in sentences
+    group_names: tuple[str, ...] = ()  # in the order of the runs' counts; empty where only gaps are known
+    favourable: int = 1  # the label that people want, as the runs' counts number it
 
     def labels(self) -> list[str]:
         """The algorithms in the order in which they were given."""

@@ -70,9 +70,10 @@ def _fitted(value: Any, hint: Any, what: str) -> Any:
         near = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1, cutoff=0.5)
         hint = f": did you mean {near[0]!r}?" if near else "."
         raise UserError(f"{what} must be one of {', '.join(map(str, choices))}; got {value!r}{hint}")
-    if origin is tuple and isinstance(value, list | tuple):
+    if origin is tuple and isinstance(value, list | tuple | str):
         inner = typing.get_args(hint)[0]
-        return tuple(_fitted(item, inner, what) for item in value)
+        items = [value] if isinstance(value, str) else value  # one name alone needs no brackets
+        return tuple(_fitted(item, inner, what) for item in items)
     if hint is Any or getattr(hint, "_is_protocol", False):
         return value
     if hint is float and isinstance(value, Real) and not isinstance(value, bool):
@@ -83,5 +84,5 @@ def _fitted(value: Any, hint: Any, what: str) -> Any:
         return value
     if isinstance(hint, type) and hint not in (bool, str, int, float) and isinstance(value, hint):
         return value
-    name = getattr(origin or hint, "__name__", str(hint))
+    name = "list" if origin is tuple else getattr(origin or hint, "__name__", str(hint))
     raise UserError(f"{what} must be of type {name}; got {value!r}.")

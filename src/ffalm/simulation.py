@@ -100,6 +100,10 @@ def simulate(
     """
     seeds = [_seed(number) for number in (seed if isinstance(seed, Iterable) else [seed])]
     require(bool(seeds), "Seeds are whole numbers from 0 up, at least one of them; got none.")
+    require(
+        isinstance(federation, Federation | Iterable),
+        f"Give a Federation, or a list with one a seed; got {type(federation).__name__}.",
+    )
     federations = [federation] * len(seeds) if isinstance(federation, Federation) else list(federation)
     require(
         len(federations) == len(seeds), f"{len(seeds)} seeds need one federation, or one each; got {len(federations)}."

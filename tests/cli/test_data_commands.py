@@ -43,3 +43,26 @@ def test_an_unknown_download_is_refused(cli: Cli, tmp_path: Path) -> None:
     code, _, said = cli("data", "get", "adullt", "--root", tmp_path)
     assert code == 2
     assert "did you mean 'adult'" in said
+
+
+def test_settings_are_described_in_words(cli: Cli) -> None:
+    shown = cli("data", "describe", "table")[1]
+    assert "list of text" in shown
+    assert "refuse or mean" in shown
+    assert "tuple" not in shown
+    assert "Value" not in shown
+
+
+def test_brackets_in_a_users_names_are_shown_as_they_are(cli: Cli, loans: Path) -> None:
+    text = loans.read_text().replace("sex", "[sex]").replace(",f,", ",[/f],").replace(",m,", ",[m],")
+    odd = loans.with_name("loans[a].csv")
+    odd.write_text(text)
+    mine = ["--data", odd, "--label", "paid", "--group", "[sex]", "--favourable", "yes"]
+    code, shown, _ = cli("data", "check", *mine)
+    assert code == 0
+    assert all(part in shown for part in ("loans[a]", "[sex]", "[/f]", "[m]"))
+    few = ["--rounds", "1", "--clients", "2", "--workers", "1", "--algorithm", "fedavg"]
+    code, shown, said = cli("run", *mine, *few, "--out", loans.parent / "out[b]")
+    assert code == 0
+    assert "out[b]" in shown
+    assert "[/f]" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -60,3 +61,13 @@ def test_the_collector_rests_when_the_command_ends() -> None:
     code = f"{asked}; from ffalm.cli import main; main()"
     told = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=True).stdout
     assert told.splitlines()[-1] == "True"
+
+
+def test_a_disk_that_refuses_gets_one_sentence(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "out/history.jsonl")
+
+    monkeypatch.setattr(command_line, "app", full)
+    code, _, said = cli("data")
+    assert code == 2
+    assert said == "ffalm: out/history.jsonl cannot be read or written: no space left on device.\n"

@@ -246,3 +246,26 @@ def test_alphas_and_set_values_are_read_as_typed() -> None:
     assert literal("[1, 2]") == [1, 2]
     assert literal("true") is True
     assert literal("some text") == "some text"
+
+
+def test_a_folder_that_cannot_be_made_gets_one_sentence(cli: Cli, flags: list[str], loans: Path) -> None:
+    for command in (["run", *flags], ["reproduce", "example"]):
+        code, _, said = cli(*command, "--out", loans / "below" / "a" / "file")
+        assert code == 2
+        assert said.count("\n") == 1
+        assert "cannot be made (not a directory): name another with --out" in said
+
+
+@pytest.mark.parametrize("given", ["", ",", " , "])
+def test_an_empty_list_of_algorithms_is_refused_rather_than_replaced(cli: Cli, given: str, tmp_path: Path) -> None:
+    code, _, said = cli("compare", "--algorithms", given, "--out", tmp_path / "out")
+    assert code == 2
+    assert said.startswith("ffalm: --algorithms takes names with commas")
+    assert cli("compare", "--preset", "", "--out", tmp_path / "out")[0] == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_flags_that_exclude_each_other_are_refused(cli: Cli) -> None:
+    code, _, said = cli("run", "--local-epochs", "2", "--local-steps", "3")
+    assert code == 2
+    assert said == "ffalm: --local-epochs and --local-steps exclude each other: give one of them.\n"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import gzip
 from decimal import Decimal
 from pathlib import Path
@@ -194,10 +195,25 @@ def test_names_and_values_are_stripped_and_a_byte_order_mark_is_no_part_of_them(
 
 def test_another_separator_can_be_named(tmp_path: Path) -> None:
     file = tmp_path / "people.csv"
-    people().to_csv(file, sep=";", index=False)
+    people().to_csv(file, sep="#", index=False)
     assert "set `separator`" in refusal(table(str(file)))
-    assert len(table(str(file), separator=";").load().train) == 56
+    assert len(table(str(file), separator="#").load().train) == 56
     assert "one sign" in refusal(table(str(file), separator="::"))
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_a_separator_is_found_where_the_header_has_no_other(tmp_path: Path, separator: str) -> None:
+    file = tmp_path / "people.csv"
+    people().rename(columns={"town": "town, or city"}).to_csv(file, sep=separator, index=False, quoting=csv.QUOTE_ALL)
+    assert list(table(str(file)).read().features) == ["age", "town, or city", "sex"]
+
+
+def test_numbers_may_be_written_with_a_decimal_comma_if_the_user_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "people.csv"
+    people(pay=(1 + np.arange(80) % 16) / 4).to_csv(file, sep=";", decimal=",", index=False)
+    assert "'pay'" in (message := refusal(table(str(file)))) and "such as '0,25': set decimal to ','" in message
+    assert "pay" in features(table(str(file), decimal=","))
+    assert "pay=0,25" in features(table(str(file), categorical=("pay",)))
 
 
 def test_a_saved_row_index_is_left_out_with_a_note(tmp_path: Path) -> None:
@@ -246,7 +262,38 @@ def test_a_missing_number_names_its_row_in_the_file(write: Any) -> None:
     frame = people()
     frame["age"] = frame["age"].astype(float)
     frame.loc[[50, 70], "age"] = None
-    assert "'age' has 2 missing or infinite values, first in data row 51" in refusal(table(write(frame)))
+    message = refusal(table(write(frame)))
+    assert "'age'" in message and "is empty in 2 of 80 rows, first in data row 51" in message
+    assert "set missing to 'mean'" in message
+
+
+def test_missing_numbers_take_the_mean_of_the_training_rows_alone(write: Any) -> None:
+    frame = people(part=["train"] * 60 + ["test"] * 20, pay=[1.0] * 30 + [3.0] * 29 + [None] + [100.0] * 19 + [None])
+    raw = table(write(frame), split="part", missing="mean").read()
+    known = raw.features["pay"].iloc[[row for row in raw.train if row != 59]].mean()
+    assert raw.features["pay"].iloc[[59, 79]].tolist() == [known, known]
+    assert "The column 'pay' was empty in 2 of 80 rows; its mean stands there." in raw.notes
+    frame.loc[:59, "pay"] = None
+    assert "'pay'" in (message := refusal(table(write(frame), split="part", missing="mean")))
+    assert "empty in every training row" in message
+
+
+def test_infinite_numbers_are_refused_even_where_missing_ones_are_filled(write: Any) -> None:
+    frame = people(pay=[1.0, np.inf] * 40)
+    assert "missing or infinite" in refusal(table(write(frame), missing="mean"))
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%d", "%d.%m.%Y", "%m/%d/%y", "%Y-%m-%d %H:%M"])
+def test_dates_are_refused_rather_than_made_categories(write: Any, form: str) -> None:
+    days = [day.strftime(form) for day in pd.date_range("2024-01-01", periods=40)] * 2
+    message = refusal(table(write(people(since=days))))
+    assert "'since'" in message and f"holds dates, such as {days[0]!r}" in message
+    assert f"since={days[0]}" in features(table(write(people(since=days)), categorical=("since",)))
+
+
+def test_a_column_that_never_changes_is_told_of(write: Any) -> None:
+    notes = table(write(people(country="UK"))).read().notes
+    assert notes == ("The column 'country' holds one value only, which tells nothing.",)
 
 
 def test_a_label_must_have_two_values_and_they_are_listed(write: Any) -> None:

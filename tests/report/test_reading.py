@@ -92,3 +92,9 @@ def test_each_skew_is_read_by_itself() -> None:
     readings = read(study(*runs))
     assert [reading.alpha for reading in readings] == [0.3, 5.0]
     assert [reading.answer[0].split(" has ")[0] for reading in readings] == ["FedAvg", "FFALM"]
+
+
+def test_the_answer_says_which_other_gap_grew() -> None:
+    runs = [run("FedAvg", seed, 0.8, 0.2, 0.05 + seed / 1000) for seed in (0, 1, 2)]
+    runs += [run("FFALM", seed, 0.8, 0.1, 0.10 + seed / 1000) for seed in (0, 1, 2)]
+    assert "at no cost in accuracy, and with EOD 5.0 points higher." in read(study(*runs))[0].answer[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import sys
 import traceback
@@ -39,6 +40,10 @@ def _show_version(wanted: bool) -> None:
 _MISTYPED: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
 
 
+#: What a disk says that is full, protected or not what a path takes it for: nothing of ours to mend.
+_DISK = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR}
+
+
 @app.callback()
 def _root(
     context: typer.Context,
@@ -67,7 +72,11 @@ def run(arguments: list[str]) -> int:
         return 130
     except (KeyboardInterrupt, typer.Abort):
         return 130
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in _DISK:
+            place = str(error.filename) if error.filename is not None else "The disk"
+            print(f"ffalm: {place} cannot be read or written: {(error.strerror or '').lower()}.", file=sys.stderr)
+            return 2
         traceback.print_exc()
         print("ffalm: this is a bug of ours, not a mistake of yours; please report the lines above.", file=sys.stderr)
         return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,13 +56,15 @@ def describe(
 ) -> None:
     """Say what a source is and which settings it takes, with their defaults."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from ffalm.data import source_class
 
     cls: Any = source_class(name)
+    hints = typing.get_type_hints(cls)
     fields = [
-        (field.name, str(field.type), "needed" if field.default is dataclasses.MISSING else field.default)
+        (field.name, _kind(hints[field.name]), "needed" if field.default is dataclasses.MISSING else field.default)
         for field in dataclasses.fields(cls)
     ]
     if as_json:
@@ -78,10 +81,12 @@ def describe(
     console.print(f"[bold]{name}[/bold]: {cls.about}; {cls.asks}", highlight=False)
     if cls.__doc__:
         console.print(" ".join(cls.__doc__.split()), highlight=False, markup=False)
-    table = Table("setting", "type", "default", title="Settings: --set data.NAME=VALUE", title_justify="left")
+    table = Table("setting", "takes", "default", title="Settings: --set data.NAME=VALUE", title_justify="left")
     for key, kind, default in fields:
-        table.add_row(key, kind, str(default))
+        table.add_row(key, escape(kind), escape(_default(default)))
     console.print(table)
+    if any(kind.startswith("list") for _, kind, _ in fields):
+        console.print('A list of several: --set \'data.NAME=["one", "two"]\'', highlight=False, markup=False)
 
 
 @data.command(epilog="Example: ffalm data check --data adult --root uci/adult")
@@ -110,6 +115,28 @@ def get(
         typer.echo(fetched.message)
 
 
+def _kind(hint: Any) -> str:
+    """What a setting takes, in words instead of Python's types."""
+    words = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) is typing.Literal:
+        return " or ".join(map(str, arguments))
+    if typing.get_origin(hint) is tuple:
+        return f"list of {_kind(arguments[0])}"
+    if arguments:
+        anything = {str, int, float, bool}.issubset(arguments)
+        kinds = ["value"] if anything else [_kind(one) for one in arguments if one is not type(None)]
+        return " or ".join([*kinds, "none"] if type(None) in arguments else kinds)
+    return words.get(hint, str(hint))
+
+
+def _default(value: Any) -> str:
+    """A default as a person would type it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "none" if value is None or value == () else str(value)
+
+
 def _facts(dataset: Dataset) -> dict[str, Any]:
     """What a loaded source holds, in plain values."""
     task = dataset.task
@@ -126,16 +153,18 @@ def _facts(dataset: Dataset) -> dict[str, Any]:
 
 def _print_facts(dataset: Dataset) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     task, facts = dataset.task, _facts(dataset)
     console = Console()
     shape = " x ".join(map(str, facts["features"]))
-    console.print(f"[bold]{task.name}[/bold]: features {shape}; favourable: {task.label_names[task.favourable]}")
-    table = Table("part", "rows", title=f"{task.label}, by {task.group}", title_justify="left")
+    favourable = escape(task.label_names[task.favourable])
+    console.print(f"[bold]{escape(task.name)}[/bold]: features {shape}; favourable: {favourable}", highlight=False)
+    table = Table("part", "rows", title=escape(f"{task.label}, by {task.group}"), title_justify="left")
     for name in task.group_names:
-        table.add_column(f"{name}: rows", justify="right")
-        table.add_column(f"{name}: {task.label_names[task.favourable]}", justify="right")
+        table.add_column(f"{escape(name)}: rows", justify="right")
+        table.add_column(f"{escape(name)}: {favourable}", justify="right")
     for part, counts in facts["counts"].items():
         cells = [part, str(facts["rows"][part])]
         for group in range(task.groups):
@@ -145,9 +174,11 @@ def _print_facts(dataset: Dataset) -> None:
         table.add_row(*cells)
     console.print(table)
     if facts["owners"]:
-        console.print(f"{len(facts['owners'])} owners: {', '.join(facts['owners'][:12])}", highlight=False)
+        more = ", ..." if len(facts["owners"]) > 12 else ""
+        owners = f"{len(facts['owners'])} owners: {', '.join(facts['owners'][:12])}{more}"
+        console.print(owners, highlight=False, markup=False)
     for note in facts["notes"]:
-        console.print(note, highlight=False, soft_wrap=True)
+        console.print(note, highlight=False, markup=False, soft_wrap=True)
 
 
 def _print_json(value: Any) -> None:

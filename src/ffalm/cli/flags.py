@@ -11,9 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ffalm.data import is_table
 from ffalm.errors import UserError
-
-_TABLE_ENDINGS = (".csv", ".tsv", ".csv.gz", ".parquet", ".pq")
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,12 @@ _DATA, _FEDERATION, _TRAINING, _PRIVACY = "Data", "Federation", "Training", "Dif
 _STUDY, _RUNNING = "What to run", "How to run it"
 
 SHARED = (
-    Flag("data", str | None, "A source (see `ffalm data`), or a CSV or Parquet file of your own.", _DATA),
+    Flag(
+        "data",
+        str | None,
+        "A source (see `ffalm data`), or a CSV or Parquet file of your own (see `ffalm data describe table`).",
+        _DATA,
+    ),
     Flag("root", str | None, "Folder that holds the source's files.", _DATA, "data.root"),
     Flag("label", str | None, "Your file's label column.", _DATA, "data.label"),
     Flag("group", str | None, "Your file's group column.", _DATA, "data.group"),
@@ -107,7 +111,7 @@ def overrides(values: Mapping[str, Any], flags: tuple[Flag, ...] = SHARED) -> di
     settings: dict[str, Any] = {}
     if values.get("data"):
         name = str(values["data"])
-        table = name.lower().endswith(_TABLE_ENDINGS)
+        table = is_table(name)
         put(settings, "data.source", "table" if table else name)
         if table:
             put(settings, "data.file", name)
@@ -142,6 +146,21 @@ def literal(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+def either(values: Mapping[str, Any], one: str, other: str) -> None:
+    """Refuse two flags that contradict each other, rather than let one win unseen."""
+    if values[one] is not None and values[other] is not None:
+        flags = [f"--{name.replace('_', '-')}" for name in (one, other)]
+        raise UserError(f"{flags[0]} and {flags[1]} exclude each other: give one of them.")
+
+
+def algorithms_of(text: str) -> list[str]:
+    """The algorithms in a list that was typed with commas, at least one."""
+    names = listed(text)
+    if not names:
+        raise UserError(f"--algorithms takes names with commas, such as fedavg,ffalm; got {text!r}.")
+    return names
 
 
 def listed(text: str) -> list[str]:

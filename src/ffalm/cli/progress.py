@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from ffalm.outcome import Record
@@ -60,12 +61,13 @@ class RunProgress:
             self._console.print(
                 f"{plan.title}: round {record['round']}/{self._rounds}, {_scores(record)}, about {left:.0f} s left",
                 highlight=False,
+                markup=False,
                 soft_wrap=True,
             )
 
     def _update_bars(self, bars: Progress, plan: RunPlan, record: Record) -> None:
         if plan not in self._tasks:
-            self._tasks[plan] = bars.add_task(plan.title, total=self._rounds, seen="")
+            self._tasks[plan] = bars.add_task(escape(plan.title), total=self._rounds, seen="")
             skipped = record["round"] - 1
             bars.update(self._all, advance=skipped)
         bars.update(self._tasks[plan], completed=record["round"], seen=_scores(record))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ffalm.cli.flags import SHARED, Flag, overrides, seeds_of, takes
-from ffalm.cli.running import carry_out
+from ffalm.cli.running import carry_out, make_folder
 from ffalm.errors import UserError, require, unknown
 from ffalm.reproduce.choices import CHOICES, answers
 from ffalm.settings import merged
@@ -105,7 +105,7 @@ def reproduce(**values: Any) -> None:
     said = Console(stderr=True)
 
     def keep() -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         write_whole(folder / _STORED, toml.dumps(asked))
 
     def run(config: StudyConfig, place: Path) -> StudyOutcome:
@@ -209,7 +209,7 @@ def _theory(name: str, folder: Path) -> Product:
     from ffalm.reproduce.products import Product
     from ffalm.reproduce.sheets import Cell, Section, Sheet
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     found = theory.example(folder) if name == "example" else theory.rate(folder)
     rows = [[Cell(text) for text in row] for row in found.rows]
     sheet = Sheet(found.title, list(found.columns), [Section("", rows)], names=len(found.columns), wraps=True)

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ffalm.errors import UserError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -45,7 +47,7 @@ def carry_out(
     left = [plan for plan in plans(config) if run_folder(config, folder, plan).outcome() is None]
     if not quiet:
         _introduce(console, config, spread, folder, len(left), clients)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_whole(folder / "config.toml", toml.dumps(configs.settings_of(config)))
     if left:
         with RunProgress(console, left, config.training.rounds, quiet) as progress:
@@ -60,6 +62,15 @@ def carry_out(
     return describe(config, spread, outcomes(config, folder))
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder for results; a place where that cannot be is the user's to mend."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UserError(f"The folder {folder} cannot be made ({reason}): name another with --out.") from None
+
+
 def _introduce(console: Console, config: StudyConfig, spread: Layout, folder: Path, runs: int, clients: bool) -> None:
     """What is about to be run, and who owns what."""
     from ffalm.study import job_of, plans
@@ -72,23 +83,26 @@ def _introduce(console: Console, config: StudyConfig, spread: Layout, folder: Pa
         f"{names}: {runs} run(s) of {config.training.rounds} rounds on {federation.task.name}{done}; engine "
         f"{spread.engine.name} ({spread.reason}) in {spread.processes} process(es); results in {folder}",
         highlight=False,
+        markup=False,
         soft_wrap=True,
     )
     if clients:
         _show_clients(console, config.seeds[0], federation.summary())
         for note in federation.notes:
-            console.print(note, highlight=False, soft_wrap=True)
+            console.print(note, highlight=False, markup=False, soft_wrap=True)
 
 
 def _show_clients(console: Console, seed: int, rows: list[dict[str, object]]) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(title=f"Clients of seed {seed}", title_justify="left")
     for column in rows[0]:
-        table.add_column(column, justify="right")
+        table.add_column(escape(column), justify="right")
     shown = rows if len(rows) <= 20 else rows[:19]
     for row in shown:
-        table.add_row(*(f"{100 * cell:.1f} %" if isinstance(cell, float) else str(cell) for cell in row.values()))
+        cells = (f"{100 * cell:.1f} %" if isinstance(cell, float) else str(cell) for cell in row.values())
+        table.add_row(*map(escape, cells))
     console.print(table)
     if len(shown) < len(rows):
         console.print(f"... and {len(rows) - len(shown)} more clients", highlight=False)

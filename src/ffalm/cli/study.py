@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ffalm.cli.flags import SHARED, Flag, alphas_of, listed, overrides, put, seeds_of, takes
+from ffalm.cli.flags import SHARED, Flag, algorithms_of, alphas_of, either, overrides, put, seeds_of, takes
 from ffalm.cli.running import carry_out
 from ffalm.errors import UserError, require
 from ffalm.settings import merged
@@ -66,7 +66,7 @@ def compare(**values: Any) -> None:
     settings = overrides(values)
     if values["seeds"] is not None:
         settings["seeds"] = seeds_of(values["seeds"])
-    names = listed(values["algorithms"]) if values["algorithms"] else []
+    names = [] if values["algorithms"] is None else algorithms_of(values["algorithms"])
     if not names and values["config"] is None:
         names = list(_CONTENDERS)
     _study("compare", values, settings, names, {})
@@ -76,6 +76,7 @@ def _study(
     command: str, values: dict[str, Any], settings: dict[str, Any], names: list[str], base: dict[str, Any]
 ) -> None:
     """Run a study to its end and show what came out."""
+    either(values, "local_epochs", "local_steps")
     if values["alpha"] is not None:
         put(settings, "partition.alpha", alphas_of(values["alpha"]))
     from rich.console import Console
@@ -120,7 +121,7 @@ def _with_defaults(
     for key, section in whole.get("algorithms", {}).items():
         is_ffalm = isinstance(section, dict) and section.get("name", key) == "ffalm"
         if is_ffalm and (preset is not None or (names and "preset" not in section)):
-            section["preset"] = preset or _FFALM_PRESET
+            section["preset"] = _FFALM_PRESET if preset is None else preset
     return whole
 
 
@@ -176,8 +177,8 @@ def _show(study: Any, folder: Path, values: dict[str, Any]) -> None:
         console = Console()
         console.print(tables.to_rich(tables.build(study)))
         for note in study.notes:
-            console.print(f"Note: {note}", highlight=False, soft_wrap=True)
-        console.print(f"Report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+            console.print(f"Note: {note}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
     diverged = [outcome.diverged for outcome in study.outcomes if outcome.diverged]
     if diverged:
         raise UserError(f"{len(diverged)} of {len(study.outcomes)} runs stopped early. {diverged[0]}")

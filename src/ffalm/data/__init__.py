@@ -22,6 +22,13 @@ SOURCES = {
     "images": "Images",
 }
 
+_TABLE_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq")
+
+
+def is_table(name: str) -> bool:
+    """Whether a name is the path of a user's table rather than that of a source."""
+    return name.lower().endswith(_TABLE_ENDINGS)
+
 
 def source_class(name: str) -> type[Source]:
     """The class of a source by its name."""
@@ -38,4 +45,4 @@ def source(name: str, **settings: Any) -> Source:
     return build(source_class(name), settings, f"data source {name!r}")
 
 
-__all__ = ["SOURCES", "source", "source_class"]
+__all__ = ["SOURCES", "is_table", "source", "source_class"]

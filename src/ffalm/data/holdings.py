@@ -48,6 +48,9 @@ class Dealt(Sequence[Examples]):
     def __len__(self) -> int:
         return len(self.holdings)
 
+    def __repr__(self) -> str:
+        return f"Dealt({', '.join(str(len(holding)) for holding in self.holdings)} rows)"
+
     @overload
     def __getitem__(self, place: int) -> Examples: ...
     @overload

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 import difflib
 import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ffalm.data.encoding import RawTable, as_text, distinct, is_numeric, numbers
+from ffalm.data.columns import MOST_CATEGORIES, check_feature, filled, remarks
+from ffalm.data.encoding import RawTable, as_text, distinct, is_numeric
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require, unknown
@@ -29,9 +31,7 @@ PARTS = {
     "validation": ("validation", "valid", "val", "dev"),
     "test": ("test", "testing"),
 }
-MOST_CATEGORIES = 1000
 MOST_NUMERIC_GROUPS = 20
-FEWEST_IDS = 20  # fewer distinct texts than this do not prove a column of ids, or of numbers
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,9 @@ class Table:
     that are codes). The group stays a feature unless `use_group_as_feature` is false; label, owner, split and
     `drop` never are. `groups` fixes which groups there are, in order; without it their order is natural.
     `owner` names the column that says whose row it is, `split` one that says train, validation or test; where
-    that marks no validation rows, the share `validation` of the training rows becomes them.
+    that marks no validation rows, the share `validation` of the training rows becomes them. Where numbers are
+    missing, `missing = "mean"` puts the training rows' mean. `separator` and `decimal` say how the file is written;
+    a separator is found without it where the first line leaves no doubt.
     """
 
     name: ClassVar[str] = "table"
@@ -61,6 +63,8 @@ class Table:
     groups: tuple[Value, ...] = ()
     use_group_as_feature: bool = True
     separator: str | None = None
+    decimal: Literal[".", ","] = "."
+    missing: Literal["refuse", "mean"] = "refuse"
     validation: float = 0.1
     test: float = 0.2
     data_seed: int = 0
@@ -82,7 +86,7 @@ class Table:
 
     def read(self) -> RawTable:
         """The table before it is encoded."""
-        frame, notes = read_table(self.file, self.separator)
+        frame, notes = read_table(self.file, self.separator, self.decimal)
         y, labels, assumed = code_label(pick(frame, self.label, self.file), self.favourable, self.file)
         group, names = code_groups(pick(frame, self.group, self.file), self.groups, self.file)
         train, validation, test = self._parts(frame, y * len(names) + group)
@@ -94,6 +98,8 @@ class Table:
         owners: tuple[str, ...] = ()
         if self.owner is not None:
             owner, owners = code_owner(pick(frame, self.owner, self.file), train, self.file)
+        measured = [name for name in self._feature_names(frame) if name not in (*self.categorical, self.group)]
+        frame, gaps = filled(frame, measured, train, self.missing == "mean", self.file)
         features = self.features(frame)
         return RawTable(
             task=Task(Path(self.file).name.split(".")[0], self.label, self.group, labels, names),
@@ -105,7 +111,7 @@ class Table:
             test=test,
             owner=owner,
             owner_names=owners,
-            notes=(*notes, *assumed, *_counting(features)),
+            notes=(*notes, *assumed, *gaps, *remarks(features)),
         )
 
     def _parts(self, frame: pd.DataFrame, strata: Codes) -> tuple[Codes, Codes, Codes]:
@@ -118,21 +124,27 @@ class Table:
 
     def features(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The feature columns of the file, each checked to be worth learning from."""
+        names = self._feature_names(frame)
+        codes = {*self.categorical, self.group}  # a group is a category even where its values are numbers
+        columns = {name: frame[name].astype(object) if name in codes else frame[name] for name in names}
+        for name, column in columns.items():
+            check_feature(column, name in codes, self.file)
+        return pd.DataFrame(columns)
+
+    def _feature_names(self, frame: pd.DataFrame) -> list[str]:
         for name in (*self.drop, *self.categorical):
             pick(frame, name, self.file)
         kept_out = {self.label, self.owner, self.split, *self.drop}
         if not self.use_group_as_feature:
             kept_out.add(self.group)
-        names = [name for name in frame.columns if name not in kept_out]
+        names = [str(name) for name in frame.columns if name not in kept_out]
         require(len(names) > 0, f"{self.file!r} has no feature columns beside label, group and dropped ones.")
-        codes = {*self.categorical, self.group}  # a group is a category even where its values are numbers
-        columns = {name: frame[name].astype(object) if name in codes else frame[name] for name in names}
-        for name, column in columns.items():
-            _check_feature(column, name in codes, self.file)
-        return pd.DataFrame(columns)
+        return names
 
 
-def read_table(file: str, separator: str | None = None) -> tuple[pd.DataFrame, tuple[str, ...]]:
+def read_table(
+    file: str, separator: str | None = None, decimal: Literal[".", ","] = "."
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """A file's columns under their stripped names, and notes on what was left out of it."""
     path = Path(file).expanduser()
     require(path.exists(), f"There is no file {file!r}: check the path.")
@@ -142,7 +154,10 @@ def read_table(file: str, separator: str | None = None) -> tuple[pd.DataFrame, t
     if ending is None:
         raise UserError(f"{file!r} has no known ending: use {', '.join((*SEPARATORS, *PARQUET))}.")
     try:
-        frame = _read_parquet(path) if ending in PARQUET else _read_text(path, separator or SEPARATORS[ending])
+        if ending in PARQUET:
+            frame = _read_parquet(path)
+        else:
+            frame = _read_text(path, separator or _separator(path, SEPARATORS[ending]), decimal)
     except UnicodeDecodeError as error:
         raise UserError(f"{file!r} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from None
     except pd.errors.EmptyDataError:
@@ -250,9 +265,18 @@ def natural(text: str) -> tuple[tuple[int, float, str], ...]:
     return (*key, (3, 0.0, text))
 
 
-def _read_text(path: Path, separator: str) -> pd.DataFrame:
+def _separator(path: Path, usual: str) -> str:
+    """What separates the columns: the usual sign, or another one where the header has that alone."""
+    options = {"sep": "\0", "quoting": csv.QUOTE_NONE, "encoding": "utf-8-sig"}
+    line = str(pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0, 0])
+    bare = re.sub(r'"[^"]*"', "", line)
+    found = [sign for sign in (",", ";", "\t", "|") if sign in bare]
+    return found[0] if len(found) == 1 else usual
+
+
+def _read_text(path: Path, separator: str, decimal: str) -> pd.DataFrame:
     """The table under the header as written; pandas alone would rename repeated and empty names."""
-    options = {"sep": separator, "skipinitialspace": True, "encoding": "utf-8-sig"}
+    options = {"sep": separator, "skipinitialspace": True, "encoding": "utf-8-sig", "decimal": decimal}
     header = pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0].tolist()
     frame = pd.read_csv(path, low_memory=False, **options)
     if not isinstance(frame.index, pd.RangeIndex) or frame.shape[1] != len(header):
@@ -271,38 +295,6 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         if pyarrow.types.is_decimal(field.type):
             table = table.set_column(place, field.name, table.column(place).cast(pyarrow.float64()))
     return table.to_pandas().reset_index(drop=True)
-
-
-def _check_feature(column: pd.Series, declared: bool, file: str) -> None:
-    """Refuse what would silently make a useless model: ids, names, and numbers with text among them."""
-    if is_numeric(column):
-        numbers(column)
-        return
-    codes, values = distinct(column)
-    where = f"The column {str(column.name)!r} of {file!r}"
-    if len(values) > MOST_CATEGORIES or len(values) == len(column) >= FEWEST_IDS:
-        raise UserError(
-            f"{where} holds {len(values)} different texts in {len(column)} rows, like a name or an id: list it in drop."
-        )
-    text = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").isna().to_numpy()
-    if not declared and 0 < 10 * text.sum() <= len(values) and len(values) > FEWEST_IDS:
-        rows = np.flatnonzero(np.isin(codes, np.flatnonzero(text)))
-        raise UserError(
-            f"{where} holds numbers, but text such as {values[codes[rows[0]]]!r} in {len(rows)} "
-            f"row{'s' * (len(rows) > 1)}, first in data row {rows[0] + 1}: mend it, or list the column in "
-            f"categorical or drop."
-        )
-
-
-def _counting(features: pd.DataFrame) -> tuple[str, ...]:
-    """A note on each column that only counts the rows: in a sorted file it gives the label away."""
-    notes = []
-    for name, column in features.items():
-        if pd.api.types.is_integer_dtype(column.dtype) and len(column) >= FEWEST_IDS:
-            steps = np.diff(column.to_numpy(dtype=np.float64))
-            if np.all(steps == 1):
-                notes.append(f"The column {str(name)!r} only counts the rows; list it in drop unless it matters.")
-    return tuple(notes)
 
 
 def complete(column: pd.Series, role: str, file: str) -> tuple[Codes, list[str]]:

@@ -63,6 +63,11 @@ class Examples:
     def __len__(self) -> int:
         return self.x.shape[0]
 
+    def __repr__(self) -> str:
+        """How many rows of what shape: whoever looks at a federation must not get all its numbers."""
+        shape = " x ".join(map(str, self.x.shape[1:])) or "single numbers"
+        return f"Examples({len(self)} rows, features {shape})"
+
     def take(self, rows: Tensor) -> Examples:
         """The examples at these row numbers."""
         return Examples(self.x[rows], self.y[rows], self.group[rows])

@@ -75,6 +75,8 @@ def row_losses(model: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, labels: 
                 "BatchNorm cannot train on the single row that is a client's last batch: choose another batch_size."
             ) from None
         raise
+    if not isinstance(logits, Tensor):
+        raise UserError(f"The model must give a tensor of logits; it gave a {type(logits).__name__}.")
     if logits.ndim != 2 or logits.shape[-1] != labels:
         raise UserError(
             f"The model must give one logit a label, of shape (rows, {labels}); it gave {tuple(logits.shape)}."

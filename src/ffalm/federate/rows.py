@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from ffalm.data.columns import MOST_CATEGORIES
 from ffalm.data.decode import Recipe
 from ffalm.data.encoding import RawTable, TableEncoding, TableSummary
 from ffalm.data.images import image_names
 from ffalm.data.pictures import examples, existing_folder, load_usable, split_by_content
 from ffalm.data.splits import split_rows
 from ffalm.data.table import (
-    MOST_CATEGORIES,
     Codes,
     Table,
     complete,

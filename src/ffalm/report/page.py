@@ -15,6 +15,7 @@ from ffalm.outcome import StudyOutcome
 from ffalm.report import sections
 from ffalm.report.comparison import against
 from ffalm.report.drawing import Drawing, Drawings
+from ffalm.report.groups import groups
 from ffalm.report.markup import Markup, element, joined
 from ffalm.report.owners import owners
 from ffalm.report.parts import NOTHING, section
@@ -39,6 +40,7 @@ def render(study: StudyOutcome, drawings: Drawings | None, notes: list[str]) -> 
         section("short", "In short", sections.short(study)),
         section("results", "Results on the test rows", sections.results(study)),
         section("against", f"Change against {baseline_label(study)}", against(study)),
+        section("groups", "Group by group", groups(study)),
         section("curves", "Round by round", _figure(study, charts.get("metrics"))),
         section("duals", "Duals", _figure(study, charts.get("duals"))),
         section("clients", "Who owned what", owners(study)),

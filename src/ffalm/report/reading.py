@@ -78,7 +78,8 @@ def _winner(metric: str, rows: list[Row], reference: Row, found: dict[tuple[str,
     versus = f"{percent(small, decimals)} against {reference.label}'s {percent(large, decimals)}"
     cost = _cost(row, reference, found.get((row.label, "accuracy")))
     verdict = _verdict(metric, row, reference, found)
-    return f"{names} {verb} the smallest {name}: {versus}{cost}{_lost(row)}. {verdict}"
+    price = _price(metric, row, found)
+    return f"{names} {verb} the smallest {name}: {versus}{cost}{price}{_lost(row)}. {verdict}"
 
 
 def _against(row: Row, reference: Row, found: dict[tuple[str, str], Change]) -> str:
@@ -158,6 +159,13 @@ def _cost(row: Row, reference: Row, change: Change | None) -> str:
     if difference < 0:
         return f", at a cost of {points} points of accuracy{aside}"
     return f", with {points} points more accuracy{aside}"
+
+
+def _price(metric: str, row: Row, found: dict[tuple[str, str], Change]) -> str:
+    """The other gaps that clearly grew while this one shrank: who reads one sentence must not miss them."""
+    grown = [found.get((row.label, other)) for other in GAPS if other != metric]
+    clear = [change for change in grown if change is not None and change.clear and change.mean > 0]
+    return "".join(f", and with {metric_name(change.metric)} {_size(change)}" for change in clear)
 
 
 def _lost(row: Row) -> str:

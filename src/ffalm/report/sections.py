@@ -17,6 +17,7 @@ from ffalm.report.tables import (
     mean_text,
     metric_name,
     note,
+    percent,
     seeds_text,
     skew,
     spread_text,
@@ -76,7 +77,7 @@ def results(study: StudyOutcome) -> Markup:
     copies = [_copy("LaTeX", to_latex(table)), _copy("Markdown", to_markdown(table))]
     caption = element("caption", table.caption)
     shown = scroll(element("table", caption, head, *body))
-    return joined(shown, _meaning(study), element("div", *copies, class_="copies"))
+    return joined(shown, _meaning(study), _sampling(study), element("div", *copies, class_="copies"))
 
 
 def _result(row: Row) -> Markup:
@@ -99,6 +100,28 @@ def _meaning(study: StudyOutcome) -> Markup:
         element("strong", "EOD"),
         f", equal opportunity difference: the same gap among those whose true outcome is “{outcome}”. ",
         "Both in percentage points; 0 means no gap.",
+        class_="quiet",
+    )
+
+
+def _sampling(study: StudyOutcome) -> Markup:
+    """How far chance in the choice of test rows reaches, where the table shows the spread over seeds alone."""
+    runs = [outcome for outcome in study.outcomes if outcome.diverged is None]
+    halves = {}
+    for metric in HEADLINE:
+        ends = [run.intervals[metric] for run in runs if metric in run.intervals]
+        widths = [(high - low) / 2 for low, high in ends if math.isfinite(high - low)]
+        if widths:
+            halves[metric] = percent(sum(widths) / len(widths), 1)
+    if len({run.seed for run in runs}) < 2 or not halves:
+        return NOTHING
+    names = {metric: "accuracy" if metric == "accuracy" else metric_name(metric) for metric in halves}
+    reach = ", ".join(f"{names[metric]} {value}" for metric, value in halves.items())
+    return element(
+        "p",
+        element("strong", "±"),
+        " is over seeds. Chance chose the test rows as well: by their sampling alone, the 95 % interval of a single "
+        f"run reaches, on average, this many points to either side: {reach}.",
         class_="quiet",
     )
 

@@ -1,0 +1,103 @@
+"""Feature columns of a user's table: which are refused, which are told of, and how gaps in numbers are filled.
+
+What would silently make a useless model (ids, dates, numbers that were read as text) is the user's to mend; what is
+merely odd becomes a note.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ffalm.data.encoding import distinct, is_numeric, numbers
+from ffalm.errors import UserError, require
+
+MOST_CATEGORIES = 1000
+FEWEST_IDS = 20  # fewer distinct texts than this do not prove a column of ids, dates, or of numbers
+
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+(\.\d{3})*,\d+")
+_WHOLE = re.compile(r"[+-]?\d+(\.\d{3})*")
+_DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))([ T]\d.*)?")
+
+
+def check_feature(column: pd.Series, declared: bool, file: str) -> None:
+    """Refuse a column that would silently make a useless model; `declared` ones are categories by the user's word."""
+    if is_numeric(column):
+        numbers(column)
+        return
+    codes, values = distinct(column)
+    where = f"The column {str(column.name)!r} of {file!r}"
+    if not declared:
+        _refuse_decimal_commas(values, where)
+        _refuse_dates(values, where)
+    if len(values) > MOST_CATEGORIES or len(values) == len(column) >= FEWEST_IDS:
+        raise UserError(
+            f"{where} holds {len(values)} different texts in {len(column)} rows, like a name or an id: list it in drop."
+        )
+    text = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").isna().to_numpy()
+    if not declared and 0 < 10 * text.sum() <= len(values) and len(values) > FEWEST_IDS:
+        rows = np.flatnonzero(np.isin(codes, np.flatnonzero(text)))
+        raise UserError(
+            f"{where} holds numbers, but text such as {values[codes[rows[0]]]!r} in {len(rows)} "
+            f"row{'s' * (len(rows) > 1)}, first in data row {rows[0] + 1}: mend it, or list the column in "
+            f"categorical or drop."
+        )
+
+
+def filled(
+    frame: pd.DataFrame, names: Iterable[str], train: NDArray[np.int64], mean: bool, file: str
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """The frame with no gap in these columns' numbers: the training rows' mean in its place, or a refusal."""
+    notes = []
+    for name in names:
+        column = frame[name]
+        missing = column.isna().to_numpy() if is_numeric(column) else np.zeros(len(column), dtype=bool)
+        count = int(missing.sum())
+        if not count:
+            continue
+        where = f"The numeric column {name!r} of {file!r}"
+        require(
+            mean,
+            f"{where} is empty in {count} of {len(column)} rows, first in data row {int(missing.argmax()) + 1}: fill "
+            "them in, list the column in drop, or set missing to 'mean'.",
+        )
+        known = column.iloc[train].dropna()
+        require(len(known) > 0, f"{where} is empty in every training row: list it in drop.")
+        frame = frame.assign(**{name: column.astype(np.float64).fillna(float(known.mean()))})
+        notes.append(f"The column {name!r} was empty in {count} of {len(column)} rows; its mean stands there.")
+    return frame, tuple(notes)
+
+
+def remarks(features: pd.DataFrame) -> tuple[str, ...]:
+    """Notes on columns that do no good: those that only count the rows, and those that never change."""
+    notes = []
+    for name, column in features.items():
+        whole = pd.api.types.is_integer_dtype(column.dtype) and len(column) >= FEWEST_IDS
+        if whole and np.all(np.diff(column.to_numpy(dtype=np.float64)) == 1):
+            # In a sorted file a row's number gives the label away.
+            notes.append(f"The column {str(name)!r} only counts the rows; list it in drop unless it matters.")
+        if column.nunique(dropna=False) == 1:
+            notes.append(f"The column {str(name)!r} holds one value only, which tells nothing.")
+    return tuple(notes)
+
+
+def _refuse_decimal_commas(values: list[str], where: str) -> None:
+    commas = [value for value in values if _DECIMAL_COMMA.fullmatch(value)]
+    if commas and len(commas) + sum(bool(_WHOLE.fullmatch(value)) for value in values) == len(values):
+        raise UserError(
+            f"{where} holds numbers with a decimal comma, such as {commas[0]!r}: set decimal to ',', or list the "
+            "column in categorical or drop."
+        )
+
+
+def _refuse_dates(values: list[str], where: str) -> None:
+    dates = [value for value in values if _DATE.fullmatch(value)]
+    if len(values) > FEWEST_IDS and 10 * len(dates) >= 9 * len(values):
+        raise UserError(
+            f"{where} holds dates, such as {dates[0]!r}: make numbers of them, such as days or years, or list the "
+            "column in drop."
+        )
