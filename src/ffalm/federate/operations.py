@@ -59,7 +59,7 @@ class Coordinator:
             running is None,
             f"The coordinator of {self.folder.path} is running already, as process {running}: stop it first.",
         )
-        self.process.stop()
+        self.process.clear()
         _require_free(listen, port)
         self.folder.write_app()
         inner = free_port()
@@ -143,8 +143,8 @@ class Site:
         running = self.process.pid()
         require(running is None, f"The site {self.folder.name} is running already, as process {running}.")
         command, deadline = self._command(insecure), time.monotonic() + wait
+        self.process.clear()
         while True:
-            self.process.stop()
             self.process.start(command)
             self.process.wait(lambda said: _LET_IN in said or _refusal(said) is not None, deadline - time.monotonic())
             said, ended = self.process.said(), self.process.pid() is None
@@ -154,6 +154,7 @@ class Site:
             may_be_let_in = _UNKNOWN_KEY in said and self._was_let_in.exists()
             if not may_be_let_in or time.monotonic() + _SECONDS_BETWEEN_TRIES > deadline:
                 break
+            self.process.stop()
             time.sleep(_SECONDS_BETWEEN_TRIES)
         self.process.stop()
         raise UserError(self._why(said, ended, wait))
