@@ -17,10 +17,10 @@ IMAGES = LocalImages("/data/scans", "/data/scans/who.csv")
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("'/data/ward 7/stays.csv' has no column 'temp.max'.", "[its file] has no column 'temp.max'."),
-        ("[Errno 13] Permission denied: '/data/ward 7/stays.csv'", "[Errno 13] Permission denied: [its file]"),
+        ("'/data/ward 7/stays.csv' has no column 'temp.max'.", "(its file) has no column 'temp.max'."),
+        ("[Errno 13] Permission denied: '/data/ward 7/stays.csv'", "[Errno 13] Permission denied: (its file)"),
         ("The file /srv/fed/north/site.toml cannot be read.", "The file site.toml cannot be read."),
-        ("There is no plugin /opt/own/rule.py: name it.", "There is no plugin [a path]: name it."),
+        ("There is no plugin /opt/own/rule.py: name it.", "There is no plugin (a path): name it."),
         ("The label is yes and/or no.", "The label is yes and/or no."),
     ],
 )
@@ -31,10 +31,10 @@ def test_a_tables_place_is_put_as_what_it_is(said: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("There is no folder /data/scans: name it.", "There is no folder [its folder]: name it."),
-        ("'/data/scans/who.csv' is empty.", "[its labels] is empty."),
-        ("Cannot read the image /data/scans/a b/smith.png: no.", "Cannot read the image [its folder]: no."),
-        ("3 images cannot be read, first 'smith.JPG'.", "3 images cannot be read, first [one of its files]."),
+        ("There is no folder /data/scans: name it.", "There is no folder (its folder): name it."),
+        ("'/data/scans/who.csv' is empty.", "(its labels) is empty."),
+        ("Cannot read the image /data/scans/a b/smith.png: no.", "Cannot read the image (its folder): no."),
+        ("3 images cannot be read, first 'smith.JPG'.", "3 images cannot be read, first (one of its files)."),
     ],
 )
 def test_images_are_not_named(said: str, told: str) -> None:
@@ -42,4 +42,4 @@ def test_images_are_not_named(said: str, told: str) -> None:
 
 
 def test_a_file_in_the_sites_folder_is_no_exception() -> None:
-    assert discreet(f"'{FOLDER}/smith.csv' is empty.", FOLDER, LocalTable("smith.csv")) == "[its file] is empty."
+    assert discreet(f"'{FOLDER}/smith.csv' is empty.", FOLDER, LocalTable("smith.csv")) == "(its file) is empty."

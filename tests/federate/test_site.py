@@ -78,10 +78,10 @@ def test_held_out_rows_are_the_same_every_time_and_do_not_depend_on_the_agreemen
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda frame: frame.drop(columns="loan"), "[its file] has no column 'loan'"),
+        (lambda frame: frame.drop(columns="loan"), "(its file) has no column 'loan'"),
         (
             lambda frame: frame.assign(sex=[None, *frame["sex"][1:]]),
-            "The group column 'sex' of [its file] is empty in 1",
+            "The group column 'sex' of (its file) is empty in 1",
         ),
         (lambda frame: frame.assign(age=[None, *frame["age"][1:]]), "The numeric column 'age' has 1 missing"),
         (lambda frame: frame.iloc[:2], "would be empty"),
@@ -103,7 +103,7 @@ def test_a_file_outside_the_sites_folder_is_named_in_its_own_log_alone(
     stays.parent.mkdir()
     stays.touch()
     folder = site_folder(tmp_path, "north", None, file=str(stays))
-    assert hello(folder, config())["misfit"] == "[its file] is empty."
+    assert hello(folder, config())["misfit"] == "(its file) is empty."
     assert f"{str(stays)!r} is empty." in caplog.text
     (folder / "site.toml").write_text("name = ")
     with pytest.raises(UserError, match=r"file site\.toml is not valid TOML") as error:

@@ -18,9 +18,9 @@ def discreet(sentence: str, folder: Path, data: LocalData | None = None) -> str:
     """
     for what, place in sorted(_places(folder, data).items(), key=lambda named: -len(named[1])):
         for written in (repr(place), place):
-            sentence = re.sub(rf"{re.escape(written)}(?:/[^'\":]*)?", f"[its {what}]", sentence)
-    sentence = _IMAGE.sub("[one of its files]", sentence.replace(f"{folder}/", ""))
-    return _PATH.sub("[a path]", sentence)
+            sentence = re.sub(rf"{re.escape(written)}(?:/[^'\":]*)?", f"(its {what})", sentence)
+    sentence = _IMAGE.sub("(one of its files)", sentence.replace(f"{folder}/", ""))
+    return _PATH.sub("(a path)", sentence)
 
 
 def _places(folder: Path, data: LocalData | None) -> dict[str, str]:
