@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
 import time
@@ -13,14 +14,15 @@ from typing import TypedDict
 from ffalm import toml
 from ffalm.errors import UserError, require
 from ffalm.federate import door
-from ffalm.federate.certificates import ensure_server_certificate
+from ffalm.federate.certificates import check_authority, ensure_server_certificate
 from ffalm.federate.control import Control
 from ffalm.federate.folder import FederationFolder, SiteFolder
-from ffalm.federate.keys import PRIVATE, PUBLIC, fingerprint
+from ffalm.federate.keys import PRIVATE, PUBLIC, check_private, fingerprint
 from ffalm.federate.processes import FlowerProcess, executable, free_port
 from ffalm.files import write_whole
 
 _SECONDS_TO_START = 60.0
+_SECONDS_TO_CONNECT = 5.0
 _CALLS_AT_ONCE = 4
 _LOOPBACK = "127.0.0.1"
 _SECONDS_BETWEEN_TRIES = 3.0
@@ -28,7 +30,8 @@ _LET_IN = "SuperNode ID:"
 _UNKNOWN_KEY = "[code: 2004]"
 _REFUSALS = {
     "[code: 2001]": "asks for keys that this site does not show: start it without --insecure",
-    _UNKNOWN_KEY: f"does not know this site's key, it is not registered: send {PUBLIC} to the coordinator",
+    _UNKNOWN_KEY: f"does not know this site's key, it is not registered (send {PUBLIC} to the coordinator), or a copy "
+    "of this folder is connected already",
     "CERTIFICATE_VERIFY_FAILED": "has no certificate of this federation: ask the coordinator for ca.crt again",
 }
 
@@ -167,10 +170,7 @@ class Site:
             return f"The site {name} was not let in: {where} {refusal}."
         if ended:
             return f"The site {name} could not be started: see {self.process.log}."
-        return (
-            f"The site {name} cannot reach {where} within {wait:g} s: check that it is running, that both or neither "
-            f"of you use --insecure, and your firewall; see {self.process.log}."
-        )
+        return f"The site {name} cannot reach {where} within {wait:g} s: {_obstacle(*self.folder.address)}"
 
     def _program(self) -> list[str]:
         """Flower's SuperNode, with tasks that need not import anything where a fork is safe."""
@@ -188,6 +188,8 @@ class Site:
             return [*command, "--insecure"]
         for name in ("ca.crt", PRIVATE):
             require((own / name).is_file(), f"The site folder {own} lacks {name}: ask the coordinator for it.")
+        check_authority(own / "ca.crt")
+        check_private(own / PRIVATE)
         trust = ["--root-certificates", str(own / "ca.crt")]
         return [*command, *trust, "--auth-supernode-private-key", str(own / PRIVATE)]
 
@@ -214,6 +216,19 @@ def _refusal(said: str) -> str | None:
     return next((words for sign, words in _REFUSALS.items() if sign in said), None)
 
 
+def _obstacle(host: str, port: int) -> str:
+    """What keeps this machine from a coordinator that does not answer, and what to do."""
+    try:
+        socket.create_connection((host, port), timeout=_SECONDS_TO_CONNECT).close()
+    except socket.gaierror:
+        return f"this machine knows no {host}; check the address in coordinator.toml and this machine's DNS."
+    except ConnectionRefusedError:
+        return "nothing listens there; is the coordinator running, and is that its port (coordinator.toml)?"
+    except OSError as error:
+        return f"no connection ({error.strerror or error}); let outgoing TCP to it through your firewall."
+    return "something listens there, but not as expected; do both or neither of you use --insecure?"
+
+
 def _is_loopback(host: str) -> bool:
     return host == "localhost" or host.startswith("127.") or host == "::1"
 
@@ -230,7 +245,8 @@ def _require_free(host: str, port: int) -> None:
     try:
         door.listener(host, port).close()
     except OSError as error:
+        reason = os.strerror(error.errno or 0)
         raise UserError(
-            f"The coordinator cannot listen on {host}:{port} ({error.strerror}): stop what does, or change `address` "
-            "in federation.toml and in each site's coordinator.toml."
+            f"The coordinator cannot listen on {host}:{port} ({reason}): stop what does, or change `address` in "
+            "federation.toml and in each site's coordinator.toml."
         ) from None
