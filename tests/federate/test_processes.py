@@ -162,7 +162,7 @@ def test_of_many_commands_at_once_one_starts_a_process(process: FlowerProcess, t
 def test_waiting_ends_when_it_says_so_or_dies_or_time_is_up(process: FlowerProcess) -> None:
     process.start(_python("print('ready')"))
     assert process.wait(lambda said: "ready" in said, 10)
-    process.join()
+    process.join("The coordinator")
     process.start(_python("print('refused')"))
     assert not process.wait(lambda said: "ready" in said, 10), "what an earlier process said counts for nothing"
     assert process.said() == "refused\n"
@@ -172,14 +172,14 @@ def test_waiting_ends_when_it_says_so_or_dies_or_time_is_up(process: FlowerProce
 
 def test_a_process_that_breaks_down_is_no_good_end(process: FlowerProcess) -> None:
     process.start(_python("raise SystemExit(3)"))
-    with pytest.raises(UserError, match=r"unexpectedly \(code 3\): see .*superlink\.log"):
-        process.join()
+    with pytest.raises(UserError, match=r"The coordinator ended unexpectedly \(code 3\): see .*superlink\.log"):
+        process.join("The coordinator")
 
 
 def test_one_that_another_command_ends_ends_well(process: FlowerProcess, tmp_path: Path) -> None:
     process.start(_python(SLEEP))
     FlowerProcess(tmp_path, "superlink").stop()
-    process.join()
+    process.join("The coordinator")
 
 
 def test_flower_neither_phones_home_nor_installs_nor_fights_over_cores(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from ffalm.files import write_whole
 Record = dict[str, Any]
 
 _SECONDS_A_LOOK = 0.3
+_OF_SITES = ("meeting", "agreeing", "waiting")
 _ENOUGH = 60  # so many equal characters make it the same sentence, should Flower have cut it
 
 
@@ -72,9 +74,15 @@ def under_way(coordinator: Coordinator) -> int | None:
     return int(last["run"])
 
 
-def watch(coordinator: Coordinator, run: int, on_records: Callable[[list[Record]], None]) -> Record:
-    """Give the rounds on as they are recorded, until the run ends; its result, or why there is none."""
+def watch(
+    coordinator: Coordinator, run: int, on_records: Callable[[list[Record]], None], on_news: Callable[[str], None]
+) -> Record:
+    """Give the rounds on as they are recorded, and what the coordinator says about sites, until the run ends.
+
+    Its result is returned, or why there is none raised.
+    """
     folder, log = coordinator.folder, coordinator.folder.coordinator / "run.log"
+    news = News(doing(folder))
     follower = coordinator.control.follow(run, log)
     try:
         while result(folder) is None and coordinator.process.pid() is not None:
@@ -83,6 +91,8 @@ def watch(coordinator: Coordinator, run: int, on_records: Callable[[list[Record]
                     break
                 follower = coordinator.control.follow(run, log)
             on_records(records(folder))
+            if said := news.of(doing(folder)):
+                on_news(said)
             time.sleep(_SECONDS_A_LOOK)
     finally:
         follower.terminate()
@@ -92,6 +102,22 @@ def watch(coordinator: Coordinator, run: int, on_records: Callable[[list[Record]
     if found is None:
         raise UserError(_why(coordinator, run, log))
     return found
+
+
+class News:
+    """What is new in what the coordinator says of sites: who is waited for, who came, who was left out and why."""
+
+    def __init__(self, before: Record) -> None:
+        self._last = _essence(before)
+
+    def of(self, said: Record) -> str:
+        """The sentence, where it says more than the one before; a countdown does not."""
+        before, self._last = self._last, _essence(said)
+        return str(said["message"]) if said.get("state") in _OF_SITES and self._last != before else ""
+
+
+def _essence(said: Record) -> str:
+    return re.sub(r"\d+", "", str(said.get("message", "")))
 
 
 def _still_runs(coordinator: Coordinator, run: int) -> bool:

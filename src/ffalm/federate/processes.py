@@ -139,12 +139,12 @@ class FlowerProcess:
             time.sleep(0.1)
         return False
 
-    def join(self) -> None:
+    def join(self, who: str) -> None:
         """Return when the main process, started by this very command, was told to end; raises where it broke down."""
         assert self._child is not None
         code = self._child.wait()
         self.stop()
-        require(code in (0, -signal.SIGTERM), f"It ended unexpectedly (code {code}): see {self.log}.")
+        require(code in (0, -signal.SIGTERM), f"{who} ended unexpectedly (code {code}): see {self.log}.")
 
     def stop(self) -> bool:
         """End the process and all below it, gently first; whether there was anything to end."""

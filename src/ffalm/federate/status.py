@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ffalm.errors import UserError
 from ffalm.federate import follow
-from ffalm.federate.operations import Coordinator, processes_of
+from ffalm.federate.operations import Coordinator, Site, processes_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -34,6 +34,23 @@ def seen(coordinator: Coordinator) -> dict[str, Any]:
         "rounds": folder.facts.get("training", {}).get("rounds"),
         "metrics": {name: scored[-1].get(name) for name in ("round", "accuracy", "dpd", "eod")} if scored else {},
     }
+
+
+def site_seen(site: Site) -> dict[str, Any]:
+    """A site as its own machine sees it, in plain values; whether it takes part is known to the coordinator."""
+    host, port = site.folder.address
+    return {
+        "site": site.folder.name,
+        "address": f"{host}:{port}",
+        "process": site.process.pid(),
+        "log": str(site.process.log),
+    }
+
+
+def site_sentence(found: dict[str, Any]) -> str:
+    """The same for people."""
+    runs = f"runs as process {found['process']}" if found["process"] else "is not running"
+    return f"The site {found['site']} of the coordinator at {found['address']} {runs}; its log is {found['log']}."
 
 
 def table(found: dict[str, Any]) -> RenderableType:
