@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,6 @@ from ffalm.files import write_whole
 Record = dict[str, Any]
 
 _SECONDS_A_LOOK = 0.3
-_OF_SITES = ("meeting", "agreeing", "waiting")
 _ENOUGH = 60  # so many equal characters make it the same sentence, should Flower have cut it
 
 
@@ -82,7 +80,7 @@ def watch(
     Its result is returned, or why there is none raised.
     """
     folder, log = coordinator.folder, coordinator.folder.coordinator / "run.log"
-    news = News(doing(folder))
+    news = News(folder)
     follower = coordinator.control.follow(run, log)
     try:
         while result(folder) is None and coordinator.process.pid() is not None:
@@ -91,8 +89,8 @@ def watch(
                     break
                 follower = coordinator.control.follow(run, log)
             on_records(records(folder))
-            if said := news.of(doing(folder)):
-                on_news(said)
+            for sentence in news.since():
+                on_news(sentence)
             time.sleep(_SECONDS_A_LOOK)
     finally:
         follower.terminate()
@@ -105,19 +103,21 @@ def watch(
 
 
 class News:
-    """What is new in what the coordinator says of sites: who is waited for, who came, who was left out and why."""
+    """What a run tells about its sites from now on: who is waited for, who came, who was left out and why."""
 
-    def __init__(self, before: Record) -> None:
-        self._last = _essence(before)
+    def __init__(self, folder: FederationFolder) -> None:
+        self._file = folder.run / "news.log"
+        self._read = self._file.stat().st_size if self._file.exists() else 0
 
-    def of(self, said: Record) -> str:
-        """The sentence, where it says more than the one before; a countdown does not."""
-        before, self._last = self._last, _essence(said)
-        return str(said["message"]) if said.get("state") in _OF_SITES and self._last != before else ""
-
-
-def _essence(said: Record) -> str:
-    return re.sub(r"\d+", "", str(said.get("message", "")))
+    def since(self) -> list[str]:
+        """The sentences since the last look, each when it is whole."""
+        if not self._file.exists():
+            return []
+        with open(self._file, "rb") as file:
+            file.seek(self._read)
+            lines = [line for line in file if line.endswith(b"\n")]
+        self._read += sum(map(len, lines))
+        return [line.decode("utf-8", "replace").partition("  ")[2].rstrip() for line in lines]
 
 
 def _still_runs(coordinator: Coordinator, run: int) -> bool:
