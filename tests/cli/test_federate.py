@@ -99,6 +99,17 @@ def test_without_a_coordinator_a_run_says_how_to_start_one(cli: Cli, demo: Path)
     assert "ffalm federate coordinator" in said and "--local" in said
 
 
+@pytest.mark.parametrize("command", [["coordinator"], ["run", "--local"], ["run"]], ids=" ".join)
+def test_a_slip_in_the_settings_is_told_before_anything_starts(cli: Cli, demo: Path, command: list[str]) -> None:
+    file = demo / "federation.toml"
+    file.write_text(file.read_text().replace("min_sites", "min_site"))
+    name, *flags = command
+    code, _, said = cli("federate", name, demo, *flags)
+    assert code == 2
+    assert f"'min_site': did you mean 'min_sites'? (In {file}.)" in said
+    assert not (demo / "coordinator" / "superlink.log").exists()
+
+
 def test_what_cannot_go_together_is_refused(cli: Cli, demo: Path) -> None:
     code, _, said = cli("federate", "run", demo, "--local", "--detach")
     assert code == 2

@@ -113,7 +113,7 @@ def coordinator(
     """Start the coordinator: sites may come from now on, and `run` trains."""
     from ffalm.federate.operations import Coordinator
 
-    folder = _federation(name)
+    folder = _sound_federation(name)
     leader = Coordinator(folder)
     host, port = folder.address
     _warn(insecure)
@@ -172,7 +172,7 @@ def run(
     from ffalm.federate.operations import Coordinator
 
     require(not (local and detach), "--local ends the sites after the training, so it cannot --detach.")
-    folder = _federation(name)
+    folder = _sound_federation(name)
     leader, console = Coordinator(folder), Console(stderr=True, quiet=quiet)
     if follow.result(folder) is None:
         again = f"stopped, the rounds so far are kept; go on with: ffalm federate run {name}{' --local' * local}"
@@ -239,6 +239,15 @@ def _federation(path: Path) -> Any:
 
     require_flower()
     return FederationFolder.find(path)
+
+
+def _sound_federation(path: Path) -> Any:
+    """A federation whose settings hold: a slip in federation.toml is told before anything is started."""
+    from ffalm.federate.settings import FederationConfig
+
+    folder = _federation(path)
+    FederationConfig.read(folder.path / "federation.toml")
+    return folder
 
 
 def _warn(insecure: bool) -> None:

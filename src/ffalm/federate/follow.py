@@ -16,6 +16,7 @@ from ffalm.files import write_whole
 Record = dict[str, Any]
 
 _SECONDS_A_LOOK = 0.3
+_FLOWERS_WORDS = "ServerApp failed with exception: "
 _ENOUGH = 60  # so many equal characters make it the same sentence, should Flower have cut it
 
 
@@ -136,7 +137,8 @@ def _why(coordinator: Coordinator, run: int, log: Path) -> str:
     told = coordinator.control.details(run)
     if said and said[:_ENOUGH] in told:
         return said
-    return f"The run ended without a result ({told.splitlines()[0]}): see {log}; the rounds so far are kept, {again}."
+    reason = told.splitlines()[0].removeprefix(_FLOWERS_WORDS).rstrip(".")
+    return f"The run ended without a result: {reason}. See {log}; the rounds so far are kept, {again}."
 
 
 def _written(path: Path) -> Record | None:
