@@ -305,10 +305,19 @@ def _all_here(leader: Coordinator, console: Console, insecure: bool) -> Iterator
 
 
 def _start_together(sites: list[Site], insecure: bool) -> None:
-    from concurrent.futures import ThreadPoolExecutor
+    """Start the sites side by side; where one fails or the user stops it, the others are not waited for."""
+    from concurrent.futures import ThreadPoolExecutor, as_completed
 
-    with ThreadPoolExecutor(len(sites)) as starts:
-        list(starts.map(lambda site: site.start(_SECONDS_TO_CONNECT, insecure), sites))
+    from ffalm.federate.operations import Site
+
+    with ThreadPoolExecutor(2 * len(sites)) as starts:
+        started = [starts.submit(site.start, _SECONDS_TO_CONNECT, insecure) for site in sites]
+        try:
+            for start in as_completed(started):
+                start.result()
+        except BaseException:
+            list(starts.map(Site.give_up, sites))
+            raise
 
 
 class _Rounds:

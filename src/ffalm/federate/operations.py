@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +21,9 @@ from ffalm.federate.folder import FederationFolder, SiteFolder
 from ffalm.federate.keys import PRIVATE, PUBLIC, check_private, fingerprint
 from ffalm.federate.processes import FlowerProcess, executable, free_port
 from ffalm.files import write_whole
+
+#: The coordinator among the processes of a federation, and therefore no site's name.
+COORDINATOR = "coordinator"
 
 _SECONDS_TO_START = 60.0
 _SECONDS_TO_CONNECT = 5.0
@@ -136,6 +140,7 @@ class Site:
         self.folder = folder
         self.process = FlowerProcess(folder.path, "supernode")
         self._was_let_in = self.process.home / "let-in"
+        self._given_up = threading.Event()
 
     def start(self, wait: float, insecure: bool = False) -> None:
         """Start the SuperNode and return when the coordinator has let it in; raises where it is refused.
@@ -149,7 +154,7 @@ class Site:
         self.process.clear()
         while True:
             self.process.start(command)
-            self.process.wait(lambda said: _LET_IN in said or _refusal(said) is not None, deadline - time.monotonic())
+            self.process.wait(self._decided, deadline - time.monotonic())
             said, ended = self.process.said(), self.process.pid() is None
             if _LET_IN in said:
                 write_whole(self._was_let_in, "")
@@ -158,9 +163,18 @@ class Site:
             if not may_be_let_in or time.monotonic() + _SECONDS_BETWEEN_TRIES > deadline:
                 break
             self.process.stop()
-            time.sleep(_SECONDS_BETWEEN_TRIES)
+            if self._given_up.wait(_SECONDS_BETWEEN_TRIES):
+                break
         self.process.stop()
         raise UserError(self._why(said, ended, wait))
+
+    def give_up(self) -> None:
+        """Stop, and let nobody who waits in `start` try again."""
+        self._given_up.set()
+        self.process.stop()
+
+    def _decided(self, said: str) -> bool:
+        return _LET_IN in said or _refusal(said) is not None or self._given_up.is_set()
 
     def _why(self, said: str, ended: bool, wait: float) -> str:
         """Why the site did not get in, in one sentence."""
@@ -202,14 +216,21 @@ def processes_of(path: Path) -> dict[str, FlowerProcess]:
     folder = FederationFolder.find(path)
     sites = [name for name in folder.sites if (folder.site(name) / "site.toml").is_file()]
     found = {name: FlowerProcess(folder.site(name), "supernode") for name in sites}
-    return {**found, "coordinator": Coordinator(folder).process}
+    return {**found, COORDINATOR: Coordinator(folder).process}
 
 
 def stop_all(processes: dict[str, FlowerProcess]) -> list[str]:
-    """End these together; the names of those that there was anything to end of."""
-    with ThreadPoolExecutor(max(1, len(processes))) as stops:
-        ended = list(stops.map(FlowerProcess.stop, processes.values()))
-    return [who for who, was_running in zip(processes, ended, strict=True) if was_running]
+    """End these, sites before the coordinator; the names of those that there was anything to end of.
+
+    A site that can sign off is let in again at once; of one that could not, the coordinator believes for up to a minute
+    that it is there.
+    """
+    last = [COORDINATOR] if COORDINATOR in processes else []
+    sites = [who for who in processes if who not in last]
+    with ThreadPoolExecutor(max(1, len(sites))) as stops:
+        ended = dict(zip(sites, stops.map(lambda who: processes[who].stop(), sites), strict=True))
+    ended |= {who: processes[who].stop() for who in last}
+    return [who for who in processes if ended[who]]
 
 
 def _refusal(said: str) -> str | None:

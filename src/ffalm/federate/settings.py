@@ -162,6 +162,7 @@ class FederationConfig:
         require(bool(self.sites), "A federation needs at least one site.")
         for name in self.sites:
             _check_name("site", name)
+        require("coordinator" not in self.sites, "A site cannot be named 'coordinator', since there is one already.")
         require(len(set(self.sites)) == len(self.sites), f"Sites must have different names; got {list(self.sites)}.")
         require(self.seed >= 0, f"The seed must be 0 or more; got {self.seed}.")
         require(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ffalm.errors import UserError
 from ffalm.federate import follow
-from ffalm.federate.operations import Coordinator, Site, processes_of
+from ffalm.federate.operations import COORDINATOR, Coordinator, Site, processes_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,12 +19,12 @@ def seen(coordinator: Coordinator) -> dict[str, Any]:
     records, done = follow.records(folder), follow.result(folder) is not None
     scored = [record for record in records if record.get("accuracy") is not None]
     training = "finished" if done else "interrupted" if records else "not started"
-    if not done and here["coordinator"] is not None and follow.under_way(coordinator) is not None:
+    if not done and here[COORDINATOR] is not None and follow.under_way(coordinator) is not None:
         training = "running"
     return {
         "name": folder.facts.get("name"),
         "address": folder.facts.get("address"),
-        "coordinator": here.pop("coordinator"),
+        "coordinator": here.pop(COORDINATOR),
         "sites": {
             site: {"status": status, "process": here.get(site)} for site, status in _statuses(coordinator).items()
         },
