@@ -32,6 +32,13 @@ def test_the_demonstration_is_ready_and_says_what_to_do_next(cli: Cli, tmp_path:
     assert (path / "sites" / "south" / "people.parquet").exists()
 
 
+def test_commands_to_copy_hold_where_a_folder_has_spaces(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "ward 7" / "demo"
+    _, out, _ = cli("federate", "init", path, "--demo", "census", "--rows", "600")
+    assert f"ffalm federate run '{path}' --local" in out
+    assert f"ffalm federate coordinator '{path}'" in cli("federate", "run", path)[2]
+
+
 def test_flags_go_over_the_file_and_the_file_over_the_defaults(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "agreed.toml"
     file.write_text('[data]\nlabel = "paid"\ngroup = "sex"\n[training]\nrounds = 7\nlr = 0.2\n')

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -96,9 +97,9 @@ def init(
     folder = make(name, listed(sites), asked, config, demo, rows)
     typer.echo(f"Written: {name}, with a folder for each of {', '.join(folder.sites)} in {name / 'sites'}.")
     if demo is not None:
-        typer.echo(f"Train on this machine: ffalm federate run {name} --local")
+        typer.echo(f"Train on this machine: ffalm federate run {quote(str(name))} --local")
     else:
-        typer.echo(f"Next: hand each site its folder, and start `ffalm federate coordinator {name}`.")
+        typer.echo(f"Next: hand each site its folder, and start `ffalm federate coordinator {quote(str(name))}`.")
 
 
 @federate.command(epilog="Example: ffalm federate coordinator hospitals --detach")
@@ -175,12 +176,13 @@ def run(
     folder = _sound_federation(name)
     leader, console = Coordinator(folder), Console(stderr=True, quiet=quiet)
     if follow.result(folder) is None:
-        again = f"stopped, the rounds so far are kept; go on with: ffalm federate run {name}{' --local' * local}"
+        command = f"ffalm federate run {quote(str(name))}{' --local' * local}"
+        again = f"stopped, the rounds so far are kept; go on with: {command}"
         _warn(insecure)
         with _undone(lambda: None, again), _all_here(leader, console, insecure) if local else _there(leader):
             number = follow.submit(leader)
             if detach:
-                typer.echo(f"The training goes on in the background: ffalm federate status {name}")
+                typer.echo(f"The training goes on in the background: ffalm federate status {quote(str(name))}")
                 return
             try:
                 rounds = _Rounds(console, folder.facts)

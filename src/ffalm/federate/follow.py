@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -130,7 +131,7 @@ def _still_runs(coordinator: Coordinator, run: int) -> bool:
 
 def _why(coordinator: Coordinator, run: int, log: Path) -> str:
     """Why a run ended without a result, in one sentence: the coordinator's own where Flower repeats it."""
-    again = f"go on with `ffalm federate run {coordinator.folder.path}`"
+    again = f"go on with `ffalm federate run {shlex.quote(str(coordinator.folder.path))}`"
     if coordinator.process.pid() is None:
         return f"The coordinator stopped, and the rounds so far are kept: start it again and {again}."
     said = str(doing(coordinator.folder).get("message", ""))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import sys
 import threading
@@ -86,10 +87,11 @@ class Coordinator:
 
     def require_running(self) -> None:
         """Refuse to go on without a coordinator."""
+        named = shlex.quote(str(self.folder.path))
         require(
             self.process.pid() is not None,
-            f"The coordinator of {self.folder.path} is not running: start it with `ffalm federate coordinator "
-            f"{self.folder.path}`, or everything on this machine with `ffalm federate run {self.folder.path} --local`.",
+            f"The coordinator of {self.folder.path} is not running: start it with `ffalm federate coordinator {named}`"
+            f", or everything on this machine with `ffalm federate run {named} --local`.",
         )
 
     def nodes(self) -> dict[str, int | None]:
