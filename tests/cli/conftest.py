@@ -58,11 +58,12 @@ def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:
-    """The command line as a real process."""
+    """The command line as a real process, which heeds Ctrl-C even where the tests run in the background."""
+    heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     source = Path(__file__).parents[2] / "src"
     path = os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])
     return subprocess.Popen(
-        [sys.executable, "-c", "from ffalm.cli import main; main()", *map(str, arguments)],
+        [sys.executable, "-c", f"{heeding}; from ffalm.cli import main; main()", *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -32,6 +32,13 @@ def test_the_demonstration_is_ready_and_says_what_to_do_next(cli: Cli, tmp_path:
     assert (path / "sites" / "south" / "people.parquet").exists()
 
 
+def test_commands_to_copy_hold_where_a_folder_has_spaces(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "ward 7" / "demo"
+    _, out, _ = cli("federate", "init", path, "--demo", "census", "--rows", "600")
+    assert f"ffalm federate run '{path}' --local" in out
+    assert f"ffalm federate coordinator '{path}'" in cli("federate", "run", path)[2]
+
+
 def test_flags_go_over_the_file_and_the_file_over_the_defaults(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "agreed.toml"
     file.write_text('[data]\nlabel = "paid"\ngroup = "sex"\n[training]\nrounds = 7\nlr = 0.2\n')
@@ -99,6 +106,17 @@ def test_without_a_coordinator_a_run_says_how_to_start_one(cli: Cli, demo: Path)
     assert "ffalm federate coordinator" in said and "--local" in said
 
 
+@pytest.mark.parametrize("command", [["coordinator"], ["run", "--local"], ["run"]], ids=" ".join)
+def test_a_slip_in_the_settings_is_told_before_anything_starts(cli: Cli, demo: Path, command: list[str]) -> None:
+    file = demo / "federation.toml"
+    file.write_text(file.read_text().replace("min_sites", "min_site"))
+    name, *flags = command
+    code, _, said = cli("federate", name, demo, *flags)
+    assert code == 2
+    assert f"'min_site': did you mean 'min_sites'? (In {file}.)" in said
+    assert not (demo / "coordinator" / "superlink.log").exists()
+
+
 def test_what_cannot_go_together_is_refused(cli: Cli, demo: Path) -> None:
     code, _, said = cli("federate", "run", demo, "--local", "--detach")
     assert code == 2
@@ -122,6 +140,29 @@ def test_a_site_whose_file_is_missing_is_told_before_it_starts(cli: Cli, demo: P
     assert not (demo / "sites" / "north" / "supernode.log").exists()
 
 
+def test_a_site_whose_file_is_a_folder_is_told_before_it_starts(cli: Cli, demo: Path) -> None:
+    file = demo / "sites" / "north" / "people.csv"
+    file.unlink()
+    file.mkdir()
+    code, _, said = cli("federate", "site", demo / "sites" / "north")
+    assert code == 2
+    assert "people.csv is no file: say in" in said
+
+
+@pytest.mark.parametrize(
+    ("file", "words"), [("node.key", "holds no private key that Flower takes"), ("ca.crt", "holds no certificate")]
+)
+def test_a_damaged_key_or_certificate_is_named_before_anything_starts(
+    cli: Cli, demo: Path, file: str, words: str
+) -> None:
+    site = demo / "sites" / "north"
+    (site / file).write_text("hello")
+    code, _, said = cli("federate", "site", site)
+    assert code == 2
+    assert f"{file} {words}" in said
+    assert not (site / "supernode.log").exists()
+
+
 def test_a_port_in_use_is_named_before_anything_starts(cli: Cli, demo: Path) -> None:
     import socket
 
@@ -131,7 +172,7 @@ def test_a_port_in_use_is_named_before_anything_starts(cli: Cli, demo: Path) -> 
         (demo / "federation.toml").write_text(text)
         code, _, said = cli("federate", "coordinator", demo, "--detach")
     assert code == 2
-    assert address in said
+    assert f"cannot listen on {address} (Address already in use): stop what does" in said
     assert not (demo / "coordinator" / "superlink.log").exists()
 
 
@@ -146,6 +187,15 @@ def test_the_status_of_a_federation_at_rest(cli: Cli, demo: Path) -> None:
     assert "is not running" in out and "Training not started, round 0/3." in out
 
 
+def test_the_status_of_a_site_on_its_own_machine(cli: Cli, demo: Path) -> None:
+    site = demo / "sites" / "north"
+    code, out, _ = cli("federate", "status", site)
+    assert code == 0
+    assert "The site north of the coordinator at 127.0.0.1:18000 is not running" in out
+    seen = json.loads(cli("federate", "status", site, "--json")[1])
+    assert (seen["site"], seen["process"]) == ("north", None)
+
+
 def test_the_status_of_an_interrupted_training_shows_its_last_metrics(cli: Cli, demo: Path) -> None:
     (demo / "run").mkdir()
     scored = {"round": 1, "accuracy": 0.8, "dpd": 0.1, "eod": None, "train_loss": 0.5, "seconds": 1.0}
@@ -158,6 +208,12 @@ def test_the_status_of_an_interrupted_training_shows_its_last_metrics(cli: Cli, 
     code, out, _ = cli("federate", "status", demo)
     assert code == 0
     assert "accuracy 80.0, dpd 10.0 (%)" in out
+
+
+def test_stopping_what_is_nowhere_does_not_propose_to_make_it(cli: Cli, tmp_path: Path) -> None:
+    code, _, said = cli("federate", "stop", tmp_path / "nowhere")
+    assert code == 2
+    assert "There is no folder" in said and "init" not in said
 
 
 def test_stopping_what_does_not_run_says_so(cli: Cli, demo: Path) -> None:

@@ -126,6 +126,18 @@ class World:
         return mishap(given) if callable(mishap) else given
 
 
+def change_rows_in_training(sites: World, site: str, round: int) -> None:
+    """Let a site's file become another, of other people, just before it is asked to train in a round."""
+    original = sites._answer
+
+    def changing(kind: Kind, name: str, parcel: Parcel) -> Parcel | Failure:
+        if kind == "train" and name == site and parcel.facts["round"] == round - 1:
+            people(50, 99).to_csv(sites.folders[site] / "rows.csv", index=False)
+        return original(kind, name, parcel)
+
+    sites._answer = changing  # type: ignore[method-assign]
+
+
 def with_model(change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Callable[[Parcel], Parcel]:
     """A mishap that changes the model in an answer."""
 

@@ -17,8 +17,8 @@ from cryptography import x509
 
 from ffalm.errors import UserError
 from ffalm.federate import certificates
-from ffalm.federate.certificates import ensure_server_certificate, write_authority
-from ffalm.federate.keys import fingerprint, write_key_pair
+from ffalm.federate.certificates import check_authority, ensure_server_certificate, write_authority
+from ffalm.federate.keys import check_private, fingerprint, write_key_pair
 
 
 @pytest.fixture
@@ -141,3 +141,41 @@ def test_keys_are_in_the_form_of_ssh_keygen(tmp_path: Path) -> None:
     except FileNotFoundError:
         pytest.skip("ssh-keygen is not installed")
     assert shown.stdout.split()[:2] == (tmp_path / "node.pub").read_text().split()[:2]
+
+
+def test_a_file_that_is_no_private_key_of_ours_is_named(tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    write_key_pair(tmp_path, "north")
+    key = tmp_path / "node.key"
+    check_private(key)
+    other = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    for content in (b"", b"nonsense", other):
+        key.write_bytes(content)
+        with pytest.raises(UserError, match=r"node\.key holds no private key that Flower takes"):
+            check_private(key)
+    key.unlink()
+    with pytest.raises(UserError, match=r"node\.key cannot be read"):
+        check_private(key)
+
+
+def test_an_authority_that_is_none_or_not_of_this_time_is_refused_at_a_site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_authority(tmp_path, "clinics")
+    check_authority(tmp_path / "ca.crt")
+    (tmp_path / "other.crt").write_text("hello")
+    with pytest.raises(UserError, match=r"other\.crt holds no certificate"):
+        check_authority(tmp_path / "other.crt")
+    monkeypatch.setattr(certificates, "_AUTHORITY_LIFE", datetime.timedelta(minutes=-1))
+    write_authority(tmp_path, "clinics")
+    with pytest.raises(UserError, match=r"ca\.crt expired on 20"):
+        check_authority(tmp_path / "ca.crt")
+    with pytest.raises(UserError, match=r"ca\.crt expired on 20"):
+        ensure_server_certificate(tmp_path, "localhost")
+    monkeypatch.undo()
+    monkeypatch.setattr(certificates, "_CLOCKS_APART", -datetime.timedelta(hours=1))
+    write_authority(tmp_path, "clinics")
+    with pytest.raises(UserError, match="set this machine's clock"):
+        check_authority(tmp_path / "ca.crt")

@@ -16,6 +16,7 @@ from tests.federate.makers import (
     Mishap,
     Simulated,
     World,
+    change_rows_in_training,
     config,
     people,
     site_folder,
@@ -305,14 +306,7 @@ def test_a_site_whose_terms_are_lost_is_told_again(tmp_path: Path) -> None:
 
 def test_a_site_whose_rows_have_changed_since_the_agreement_no_longer_counts(tmp_path: Path) -> None:
     plan, sites = config(), world(tmp_path)
-    original = sites._answer
-
-    def changing(kind: Any, name: str, parcel: Any) -> Any:
-        if kind == "train" and name == "west" and parcel.facts["round"] == 1:
-            people(50, 99).to_csv(sites.folders["west"] / "rows.csv", index=False)
-        return original(kind, name, parcel)
-
-    sites._answer = changing  # type: ignore[method-assign]
+    change_rows_in_training(sites, "west", round=2)
     outcome = led(plan, tmp_path / "run", sites)
     assert "other rows than it agreed to train on" in outcome.history[1]["quarantined"]["west"]
 

@@ -45,7 +45,7 @@ def test_a_file_that_its_site_cannot_read_is_a_misfit_in_the_sites_own_words(tmp
     )
     assert outcome.history[0]["answered"] == ["north", "south"]
     entry = json.loads((tmp_path / "run" / "sites.json").read_text())["sites"][2]
-    assert entry["refused"] == "The site 'west' cannot bring its data: There is no file 'rows.csv': check the path."
+    assert entry["refused"] == "The site 'west' cannot bring its data: There is no file (its file): check the path."
 
 
 def after(calls: int, then: Callable[[], None], sites: World) -> None:

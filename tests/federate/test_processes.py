@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ffalm.errors import UserError
-from ffalm.federate import processes
+from ffalm.federate import alive, processes
 from ffalm.federate.alive import MARK
 from ffalm.federate.processes import FlowerProcess, environment, executable, free_port, mark, require_flower
 
@@ -105,10 +107,62 @@ def test_a_folder_has_one_process_at_a_time(process: FlowerProcess, tmp_path: Pa
     assert len(process.family()) == 1
 
 
+def test_a_process_counts_before_it_shows_whose_it_is(
+    process: FlowerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that is being loaded has no variables yet: on a busy machine another command may look just then."""
+    looks = iter(range(3))
+    one = alive.one
+
+    def early(pid: int) -> alive.Seen | None:
+        seen = one(pid)
+        return seen if seen is None or next(looks, None) is None else replace(seen, mark=None)
+
+    monkeypatch.setattr(alive, "one", early)
+    process.start(_python(SLEEP))
+    with pytest.raises(UserError, match="running already"):
+        FlowerProcess(tmp_path, "superlink").start(_python(SLEEP))
+    assert len(process.family()) == 1
+
+
+def test_clearing_ends_what_was_left_behind_and_never_a_process_that_lives(
+    process: FlowerProcess, tmp_path: Path
+) -> None:
+    process.start(_python(CHILD))
+    _until(lambda: len(process.family()) == 2)
+    pid = process.pid()
+    assert pid is not None
+    with pytest.raises(UserError, match="running already"):
+        FlowerProcess(tmp_path, "superlink").clear()
+    assert len(process.family()) == 2
+    os.kill(pid, signal.SIGKILL)
+    _until(lambda: process.pid() is None)
+    FlowerProcess(tmp_path, "superlink").clear()
+    assert process.family() == []
+
+
+def test_of_many_commands_at_once_one_starts_a_process(process: FlowerProcess, tmp_path: Path) -> None:
+    def attempt(own: FlowerProcess) -> str:
+        try:
+            own.clear()
+            own.start(_python(SLEEP))
+        except UserError as error:
+            return str(error)
+        return ""
+
+    with ThreadPoolExecutor(8) as commands:
+        own = [process, *(FlowerProcess(tmp_path, "superlink") for _ in range(7))]
+        said = list(commands.map(attempt, own))
+    assert said.count("") == 1, said
+    assert len(process.family()) == 1
+    for each in own:
+        each.stop()
+
+
 def test_waiting_ends_when_it_says_so_or_dies_or_time_is_up(process: FlowerProcess) -> None:
     process.start(_python("print('ready')"))
     assert process.wait(lambda said: "ready" in said, 10)
-    process.join()
+    process.join("The coordinator")
     process.start(_python("print('refused')"))
     assert not process.wait(lambda said: "ready" in said, 10), "what an earlier process said counts for nothing"
     assert process.said() == "refused\n"
@@ -118,14 +172,14 @@ def test_waiting_ends_when_it_says_so_or_dies_or_time_is_up(process: FlowerProce
 
 def test_a_process_that_breaks_down_is_no_good_end(process: FlowerProcess) -> None:
     process.start(_python("raise SystemExit(3)"))
-    with pytest.raises(UserError, match=r"unexpectedly \(code 3\): see .*superlink\.log"):
-        process.join()
+    with pytest.raises(UserError, match=r"The coordinator ended unexpectedly \(code 3\): see .*superlink\.log"):
+        process.join("The coordinator")
 
 
 def test_one_that_another_command_ends_ends_well(process: FlowerProcess, tmp_path: Path) -> None:
     process.start(_python(SLEEP))
     FlowerProcess(tmp_path, "superlink").stop()
-    process.join()
+    process.join("The coordinator")
 
 
 def test_flower_neither_phones_home_nor_installs_nor_fights_over_cores(

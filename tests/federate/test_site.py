@@ -78,10 +78,10 @@ def test_held_out_rows_are_the_same_every_time_and_do_not_depend_on_the_agreemen
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda frame: frame.drop(columns="loan"), "'rows.csv' has no column 'loan'"),
+        (lambda frame: frame.drop(columns="loan"), "(its file) has no column 'loan'"),
         (
             lambda frame: frame.assign(sex=[None, *frame["sex"][1:]]),
-            "The group column 'sex' of 'rows.csv' is empty in 1",
+            "The group column 'sex' of (its file) is empty in 1",
         ),
         (lambda frame: frame.assign(age=[None, *frame["age"][1:]]), "The numeric column 'age' has 1 missing"),
         (lambda frame: frame.iloc[:2], "would be empty"),
@@ -92,8 +92,23 @@ def test_a_file_that_cannot_be_used_is_told_in_a_sentence_that_names_no_path(
 ) -> None:
     folder = site_folder(tmp_path, "north", change(people(60, 3)))
     facts = hello(folder, config())
-    assert sentence in facts["misfit"] and str(tmp_path) not in facts["misfit"]
+    assert sentence in facts["misfit"] and "rows.csv" not in facts["misfit"]
     assert facts["name"] == "north"
+
+
+def test_a_file_outside_the_sites_folder_is_named_in_its_own_log_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stays = tmp_path / "ward 7" / "stays.csv"
+    stays.parent.mkdir()
+    stays.touch()
+    folder = site_folder(tmp_path, "north", None, file=str(stays))
+    assert hello(folder, config())["misfit"] == "(its file) is empty."
+    assert f"{str(stays)!r} is empty." in caplog.text
+    (folder / "site.toml").write_text("name = ")
+    with pytest.raises(UserError, match=r"file site\.toml is not valid TOML") as error:
+        hello(folder, config())
+    assert str(tmp_path) not in str(error.value)
 
 
 def test_the_answer_to_the_terms_is_counts(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,7 +29,10 @@ federate = typer.Typer(
     epilog="Try it: ffalm federate init demo --demo census && ffalm federate run demo --local",
 )
 
-_Folder = Annotated[Path, typer.Argument(help="The federation folder that `init` made.", show_default=False)]
+_Folder = Annotated[
+    Path, typer.Argument(help="The federation folder that `init` made.", show_default=False, metavar="FEDERATION")
+]
+_Any = Annotated[Path, typer.Argument(help="A federation folder, or a site folder.", metavar="FEDERATION|SITE_FOLDER")]
 _Insecure = Annotated[
     bool, typer.Option("--insecure", help="No encryption and no keys: for experiments on one machine only.")
 ]
@@ -47,7 +51,7 @@ _INIT = "ffalm federate init clinics --sites north,south --address fair.example:
 
 @federate.command(epilog=f"Example: {_INIT}")
 def init(
-    name: Annotated[Path, typer.Argument(help="The folder to make; its last part is the federation's name.")],
+    name: Annotated[Path, typer.Argument(help="The folder to make; its name is the federation's.", metavar="FOLDER")],
     sites: Annotated[str, typer.Option(help="Names of the sites, with commas; with --demo also a number.")] = "",
     address: Annotated[str | None, typer.Option(help="HOST:PORT of the coordinator, as sites call it.")] = None,
     demo: Annotated[str | None, typer.Option(help="census: give every site a part of generated people.")] = None,
@@ -93,9 +97,9 @@ def init(
     folder = make(name, listed(sites), asked, config, demo, rows)
     typer.echo(f"Written: {name}, with a folder for each of {', '.join(folder.sites)} in {name / 'sites'}.")
     if demo is not None:
-        typer.echo(f"Train on this machine: ffalm federate run {name} --local")
+        typer.echo(f"Train on this machine: ffalm federate run {quote(str(name))} --local")
     else:
-        typer.echo(f"Next: hand each site its folder, and start `ffalm federate coordinator {name}`.")
+        typer.echo(f"Next: hand each site its folder, and start `ffalm federate coordinator {quote(str(name))}`.")
 
 
 @federate.command(epilog="Example: ffalm federate coordinator hospitals --detach")
@@ -110,7 +114,7 @@ def coordinator(
     """Start the coordinator: sites may come from now on, and `run` trains."""
     from ffalm.federate.operations import Coordinator
 
-    folder = _federation(name)
+    folder = _sound_federation(name)
     leader = Coordinator(folder)
     host, port = folder.address
     _warn(insecure)
@@ -122,13 +126,13 @@ def coordinator(
         typer.echo(say if detach else f"{say} Ctrl-C ends it.")
         if detach:
             return
-        leader.process.join()
+        leader.process.join(f"The coordinator of {folder.path.name}")
     typer.echo("The coordinator has ended.")
 
 
 @federate.command(epilog="Example: ffalm federate site north")
 def site(
-    folder: Annotated[Path, typer.Argument(help="The site folder that the coordinator handed over.")],
+    folder: Annotated[Path, typer.Argument(help="The site folder that was handed over.", metavar="SITE_FOLDER")],
     detach: _Detach = False,
     insecure: _Insecure = False,
     wait: Annotated[float, typer.Option(help="Seconds to try to reach the coordinator.")] = _SECONDS_TO_CONNECT,
@@ -149,7 +153,7 @@ def site(
         typer.echo(say if detach else f"{say} Ctrl-C ends it.")
         if detach:
             return
-        own.process.join()
+        own.process.join(f"The site {own.folder.name}")
     typer.echo(f"The site {own.folder.name} has ended.")
 
 
@@ -169,18 +173,20 @@ def run(
     from ffalm.federate.operations import Coordinator
 
     require(not (local and detach), "--local ends the sites after the training, so it cannot --detach.")
-    folder = _federation(name)
+    folder = _sound_federation(name)
     leader, console = Coordinator(folder), Console(stderr=True, quiet=quiet)
     if follow.result(folder) is None:
-        again = f"stopped, the rounds so far are kept; go on with: ffalm federate run {name}{' --local' * local}"
+        command = f"ffalm federate run {quote(str(name))}{' --local' * local}"
+        again = f"stopped, the rounds so far are kept; go on with: {command}"
         _warn(insecure)
         with _undone(lambda: None, again), _all_here(leader, console, insecure) if local else _there(leader):
             number = follow.submit(leader)
             if detach:
-                typer.echo(f"The training goes on in the background: ffalm federate status {name}")
+                typer.echo(f"The training goes on in the background: ffalm federate status {quote(str(name))}")
                 return
             try:
-                follow.watch(leader, number, _Rounds(console, folder.facts).show)
+                rounds = _Rounds(console, folder.facts)
+                follow.watch(leader, number, rounds.show, rounds.tell)
             except KeyboardInterrupt:
                 leader.control.stop(number)
                 raise
@@ -190,34 +196,43 @@ def run(
 
 
 @federate.command(epilog="Example: ffalm federate status hospitals --json")
-def status(name: _Folder, as_json: _Json = False) -> None:
-    """Show which processes run here, which sites are online, the round, and the last metrics."""
-    from ffalm.federate.operations import Coordinator
-    from ffalm.federate.status import seen, table
+def status(name: _Any, as_json: _Json = False) -> None:
+    """Show which processes run here, which sites are online, the round, and the last metrics; of a site, if it runs."""
+    from ffalm.federate.folder import SiteFolder
+    from ffalm.federate.operations import Coordinator, Site
+    from ffalm.federate.status import seen, site_seen, site_sentence, table
 
+    if (name / "site.toml").is_file():
+        own = site_seen(Site(SiteFolder.find(name)))
+        _print_json(own) if as_json else typer.echo(site_sentence(own))
+        return
     found = seen(Coordinator(_federation(name)))
     if as_json:
         _print_json(found)
         return
     from rich.console import Console
 
-    Console().print(table(found), highlight=False)
+    Console(markup=False).print(table(found), highlight=False)
 
 
 @federate.command(epilog="Example: ffalm federate stop hospitals")
-def stop(name: Annotated[Path, typer.Argument(help="A federation folder, or a site folder.")]) -> None:
+def stop(name: _Any) -> None:
     """End every process of a folder on this machine; what was trained is kept."""
     from ffalm.federate.operations import processes_of, stop_all
 
+    require(name.is_dir(), f"There is no folder {name}: name a federation folder, or a site folder.")
     ended = stop_all(processes_of(name))
     typer.echo(f"Ended: {', '.join(ended)}." if ended else f"Nothing of {name} was running here.")
 
 
 def _require_data(folder: Path, data: LocalData) -> None:
     """A site that cannot find its own data is told so here, not by the coordinator later."""
+    where = f"say in {folder / 'site.toml'} where this site's data is."
     for name in ("file", "folder", "labels"):
-        path = folder / Path(getattr(data, name, ".")).expanduser()
-        require(path.exists(), f"There is no {path}: say in {folder / 'site.toml'} where this site's data is.")
+        if hasattr(data, name):
+            path = folder / Path(getattr(data, name)).expanduser()
+            require(path.exists(), f"There is no {path}: {where}")
+            require(path.is_dir() == (name == "folder"), f"{path} is no {name.replace('labels', 'file')}: {where}")
 
 
 def _federation(path: Path) -> Any:
@@ -226,6 +241,15 @@ def _federation(path: Path) -> Any:
 
     require_flower()
     return FederationFolder.find(path)
+
+
+def _sound_federation(path: Path) -> Any:
+    """A federation whose settings hold: a slip in federation.toml is told before anything is started."""
+    from ffalm.federate.settings import FederationConfig
+
+    folder = _federation(path)
+    FederationConfig.read(folder.path / "federation.toml")
+    return folder
 
 
 def _warn(insecure: bool) -> None:
@@ -283,10 +307,19 @@ def _all_here(leader: Coordinator, console: Console, insecure: bool) -> Iterator
 
 
 def _start_together(sites: list[Site], insecure: bool) -> None:
-    from concurrent.futures import ThreadPoolExecutor
+    """Start the sites side by side; where one fails or the user stops it, the others are not waited for."""
+    from concurrent.futures import ThreadPoolExecutor, as_completed
 
-    with ThreadPoolExecutor(len(sites)) as starts:
-        list(starts.map(lambda site: site.start(_SECONDS_TO_CONNECT, insecure), sites))
+    from ffalm.federate.operations import Site
+
+    with ThreadPoolExecutor(2 * len(sites)) as starts:
+        started = [starts.submit(site.start, _SECONDS_TO_CONNECT, insecure) for site in sites]
+        try:
+            for start in as_completed(started):
+                start.result()
+        except BaseException:
+            list(starts.map(Site.give_up, sites))
+            raise
 
 
 class _Rounds:
@@ -296,6 +329,10 @@ class _Rounds:
         self._console = console
         self._rounds = facts.get("training", {}).get("rounds", "?")
         self._shown = 0
+
+    def tell(self, sentence: str) -> None:
+        """Say what keeps the rounds waiting, or who came."""
+        self._console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
     def show(self, records: list[Record]) -> None:
         """Show the rounds that are new."""

@@ -11,7 +11,7 @@ import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ffalm.errors import UserError
+from ffalm.errors import UserError, require
 from ffalm.federate.keys import write_private
 from ffalm.files import write_whole
 
@@ -54,6 +54,17 @@ def write_authority(folder: Path, name: str) -> None:
     )
     write_private(folder / "ca.key", _key_text(key))
     write_whole(folder / "ca.crt", _text(certificate))
+
+
+def check_authority(file: Path) -> None:
+    """Refuse a `ca.crt` by which this site could trust nobody: no certificate, or not of this time."""
+    from cryptography import x509
+
+    try:
+        certificate = x509.load_pem_x509_certificate(file.read_bytes())
+    except (OSError, ValueError):
+        raise UserError(f"The file {file} holds no certificate: ask the coordinator for ca.crt again.") from None
+    _check_dates(certificate, file)
 
 
 def ensure_server_certificate(folder: Path, host: str) -> None:
@@ -111,7 +122,19 @@ def _authority(folder: Path) -> tuple[x509.Certificate, EllipticCurvePrivateKey]
         ) from None
     if not isinstance(key, EllipticCurvePrivateKey):
         raise UserError(f"The key {folder / 'ca.key'} is not the one that `ffalm federate init` made: restore it.")
+    _check_dates(certificate, folder / "ca.crt")
     return certificate, key
+
+
+def _check_dates(certificate: x509.Certificate, file: Path) -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    require(
+        ends > now, f"The certificate {file} expired on {ends:%Y-%m-%d}: the coordinator must make a new federation."
+    )
+    require(
+        begins <= now, f"The certificate {file} is good from {begins:%Y-%m-%d %H:%M} UTC on: set this machine's clock."
+    )
 
 
 def _names(host: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -27,24 +27,23 @@ _Told = dict[str, dict[str, Disclosed]]
 """By site: what it tells of each held-out part."""
 
 
+@dataclass(eq=False, repr=False)
 class Asking:
     """Questions to the members of a federation. Why a site gave no answer is left in `missed`, and why an answer does
     not count in `quarantined`."""
 
-    def __init__(
-        self,
-        sites: Sites,
-        members: Members,
-        config: FederationConfig,
-        fresh: dict[str, Tensor],
-        say: Say,
-        pause: float,
-    ) -> None:
-        self._sites, self._members, self._config = sites, members, config
-        self._fresh, self._say, self._pause = fresh, say, pause
-        self.missed: dict[str, str] = {}
-        self.quarantined: dict[str, str] = {}
-        self.scored = Scored.of({}, members.agreed.task)  # of the model that was sent, on the validation rows
+    _sites: Sites
+    _members: Members
+    _config: FederationConfig
+    _fresh: dict[str, Tensor]
+    _say: Say
+    _pause: float
+    missed: dict[str, str] = field(init=False, default_factory=dict)
+    quarantined: dict[str, str] = field(init=False, default_factory=dict)
+    scored: Scored = field(init=False)  # of the model that was sent, on the validation rows
+
+    def __post_init__(self) -> None:
+        self.scored = Scored.of({}, self._members.agreed.task)
 
     def begin(self) -> dict[str, Tensor]:
         """The freshly initialised model."""

@@ -33,7 +33,7 @@ class FederationFolder:
     @classmethod
     def find(cls, path: Path) -> FederationFolder:
         """The federation folder at this path, by its absolute name."""
-        require(path.is_dir(), f"There is no federation folder {path}: make one with `ffalm federate init {path}`.")
+        require(path.is_dir(), f"There is no federation folder {path}: make one with `ffalm federate init`.")
         require(
             (path / "federation.toml").is_file(),
             f"The folder {path} holds no federation.toml: name the folder that `ffalm federate init` made.",

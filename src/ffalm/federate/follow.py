@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from ffalm.files import write_whole
 Record = dict[str, Any]
 
 _SECONDS_A_LOOK = 0.3
+_FLOWERS_WORDS = "ServerApp failed with exception: "
 _ENOUGH = 60  # so many equal characters make it the same sentence, should Flower have cut it
 
 
@@ -72,9 +74,15 @@ def under_way(coordinator: Coordinator) -> int | None:
     return int(last["run"])
 
 
-def watch(coordinator: Coordinator, run: int, on_records: Callable[[list[Record]], None]) -> Record:
-    """Give the rounds on as they are recorded, until the run ends; its result, or why there is none."""
+def watch(
+    coordinator: Coordinator, run: int, on_records: Callable[[list[Record]], None], on_news: Callable[[str], None]
+) -> Record:
+    """Give the rounds on as they are recorded, and what the coordinator says about sites, until the run ends.
+
+    Its result is returned, or why there is none raised.
+    """
     folder, log = coordinator.folder, coordinator.folder.coordinator / "run.log"
+    news = News(folder)
     follower = coordinator.control.follow(run, log)
     try:
         while result(folder) is None and coordinator.process.pid() is not None:
@@ -83,6 +91,8 @@ def watch(coordinator: Coordinator, run: int, on_records: Callable[[list[Record]
                     break
                 follower = coordinator.control.follow(run, log)
             on_records(records(folder))
+            for sentence in news.since():
+                on_news(sentence)
             time.sleep(_SECONDS_A_LOOK)
     finally:
         follower.terminate()
@@ -94,6 +104,24 @@ def watch(coordinator: Coordinator, run: int, on_records: Callable[[list[Record]
     return found
 
 
+class News:
+    """What a run tells about its sites from now on: who is waited for, who came, who was left out and why."""
+
+    def __init__(self, folder: FederationFolder) -> None:
+        self._file = folder.run / "news.log"
+        self._read = self._file.stat().st_size if self._file.exists() else 0
+
+    def since(self) -> list[str]:
+        """The sentences since the last look, each when it is whole."""
+        if not self._file.exists():
+            return []
+        with open(self._file, "rb") as file:
+            file.seek(self._read)
+            lines = [line for line in file if line.endswith(b"\n")]
+        self._read += sum(map(len, lines))
+        return [line.decode("utf-8", "replace").partition("  ")[2].rstrip() for line in lines]
+
+
 def _still_runs(coordinator: Coordinator, run: int) -> bool:
     try:
         return not coordinator.control.status(run).startswith("finished")
@@ -103,14 +131,15 @@ def _still_runs(coordinator: Coordinator, run: int) -> bool:
 
 def _why(coordinator: Coordinator, run: int, log: Path) -> str:
     """Why a run ended without a result, in one sentence: the coordinator's own where Flower repeats it."""
-    again = f"go on with `ffalm federate run {coordinator.folder.path}`"
+    again = f"go on with `ffalm federate run {shlex.quote(str(coordinator.folder.path))}`"
     if coordinator.process.pid() is None:
         return f"The coordinator stopped, and the rounds so far are kept: start it again and {again}."
     said = str(doing(coordinator.folder).get("message", ""))
     told = coordinator.control.details(run)
     if said and said[:_ENOUGH] in told:
         return said
-    return f"The run ended without a result ({told.splitlines()[0]}): see {log}; the rounds so far are kept, {again}."
+    reason = told.splitlines()[0].removeprefix(_FLOWERS_WORDS).rstrip(".")
+    return f"The run ended without a result: {reason}. See {log}; the rounds so far are kept, {again}."
 
 
 def _written(path: Path) -> Record | None:

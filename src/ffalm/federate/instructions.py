@@ -24,7 +24,8 @@ You train a classifier together with {len(config.sites) - 1} other site(s). Your
 {_data(config, site)}
 4. Allow outgoing connections to {host}, TCP port {port}. Nothing needs to reach you.
 5. Run `ffalm federate site .` in this folder, and leave it running. It reconnects by itself; Ctrl-C ends it.
-   With `--detach` it goes on in the background, and `ffalm federate stop .` ends it.
+   With `--detach` it goes on in the background; `ffalm federate status .` says whether it runs, and
+   `ffalm federate stop .` ends it.
 
 ## What leaves this machine
 - Once: the names of your columns and categories, and for each how many rows, their sum and sum of squares; how many
@@ -40,10 +41,11 @@ something about the people behind them. To be seen only in sums with the others'
 then nothing is sent unless the federation masks it. And you trust the coordinator: Flower runs the app it sends.
 
 ## If it does not work
-- "cannot reach the coordinator": the address above is blocked, or the coordinator is not running yet.
-- "it is not registered": send your `node.pub` to the coordinator, who restarts with it in `sites/{site.name}/`.
+- "cannot reach the coordinator": the sentence says what is in the way; try again when the coordinator is running.
+- "it is not registered": send your `node.pub` to the coordinator, who restarts with it in `sites/{site.name}/`; or a
+  copy of this folder is connected already: end it there with `ffalm federate stop`.
 - "has no certificate of this federation": your `ca.crt` is not the coordinator's; ask for it again.
-- A file that does not fit is told in a sentence in `supernode.log`, and to the coordinator.
+- A file that does not fit is told in a sentence in `supernode.log`, and without the file's name to the coordinator.
 """
 
 

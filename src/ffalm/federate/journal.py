@@ -3,13 +3,16 @@
 encoding.json  what was agreed; its presence says that the agreement is complete
 sites.json     who belongs, with which rows; who missed which round, and why; which cells are withheld
 status.json    what the coordinator is doing now, in one sentence
+news.log       who was waited for, came or was left out, and when
 history.jsonl  one record a round; its validation metrics arrive with the answers of the round after
 """
 
 from __future__ import annotations
 
+import datetime
 import json
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +30,8 @@ from ffalm.store import RunFolder, json_text
 
 log = logging.getLogger("ffalm.federate")
 
+_OF_SITES = ("meeting", "agreeing", "waiting")  # states in which sites are what is talked about
+
 
 class Journal:
     """The books of one run."""
@@ -35,12 +40,23 @@ class Journal:
         self._run, self._names = run, sites
         self._encoding, self._sites = run.path / "encoding.json", run.path / "sites.json"
         self.history: list[Record] = []
+        self._told = ""
 
     def say(self, state: str, message: str) -> None:
         """What is going on: to the log, and to whoever looks at the folder."""
         log.info(message)
         round = self.history[-1]["round"] if self.history else 0
         write_whole(self._run.path / "status.json", json_text({"state": state, "round": round, "message": message}))
+        if state in _OF_SITES:
+            self._tell(message)
+
+    def _tell(self, message: str) -> None:
+        """Add to the news what is new; a countdown is not."""
+        essence = re.sub(r"\d+ seconds", "", message)
+        if essence != self._told:
+            self._told = essence
+            with open(self._run.path / "news.log", "a", encoding="utf-8") as news:
+                news.write(f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S}  {' '.join(message.split())}\n")
 
     def agreement(self) -> Agreement | None:
         """What was agreed before, None where nothing was."""

@@ -42,6 +42,25 @@ def fingerprint(path: Path) -> str:
     return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
 
 
+def check_private(path: Path) -> None:
+    """Refuse a private key that Flower could not use."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+    try:
+        key = load_ssh_private_key(path.read_bytes(), password=None)
+    except OSError as error:
+        raise UserError(f"The private key {path} cannot be read: {error.strerror}.") from None
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, EllipticCurvePrivateKey):
+        raise UserError(
+            f"The file {path} holds no private key that Flower takes: make one without a password by "
+            "ssh-keygen -t ecdsa -b 384, and send its public half to the coordinator."
+        )
+
+
 def write_private(path: Path, content: bytes) -> None:
     """Write a secret that only its owner may read, at no instant anybody else."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import socket
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,14 +16,18 @@ from typing import TypedDict
 from ffalm import toml
 from ffalm.errors import UserError, require
 from ffalm.federate import door
-from ffalm.federate.certificates import ensure_server_certificate
+from ffalm.federate.certificates import check_authority, ensure_server_certificate
 from ffalm.federate.control import Control
 from ffalm.federate.folder import FederationFolder, SiteFolder
-from ffalm.federate.keys import PRIVATE, PUBLIC, fingerprint
+from ffalm.federate.keys import PRIVATE, PUBLIC, check_private, fingerprint
 from ffalm.federate.processes import FlowerProcess, executable, free_port
 from ffalm.files import write_whole
 
+#: The coordinator among the processes of a federation, and therefore no site's name.
+COORDINATOR = "coordinator"
+
 _SECONDS_TO_START = 60.0
+_SECONDS_TO_CONNECT = 5.0
 _CALLS_AT_ONCE = 4
 _LOOPBACK = "127.0.0.1"
 _SECONDS_BETWEEN_TRIES = 3.0
@@ -28,7 +35,8 @@ _LET_IN = "SuperNode ID:"
 _UNKNOWN_KEY = "[code: 2004]"
 _REFUSALS = {
     "[code: 2001]": "asks for keys that this site does not show: start it without --insecure",
-    _UNKNOWN_KEY: f"does not know this site's key, it is not registered: send {PUBLIC} to the coordinator",
+    _UNKNOWN_KEY: f"does not know this site's key, it is not registered (send {PUBLIC} to the coordinator), or a copy "
+    "of this folder is connected already",
     "CERTIFICATE_VERIFY_FAILED": "has no certificate of this federation: ask the coordinator for ca.crt again",
 }
 
@@ -59,7 +67,7 @@ class Coordinator:
             running is None,
             f"The coordinator of {self.folder.path} is running already, as process {running}: stop it first.",
         )
-        self.process.stop()
+        self.process.clear()
         _require_free(listen, port)
         self.folder.write_app()
         inner = free_port()
@@ -79,10 +87,11 @@ class Coordinator:
 
     def require_running(self) -> None:
         """Refuse to go on without a coordinator."""
+        named = shlex.quote(str(self.folder.path))
         require(
             self.process.pid() is not None,
-            f"The coordinator of {self.folder.path} is not running: start it with `ffalm federate coordinator "
-            f"{self.folder.path}`, or everything on this machine with `ffalm federate run {self.folder.path} --local`.",
+            f"The coordinator of {self.folder.path} is not running: start it with `ffalm federate coordinator {named}`"
+            f", or everything on this machine with `ffalm federate run {named} --local`.",
         )
 
     def nodes(self) -> dict[str, int | None]:
@@ -133,6 +142,7 @@ class Site:
         self.folder = folder
         self.process = FlowerProcess(folder.path, "supernode")
         self._was_let_in = self.process.home / "let-in"
+        self._given_up = threading.Event()
 
     def start(self, wait: float, insecure: bool = False) -> None:
         """Start the SuperNode and return when the coordinator has let it in; raises where it is refused.
@@ -143,10 +153,10 @@ class Site:
         running = self.process.pid()
         require(running is None, f"The site {self.folder.name} is running already, as process {running}.")
         command, deadline = self._command(insecure), time.monotonic() + wait
+        self.process.clear()
         while True:
-            self.process.stop()
             self.process.start(command)
-            self.process.wait(lambda said: _LET_IN in said or _refusal(said) is not None, deadline - time.monotonic())
+            self.process.wait(self._decided, deadline - time.monotonic())
             said, ended = self.process.said(), self.process.pid() is None
             if _LET_IN in said:
                 write_whole(self._was_let_in, "")
@@ -154,9 +164,19 @@ class Site:
             may_be_let_in = _UNKNOWN_KEY in said and self._was_let_in.exists()
             if not may_be_let_in or time.monotonic() + _SECONDS_BETWEEN_TRIES > deadline:
                 break
-            time.sleep(_SECONDS_BETWEEN_TRIES)
+            self.process.stop()
+            if self._given_up.wait(_SECONDS_BETWEEN_TRIES):
+                break
         self.process.stop()
         raise UserError(self._why(said, ended, wait))
+
+    def give_up(self) -> None:
+        """Stop, and let nobody who waits in `start` try again."""
+        self._given_up.set()
+        self.process.stop()
+
+    def _decided(self, said: str) -> bool:
+        return _LET_IN in said or _refusal(said) is not None or self._given_up.is_set()
 
     def _why(self, said: str, ended: bool, wait: float) -> str:
         """Why the site did not get in, in one sentence."""
@@ -166,10 +186,7 @@ class Site:
             return f"The site {name} was not let in: {where} {refusal}."
         if ended:
             return f"The site {name} could not be started: see {self.process.log}."
-        return (
-            f"The site {name} cannot reach {where} within {wait:g} s: check that it is running, that both or neither "
-            f"of you use --insecure, and your firewall; see {self.process.log}."
-        )
+        return f"The site {name} cannot reach {where} within {wait:g} s: {_obstacle(*self.folder.address)}"
 
     def _program(self) -> list[str]:
         """Flower's SuperNode, with tasks that need not import anything where a fork is safe."""
@@ -187,6 +204,8 @@ class Site:
             return [*command, "--insecure"]
         for name in ("ca.crt", PRIVATE):
             require((own / name).is_file(), f"The site folder {own} lacks {name}: ask the coordinator for it.")
+        check_authority(own / "ca.crt")
+        check_private(own / PRIVATE)
         trust = ["--root-certificates", str(own / "ca.crt")]
         return [*command, *trust, "--auth-supernode-private-key", str(own / PRIVATE)]
 
@@ -199,18 +218,38 @@ def processes_of(path: Path) -> dict[str, FlowerProcess]:
     folder = FederationFolder.find(path)
     sites = [name for name in folder.sites if (folder.site(name) / "site.toml").is_file()]
     found = {name: FlowerProcess(folder.site(name), "supernode") for name in sites}
-    return {**found, "coordinator": Coordinator(folder).process}
+    return {**found, COORDINATOR: Coordinator(folder).process}
 
 
 def stop_all(processes: dict[str, FlowerProcess]) -> list[str]:
-    """End these together; the names of those that there was anything to end of."""
-    with ThreadPoolExecutor(max(1, len(processes))) as stops:
-        ended = list(stops.map(FlowerProcess.stop, processes.values()))
-    return [who for who, was_running in zip(processes, ended, strict=True) if was_running]
+    """End these, sites before the coordinator; the names of those that there was anything to end of.
+
+    A site that can sign off is let in again at once; of one that could not, the coordinator believes for up to a minute
+    that it is there.
+    """
+    last = [COORDINATOR] if COORDINATOR in processes else []
+    sites = [who for who in processes if who not in last]
+    with ThreadPoolExecutor(max(1, len(sites))) as stops:
+        ended = dict(zip(sites, stops.map(lambda who: processes[who].stop(), sites), strict=True))
+    ended |= {who: processes[who].stop() for who in last}
+    return [who for who in processes if ended[who]]
 
 
 def _refusal(said: str) -> str | None:
     return next((words for sign, words in _REFUSALS.items() if sign in said), None)
+
+
+def _obstacle(host: str, port: int) -> str:
+    """What keeps this machine from a coordinator that does not answer, and what to do."""
+    try:
+        socket.create_connection((host, port), timeout=_SECONDS_TO_CONNECT).close()
+    except socket.gaierror:
+        return f"this machine knows no {host}; check the address in coordinator.toml and this machine's DNS."
+    except ConnectionRefusedError:
+        return "nothing listens there; is the coordinator running, and is that its port (coordinator.toml)?"
+    except OSError as error:
+        return f"no connection ({error.strerror or error}); let outgoing TCP to it through your firewall."
+    return "something listens there, but not as expected; do both or neither of you use --insecure?"
 
 
 def _is_loopback(host: str) -> bool:
@@ -229,7 +268,8 @@ def _require_free(host: str, port: int) -> None:
     try:
         door.listener(host, port).close()
     except OSError as error:
+        reason = os.strerror(error.errno or 0)
         raise UserError(
-            f"The coordinator cannot listen on {host}:{port} ({error.strerror}): stop what does, or change `address` "
-            "in federation.toml and in each site's coordinator.toml."
+            f"The coordinator cannot listen on {host}:{port} ({reason}): stop what does, or change `address` in "
+            "federation.toml and in each site's coordinator.toml."
         ) from None

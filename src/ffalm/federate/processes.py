@@ -16,15 +16,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 from ffalm.errors import UserError, require
 from ffalm.federate import alive
 from ffalm.quiet import QUIET, require_installed
 
 _SECONDS_TO_END = 12.0
+_SECONDS_TO_BE_SEEN = 10.0
 _OURS = {**QUIET, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1", "PYTHONUNBUFFERED": "1"}
 
 
@@ -84,13 +86,8 @@ class FlowerProcess:
     def start(self, command: Sequence[str]) -> None:
         """Start the process, apart from this one; a folder has one at a time."""
         self.home.mkdir(parents=True, exist_ok=True)
-        with open(self._pid_file, "a+", encoding="utf-8") as pid_file:
-            try:
-                fcntl.flock(pid_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UserError(f"Another command is starting {self._pid_file.stem} at this moment.") from None
-            running = self.pid()
-            require(running is None, f"It is running already, as process {running}; its log is {self.log}.")
+        with self._alone() as pid_file:
+            self._require_none()
             with open(self.log, "ab") as log:
                 self._said = log.tell()
                 self._child = subprocess.Popen(
@@ -103,6 +100,13 @@ class FlowerProcess:
                 )
             pid_file.truncate(0)
             pid_file.write(f"{self._child.pid}\n")
+            self._until_seen(self._child)
+
+    def clear(self) -> None:
+        """End what a killed process left behind; refused where the process itself lives, another's included."""
+        with self._alone():
+            self._require_none()
+            self._end()
 
     def pid(self) -> int | None:
         """The number of the main process while it lives; None once it has ended or its number is another's."""
@@ -135,15 +139,23 @@ class FlowerProcess:
             time.sleep(0.1)
         return False
 
-    def join(self) -> None:
+    def join(self, who: str) -> None:
         """Return when the main process, started by this very command, was told to end; raises where it broke down."""
         assert self._child is not None
         code = self._child.wait()
         self.stop()
-        require(code in (0, -signal.SIGTERM), f"It ended unexpectedly (code {code}): see {self.log}.")
+        require(code in (0, -signal.SIGTERM), f"{who} ended unexpectedly (code {code}): see {self.log}.")
 
     def stop(self) -> bool:
         """End the process and all below it, gently first; whether there was anything to end."""
+        was_running = self._end()
+        if self._pid_file.exists():
+            with self._alone():
+                if self.pid() is None:  # no other command has started one since
+                    self._pid_file.unlink(missing_ok=True)
+        return was_running
+
+    def _end(self) -> bool:
         main, known = self.pid(), self._family()
         told = set[int]()
         deadline = time.monotonic() + _SECONDS_TO_END
@@ -156,8 +168,37 @@ class FlowerProcess:
                     told.add(pid)
                     _signal(pid, signal.SIGTERM)
             time.sleep(0.05)
-        self._pid_file.unlink(missing_ok=True)
         return bool(known)
+
+    @contextmanager
+    def _alone(self) -> Iterator[TextIO]:
+        """The pid file, while no other command starts a process of this folder."""
+        while True:
+            with open(self._pid_file, "a+", encoding="utf-8") as pid_file:
+                fcntl.flock(pid_file, fcntl.LOCK_EX)  # nobody holds it for longer than a start or an end takes
+                if self._is_there(pid_file):
+                    yield pid_file
+                    return
+
+    def _is_there(self, pid_file: TextIO) -> bool:
+        """Whether this is the file that others find; a command that ends a process removes it."""
+        try:
+            return os.path.samestat(os.fstat(pid_file.fileno()), self._pid_file.stat())
+        except FileNotFoundError:
+            return False
+
+    def _require_none(self) -> None:
+        running = self.pid()
+        require(running is None, f"It is running already, as process {running}; its log is {self.log}.")
+
+    def _until_seen(self, child: subprocess.Popen[bytes]) -> None:
+        """Wait until other commands can tell whose process this is: a program shows no variables as it is loaded."""
+        deadline = time.monotonic() + _SECONDS_TO_BE_SEEN
+        while child.poll() is None and time.monotonic() < deadline:
+            seen = alive.one(child.pid)
+            if seen is not None and seen.mark is not None:
+                return
+            time.sleep(0.002)
 
     def family(self) -> list[int]:
         """Every living process of this folder."""

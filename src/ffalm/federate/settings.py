@@ -7,7 +7,8 @@ is a site's own and says where its rows are. Both are frozen values that check t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -161,6 +162,7 @@ class FederationConfig:
         require(bool(self.sites), "A federation needs at least one site.")
         for name in self.sites:
             _check_name("site", name)
+        require("coordinator" not in self.sites, "A site cannot be named 'coordinator', since there is one already.")
         require(len(set(self.sites)) == len(self.sites), f"Sites must have different names; got {list(self.sites)}.")
         require(self.seed >= 0, f"The seed must be 0 or more; got {self.seed}.")
         require(
@@ -227,7 +229,8 @@ class FederationConfig:
     @classmethod
     def read(cls, file: Path) -> FederationConfig:
         """The federation that a `federation.toml` describes."""
-        return cls.parse(study.read(file), file.parent)
+        with _naming(file):
+            return cls.parse(study.read(file), file.parent)
 
     def settings(self) -> dict[str, Any]:
         """The complete nested settings: `parse` gives the federation back, whatever the defaults become."""
@@ -280,7 +283,8 @@ class SiteConfig:
     @classmethod
     def read(cls, file: Path) -> SiteConfig:
         """The site that a `site.toml` describes."""
-        return cls.parse(study.read(file), file.parent)
+        with _naming(file):
+            return cls.parse(study.read(file), file.parent)
 
     def settings(self) -> dict[str, Any]:
         """The complete nested settings: `parse` gives the site back."""
@@ -296,6 +300,17 @@ class SiteConfig:
     def write(self, file: Path) -> None:
         """Write the `site.toml` that `read` reads."""
         write_whole(file, toml.dumps(self.settings()))
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """Whatever is wrong with the settings of a file, the sentence says in which."""
+    try:
+        yield
+    except UserError as error:
+        if str(file) in str(error):
+            raise
+        raise UserError(f"{error} (In {file}.)") from None
 
 
 def shared_settings(data: SharedData) -> dict[str, Any]:

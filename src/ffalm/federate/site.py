@@ -17,8 +17,9 @@ from ffalm.engines.rounds import Reply
 from ffalm.errors import UserError, require
 from ffalm.federate.cache import Parts, SiteCache, rows_key
 from ffalm.federate.disclosure import Disclosed, withheld
+from ffalm.federate.discreet import discreet
 from ffalm.federate.secure.site import answered_round, answered_scores, respond
-from ffalm.federate.settings import SiteConfig, shared_of
+from ffalm.federate.settings import LocalData, SiteConfig, shared_of
 from ffalm.federate.terms import SiteTerms
 from ffalm.hardware import device as device_of
 from ffalm.hardware import steady, threads_for
@@ -30,8 +31,10 @@ def answer(kind: Kind, asked: Parcel, node: dict[str, Fact]) -> Parcel:
     """What the site of this node answers; `node["site"]` names its folder."""
     require("site" in node, "This node does not say where its site's folder is: start it with `ffalm federate site`.")
     folder = Path(str(node["site"]))
-    site = Site(folder)
+    data: LocalData | None = None
     try:
+        site = Site(folder)
+        data = site.data
         if kind == "hello":
             return site.hello(asked)
         if kind == "agree":
@@ -40,7 +43,8 @@ def answer(kind: Kind, asked: Parcel, node: dict[str, Fact]) -> Parcel:
             return site.secret(asked)
         return site.train(asked) if kind == "train" else site.score(asked)
     except UserError as error:
-        raise UserError(_without_paths(str(error), folder)) from error
+        log.warning("This site could not answer: %s", error)
+        raise UserError(discreet(str(error), folder, data)) from error
 
 
 class Site:
@@ -50,6 +54,11 @@ class Site:
         self._folder = folder
         self._config = SiteConfig.read(folder / "site.toml")
         self._cache = SiteCache(folder)
+
+    @property
+    def data(self) -> LocalData:
+        """Where this site's data is."""
+        return self._config.data
 
     def hello(self, asked: Parcel) -> Parcel:
         """Who this is, by which terms it would train and, where it is asked to say, what its file looks like."""
@@ -61,7 +70,7 @@ class Site:
                 shared = shared_of(json.loads(str(asked.facts["data"])))
                 facts["description"] = read_rows(self._config, shared, self._folder).description().to_json()
             except UserError as error:
-                facts["misfit"] = _without_paths(str(error), self._folder)
+                facts["misfit"] = self._misfit(error)
         return Parcel(facts=facts)
 
     def agree(self, asked: Parcel) -> Parcel:
@@ -84,7 +93,7 @@ class Site:
             self._cache.keep_terms(terms)
             return Parcel({"counts": _counts(parts, terms)}, facts)
         except UserError as error:
-            return Parcel(facts={**facts, "misfit": _without_paths(str(error), self._folder)})
+            return Parcel(facts={**facts, "misfit": self._misfit(error)})
 
     def train(self, asked: Parcel) -> Parcel:
         """Score the model received on the validation rows, train it on the training rows, and answer with both."""
@@ -122,6 +131,11 @@ class Site:
         """A move of secure aggregation that no row is needed for."""
         require(self._agreed(asked).secure is not None, "This federation did not agree on secure sums.")
         return respond(asked, self._folder)
+
+    def _misfit(self, error: UserError) -> str:
+        """Why this site cannot bring its data: whole in its own log, and without its paths to others."""
+        log.warning("This site's data does not fit: %s", error)
+        return discreet(str(error), self._folder, self.data)
 
     def _key(self) -> str:
         """The key of the terms that this site holds; empty where it holds none that it can read."""
@@ -163,8 +177,3 @@ def _counts(parts: Parts, terms: SiteTerms) -> dict[str, Tensor]:
         small = withheld(told, terms.min_group)
         counts |= {name: told.masked_fill(small, 0), f"{name}.withheld": small}
     return counts
-
-
-def _without_paths(sentence: str, folder: Path) -> str:
-    """A sentence that does not tell others where this site keeps its files."""
-    return sentence.replace(f"{folder}/", "")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ffalm.errors import UserError
 from ffalm.federate import follow
-from ffalm.federate.operations import Coordinator, processes_of
+from ffalm.federate.operations import COORDINATOR, Coordinator, Site, processes_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,12 +19,12 @@ def seen(coordinator: Coordinator) -> dict[str, Any]:
     records, done = follow.records(folder), follow.result(folder) is not None
     scored = [record for record in records if record.get("accuracy") is not None]
     training = "finished" if done else "interrupted" if records else "not started"
-    if not done and here["coordinator"] is not None and follow.under_way(coordinator) is not None:
+    if not done and here[COORDINATOR] is not None and follow.under_way(coordinator) is not None:
         training = "running"
     return {
         "name": folder.facts.get("name"),
         "address": folder.facts.get("address"),
-        "coordinator": here.pop("coordinator"),
+        "coordinator": here.pop(COORDINATOR),
         "sites": {
             site: {"status": status, "process": here.get(site)} for site, status in _statuses(coordinator).items()
         },
@@ -34,6 +34,23 @@ def seen(coordinator: Coordinator) -> dict[str, Any]:
         "rounds": folder.facts.get("training", {}).get("rounds"),
         "metrics": {name: scored[-1].get(name) for name in ("round", "accuracy", "dpd", "eod")} if scored else {},
     }
+
+
+def site_seen(site: Site) -> dict[str, Any]:
+    """A site as its own machine sees it, in plain values; whether it takes part is known to the coordinator."""
+    host, port = site.folder.address
+    return {
+        "site": site.folder.name,
+        "address": f"{host}:{port}",
+        "process": site.process.pid(),
+        "log": str(site.process.log),
+    }
+
+
+def site_sentence(found: dict[str, Any]) -> str:
+    """The same for people."""
+    runs = f"runs as process {found['process']}" if found["process"] else "is not running"
+    return f"The site {found['site']} of the coordinator at {found['address']} {runs}; its log is {found['log']}."
 
 
 def table(found: dict[str, Any]) -> RenderableType:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.federate.makers import NAMES, Killed, Simulated, World, config, people, world
+from tests.federate.makers import NAMES, Killed, Simulated, World, change_rows_in_training, config, world
 from torch import Tensor
 
 from ffalm.engines import Round
@@ -372,14 +372,7 @@ def test_where_all_leave_the_range_the_run_stops_and_says_why(tmp_path: Path) ->
 
 def test_rows_that_are_not_those_agreed_on_show_in_the_sum(tmp_path: Path) -> None:
     sites = watched(tmp_path)
-    original = sites._answer
-
-    def changing(kind: Any, name: str, parcel: Any) -> Any:
-        if kind == "train" and name == "west" and parcel.facts["round"] == 1:
-            people(50, 99).to_csv(sites.folders["west"] / "rows.csv", index=False)
-        return original(kind, name, parcel)
-
-    sites._answer = changing  # type: ignore[method-assign]
+    change_rows_in_training(sites, "west", round=2)
     with pytest.raises(UserError, match="add up to other training rows than they agreed to have"):
         led(secure(), tmp_path / "run", sites)
 

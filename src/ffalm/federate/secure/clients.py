@@ -15,19 +15,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor
 
 from ffalm.engines import Snapshot
 from ffalm.engines.flower.messages import addressed, train_parcel
-from ffalm.engines.flower.parcel import Fact, Kind, Parcel, Sites
+from ffalm.engines.flower.parcel import Fact, Kind, Parcel
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 from ffalm.federate.clients import Asking, Scores
 from ffalm.federate.disclosure import Scored
-from ffalm.federate.members import Members, Say
 from ffalm.federate.secure.circle import needed as needed_of
 from ffalm.federate.secure.contents import RoundSum, read_tally, round_layout, round_sum, score_layout
 from ffalm.federate.secure.crypto import KEY_BYTES
@@ -36,28 +34,18 @@ from ffalm.federate.secure.gathering import Gathering, TooFew
 from ffalm.federate.secure.protocol import Offer
 from ffalm.federate.secure.settings import Secure
 from ffalm.federate.secure.site import passed_text, words_of
-from ffalm.federate.settings import FederationConfig
 
 Upcoming = Callable[[], Sequence[str]]
 """Who is to take part in the next sum; nobody where this is the last."""
 
 
+@dataclass(eq=False, repr=False)
 class SecureClients(Asking):
     """Sums over the members of a federation."""
 
-    def __init__(
-        self,
-        sites: Sites,
-        members: Members,
-        config: FederationConfig,
-        fresh: dict[str, Tensor],
-        say: Say,
-        pause: float,
-    ) -> None:
-        super().__init__(sites, members, config, fresh, say, pause)
-        self._keys: dict[str, bytes] = {}  # public, by site
-        self._found = 0  # how many answered the last question of the attempt under way
-        self._ready: Gathering | None = None  # whose offers came with the last reveal
+    _keys: dict[str, bytes] = field(init=False, default_factory=dict)  # public, by site
+    _found: int = field(init=False, default=0)  # how many answered the last question of the attempt under way
+    _ready: Gathering | None = field(init=False, default=None)  # whose offers came with the last reveal
 
     @property
     def summed(self) -> list[int]:
