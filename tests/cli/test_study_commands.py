@@ -78,11 +78,35 @@ def test_flags_override_the_file(cli: Cli, flags: list[str], tmp_path: Path) -> 
     assert stored["algorithms"]["mine"]["penalty"] == 1.0
 
 
+def _without_clients(flags: list[str]) -> list[str]:
+    place = flags.index("--clients")
+    return flags[:place] + flags[place + 2 :]
+
+
 def test_an_owner_column_makes_natural_silos(cli: Cli, flags: list[str], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert cli("run", *flags, "--owner", "branch", "--out", out)[0] == 0
+    assert cli("run", *_without_clients(flags), "--owner", "branch", "--out", out)[0] == 0
     assert tomllib.loads((out / "config.toml").read_text())["partition"]["kind"] == "silos"
     assert "north" in (out / "report.html").read_text()
+
+
+def test_owners_and_a_number_of_clients_contradict_each_other(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    mine = _without_clients(flags)
+    code, _, said = cli("run", *mine, "--owner", "branch", "--alpha", "0.5", "--out", out)
+    assert (code, said.strip()) == (
+        2,
+        "ffalm: --owner says who the clients are: leave --alpha out, or name a --partition as well.",
+    )
+    assert cli("run", *mine, "--owner", "branch", "--clients", "3", "--partition", "iid", "--out", out)[0] == 0
+
+
+def test_an_engine_that_needs_a_gpu_is_refused_before_anything_is_written(
+    cli: Cli, flags: list[str], tmp_path: Path
+) -> None:
+    code, _, said = cli("run", *flags, "--engine", "graphed", "--device", "cpu", "--out", tmp_path / "out")
+    assert (code, said.strip()) == (2, "ffalm: The engine 'graphed' needs a GPU: use device cuda, or another engine.")
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_study_is_introduced_before_it_runs(cli: Cli, flags: list[str], tmp_path: Path) -> None:

@@ -119,6 +119,9 @@ def overrides(values: Mapping[str, Any], flags: tuple[Flag, ...] = SHARED) -> di
         if flag.path is not None and values.get(flag.name) is not None:
             put(settings, flag.path, values[flag.name])
     if values.get("owner") and not values.get("partition"):
+        for name in ("clients", "alpha"):
+            if values.get(name) is not None:
+                raise UserError(f"--owner says who the clients are: leave --{name} out, or name a --partition as well.")
         put(settings, "partition.kind", "silos")
     if values.get("plugin"):
         settings["plugins"] = list(values["plugin"])

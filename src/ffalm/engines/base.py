@@ -46,7 +46,8 @@ class Training:
         for name in ("lr", "lr_decay", "clip"):
             value = getattr(self, name)
             lowest_ok = value is None or (math.isfinite(value) and (value > 0 or (name == "lr" and value == 0)))
-            require(lowest_ok, f"The training setting {name!r} must be a number above 0; got {value}.")
+            bound = "from 0 up" if name == "lr" else "above 0"
+            require(lowest_ok, f"The training setting {name!r} must be a number {bound}; got {value}.")
         require(
             0 < self.participation <= 1,
             f"The training setting 'participation' is a share above 0 and at most 1; got {self.participation}.",

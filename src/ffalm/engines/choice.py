@@ -7,7 +7,7 @@ from torch import nn
 from ffalm.engines.base import Engine, Job
 from ffalm.engines.common import built_model
 from ffalm.engines.flower.engine import FlowerEngine
-from ffalm.engines.graphed import GraphedEngine, why_not_graphed
+from ffalm.engines.graphed import GraphedEngine, refuse_cpu, why_not_graphed
 from ffalm.engines.loop import LoopEngine
 from ffalm.engines.memory import free, shown
 from ffalm.engines.stacked import StackedEngine, refuse_privacy, why_not_stacked
@@ -35,6 +35,8 @@ def choose(name: str | Engine, job: Job, together: int = 1) -> tuple[Engine, str
         raise unknown("engine", name, [*ENGINES, "auto"])
     if ENGINES[name] is StackedEngine:
         refuse_privacy([job])
+    if ENGINES[name] is GraphedEngine:
+        refuse_cpu(job)
     return ENGINES[name](), "as asked"
 
 

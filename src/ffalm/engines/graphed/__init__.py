@@ -19,7 +19,7 @@ from ffalm.engines.base import Job, Round
 from ffalm.engines.graphed.clients import GraphedClients
 from ffalm.engines.graphed.lanes import IN_FLIGHT, Lanes
 from ffalm.engines.rounds import Terms, rounds
-from ffalm.errors import UserError
+from ffalm.errors import require
 
 
 class GraphedEngine:
@@ -36,8 +36,7 @@ class GraphedEngine:
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
         """One job after the other."""
         for number, job in enumerate(jobs):
-            if job.device.type != "cuda":
-                raise UserError("The engine 'graphed' needs a GPU: use device cuda, or another engine.")
+            refuse_cpu(job)
             for round in rounds(Terms.of(job), GraphedClients(job, self._lanes(job))):
                 yield number, round
 
@@ -55,6 +54,11 @@ class GraphedEngine:
         return self._kept[1]
 
 
+def refuse_cpu(job: Job) -> None:
+    """Graphs are captured on a GPU or not at all."""
+    require(job.device.type == "cuda", "The engine 'graphed' needs a GPU: use device cuda, or another engine.")
+
+
 def why_not_graphed(model: nn.Module, device: torch.device) -> str | None:
     """Why a model cannot be captured, None where nothing speaks against it."""
     if device.type != "cuda":
@@ -64,4 +68,4 @@ def why_not_graphed(model: nn.Module, device: torch.device) -> str | None:
     return None
 
 
-__all__ = ["GraphedEngine", "why_not_graphed"]
+__all__ = ["GraphedEngine", "refuse_cpu", "why_not_graphed"]
