@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,18 @@ def test_a_site_says_names_counts_and_sums_of_its_training_rows_alone(tmp_path: 
     assert told.columns is not None and len(train) == 70
     assert told.columns.columns["age"].total == train["age"].sum()  # type: ignore[union-attr]
     assert set(told.columns.columns) == {"age", "hours", "job", "sex"}
+
+
+def test_a_file_with_decimal_commas_is_read_where_the_site_says_so(tmp_path: Path) -> None:
+    frame = people(100, 1).assign(hours=lambda rows: rows["hours"] + 0.5)
+    folder = site_folder(tmp_path, "north", frame)
+    frame.to_csv(folder / "rows.csv", index=False, sep=";", decimal=",")
+    site = SiteConfig.read(folder / "site.toml")
+    with pytest.raises(UserError, match="decimal comma"):
+        read_rows(site, config().data, folder).description()
+    comma = replace(site, data=replace(site.data, decimal=","))  # type: ignore[arg-type]
+    told = read_rows(comma, config().data, folder)
+    assert told.features["hours"].tolist() == frame["hours"].tolist()  # type: ignore[union-attr]
 
 
 def test_a_greeting_without_a_description_does_not_read_the_file(tmp_path: Path) -> None:

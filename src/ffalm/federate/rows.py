@@ -137,7 +137,7 @@ def read_rows(site: SiteConfig, shared: SharedData, folder: Path) -> TableRows |
 
 def _table(local: LocalTable, split: Split, shared: SharedTable, folder: Path) -> TableRows:
     file = str(folder / Path(local.file).expanduser())
-    frame, _ = read_table(file, local.separator)
+    frame, _ = read_table(file, local.separator, local.decimal)
     label = Coded.of(pick(frame, shared.label, file), "label", file)
     group = Coded.of(pick(frame, shared.group, file), "group", file)
     table = Table(

@@ -99,6 +99,7 @@ class LocalTable:
 
     file: str
     separator: str | None = None
+    decimal: Literal[".", ","] = "."
     drop: tuple[str, ...] = ()
 
 
