@@ -71,3 +71,9 @@ def test_a_disk_that_refuses_gets_one_sentence(cli: Cli, monkeypatch: pytest.Mon
     code, _, said = cli("data")
     assert code == 2
     assert said == "ffalm: out/history.jsonl cannot be read or written: no space left on device.\n"
+
+
+def test_help_says_what_an_argument_is(cli: Cli) -> None:
+    code, shown, _ = cli("reproduce", "--help")
+    assert code == 0
+    assert "What to reproduce, from the list above." in shown
