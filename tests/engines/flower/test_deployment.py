@@ -45,6 +45,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             **QUIET,
             "FLWR_HOME": str(tmp_path / home),
             "PYTHONPATH": os.pathsep.join(sys.path),
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),  # for what Flower starts
         }
         with (tmp_path / f"{home}-{command}.log").open("wb") as log:
             program = str(Path(sys.executable).parent / command)
