@@ -40,6 +40,14 @@ def machine() -> str:
     return f"{datetime.date.today().isoformat()}; {processor}, {os.cpu_count()} cores; {versions}; load after: {load}."
 
 
+def show(title: str, parts: list[str], write: bool) -> None:
+    """Print what was found and, where asked, publish it."""
+    body = "\n\n".join(parts)
+    print(body)
+    if write:
+        publish(title, body)
+
+
 def publish(title: str, body: str) -> None:
     """Put a section in the place of the one with its title, or at the end."""
     section = f"## {title}\n\n{body.strip()}\n"

@@ -117,6 +117,11 @@ def typical(runs: list[Figures]) -> Figures:
     return Figures(runs[0].name, cpu, wall, start, rss, pss, runs[0].scores)
 
 
+def typical_of(algorithm: str, runs: Runs) -> dict[Case, Figures]:
+    """The typical run of every case that an algorithm had."""
+    return {case: typical(own) for (name, case), own in runs.items() if name == algorithm}
+
+
 def left_out(bench: Bench, cases: list[Case]) -> list[str]:
     """A sentence for each case without an environment."""
     missing = dict.fromkeys(case.label for case in cases if bench.missing(case))

@@ -19,11 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from bench import HERE, Bench, Case, Figures, Runs, flags, left_out, typical
+from bench import HERE, Bench, Case, Figures, Runs, flags, left_out, typical_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from floor import Floor, floor
-from results import machine, publish
+from results import machine, show
 
 TEN = [str(seed) for seed in range(10)]
 METRICS = ("accuracy", "dpd", "eod")
@@ -119,7 +119,7 @@ def main() -> None:
     ]
     parts += left_out(bench, CASES)
     for algorithm in asked.algorithms:
-        found = {case: typical(own) for (name, case), own in runs.items() if name == algorithm}
+        found = typical_of(algorithm, runs)
         parts += [f"**{algorithm}**", table(found, algorithm, beneath)]
         parts += [
             f"A whole study of {algorithm}: 70 rounds of 10 seeds, from start to exit, on all cores. Computed from the "
@@ -127,10 +127,7 @@ def main() -> None:
             "measured, the best of the repeats:",
             studies(found, min(whole[algorithm]), 70, os.cpu_count() or 1),
         ]
-    body = "\n\n".join(parts)
-    print(body)
-    if asked.write:
-        publish("The tabular study beside other simulators", body)
+    show("The tabular study beside other simulators", parts, asked.write)
 
 
 if __name__ == "__main__":

@@ -20,12 +20,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import ALGORITHMS, Bench, Case, Figures, Runs, flags, left_out, typical
+from bench import ALGORITHMS, Bench, Case, Figures, Runs, flags, left_out, typical_of
 from work import BATCH, Work, inputs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from floor import Floor, counted_floor
-from results import machine, publish
+from results import machine, show
 
 CORES = len(os.sched_getaffinity(0))
 METRICS = ("accuracy", "dpd", "eod", "loss")
@@ -126,12 +126,9 @@ def main() -> None:
                 bench.measure_all(CASES, algorithm, runs)
         parts = [heading(asked, beneath := floor_of(bench.work)), *left_out(bench, CASES)]
     for algorithm in asked.algorithms:
-        found = {case: typical(own) for (name, case), own in runs.items() if name == algorithm}
+        found = typical_of(algorithm, runs)
         parts += [f"**{algorithm}**", table(found, algorithm, beneath, -1 if asked.double else 0)]
-    body = "\n\n".join(parts)
-    print(body)
-    if asked.write:
-        publish("The image study beside other simulators", body)
+    show("The image study beside other simulators", parts, asked.write)
 
 
 if __name__ == "__main__":

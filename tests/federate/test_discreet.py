@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ffalm.federate.discreet import discreet
-from ffalm.federate.settings import LocalImages, LocalTable
+from ffalm.federate.settings import LocalData, LocalImages, LocalTable
 
 FOLDER = Path("/srv/fed/north")
 TABLE = LocalTable("/data/ward 7/stays.csv")
@@ -15,30 +15,21 @@ IMAGES = LocalImages("/data/scans", "/data/scans/who.csv")
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("data", "said", "told"),
     [
-        ("'/data/ward 7/stays.csv' has no column 'temp.max'.", "(its file) has no column 'temp.max'."),
-        ("[Errno 13] Permission denied: '/data/ward 7/stays.csv'", "[Errno 13] Permission denied: (its file)"),
-        ("The file /srv/fed/north/site.toml cannot be read.", "The file site.toml cannot be read."),
-        ("There is no plugin /opt/own/rule.py: name it.", "There is no plugin (a path): name it."),
-        ("The label is yes and/or no.", "The label is yes and/or no."),
+        (TABLE, "'/data/ward 7/stays.csv' has no column 'temp.max'.", "(its file) has no column 'temp.max'."),
+        (TABLE, "[Errno 13] Permission denied: '/data/ward 7/stays.csv'", "[Errno 13] Permission denied: (its file)"),
+        (TABLE, "The file /srv/fed/north/site.toml cannot be read.", "The file site.toml cannot be read."),
+        (TABLE, "There is no plugin /opt/own/rule.py: name it.", "There is no plugin (a path): name it."),
+        (TABLE, "The label is yes and/or no.", "The label is yes and/or no."),
+        (IMAGES, "There is no folder /data/scans: name it.", "There is no folder (its folder): name it."),
+        (IMAGES, "'/data/scans/who.csv' is empty.", "(its labels) is empty."),
+        (IMAGES, "Cannot read the image /data/scans/a b/smith.png: no.", "Cannot read the image (its folder): no."),
+        (IMAGES, "3 images cannot be read, first 'smith.JPG'.", "3 images cannot be read, first (one of its files)."),
     ],
 )
-def test_a_tables_place_is_put_as_what_it_is(said: str, told: str) -> None:
-    assert discreet(said, FOLDER, TABLE) == told
-
-
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        ("There is no folder /data/scans: name it.", "There is no folder (its folder): name it."),
-        ("'/data/scans/who.csv' is empty.", "(its labels) is empty."),
-        ("Cannot read the image /data/scans/a b/smith.png: no.", "Cannot read the image (its folder): no."),
-        ("3 images cannot be read, first 'smith.JPG'.", "3 images cannot be read, first (one of its files)."),
-    ],
-)
-def test_images_are_not_named(said: str, told: str) -> None:
-    assert discreet(said, FOLDER, IMAGES) == told
+def test_a_place_is_put_as_what_it_is_and_no_image_is_named(data: LocalData, said: str, told: str) -> None:
+    assert discreet(said, FOLDER, data) == told
 
 
 def test_a_file_in_the_sites_folder_is_no_exception() -> None:

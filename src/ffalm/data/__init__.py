@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ffalm.data.endings import is_table
 from ffalm.errors import unknown
 
 if TYPE_CHECKING:
@@ -21,13 +22,6 @@ SOURCES = {
     "table": "Table",
     "images": "Images",
 }
-
-_TABLE_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq")
-
-
-def is_table(name: str) -> bool:
-    """Whether a name is the path of a user's table rather than that of a source."""
-    return name.lower().endswith(_TABLE_ENDINGS)
 
 
 def source_class(name: str) -> type[Source]:

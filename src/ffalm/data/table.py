@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ffalm.data.columns import MOST_CATEGORIES, check_feature, filled, remarks
 from ffalm.data.encoding import RawTable, as_text, distinct, is_numeric
+from ffalm.data.endings import PARQUET, SEPARATORS
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require, unknown
@@ -24,8 +25,6 @@ from ffalm.errors import UserError, require, unknown
 Value = str | int | float | bool
 Codes = NDArray[np.int64]
 
-SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
-PARQUET = (".parquet", ".pq")
 PARTS = {
     "train": ("train", "training"),
     "validation": ("validation", "valid", "val", "dev"),

@@ -40,16 +40,24 @@ def draw(study: StudyOutcome) -> Drawings:
     charts = specifications(study)
     if not charts:
         return Drawings(None, None, [], "")
-    paper = vl_convert.vegalite_to_svg(sheet(charts))
+    paper = pictures(sheet(charts))
     return Drawings(
-        png=bytes(vl_convert.svg_to_png(paper, scale=2)),
-        pdf=bytes(vl_convert.svg_to_pdf(paper)),
+        png=paper["png"],
+        pdf=paper["pdf"],
         charts=[
             Drawing(name, str(vl_convert.vegalite_to_svg(chart)), _json(answering(chart)))
             for name, chart in charts.items()
         ],
         library=str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")),
     )
+
+
+def pictures(chart: dict[str, Any]) -> dict[str, bytes]:
+    """A Vega-Lite chart as PNG and PDF, by file ending and by way of one SVG; raises ImportError without vl-convert."""
+    import vl_convert
+
+    svg = vl_convert.vegalite_to_svg(chart)
+    return {"png": bytes(vl_convert.svg_to_png(svg, scale=2)), "pdf": bytes(vl_convert.svg_to_pdf(svg))}
 
 
 def _json(value: dict[str, Any]) -> str:

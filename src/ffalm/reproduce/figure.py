@@ -21,11 +21,3 @@ def specification(studies: dict[str, StudyOutcome]) -> dict[str, Any] | None:
     ]
     datasets = {name: data for chart in charts.values() for name, data in chart.get("datasets", {}).items()}
     return {"config": PAPER, "datasets": datasets, "vconcat": blocks, "spacing": 36}
-
-
-def drawn(chart: dict[str, Any]) -> dict[str, bytes]:
-    """A Vega-Lite chart as PNG and PDF, by file ending; raises ImportError where vl-convert is absent."""
-    import vl_convert
-
-    svg = vl_convert.vegalite_to_svg(chart)
-    return {"png": bytes(vl_convert.svg_to_png(svg, scale=2)), "pdf": bytes(vl_convert.svg_to_pdf(svg))}

@@ -10,6 +10,7 @@ from typing import Any
 from ffalm.files import write_whole
 from ffalm.outcome import StudyOutcome
 from ffalm.report import CHARTS_LEFT_OUT, write_report
+from ffalm.report.drawing import pictures
 from ffalm.report.tables import skew
 from ffalm.reproduce import comparison, figure, frontier, frontier_figure, sensitivity, sheets
 from ffalm.reproduce.choices import SETTLED, statements
@@ -119,9 +120,9 @@ def frontiers(request: Request, out: Path, run: Runner) -> Product:
     shown = [frontier.sheet(judged, f"{title}: percent, {skew(frontier.ALPHA)}")]
     notes = [*_notes(request), *frontier.reading(judged), *frontier_figure.left_out(judged)]
     chosen = _chosen(request, list(studies))
-    pictures = _pictured(out / "frontier", "frontier", lambda: frontier_figure.specification(judged), notes)
-    rows, picture = frontier.to_csv(judged), "The frontier" if "png" in pictures else None
-    files = _written(out / "frontier", "frontier", shown, notes, chosen, rows, picture) | pictures
+    pictured = _pictured(out / "frontier", "frontier", lambda: frontier_figure.specification(judged), notes)
+    rows, picture = frontier.to_csv(judged), "The frontier" if "png" in pictured else None
+    files = _written(out / "frontier", "frontier", shown, notes, chosen, rows, picture) | pictured
     values = [
         {"data": one.data, "label": one.label, **one.metrics, "worst_loss": one.worst, "stable": one.stable}
         for one in judged
@@ -133,7 +134,7 @@ def _pictured(folder: Path, name: str, chart: Callable[[], dict[str, Any] | None
     """A figure as PNG and PDF; none, and a note, on hosts without the chart libraries."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        drawn = figure.drawn(specification) if (specification := chart()) is not None else {}
+        drawn = pictures(specification) if (specification := chart()) is not None else {}
     except ImportError as error:
         notes.append(CHARTS_LEFT_OUT.format(missing=error.name or "a chart library"))
         return {}
@@ -222,9 +223,9 @@ def _written(
     """The table in Markdown, with the picture beside it where there is one, LaTeX and CSV."""
     folder.mkdir(parents=True, exist_ok=True)
     title = shown[0].title.partition(":")[0]
-    pictures = [] if picture is None else [_embedded(picture, name)]
+    beside = [] if picture is None else [_embedded(picture, name)]
     contents = {
-        "md": _page(title, [*(sheets.to_markdown(one) for one in shown), *pictures], notes, chosen),
+        "md": _page(title, [*(sheets.to_markdown(one) for one in shown), *beside], notes, chosen),
         "tex": sheets.to_latex(shown[0], f"tab:{name}", [*notes, *chosen]),
         "csv": rows,
     }

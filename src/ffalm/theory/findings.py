@@ -11,6 +11,7 @@ from typing import Any
 
 from ffalm.files import write_whole
 from ffalm.report import CHARTS_LEFT_OUT
+from ffalm.report.drawing import pictures
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def write(findings: Findings, folder: Path, stem: str, chart: Callable[[], dict[
     """Write the table and the chart into a folder; the answer says where, and whether the chart had to be left out."""
     contents: dict[str, bytes] = {}
     try:
-        contents |= _drawn(chart(), stem)
+        contents |= {f"{stem}.{ending}": content for ending, content in pictures(chart()).items()}
     except ImportError as error:
         missing = CHARTS_LEFT_OUT.format(missing=error.name or "a chart library")
         findings = replace(findings, notes=[*findings.notes, missing])
@@ -52,17 +53,6 @@ def write(findings: Findings, folder: Path, stem: str, chart: Callable[[], dict[
     for name, content in contents.items():
         write_whole(folder / name, content)
     return replace(findings, files={name: folder / name for name in sorted(contents)})
-
-
-def _drawn(specification: dict[str, Any], stem: str) -> dict[str, bytes]:
-    """A chart as a picture and as a PDF, by way of one SVG as in the reports."""
-    import vl_convert
-
-    drawing = vl_convert.vegalite_to_svg(specification)
-    return {
-        f"{stem}.png": bytes(vl_convert.svg_to_png(drawing, scale=2)),
-        f"{stem}.pdf": bytes(vl_convert.svg_to_pdf(drawing)),
-    }
 
 
 def _line(cells: list[str]) -> str:
