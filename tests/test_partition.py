@@ -32,7 +32,7 @@ def shares_of_label_1(data: Dataset, owned: list[torch.Tensor]) -> np.ndarray[An
     return np.array([float(data.train.y[rows].double().mean()) for rows in owned])
 
 
-KINDS = ["plain", "balanced", "group", "iid"]
+KINDS = ["plain", "even", "balanced", "group", "iid"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -45,7 +45,7 @@ def test_no_row_is_owned_twice_and_every_row_number_exists(kind: str, seed: int)
     assert len(set(together.tolist())) == len(together)
     assert int(together.min()) >= 0
     assert int(together.max()) < len(data.train)
-    if kind != "balanced":
+    if kind not in ("even", "balanced"):  # these trim clients to one size
         assert len(together) == len(data.train)
 
 
@@ -90,12 +90,35 @@ def test_a_balanced_partition_is_as_skewed_as_the_fact_sheet_says(
     assert lone[0] <= single <= lone[1]
 
 
-@pytest.mark.parametrize("kind", ["plain", "balanced"])
+@pytest.mark.parametrize("kind", ["plain", "even", "balanced"])
 def test_a_huge_alpha_gives_near_uniform_label_shares(kind: str) -> None:
     data = utkface_like()
     shares = shares_of_label_1(data, Partition(kind, 10, 1e6).split(data, 0))  # type: ignore[arg-type]
     overall = 0.5 if kind == "balanced" else float(data.train.y.double().mean())
     assert np.abs(shares - overall).max() < 0.01
+
+
+@pytest.mark.parametrize("alpha", [0.3, 1.0, 5.0])
+def test_an_even_partition_gives_every_client_the_same_and_keeps_the_labels_as_they_are(alpha: float) -> None:
+    data = utkface_like()
+    for seed in range(4):
+        owned = Partition("even", 10, alpha).split(data, seed)
+        sizes = {len(rows) for rows in owned}
+        assert len(sizes) == 1
+        assert 1886 <= sizes.pop() <= 1896  # 18,964 / 10 less the trimming
+        ones = int(data.train.y[torch.cat(owned)].sum())
+        assert 3674 - 60 <= ones <= 3674
+
+
+def test_an_even_partition_differs_from_client_to_client_in_labels_the_more_the_smaller_alpha_is() -> None:
+    data = utkface_like()
+    spread = [
+        np.mean([np.ptp(shares_of_label_1(data, Partition("even", 10, alpha).split(data, s))) for s in range(6)])
+        for alpha in (0.3, 1.0, 5.0, 1e4)
+    ]
+    assert spread[0] > 0.8
+    assert spread == sorted(spread, reverse=True)
+    assert spread[-1] < 0.02
 
 
 def test_plain_skew_has_the_spread_of_its_dirichlet() -> None:
@@ -188,7 +211,7 @@ def test_settings_without_meaning_are_refused(settings: dict[str, Any]) -> None:
 
 def test_one_client_owns_everything() -> None:
     data = dataset({(0, 0): 30, (1, 1): 30})
-    for kind in ("plain", "group", "iid", "balanced"):
+    for kind in ("plain", "even", "group", "iid", "balanced"):
         (rows,) = Partition(kind, clients=1).split(data, 0)
         assert rows.tolist() == list(range(60))
 

@@ -19,7 +19,7 @@ from ffalm.data import source
 from ffalm.data.types import Source
 from ffalm.engines import ENGINES, Precision, Training
 from ffalm.errors import UserError, require, unknown
-from ffalm.models import ARCHITECTURES, Architecture, architecture
+from ffalm.models import ARCHITECTURES, Architecture, Pretrained, architecture
 from ffalm.partition import Partition
 from ffalm.privacy import Privacy
 from ffalm.settings import build
@@ -180,13 +180,18 @@ def settings_of_contender(contender: Contender) -> dict[str, Any]:
     return {"name": contender.algorithm.name, **preset, **fields_of(contender.algorithm)}
 
 
-def model_of(settings: Mapping[str, Any]) -> Architecture:
-    """A model from its section: its name and its settings."""
-    return architecture(settings.get("name", "mlp"), {key: settings[key] for key in settings if key != "name"})
+def model_of(settings: Mapping[str, Any], folder: Path | None = None) -> Architecture:
+    """A model from its section: its name and its settings; a file of weights lies in the folder, unless said fully."""
+    own = {key: settings[key] for key in settings if key != "name"}
+    if isinstance(own.get("weights"), str):
+        own["weights"] = str(((folder or Path()) / Path(own["weights"]).expanduser()).absolute())
+    return architecture(settings.get("name", "mlp"), own)
 
 
 def settings_of_model(model: Architecture) -> dict[str, Any]:
     """A model's section, complete."""
+    if isinstance(model, Pretrained):
+        return {**settings_of_model(model.architecture), "weights": model.weights}
     names = {cls: name for name, cls in ARCHITECTURES.items()}
     return {"name": names[type(model)], **fields_of(model)}
 

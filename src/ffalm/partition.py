@@ -29,13 +29,14 @@ class Partition:
     """How training rows are given to clients.
 
     - "plain": for each label a Dirichlet(alpha) draw over clients;
-    - "balanced": the same after balancing labels and client sizes, as in the paper's released code;
+    - "even": the same with the sizes of clients evened out, so that they differ in their labels alone;
+    - "balanced": the same with labels cut down to the rarest too, as in the paper's released code;
     - "group": for each group a Dirichlet(alpha) draw over clients;
     - "iid": shuffled and dealt out evenly;
     - "silos": the owners that the data itself names.
     """
 
-    kind: Literal["plain", "balanced", "group", "iid", "silos"] = "balanced"
+    kind: Literal["plain", "even", "balanced", "group", "iid", "silos"] = "balanced"
     clients: int = 10
     alpha: float = 0.3
     min_rows: int = 10
@@ -50,7 +51,7 @@ class Partition:
     @property
     def skewed(self) -> bool:
         """Whether alpha means anything."""
-        return self.kind in ("plain", "balanced", "group")
+        return self.kind in ("plain", "even", "balanced", "group")
 
     def split(self, dataset: Dataset, seed: int) -> list[Tensor]:
         """The row numbers of each client's training examples."""
@@ -96,26 +97,43 @@ def _dirichlet(values: Rows, partition: Partition, draws: np.random.Generator) -
 
 
 def _balanced(dataset: Dataset, partition: Partition, draws: np.random.Generator) -> list[Rows]:
-    """Equal labels, equal clients: every label is cut down to the rarest, every client to the smallest.
+    """Equal labels, equal clients: every label is cut down to the rarest before clients are evened out."""
+    kinds = _rows_by_label(dataset, draws)
+    rarest = min(len(rows) for rows in kinds)
+    return _evened([rows[:rarest] for rows in kinds], partition, draws)
 
-    Sinkhorn sweeps make the Dirichlet shares sum to 1 over labels too, so clients come out nearly equal in size.
-    """
+
+def _even(dataset: Dataset, partition: Partition, draws: np.random.Generator) -> list[Rows]:
+    """Equal clients, labels as they are."""
+    return _evened(_rows_by_label(dataset, draws), partition, draws)
+
+
+def _rows_by_label(dataset: Dataset, draws: np.random.Generator) -> list[Rows]:
+    """The rows of each label, shuffled."""
     values = dataset.train.y.numpy()
-    kinds = [np.flatnonzero(values == value) for value in np.unique(values)]
-    size = min(len(rows) for rows in kinds)
-    kinds = [draws.permutation(rows)[:size] for rows in kinds]
+    return [draws.permutation(np.flatnonzero(values == value)) for value in np.unique(values)]
+
+
+def _evened(kinds: list[Rows], partition: Partition, draws: np.random.Generator) -> list[Rows]:
+    """Each label's rows by its own Dirichlet draw, such that clients come out equal in size.
+
+    Sinkhorn sweeps scale the shares A until every client has the same rows in all, sum_c n_c A[c, i] = n / N, where
+    label c has n_c of the n rows and there are N clients; what rounding leaves is trimmed to the smallest client.
+    """
+    sizes = np.array([len(rows) for rows in kinds])
     shares = draws.dirichlet(np.full(partition.clients, partition.alpha), size=len(kinds))
     shares = np.maximum(shares, np.finfo(float).tiny)
+    weights = (sizes / sizes.mean())[:, None]
     for _ in range(_SINKHORN_SWEEPS):
-        shares = shares / shares.sum(0)
+        shares = shares / (weights * shares).sum(0)
         shares = shares / shares.sum(1, keepdims=True)
-    pieces = [np.split(rows, _cuts(share, size)) for rows, share in zip(kinds, shares, strict=True)]
+    pieces = [np.split(rows, _cuts(share, len(rows))) for rows, share in zip(kinds, shares, strict=True)]
     owned = [draws.permutation(np.concatenate(parts)) for parts in zip(*pieces, strict=True)]
     smallest = min(len(rows) for rows in owned)
     require(
         smallest >= partition.min_rows,
-        f"The balanced partition leaves a client with {smallest} rows, fewer than {partition.min_rows}: ask for fewer "
-        "clients or a larger alpha.",
+        f"The {partition.kind} partition leaves a client with {smallest} rows, fewer than {partition.min_rows}: ask "
+        "for fewer clients or a larger alpha.",
     )
     return [rows[:smallest] for rows in owned]
 
@@ -145,6 +163,7 @@ def _cuts(shares: NDArray[np.float64], size: int) -> Rows:
 
 _KINDS: dict[str, Callable[[Dataset, Partition, np.random.Generator], list[Rows]]] = {
     "plain": _label_skew,
+    "even": _even,
     "balanced": _balanced,
     "group": _group_skew,
     "iid": _iid,

@@ -178,7 +178,7 @@ class Simulated:
             rows = read_rows(site, plan.data, folders[name])
             encoding = self.agreement.encoding
             self.parts.append(rows.encoded(self.agreement.task, None if encoding is None else encoding.to_json()))
-        work = self.agreement.terms(plan.sites[0], plan).work(torch.device("cpu"))
+        work = replace(self.agreement.terms(plan.sites[0], plan), model=plan.model).work(torch.device("cpu"))
         federation = Federation(tuple(part["train"] for part in self.parts), None, None, self.agreement.task)
         self.job = Job(plan.algorithm, federation, work.model, plan.training, plan.seed, torch.device("cpu"))
         self._learner = Learner(work, self.agreement.task)

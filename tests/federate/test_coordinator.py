@@ -65,6 +65,24 @@ def test_a_federation_of_three_sites_equals_the_simulation(tmp_path: Path, algor
     assert [kind for kind, _ in sites.asked] == ["hello", "agree", *["train"] * 5, "score"]
 
 
+def test_a_federation_can_start_from_a_file_that_the_coordinator_alone_has(tmp_path: Path) -> None:
+    first = led(config(training={"rounds": 2}), tmp_path / "first", world(tmp_path / "a"))
+    start = tmp_path / "first" / "model.safetensors"
+    plan, sites = config(model={"name": "mlp", "hidden": [4], "weights": str(start)}), world(tmp_path / "b")
+    sites.kill = ("after", 3)
+    with pytest.raises(Killed):
+        led(plan, tmp_path / "run", sites)
+    start.rename(tmp_path / "moved.safetensors")  # what was trained since lies in the run folder
+    sites.kill = None
+    outcome = led(plan, tmp_path / "run", sites)
+    again = config(model={"name": "mlp", "hidden": [4], "weights": str(tmp_path / "moved.safetensors")})
+    assert_equal(tmp_path / "run", outcome, Simulated(again, sites.folders, tmp_path / "run").rounds(set()))
+    assert outcome.history[0]["train_loss"] < first.history[0]["train_loss"]
+    assert "weights" not in json.loads((tmp_path / "run" / "encoding.json").read_text())["model"]
+    with pytest.raises(UserError, match="There is no file of weights"):
+        led(plan, tmp_path / "late", World(sites.folders))
+
+
 def nan(model: dict[str, Tensor]) -> dict[str, Tensor]:
     return {**model, "0.bias": model["0.bias"] * torch.nan}
 

@@ -18,6 +18,7 @@ from ffalm.reproduce.sensitivity import _effects, base_request, measure, pull, r
 def test_every_other_answer_is_tried_once(data_root: Path) -> None:
     labels = [variant.label for variant in variants(Request(data_root=str(data_root)), "utkface")]
     assert labels == [
+        "partition: even",
         "partition: plain",
         "grouping: darker_vs_rest",
         "grouping: white_vs_rest",

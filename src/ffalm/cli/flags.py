@@ -52,7 +52,7 @@ SHARED = (
     Flag("owner", str | None, "Your file's column that says which client owns a row.", _DATA, "data.owner"),
     Flag("image_size", int | None, "Side of the images in pixels.", _DATA, "data.size"),
     Flag("clients", int | None, "Number of clients.", _FEDERATION, "partition.clients"),
-    Flag("partition", str | None, "plain, balanced, group, iid or silos.", _FEDERATION, "partition.kind"),
+    Flag("partition", str | None, "plain, even, balanced, group, iid or silos.", _FEDERATION, "partition.kind"),
     Flag("min_rows", int | None, "Fewest training rows a client may have.", _FEDERATION, "partition.min_rows"),
     Flag("model", str | None, "linear, mlp, cnn or resnet18.", _TRAINING, "model.name"),
     Flag("rounds", int | None, "Communication rounds.", _TRAINING, "training.rounds"),

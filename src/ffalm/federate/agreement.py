@@ -25,7 +25,7 @@ from ffalm.federate.description import Description
 from ffalm.federate.settings import FederationConfig, SharedData, SharedImages, shared_of, shared_settings
 from ffalm.federate.terms import SiteTerms, task_of
 from ffalm.files import write_whole
-from ffalm.models import Architecture
+from ffalm.models import Architecture, from_scratch
 
 ColumnKind = Literal["numbers", "text"]
 
@@ -37,7 +37,7 @@ class Agreement:
     task: Task
     data: SharedData
     encoding: TableEncoding | None  # of a table; images need none
-    model: Architecture
+    model: Architecture  # without a file to start from: the coordinator sends the weights of every round
     sites: tuple[str, ...]
 
     @property
@@ -115,7 +115,7 @@ def agree(config: FederationConfig, told: Mapping[str, Description]) -> tuple[Ag
     task = Task(config.name, config.data.label, config.data.group, labels, groups)
     encoding = None if kinds is None else TableEncoding.of(_summed(fitting, kinds))
     wrong = {site: reason for site, reason in misfits.items() if reason}
-    return Agreement(task, config.data, encoding, config.model, config.sites), wrong
+    return Agreement(task, config.data, encoding, from_scratch(config.model), config.sites), wrong
 
 
 def misfit(agreement: Agreement, site: str, told: Description) -> str:

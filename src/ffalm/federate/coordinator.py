@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from ffalm.federate.report import notes_on, privacy_notes, secure_notes, write_r
 from ffalm.federate.secure.clients import SecureClients
 from ffalm.federate.secure.rounds import secure_round
 from ffalm.federate.settings import FederationConfig
+from ffalm.models import Pretrained
 from ffalm.outcome import Outcome
 from ffalm.privacy import Mechanism, SystemNoise
 from ffalm.simulation import Result
@@ -85,7 +87,7 @@ class _Coordinator:
             self._open()
             members, config = self._members, self._config
             kind = SiteClients if config.secure is None else SecureClients
-            clients = kind(self._sites, members, config, self._fresh(), self._journal.say, self._pause)
+            clients = kind(self._sites, members, config, self._fresh(last), self._journal.say, self._pause)
             now, diverged = self._train(clients, self._run.snapshot(last))
             return self._finish(clients, now, diverged)
         except UserError as error:
@@ -94,9 +96,11 @@ class _Coordinator:
 
     def _open(self) -> None:
         """Agree, or take up what was agreed before, and wait for the members."""
-        members, journal = self._members, self._journal
+        members, journal, model = self._members, self._journal, self._config.model
         before = journal.agreement()
         if before is None:
+            if isinstance(model, Pretrained):
+                model.check()
             members.agree_first()
         else:
             members.agreement, members.counts = before, journal.counts(before.task)
@@ -139,9 +143,14 @@ class _Coordinator:
         )
         return done
 
-    def _fresh(self) -> dict[str, torch.Tensor]:
-        """The model before round 1, by the federation's seed alone."""
+    def _fresh(self, done: int) -> dict[str, torch.Tensor]:
+        """The model before round 1, by the federation's seed and the weights that it starts from.
+
+        After that round it serves as a pattern alone, and those weights need no longer be there.
+        """
         terms = self._members.agreed.terms(self._config.sites[0], self._config)
+        if done == 0:
+            terms = replace(terms, model=self._config.model)
         return {
             name: value.detach() for name, value in built_model(terms.work(torch.device("cpu"))).state_dict().items()
         }

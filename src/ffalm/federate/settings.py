@@ -212,7 +212,7 @@ class FederationConfig:
         values = {
             "rules": build(Rules, study.section(settings, "rules"), "rules"),
             "data": _one_of(_SHARED, settings, "federation's data"),
-            "model": study.model_of(study.section(settings, "model")),
+            "model": study.model_of(study.section(settings, "model"), folder),
             "training": build(Training, study.section(settings, "training"), "training"),
             "privacy": study.privacy_of(study.section(settings, "privacy")),
             "masking": build(Secure, study.section(settings, "secure"), "secure"),

@@ -62,6 +62,7 @@ CHOICES = (
         "how the Dirichlet label skew is cut",
         {
             "balanced": "labels and client sizes are evened out first, as in the released code",
+            "even": "client sizes alone are evened out; labels stay as they are",
             "plain": "one Dirichlet draw a label and nothing evened out; clients differ widely in size",
         },
         "partition.kind",
@@ -181,7 +182,8 @@ CHOICES = (
 SETTLED = (
     "UTKFace is parted into 80 % training, 10 % validation and 10 % test, copies of an image kept together; CelebA has "
     "its official parts, where no other split is set.",
-    "The model is a ResNet-18 from scratch on pixels scaled to [0, 1], without augmentation.",
+    "The model is a ResNet-18 on pixels scaled to [0, 1], without augmentation, from scratch where no file of weights "
+    "is set (--set model.weights=FILE).",
     "A seed draws the partition, the first model and the batches; all algorithms share the same draws.",
     "The learning rate halves after round 50, by the global round; gradients are clipped step by step.",
     "The model of the last round is scored once on the whole test part; none is selected on validation.",

@@ -1,0 +1,72 @@
+"""A model that starts from weights in a file, of ImageNet's ResNet-18 say or of another run, instead of from a draw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from pickle import UnpicklingError
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from ffalm.errors import UserError, require
+from ffalm.models.base import Architecture
+
+_COUNTER = "num_batches_tracked"  # of BatchNorm: files from before it was kept lack it, and nothing depends on it
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """An architecture and a file of weights under its names: safetensors, or a `state_dict` that torch saved.
+
+    The file must fit in everything but the last layer. That one is drawn by the seed where the file's has another
+    shape, as ImageNet's thousand labels have, or is missing.
+    """
+
+    architecture: Architecture
+    weights: str
+
+    def build(self, shape: tuple[int, ...], labels: int) -> nn.Module:
+        """The module with the file's weights in it."""
+        module = self.architecture.build(shape, labels)
+        wanted, found = module.state_dict(), _read(self.check())
+        fitting = {name: found[name] for name in wanted if name in found and found[name].shape == wanted[name].shape}
+        spared = _last_layer(module) | {name for name in wanted if name.endswith(_COUNTER)}
+        wrong = sorted((wanted.keys() | found.keys()) - fitting.keys() - spared)
+        require(
+            not wrong,
+            f"The weights in {self.weights} are not those of this model: {', '.join(wrong[:3])}"
+            f"{f' and {len(wrong) - 3} more' if len(wrong) > 3 else ''} missing, unknown or of another shape.",
+        )
+        module.load_state_dict(fitting, strict=False)
+        return module
+
+    def check(self) -> Path:
+        """The file, if there is one: whoever needs it later can ask before long work begins."""
+        file = Path(self.weights)
+        require(file.is_file(), f"There is no file of weights {file}.")
+        return file
+
+
+def from_scratch(model: Architecture) -> Architecture:
+    """The same architecture without a file of weights, for whoever receives weights anyway."""
+    return model.architecture if isinstance(model, Pretrained) else model
+
+
+def _last_layer(module: nn.Module) -> set[str]:
+    """The parameters of the layer that gives the labels."""
+    home = list(dict(module.named_parameters()))[-1].rpartition(".")[0]
+    return {name for name, _ in module.named_parameters() if name.rpartition(".")[0] == home}
+
+
+def _read(file: Path) -> Mapping[str, Tensor]:
+    try:
+        found = load_file(file) if file.suffix == ".safetensors" else torch.load(file, "cpu", weights_only=True)
+    except (SafetensorError, UnpicklingError, RuntimeError, OSError, EOFError, ValueError) as error:
+        raise UserError(f"The weights in {file} cannot be read: {str(error).strip().splitlines()[0]}") from None
+    tensors = isinstance(found, Mapping) and all(isinstance(value, Tensor) for value in found.values())
+    require(tensors, f"The file {file} holds no weights by name: save it with torch.save(model.state_dict(), ...).")
+    return found
