@@ -71,7 +71,16 @@ def test_the_figure_is_drawn_from_the_runs_of_table_2(data_root: Path, runner: F
     assert (first, place) == (second, again)
     assert product.files["png"].read_bytes().startswith(b"\x89PNG")
     assert product.files["pdf"].read_bytes().startswith(b"%PDF")
-    assert "figure-2.png" in product.files["md"].read_text()
+    text = product.files["md"].read_text()
+    assert "figure-2.png" in text
+    assert "| FedAvg | 70.00 | 70.00 |" in text
+    assert product.files["csv"].read_text().startswith("data,algorithm,seeds,metric,last,best")
+    assert product.values[0]["rounds"] == [1, 1]
+
+
+def test_the_figure_says_that_its_gaps_are_of_no_pieces(data_root: Path, runner: FakeRunner, tmp_path: Path) -> None:
+    request = Request(data_root=str(data_root), seeds=(0,), chosen={"metric": "piecewise"})
+    assert any("all validation rows together" in note for note in curves(request, tmp_path, runner).notes)
 
 
 def test_sensitivity_is_written_with_its_reading(runner: FakeRunner, tmp_path: Path) -> None:

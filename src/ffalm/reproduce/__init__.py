@@ -4,5 +4,5 @@ paper.py        what the paper says: settings and results
 choices.py      what it leaves open, by name, with the answers that can be given
 request.py      what is asked for, as studies
 studies.py      those studies carried out, each run once
-products.py     table-2, table-3, figure-2 and sensitivity, made and written
+products.py     table-2, table-3, figure-2, sensitivity and frontier, made and written
 """

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ffalm.outcome import HEADLINE, Outcome, StudyOutcome
+from ffalm.outcome import HEADLINE, Outcome, Record, StudyOutcome
 from ffalm.report.tables import HEADS, percent
 from ffalm.reproduce.paper import METRICS, data_title
 from ffalm.reproduce.request import Entry
@@ -93,7 +93,11 @@ def judge(studies: Mapping[str, StudyOutcome]) -> list[Judged]:
 
 def last_rounds(run: Outcome) -> dict[str, float]:
     """A run's validation metrics, each the mean of its last rounds."""
-    records = run.history[-_LAST:]
+    return mean_metrics(run.history[-_LAST:])
+
+
+def mean_metrics(records: Sequence[Record]) -> dict[str, float]:
+    """The means of some rounds' metrics; NaN where one of them was not measured."""
     return {metric: statistics.fmean(_number(record.get(metric)) for record in records) for metric in METRICS}
 
 

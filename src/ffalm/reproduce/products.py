@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from ffalm.outcome import StudyOutcome
 from ffalm.report import CHARTS_LEFT_OUT, write_report
 from ffalm.report.drawing import pictures
 from ffalm.report.tables import skew
-from ffalm.reproduce import comparison, figure, frontier, frontier_figure, sensitivity, sheets
+from ffalm.reproduce import comparison, figure, frontier, frontier_figure, rounds, sensitivity, sheets
 from ffalm.reproduce.choices import SETTLED, statements
 from ffalm.reproduce.paper import ALPHAS, TITLES, data_title
 from ffalm.reproduce.request import Request
@@ -69,17 +69,31 @@ def table(name: str, request: Request, out: Path, run: Runner) -> Product:
 
 
 def curves(request: Request, out: Path, run: Runner) -> Product:
-    """`figure-2`: the validation curves of the runs of table 2."""
+    """`figure-2`: the validation curves of the runs of table 2, and what they say of the last round and the best."""
     studies = _studies("figure-2", request, out, run)
     title = _title("figure-2", request)
     named = {f"{data_title(data)}": study for data, study in studies.items()}
     notes = [*_notes(request), "Lines are means over the seeds, bands reach from the lowest seed to the highest."]
+    if request.chosen["metric"] == "piecewise":
+        notes.append(
+            "A round keeps no counts to be cut in pieces: these gaps are those of all validation rows together."
+        )
     folder = out / "figure-2"
     files = _pictured(folder, "figure-2", lambda: figure.specification(named), notes)
     chosen = _chosen(request, list(studies))
-    picture = [_embedded("Validation curves", "figure-2")] if "png" in files else []
-    files["md"] = write_whole(folder / "figure-2.md", _page(title, picture, notes, chosen).encode())
-    return Product("figure-2", title, [], notes, chosen, files)
+    picture = "Validation curves" if "png" in files else None
+    rows = rounds.kept(studies)
+    if not rows:
+        beside = [] if picture is None else [_embedded(picture, "figure-2")]
+        files["md"] = write_whole(folder / "figure-2.md", _page(title, beside, notes, chosen).encode())
+        return Product("figure-2", title, [], notes, chosen, files)
+    shown = [rounds.sheet(rows, f"{title}: percent on the validation part, mean over seeds")]
+    notes.append(
+        "best is each run's round of the highest validation accuracy, hence a little flattered by its choice; the "
+        "tables report the last round, as the released code does."
+    )
+    files |= _written(folder, "figure-2", shown, notes, chosen, rounds.to_csv(rows), picture)
+    return Product("figure-2", title, shown, notes, chosen, files, [asdict(one) for one in rows])
 
 
 def sensitivities(request: Request, out: Path, run: Runner) -> Product:

@@ -1,0 +1,53 @@
+"""The last round and the best one, worked by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tests.reproduce.conftest import outcome, study
+
+from ffalm.reproduce import rounds
+from ffalm.reproduce.sheets import to_markdown
+
+
+def history(*figures: tuple[float, float, float]) -> list[dict[str, Any]]:
+    names = ("accuracy", "dpd", "eod")
+    return [{"round": number, **dict(zip(names, one, strict=True))} for number, one in enumerate(figures, 1)]
+
+
+RISING = history((0.5, 0.3, 0.2), (0.75, 0.2, 0.1))
+FALLING = history((0.75, 0.1, 0.3), (0.75, 0.4, 0.1), (0.25, 0.0, 0.0))
+
+
+def test_the_best_round_is_the_first_of_the_most_accurate() -> None:
+    run = outcome("FedAvg", history=FALLING)
+    assert rounds.best_round(run) == FALLING[0]
+    assert rounds.best_round(outcome("FedAvg", history=[{"round": 1}])) is None
+
+
+def test_last_and_best_are_means_over_seeds() -> None:
+    runs = study(outcome("FedAvg", seed=0, history=RISING), outcome("FedAvg", seed=1, history=FALLING))
+    (found,) = rounds.kept({"utkface": runs})
+    assert found.last == {"accuracy": 0.5, "dpd": 0.1, "eod": 0.05}
+    assert found.best == {"accuracy": 0.75, "dpd": 0.15000000000000002, "eod": 0.2}
+    assert found.rounds == [2, 1]
+    text = to_markdown(rounds.sheet([found], "title"))
+    assert "| FedAvg | 50.00 | 75.00 | 10.00 | 15.00 | 5.00 | 20.00 | 1 to 2 |" in text
+    assert "UTKFace" in text
+    lines = rounds.to_csv([found]).splitlines()
+    assert lines[:2] == ["data,algorithm,seeds,metric,last,best", "utkface,FedAvg,2,accuracy,50.0,75.0"]
+
+
+def test_a_run_that_diverged_is_left_out_and_one_without_measurements_leaves_no_row() -> None:
+    runs = study(outcome("FFALM", seed=0, history=RISING), outcome("FFALM", seed=1, history=FALLING, diverged="lost"))
+    (found,) = rounds.kept({"utkface": runs})
+    assert (found.seeds, found.last["accuracy"]) == (1, 0.75)
+    assert rounds.kept({"utkface": study(outcome("FedAvg", history=[]))}) == []
+
+
+def test_a_metric_that_was_not_measured_is_nan_and_never_zero() -> None:
+    runs = study(outcome("FedAvg", history=[{"round": 1, "accuracy": 0.5, "dpd": None}]))
+    (found,) = rounds.kept({"utkface": runs})
+    assert math.isnan(found.best["dpd"])
+    assert math.isnan(found.last["eod"])
