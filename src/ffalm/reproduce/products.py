@@ -75,9 +75,7 @@ def curves(request: Request, out: Path, run: Runner) -> Product:
     named = {f"{data_title(data)}": study for data, study in studies.items()}
     notes = [*_notes(request), "Lines are means over the seeds, bands reach from the lowest seed to the highest."]
     if request.chosen["metric"] == "piecewise":
-        notes.append(
-            "A round keeps no counts to be cut in pieces: these gaps are those of all validation rows together."
-        )
+        notes.append("A round keeps no counts to cut in pieces: these gaps are of all validation rows together.")
     folder = out / "figure-2"
     files = _pictured(folder, "figure-2", lambda: figure.specification(named), notes)
     chosen = _chosen(request, list(studies))
