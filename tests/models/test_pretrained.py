@@ -102,6 +102,30 @@ def test_what_is_no_file_of_weights_is_refused_in_a_sentence(tmp_path: Path) -> 
         architecture("mlp", {"weights": 3})
 
 
+@pytest.mark.parametrize("content", [b"", b"hello", b"version https://git-lfs", b"\x80\x04", bytes(range(60))])
+@pytest.mark.parametrize("name", ["start.pth", "start.safetensors"])
+def test_whatever_is_no_file_of_weights_is_refused_in_one_sentence_of_ours(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=r"cannot be read: it takes safetensors, or a file of torch\.save"):
+        built(Pretrained(MLP((4,)), str(tmp_path / name)))
+
+
+def test_torchs_advice_to_load_a_pickled_model_all_the_same_is_not_passed_on(tmp_path: Path) -> None:
+    torch.save(nn.Linear(2, 2), tmp_path / "module.pth")
+    with pytest.raises(UserError) as found:
+        built(Pretrained(MLP((4,)), str(tmp_path / "module.pth")))
+    assert "weights_only" not in str(found.value)
+    assert "trust" not in str(found.value)
+
+
+def test_a_file_of_which_a_single_layer_takes_nothing_is_refused(tmp_path: Path) -> None:
+    for weights in ({}, built(MLP(()), labels=3)):
+        with pytest.raises(UserError, match="nothing that fits"):
+            built(architecture("linear", {"weights": written(weights, tmp_path / "start.pth")}))
+
+
 def test_from_scratch_leaves_the_architecture_alone(tmp_path: Path) -> None:
     assert from_scratch(Pretrained(MLP((4,)), "any.pth")) == MLP((4,))
     assert from_scratch(MLP((4,))) == MLP((4,))

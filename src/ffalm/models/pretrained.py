@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from pickle import UnpicklingError
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ffalm.errors import UserError, require
 from ffalm.models.base import Architecture
 
+_WANTED = "it takes safetensors, or a file of torch.save(model.state_dict(), ...)"
 _COUNTER = "num_batches_tracked"  # of BatchNorm: files from before it was kept lack it, and nothing depends on it
 
 
@@ -41,6 +41,7 @@ class Pretrained:
             f"The weights in {self.weights} are not those of this model: {', '.join(wrong[:3])}"
             f"{f' and {len(wrong) - 3} more' if len(wrong) > 3 else ''} missing, unknown or of another shape.",
         )
+        require(bool(fitting), f"The weights in {self.weights} have nothing that fits this model.")
         module.load_state_dict(fitting, strict=False)
         return module
 
@@ -63,10 +64,17 @@ def _last_layer(module: nn.Module) -> set[str]:
 
 
 def _read(file: Path) -> Mapping[str, Tensor]:
+    """The tensors by name. What is no such file fails in many ways inside torch, whose advice to load it all the same
+    would let the file run code: hence any failure is answered here, in one way.
+    """
     try:
-        found = load_file(file) if file.suffix == ".safetensors" else torch.load(file, "cpu", weights_only=True)
-    except (SafetensorError, UnpicklingError, RuntimeError, OSError, EOFError, ValueError) as error:
-        raise UserError(f"The weights in {file} cannot be read: {str(error).strip().splitlines()[0]}") from None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # guesses about files that are not torch's at all
+            found = load_file(file) if file.suffix == ".safetensors" else torch.load(file, "cpu", weights_only=True)
+    except OSError as error:
+        raise UserError(f"The weights in {file} cannot be read: {error.strerror or error}.") from None
+    except Exception:
+        raise UserError(f"The weights in {file} cannot be read: {_WANTED}.") from None
     tensors = isinstance(found, Mapping) and all(isinstance(value, Tensor) for value in found.values())
-    require(tensors, f"The file {file} holds no weights by name: save it with torch.save(model.state_dict(), ...).")
+    require(tensors, f"The file {file} holds no weights by name: {_WANTED}.")
     return found
