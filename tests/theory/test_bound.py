@@ -58,3 +58,12 @@ def test_the_corrected_bound_falls_to_its_floor() -> None:
     ends = [bound.bound(bound.NOISY, 10**power, start=1.0) - bound.floor(bound.NOISY) for power in (9, 12, 15)]
     assert ends[0] > ends[1] > ends[2] > 0
     assert ends[1] / ends[2] == pytest.approx(100, rel=0.01)
+
+
+@pytest.mark.parametrize("round", [1_000, 1_000_000])
+def test_the_duals_noise_has_8_in_both_places_where_4_is_printed(round: int) -> None:
+    power = round ** (2 / 3)
+    scale = 18**2 * 8  # L^2 / mu of the example
+    found, printed = bound.remainder(bound.NOISY, round), bound.printed_remainder(bound.NOISY, round)
+    assert found["dual noise"] == pytest.approx(8 * scale * (1 / power + 1 / (power - 4)), rel=1e-12)
+    assert printed["dual noise"] == pytest.approx(4 * scale * (1 / power + 1 / (power - 4)), rel=1e-12)

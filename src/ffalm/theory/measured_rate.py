@@ -63,7 +63,7 @@ def findings(folder: Path, rounds: int = ROUNDS, seeds: int = SEEDS) -> Findings
 
 
 def _notes(found: Sequence[Curve], seeds: int) -> list[str]:
-    constants = found[0].constants
+    caps = [curve.constants.largest_step for curve in found]
     slopes = [slope(curve.rounds, curve.gaps) for curve in found]
     errors = [slope(curve.rounds, curve.dual_errors).value for curve in found]
     reached = "kept" if all(each.low <= PROMISED for each in slopes) else "not kept"
@@ -80,6 +80,7 @@ def _notes(found: Sequence[Curve], seeds: int) -> list[str]:
         "averages it out.",
         "The part of the bound that does not vanish is not seen in any run: here the primal risk itself has the PL "
         f"property (constant at least {property_of_risk:.2f}), and then the proof goes through without that part.",
-        f"Steps are 2 beta^2/(mu t), at most {constants.largest_step:.3f} as the proof needs, shared among the local "
-        f"steps; dual steps min(1/L, 4/(rho t^(2/3))). E = {SEVERAL} is outside the printed proof.",
+        f"Steps are 2 beta^2/(mu t), at most 1/(L + L^2/rho) as the proof needs ({min(caps):.3f} to {max(caps):.3f}), "
+        f"shared among the local steps; dual steps min(1/L, 4/(rho t^(2/3))). E = {SEVERAL} is outside the printed "
+        "proof.",
     ]
