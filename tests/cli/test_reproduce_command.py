@@ -94,6 +94,41 @@ def test_a_mistake_costs_one_sentence_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--data-root", "data"], "No image in"),
+        (["--scale", "smoke", "--device", "cuda:99"], "cuda"),
+        (["--scale", "smoke", "--set", "model.weights=nowhere.pth"], "There is no file of weights"),
+    ],
+)
+def test_a_mistake_that_only_the_study_finds_leaves_no_folder_to_stumble_over(
+    cli: Cli, arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data" / "UTKFace").mkdir(parents=True)
+    code, _, said = cli("reproduce", "table-2", *arguments, "--quiet", "--out", "out")
+    assert code == 2, said
+    assert words in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_of_weights_is_found_again_from_another_folder(
+    cli: Cli, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(next(finished.rglob("fedavg*/model.safetensors")), tmp_path / "start.safetensors")
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    start = ("--algorithms", "fedavg", "--set", "model.weights=../start.safetensors")
+    code, _, said = cli("reproduce", "table-2", *TINY, *start, "--out", tmp_path / "out")
+    assert code == 0, said
+    before = _written(tmp_path / "out")
+    monkeypatch.chdir(tmp_path)
+    code, _, said = cli("reproduce", "--out", tmp_path / "out", "--resume", "--quiet")
+    assert code == 0, said
+    assert _written(tmp_path / "out") == before
+
+
 def test_nothing_is_written_over(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("important")
     code, _, said = cli("reproduce", "table-2", *TINY, "--out", tmp_path)

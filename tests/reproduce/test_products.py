@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
 from tests.reproduce.conftest import FakeRunner
 
+from ffalm.config import StudyConfig
+from ffalm.errors import UserError
+from ffalm.outcome import StudyOutcome
 from ffalm.report.tables import ALPHA
-from ffalm.reproduce.products import SMOKE, curves, sensitivities, table
+from ffalm.reproduce.products import SMOKE, Product, curves, frontiers, sensitivities, table
 from ffalm.reproduce.request import Request
 
 
@@ -56,6 +62,59 @@ def test_settings_changed_by_hand_are_confessed(data_root: Path, runner: FakeRun
     assert told == ["Set by hand, on top of the paper's settings: training.rounds = 3, precision = bf16."]
 
 
+def test_what_is_set_for_a_data_set_that_is_not_used_is_not_confessed(runner: FakeRunner, tmp_path: Path) -> None:
+    request = Request(scale="smoke", seeds=(0,), settings={"celeba": {"split": "identity"}})
+    assert not any("by hand" in note for note in table("table-2", request, tmp_path, runner).notes)
+
+
+def test_an_open_question_answered_by_hand_is_not_told_as_if_it_were_chosen(
+    data_root: Path, runner: FakeRunner, tmp_path: Path
+) -> None:
+    settings = {"utkface": {"sensitive": "race"}, "training": {"local_epochs": 1}}
+    request = Request(data_root=str(data_root), seeds=(0,), settings=settings)
+    product = table("table-2", request, tmp_path, runner)
+    told = {sentence.partition(",")[0]: sentence for sentence in product.choices}
+    assert told["grouping"].endswith(": race (set by hand).")
+    assert "by hand" not in told["local-epochs"]
+    page = (tmp_path / "table-2" / "utkface" / "report.html").read_text()
+    assert "race (set by hand)" in page
+
+
+def test_settings_for_an_algorithm_reach_all_its_forms_or_the_one_that_is_named(
+    data_root: Path, runner: FakeRunner, tmp_path: Path
+) -> None:
+    settings = {"algorithms": {"ffalm": {"penalty": 3.0}, "ffalm-safe": {"penalty": 4.0}}}
+    chosen = {"schedule": "paper,safe"}
+    table("table-2", Request(data_root=str(data_root), chosen=chosen, settings=settings), tmp_path, runner)
+    ((config, _),) = runner.asked
+    found = {one.label: vars(one.algorithm).get("penalty") for one in config.contenders}
+    assert (found["ffalm-paper"], found["ffalm-safe"]) == (3.0, 4.0)
+
+
+@pytest.mark.parametrize("made", [lambda *how: table("table-2", *how), curves, sensitivities, frontiers])
+def test_settings_for_an_algorithm_that_is_not_run_are_refused(
+    made: Callable[..., Product], runner: FakeRunner, tmp_path: Path
+) -> None:
+    request = Request(scale="smoke", settings={"algorithms": {"ffalm-papr": {"penalty": 3.0}}})
+    with pytest.raises(UserError, match="'ffalm-papr': did you mean 'ffalm-paper'"):
+        made(request, tmp_path, runner)
+    assert runner.asked == []
+
+
+@pytest.mark.parametrize("settings", [{"algorithms": 3}, {"algorithms": {"ffalm": 3}}, {"utkface": 3}])
+def test_a_section_that_is_given_as_a_setting_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="is a section of settings"):
+        Request(scale="smoke", settings=settings)
+
+
+def test_one_seed_has_no_spread_in_the_caption_either(runner: FakeRunner, tmp_path: Path) -> None:
+    for seeds, words in (((0,), "interval over the sampling of the test rows in brackets"), ((0, 1), "± sample")):
+        request = Request(scale="smoke", seeds=seeds)
+        for product in (table("table-2", request, tmp_path, runner), sensitivities(request, tmp_path, runner)):
+            assert words in product.sheets[0].title
+            assert ("± sample" in product.sheets[0].title) == (len(seeds) > 1)
+
+
 def test_the_joint_form_fills_the_table_where_it_is_chosen(data_root: Path, runner: FakeRunner, tmp_path: Path) -> None:
     request = Request(data_root=str(data_root), seeds=(0, 1), chosen={"metric": "joint"})
     product = table("table-2", request, tmp_path, runner)
@@ -81,6 +140,15 @@ def test_the_figure_is_drawn_from_the_runs_of_table_2(data_root: Path, runner: F
 def test_the_figure_says_that_its_gaps_are_of_no_pieces(data_root: Path, runner: FakeRunner, tmp_path: Path) -> None:
     request = Request(data_root=str(data_root), seeds=(0,), chosen={"metric": "piecewise"})
     assert any("all validation rows together" in note for note in curves(request, tmp_path, runner).notes)
+
+
+def test_the_figure_says_which_runs_diverged(runner: FakeRunner, tmp_path: Path) -> None:
+    def lossy(config: StudyConfig, folder: Path) -> StudyOutcome:
+        found = runner(config, folder)
+        return replace(found, outcomes=[replace(run, diverged="lost" if run.seed else None) for run in found.outcomes])
+
+    product = curves(Request(scale="smoke", seeds=(0, 1), algorithms=("fedavg",)), tmp_path, lossy)
+    assert f"drawn faces, {ALPHA} = 0.3, FedAvg: 1 of 2 runs diverged and are in no mean." in product.notes
 
 
 def test_sensitivity_is_written_with_its_reading(runner: FakeRunner, tmp_path: Path) -> None:

@@ -51,3 +51,17 @@ def test_a_metric_that_was_not_measured_is_nan_and_never_zero() -> None:
     (found,) = rounds.kept({"utkface": runs})
     assert math.isnan(found.best["dpd"])
     assert math.isnan(found.last["eod"])
+    assert "| undefined | undefined |" in to_markdown(rounds.sheet([found], "title"))
+    assert "utkface,FedAvg,1,dpd,,\n" in rounds.to_csv([found])
+
+
+def test_machines_get_percent_in_json_as_in_the_csv() -> None:
+    (found,) = rounds.kept({"utkface": study(outcome("FedAvg", history=FALLING))})
+    assert rounds.plain(found) == {
+        "data": "utkface",
+        "label": "FedAvg",
+        "last": {"accuracy": 25.0, "dpd": 0.0, "eod": 0.0},
+        "best": {"accuracy": 75.0, "dpd": 10.0, "eod": 30.0},
+        "rounds": [1],
+        "seeds": 1,
+    }

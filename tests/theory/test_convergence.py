@@ -115,4 +115,5 @@ def test_the_documents_show_the_rate_as_measured(tmp_path: Path) -> None:
 
     document = Path(__file__).resolve().parents[2] / "docs" / "theory.md"
     text = document.read_text(encoding="utf-8")
-    assert all(line in text for line in rate(tmp_path).table())
+    found = rate(tmp_path)
+    assert all(line in text for line in [*found.table(), *found.notes])

@@ -109,9 +109,8 @@ def reproduce(**values: Any) -> None:
         write_whole(folder / _STORED, toml.dumps(asked))
 
     def run(config: StudyConfig, place: Path) -> StudyOutcome:
-        keep()
         again = f"ffalm reproduce {target} --out {folder} --resume"
-        return carry_out(config, place, said, again, values["quiet"], clients=False, ray=values["ray"])
+        return carry_out(config, place, said, again, values["quiet"], clients=False, ray=values["ray"], begin=keep)
 
     wanted = [name for name in TARGETS if name != "all"] if target == "all" else [target]
     if not values["quiet"] and not set(wanted) <= set(_THEORY):
@@ -155,6 +154,9 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
     chosen = {choice.name: values[choice.name.replace("-", "_")] for choice in CHOICES}
     chosen = {name: answer for name, answer in chosen.items() if answer is not None}
     settings = overrides(values, _RUNNING)
+    model = settings.get("model")
+    if isinstance(model, dict) and isinstance(model.get("weights"), str):
+        model["weights"] = str(Path(model["weights"]).expanduser().resolve())
     return asked | ({"choices": chosen} if chosen else {}) | ({"settings": settings} if settings else {})
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from ffalm.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
 
     from ffalm.config import StudyConfig
@@ -28,10 +30,12 @@ def carry_out(
     quiet: bool = False,
     clients: bool = True,
     ray: str | None = None,
+    begin: Callable[[], None] | None = None,
 ) -> StudyOutcome:
     """Compute what the folder does not hold yet, and describe all of it; `again` is the command that goes on.
 
-    Nothing is written before the study is known to be possible. `ray` is the address of a cluster to compute on.
+    Nothing is written before the study is known to be possible; `begin` is called then, to write what the caller
+    wants kept. `ray` is the address of a cluster to compute on.
     """
     from ffalm import cluster, toml
     from ffalm import config as configs
@@ -47,6 +51,8 @@ def carry_out(
     left = [plan for plan in plans(config) if run_folder(config, folder, plan).outcome() is None]
     if not quiet:
         _introduce(console, config, spread, folder, len(left), clients)
+    if begin is not None:
+        begin()
     make_folder(folder)
     write_whole(folder / "config.toml", toml.dumps(configs.settings_of(config)))
     if left:

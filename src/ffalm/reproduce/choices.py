@@ -44,9 +44,13 @@ class Choice:
         """Whether it changes the data, their owners, the model or the training, hence every algorithm's runs."""
         return self.path.partition(".")[0] in ("partition", "data", "model", "training", "fresh_data")
 
+    def value(self, answer: str) -> Any:
+        """What an answer writes; a number where it is one."""
+        return self.values.get(answer, _number(answer))
+
     def setting(self, answer: str) -> dict[str, Any]:
-        """What an answer writes into a study, nested as its path says; a number where it is one."""
-        value: Any = self.values.get(answer, _number(answer))
+        """What an answer writes into a study, nested as its path says."""
+        value: Any = self.value(answer)
         for name in reversed(self.path.split(".")):
             value = {name: value}
         return dict(value)
@@ -224,15 +228,20 @@ def answers(text: str) -> list[str]:
     return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
-def statements(chosen: Chosen, data: str) -> list[str]:
-    """One sentence for every question that a data set has: what is open and what was chosen."""
-    return [_statement(choice, chosen[choice.name]) for choice in CHOICES if choice.applies_to(data)]
+def statements(chosen: Chosen, data: str, by_hand: Mapping[str, Any] | None = None) -> list[str]:
+    """One sentence for every question that a data set has: what is open and what was chosen, or was set by hand."""
+    instead = by_hand or {}
+    return [
+        f"{choice.name}, {choice.question}: "
+        + (f"{instead[choice.name]} (set by hand)." if choice.name in instead else _told(choice, chosen[choice.name]))
+        for choice in CHOICES
+        if choice.applies_to(data)
+    ]
 
 
-def _statement(choice: Choice, answer: str) -> str:
+def _told(choice: Choice, answer: str) -> str:
     told = answers(answer) if choice.several else [answer]
-    shown = "; ".join(_meaning(choice, one) for one in told)
-    return f"{choice.name}, {choice.question}: {shown}."
+    return "; ".join(_meaning(choice, one) for one in told) + "."
 
 
 def _meaning(choice: Choice, answer: str) -> str:

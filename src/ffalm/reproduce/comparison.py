@@ -103,12 +103,18 @@ def warnings(lines: Sequence[Line]) -> list[str]:
     """What a reader must know before believing a row."""
     found = []
     for line in lines:
-        where = f"{data_title(line.data)}{skew(line.row.alpha, ', ')}, {line.row.label}"
-        if line.row.diverged:
-            found.append(f"{where}: {line.row.diverged} of {line.row.runs} runs diverged and are in no mean.")
-        said = warning(where, line.strength) if line.algorithm == "ffalm" else None
-        found += [said] if said else []
+        said = warning(_where(line), line.strength) if line.algorithm == "ffalm" else None
+        found += [*diverged([line]), *([said] if said else [])]
     return found
+
+
+def diverged(lines: Sequence[Line]) -> list[str]:
+    """Which runs have no numbers that could be averaged."""
+    return [
+        f"{_where(line)}: {line.row.diverged} of {line.row.runs} runs diverged and are in no mean."
+        for line in lines
+        if line.row.diverged
+    ]
 
 
 def beside(lines: Sequence[Line]) -> list[str]:
@@ -151,6 +157,10 @@ def difference_text(value: float) -> str:
         return ""
     text = f"{round(value, DECIMALS) + 0.0:+.{DECIMALS}f}"
     return text.replace("-", MINUS) if float(text) else text[1:]
+
+
+def _where(line: Line) -> str:
+    return f"{data_title(line.data)}{skew(line.row.alpha, ', ')}, {line.row.label}"
 
 
 def _sections(lines: Sequence[Line], rows: Callable[[Line], list[list[Cell]]]) -> list[Section]:

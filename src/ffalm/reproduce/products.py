@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ SMOKE = (
     "SMOKE: drawn faces, a small network and a few rounds, to see that everything works; these numbers say nothing "
     "about the paper's and stand beside none of them."
 )
+_ONE_SEED = "one run's, with the 95 % interval over the sampling of the test rows in brackets,"
 _TITLES = {
     "table-2": "Table 2 of the paper (severe heterogeneity)",
     "table-3": "Table 3 of the paper (other levels of heterogeneity)",
@@ -73,7 +74,9 @@ def curves(request: Request, out: Path, run: Runner) -> Product:
     studies = _studies("figure-2", request, out, run)
     title = _title("figure-2", request)
     named = {f"{data_title(data)}": study for data, study in studies.items()}
-    notes = [*_notes(request), "Lines are means over the seeds, bands reach from the lowest seed to the highest."]
+    lost = comparison.diverged(comparison.compare(studies, with_paper=False))
+    means = "Lines are means over the seeds, bands reach from the lowest seed to the highest."
+    notes = [*_notes(request), *lost, means]
     if request.chosen["metric"] == "piecewise":
         notes.append("A round keeps no counts to cut in pieces: these gaps are of all validation rows together.")
     folder = out / "figure-2"
@@ -91,7 +94,7 @@ def curves(request: Request, out: Path, run: Runner) -> Product:
         "tables report the last round, as the released code does."
     )
     files |= _written(folder, "figure-2", shown, notes, chosen, rounds.to_csv(rows), picture)
-    return Product("figure-2", title, shown, notes, chosen, files, [asdict(one) for one in rows])
+    return Product("figure-2", title, shown, notes, chosen, files, [rounds.plain(one) for one in rows])
 
 
 def sensitivities(request: Request, out: Path, run: Runner) -> Product:
@@ -104,6 +107,10 @@ def sensitivities(request: Request, out: Path, run: Runner) -> Product:
         "the base's test metrics in percent, mean ± sample standard deviation over seeds; below it, by how many points "
         "each answer moves them, paired by seed, ± half the 95 % interval; clear changes in bold"
     )
+    if len(request.seeds) == 1:
+        caption = (
+            f"the base's test metrics in percent, {_ONE_SEED} and below it, by how many points each answer moves them"
+        )
     shown = [sensitivity.sheet(effects, f"{title}: {caption}"), sensitivity.pull(effects)]
     notes = [*_notes(request), *sensitivity.reading(effects)]
     chosen = _chosen(sensitivity.base_request(request), [data])
@@ -126,6 +133,7 @@ def sensitivities(request: Request, out: Path, run: Runner) -> Product:
 def frontiers(request: Request, out: Path, run: Runner) -> Product:
     """`frontier`: the search for settings of FFALM that suit every data set."""
     wanted = [*request.entries(frontier.BASELINES), *frontier.entries()]
+    request.check_names(wanted)
     studies = {data: carried_out(request, out, run, data, [frontier.ALPHA], wanted) for data in request.sources()}
     judged = frontier.judge(studies)
     title = _title("frontier", request)
@@ -155,6 +163,7 @@ def _pictured(folder: Path, name: str, chart: Callable[[], dict[str, Any] | None
 
 def _studies(name: str, request: Request, out: Path, run: Runner) -> dict[str, StudyOutcome]:
     """The study of every data set, under the chosen form of the metrics."""
+    request.check_names(request.entries())
     found = {}
     for data in request.sources():
         study = carried_out(request, out, run, data, ALPHAS[name], request.entries())
@@ -167,7 +176,8 @@ def _title(name: str, request: Request) -> str:
 
 
 def _caption(request: Request) -> str:
-    ours = "ours is mean ± sample standard deviation over seeds on the test part, best in bold"
+    spread = "mean ± sample standard deviation over seeds" if len(request.seeds) > 1 else _ONE_SEED
+    ours = f"ours is {spread} on the test part, best in bold"
     return f"percent; {ours}" if request.smoke else f"percent; {ours} in each column; the paper reports no spread"
 
 
@@ -175,7 +185,8 @@ def _notes(request: Request) -> list[str]:
     """What stands before everything else: smoke, missing data sets, settings that are not the paper's."""
     notes = [SMOKE] if request.smoke else []
     notes += [f"{TITLES[name]} is not in the data root, so its part was left out." for name in request.missing()]
-    leaves = [(path, value) for path, value in _leaves(request.settings) if path not in OF_THE_MACHINE]
+    used = {name: value for name, value in request.settings.items() if name not in TITLES or name in request.sources()}
+    leaves = [(path, value) for path, value in _leaves(used) if path not in OF_THE_MACHINE]
     changed = ", ".join(f"{path} = {value}" for path, value in leaves)
     return [*notes, *([f"Set by hand, on top of the paper's settings: {changed}."] if changed else [])]
 
@@ -194,14 +205,16 @@ def _of_studies(studies: dict[str, StudyOutcome]) -> list[str]:
 
 def _chosen(request: Request, data: list[str]) -> list[str]:
     """What the paper leaves open and what was chosen, then what is settled without a setting."""
-    found = dict.fromkeys(sentence for name in data for sentence in statements(request.chosen, name))
+    found = dict.fromkeys(
+        sentence for name in data for sentence in statements(request.chosen, name, request.by_hand(name))
+    )
     return [*found, *([] if request.smoke else SETTLED)]
 
 
 def _open(request: Request, data: str) -> dict[str, str]:
     """The same for a page's table of settings."""
     found = {}
-    for sentence in statements(request.chosen, data):
+    for sentence in statements(request.chosen, data, request.by_hand(data)):
         name, _, rest = sentence.partition(", ")
         found[f"open: {name}"] = rest
     return found

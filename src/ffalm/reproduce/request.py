@@ -74,6 +74,11 @@ class Request:
         for name in self.varied:
             if name not in known:
                 raise unknown("choice", name, known)
+        for name in ("algorithms", *TITLES):
+            section = self.settings.get(name, {})
+            require(isinstance(section, Mapping), f"{name!r} is a section of settings, not one; got {section!r}.")
+        for name, section in self.settings.get("algorithms", {}).items():
+            require(isinstance(section, Mapping), f"'algorithms.{name}' is a section of settings; got {section!r}.")
         object.__setattr__(self, "chosen", answered(self.chosen))
         if not self.seeds:
             object.__setattr__(self, "seeds", tuple(range(SMOKE_SEEDS if self.smoke else SEEDS)))
@@ -132,11 +137,36 @@ class Request:
         for choice in CHOICES:
             if choice.of_federation and choice.applies_to(data):
                 settings = merged(settings, choice.setting(self.chosen[choice.name]))
-        own = {name: section for name, section in self.settings.items() if name not in TITLES}
-        own = merged({"data": self.settings.get(data, {})}, own)
+        own = self._own(data)
         changed = own.pop("algorithms", {})
-        algorithms = {entry.key: merged(entry.settings, changed.get(entry.key, {})) for entry in entries}
+        algorithms = {
+            entry.key: merged(merged(entry.settings, changed.get(entry.algorithm, {})), changed.get(entry.key, {}))
+            for entry in entries
+        }
         return parse({**merged(settings, own), "algorithms": algorithms})
+
+    def check_names(self, entries: Sequence[Entry]) -> None:
+        """Settings by hand must be for an algorithm of the paper, in all its forms, or for one form that is run."""
+        known = list(dict.fromkeys([*ALGORITHMS, *(entry.key for entry in entries)]))
+        for name in self.settings.get("algorithms", {}):
+            if name not in known:
+                raise unknown("algorithm here", name, known)
+
+    def by_hand(self, data: str) -> dict[str, Any]:
+        """The open questions that a setting answers otherwise than was chosen, with what it says instead."""
+        found = {}
+        for choice in CHOICES:
+            value: Any = self._own(data)
+            for name in choice.path.split("."):
+                value = value.get(name) if isinstance(value, dict) else None
+            if choice.of_federation and value not in (None, choice.value(self.chosen[choice.name])):
+                found[choice.name] = value
+        return found
+
+    def _own(self, data: str) -> dict[str, Any]:
+        """The settings by hand that concern a data set."""
+        shared = {name: section for name, section in self.settings.items() if name not in TITLES}
+        return merged({"data": self.settings.get(data, {})}, shared)
 
 
 def _entry(algorithm: str, chosen: Chosen, schedule: str) -> Entry:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ffalm.outcome import Outcome, Record, StudyOutcome
 from ffalm.report.tables import HEADS, percent
@@ -68,11 +70,30 @@ def to_csv(rows: Sequence[Kept]) -> str:
     writer.writerow(["data", "algorithm", "seeds", "metric", "last", "best"])
     for one in rows:
         for metric in METRICS:
-            figures = (100 * one.last[metric], 100 * one.best[metric])
+            figures = (_percent(one.last[metric]), _percent(one.best[metric]))
             writer.writerow([one.data, one.label, one.seeds, metric, *figures])
     return text.getvalue()
 
 
+def plain(one: Kept) -> dict[str, Any]:
+    """The same for machines, in percent as everywhere in this experiment."""
+    sides = {name: {metric: _percent(side[metric]) for metric in METRICS} for name, side in _sides(one).items()}
+    return {"data": one.data, "label": one.label, **sides, "rounds": one.rounds, "seeds": one.seeds}
+
+
+def _sides(one: Kept) -> dict[str, dict[str, float]]:
+    return {"last": one.last, "best": one.best}
+
+
+def _percent(value: float) -> float | None:
+    """None where it was not measured."""
+    return 100 * value if math.isfinite(value) else None
+
+
+def _shown(value: float) -> str:
+    return percent(value) if math.isfinite(value) else "undefined"
+
+
 def _row(one: Kept) -> list[Cell]:
-    pairs = [Cell(percent(side[metric])) for metric in METRICS for side in (one.last, one.best)]
+    pairs = [Cell(_shown(side[metric])) for metric in METRICS for side in _sides(one).values()]
     return [Cell(one.label), *pairs, Cell(f"{min(one.rounds)} to {max(one.rounds)}")]

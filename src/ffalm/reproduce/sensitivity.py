@@ -87,6 +87,7 @@ def measure(request: Request, out: Path, run: Runner, data: str) -> list[Effect]
     """Run the base and every variant, and compare each with the base of its algorithm."""
     base = base_request(request)
     tried = variants(base, data)
+    base.check_names([*base.entries(_ORDER), *(variant.entry for variant in tried)])
     effects: list[Effect] = []
     runs = _runs(base, tried, out, run, data)
     for algorithm in _ORDER:

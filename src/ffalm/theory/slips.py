@@ -227,8 +227,8 @@ def _theorem_slips() -> list[Slip]:
             "Constants of the last lines: B_lambda^2 and B_w^2 + G^2 are dropped, two factors of 8 became 4, and a sum "
             "of 1/t^2 over T rounds, divided by T, became 1/T^2.",
             "2 L^4 E beta^6 (B_w^2 + G^2) / (rho^2 mu^3 t^(2/3)), 16 (1 + epsilon) beta^2 L^2 B_lambda^2 / "
-            "(mu rho^2 t^(2/3)), which is 8 beta^2 L^2 B_lambda^2 / (mu rho^2) times 1/t^(2/3) + 1/(t^(2/3) - 4), and a "
-            "drift term in 1/T.",
+            "(mu rho^2 t^(2/3)), which is 8 beta^2 L^2 B_lambda^2 / (mu rho^2) times 1/t^(2/3) + 1/(t^(2/3) - 4), and "
+            "a drift term in 1/T.",
             "By the lemmas over as printed, with noise of size 1 at round 10^6: "
             + ", ".join(f"{name} {ratio:.3g}" for name, ratio in ratios.items())
             + ".",
