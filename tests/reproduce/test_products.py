@@ -14,6 +14,7 @@ from ffalm.config import StudyConfig
 from ffalm.errors import UserError
 from ffalm.outcome import StudyOutcome
 from ffalm.report.tables import ALPHA
+from ffalm.reproduce.choices import SCORED
 from ffalm.reproduce.products import SMOKE, Product, curves, frontiers, sensitivities, table
 from ffalm.reproduce.request import Request
 
@@ -105,6 +106,25 @@ def test_settings_for_an_algorithm_that_is_not_run_are_refused(
 def test_a_section_that_is_given_as_a_setting_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="is a section of settings"):
         Request(scale="smoke", settings=settings)
+
+
+def test_what_is_told_of_the_choices_is_what_plays_a_role(data_root: Path, runner: FakeRunner, tmp_path: Path) -> None:
+    """The frontier tries many schedules, and neither it nor the figure looks at test rows."""
+    request = Request(data_root=str(data_root), seeds=(0, 1), chosen={"metric": "joint"})
+    made = {
+        name: product(request, tmp_path, runner).choices
+        for name, product in {"frontier": frontiers, "figure": curves, "sensitivity": sensitivities}.items()
+    }
+    names = {name: {sentence.partition(",")[0] for sentence in told} for name, told in made.items()}
+    assert names["frontier"].isdisjoint({"schedule", "dual-data", "dual-bound", "metric"})
+    assert {"partition", "grouping", "fpfl"} <= names["frontier"]
+    assert {"schedule", "metric"} <= names["figure"]
+    assert "metric" not in names["sensitivity"]
+    assert {name: SCORED in told for name, told in made.items()} == {
+        "frontier": False,
+        "figure": False,
+        "sensitivity": True,
+    }
 
 
 def test_one_seed_has_no_spread_in_the_caption_either(runner: FakeRunner, tmp_path: Path) -> None:

@@ -74,6 +74,14 @@ _FLAGS = (
 
 _LISTS = ("only", "algorithms", "vary")  # flags whose names are joined by commas
 
+#: Flags that an experiment would not heed; who gives one expects something that will not happen.
+_UNHEEDED = {
+    **dict.fromkeys(("table-2", "table-3", "figure-2"), ("vary",)),
+    **dict.fromkeys(_THEORY, ("algorithms", "vary", "seeds")),
+    "sensitivity": ("algorithms", "metric"),
+    "frontier": ("algorithms", "vary", "schedule", "dual_data", "dual_bound", "metric"),
+}
+
 
 def add_to(app: typer.Typer) -> None:
     """Register the command."""
@@ -97,6 +105,8 @@ def reproduce(**values: Any) -> None:
     require(target is not None, f"Say what to reproduce: {', '.join(TARGETS)}.")
     if target not in TARGETS:
         raise unknown("experiment", str(target), TARGETS)
+    for name in _UNHEEDED.get(str(target), ()):
+        require(values[name] is None, f"--{name.replace('_', '-')} changes nothing in {target}: leave it out.")
     request = _request(asked)
     if target not in _THEORY:
         request.sources()

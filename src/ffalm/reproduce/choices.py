@@ -182,6 +182,9 @@ CHOICES = (
     ),
 )
 
+#: The same of the tables; the figure and the frontier look at validation rows.
+SCORED = "The model of the last round is scored once on the whole test part; none is selected on validation."
+
 #: What is settled here without a setting of its own, so that a reader need not guess.
 SETTLED = (
     "UTKFace is parted into 80 % training, 10 % validation and 10 % test, copies of an image kept together; CelebA has "
@@ -190,7 +193,7 @@ SETTLED = (
     "is set (--set model.weights=FILE).",
     "A seed draws the partition, the first model and the batches; all algorithms share the same draws.",
     "The learning rate halves after round 50, by the global round; gradients are clipped step by step.",
-    "The model of the last round is scored once on the whole test part; none is selected on validation.",
+    SCORED,
     "A batch or client with one group only has no gap and no penalty; the dual moves by the exact weighted mean.",
     "FairFed scores the received model on the clients' training rows.",
 )

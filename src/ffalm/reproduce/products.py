@@ -13,7 +13,7 @@ from ffalm.report import CHARTS_LEFT_OUT, write_report
 from ffalm.report.drawing import pictures
 from ffalm.report.tables import skew
 from ffalm.reproduce import comparison, figure, frontier, frontier_figure, rounds, sensitivity, sheets
-from ffalm.reproduce.choices import SETTLED, statements
+from ffalm.reproduce.choices import SCORED, SETTLED, statements
 from ffalm.reproduce.paper import ALPHAS, TITLES, data_title
 from ffalm.reproduce.request import Request
 from ffalm.reproduce.sheets import Sheet
@@ -81,7 +81,7 @@ def curves(request: Request, out: Path, run: Runner) -> Product:
         notes.append("A round keeps no counts to cut in pieces: these gaps are of all validation rows together.")
     folder = out / "figure-2"
     files = _pictured(folder, "figure-2", lambda: figure.specification(named), notes)
-    chosen = _chosen(request, list(studies))
+    chosen = _chosen(request, list(studies), on_test=False)
     picture = "Validation curves" if "png" in files else None
     rows = rounds.kept(studies)
     if not rows:
@@ -113,7 +113,7 @@ def sensitivities(request: Request, out: Path, run: Runner) -> Product:
         )
     shown = [sensitivity.sheet(effects, f"{title}: {caption}"), sensitivity.pull(effects)]
     notes = [*_notes(request), *sensitivity.reading(effects)]
-    chosen = _chosen(sensitivity.base_request(request), [data])
+    chosen = _chosen(sensitivity.base_request(request), [data], without=["metric"])
     files = _written(out / "sensitivity", "sensitivity", shown, notes, chosen, sensitivity.to_csv(effects))
     values = [
         {
@@ -139,7 +139,7 @@ def frontiers(request: Request, out: Path, run: Runner) -> Product:
     title = _title("frontier", request)
     shown = [frontier.sheet(judged, f"{title}: percent, {skew(frontier.ALPHA)}")]
     notes = [*_notes(request), *frontier.reading(judged), *frontier_figure.left_out(judged)]
-    chosen = _chosen(request, list(studies))
+    chosen = _chosen(request, list(studies), on_test=False, without=frontier.WITHOUT)
     pictured = _pictured(out / "frontier", "frontier", lambda: frontier_figure.specification(judged), notes)
     rows, picture = frontier.to_csv(judged), "The frontier" if "png" in pictured else None
     files = _written(out / "frontier", "frontier", shown, notes, chosen, rows, picture) | pictured
@@ -203,12 +203,15 @@ def _of_studies(studies: dict[str, StudyOutcome]) -> list[str]:
     return [f"{data_title(data)}: {note}" for data, study in studies.items() for note in study.notes]
 
 
-def _chosen(request: Request, data: list[str]) -> list[str]:
-    """What the paper leaves open and what was chosen, then what is settled without a setting."""
-    found = dict.fromkeys(
-        sentence for name in data for sentence in statements(request.chosen, name, request.by_hand(name))
-    )
-    return [*found, *([] if request.smoke else SETTLED)]
+def _chosen(request: Request, data: list[str], on_test: bool = True, without: Sequence[str] = ()) -> list[str]:
+    """What the paper leaves open and what was chosen, then what is settled without a setting.
+
+    `without` names questions that play no role; what looks at validation rows says nothing of the test part.
+    """
+    told = [sentence for name in data for sentence in statements(request.chosen, name, request.by_hand(name))]
+    kept = [sentence for sentence in dict.fromkeys(told) if sentence.partition(",")[0] not in without]
+    settled = [] if request.smoke else [sentence for sentence in SETTLED if on_test or sentence != SCORED]
+    return [*kept, *settled]
 
 
 def _open(request: Request, data: str) -> dict[str, str]:
