@@ -8,9 +8,10 @@ import pytest
 from tests.reproduce.conftest import FakeRunner, outcome, study
 
 from ffalm.outcome import Outcome, StudyOutcome
-from ffalm.reproduce.frontier import chosen, entries, judge, last_rounds, on_frontier, reading, to_csv
+from ffalm.reproduce.frontier import chosen, entries, judge, last_rounds, on_frontier, reading, sheet, to_csv
 from ffalm.reproduce.products import frontiers
 from ffalm.reproduce.request import Request
+from ffalm.reproduce.sheets import to_markdown
 
 MILD, STRONG = "FFALM, safe", "FFALM, released-code"
 
@@ -91,3 +92,13 @@ def test_it_comes_as_a_table_for_readers_and_one_for_machines(
     assert len(product.values) == 3 + len(entries())
     assert "released-code, penalty 10" in (tmp_path / "frontier" / "frontier.md").read_text()
     assert to_csv([]).startswith("data,algorithm,accuracy")
+
+
+def test_a_run_that_diverged_is_told_in_words_and_leaves_its_cells_empty() -> None:
+    lost = outcome("FFALM, safe", "ffalm", seed=1, history=[{"round": 1, "accuracy": None}], diverged="lost")
+    whole = [{"round": 1, "accuracy": 0.8, "dpd": 0.1, "eod": 0.2}]
+    runs = [outcome(label, seed=seed, history=whole) for label in ("FedAvg", "FFALM, safe") for seed in (0, 1)]
+    judged = judge({"utkface": study(*runs[:3], lost)})
+    text = to_markdown(sheet(judged, "title"))
+    assert "| FFALM, safe | undefined | undefined | undefined | undefined | no: 1 diverged | 2 |" in text
+    assert to_csv(judged).splitlines()[2] == 'utkface,"FFALM, safe",,,,,False,False,2,1'

@@ -174,16 +174,17 @@ def to_csv(judged: Sequence[Judged]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("data", "algorithm", *METRICS, "worst_loss", "stable", "frontier", "seeds", "diverged"))
     for one in judged:
-        numbers = [one.metrics[metric] for metric in METRICS]
-        marks = (one.worst, one.stable, on_frontier(one, judged), one.seeds, one.diverged)
-        writer.writerow((one.data, one.label, *numbers, *marks))
+        numbers = [*(one.metrics[metric] for metric in METRICS), one.worst]
+        known = [number if math.isfinite(number) else None for number in numbers]
+        writer.writerow((one.data, one.label, *known, one.stable, on_frontier(one, judged), one.seeds, one.diverged))
     return text.getvalue()
 
 
 def _judged(data: str, label: str, runs: Sequence[Outcome], base: Mapping[int, float]) -> Judged:
     scored = {run.seed: last_rounds(run) for run in runs}
     metrics = {metric: statistics.fmean(one[metric] for one in scored.values()) for metric in METRICS}
-    worst = max(base[seed] - one["accuracy"] for seed, one in scored.items())
+    losses = [base[seed] - one["accuracy"] for seed, one in scored.items()]
+    worst = max(losses) if all(map(math.isfinite, losses)) else math.nan
     return Judged(data, label, metrics, worst, len(runs), sum(run.diverged is not None for run in runs))
 
 
@@ -204,6 +205,11 @@ def _number(value: Any) -> float:
 
 
 def _row(one: Judged, frontier: bool) -> list[Cell]:
-    numbers = [Cell(percent(one.metrics[metric]), bold=frontier) for metric in METRICS]
-    state = "yes" if one.stable else "no"
-    return [Cell(one.label, bold=frontier), *numbers, Cell(percent(one.worst)), Cell(state), Cell(str(one.seeds))]
+    numbers = [Cell(shown(one.metrics[metric]), bold=frontier) for metric in METRICS]
+    state = "yes" if one.stable else f"no: {one.diverged} diverged" if one.diverged else "no"
+    return [Cell(one.label, bold=frontier), *numbers, Cell(shown(one.worst)), Cell(state), Cell(str(one.seeds))]
+
+
+def shown(value: float) -> str:
+    """In percent, or in a word that it was not measured."""
+    return percent(value) if math.isfinite(value) else "undefined"

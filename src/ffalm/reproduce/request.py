@@ -74,11 +74,9 @@ class Request:
         for name in self.varied:
             if name not in known:
                 raise unknown("choice", name, known)
-        for name in ("algorithms", *TITLES):
-            section = self.settings.get(name, {})
-            require(isinstance(section, Mapping), f"{name!r} is a section of settings, not one; got {section!r}.")
-        for name, section in self.settings.get("algorithms", {}).items():
-            require(isinstance(section, Mapping), f"'algorithms.{name}' is a section of settings; got {section!r}.")
+        sections = {name: self.settings.get(name, {}) for name in ("algorithms", *TITLES)}
+        _require_sections(sections)
+        _require_sections({f"algorithms.{name}": section for name, section in sections["algorithms"].items()})
         object.__setattr__(self, "chosen", answered(self.chosen))
         if not self.seeds:
             object.__setattr__(self, "seeds", tuple(range(SMOKE_SEEDS if self.smoke else SEEDS)))
@@ -167,6 +165,12 @@ class Request:
         """The settings by hand that concern a data set."""
         shared = {name: section for name, section in self.settings.items() if name not in TITLES}
         return merged({"data": self.settings.get(data, {})}, shared)
+
+
+def _require_sections(sections: Mapping[str, Any]) -> None:
+    for name, section in sections.items():
+        told = f"{name!r} is a section of settings: set what is in it, as in {name}.NAME=VALUE; got {section!r}."
+        require(isinstance(section, Mapping), told)
 
 
 def _entry(algorithm: str, chosen: Chosen, schedule: str) -> Entry:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ffalm.outcome import Outcome, Record, StudyOutcome
-from ffalm.report.tables import HEADS, percent
-from ffalm.reproduce.frontier import mean_metrics
+from ffalm.report.tables import HEADS
+from ffalm.reproduce.frontier import mean_metrics, shown
 from ffalm.reproduce.paper import METRICS, data_title
 from ffalm.reproduce.sheets import Cell, Section, Sheet
 
@@ -90,10 +90,6 @@ def _percent(value: float) -> float | None:
     return 100 * value if math.isfinite(value) else None
 
 
-def _shown(value: float) -> str:
-    return percent(value) if math.isfinite(value) else "undefined"
-
-
 def _row(one: Kept) -> list[Cell]:
-    pairs = [Cell(_shown(side[metric])) for metric in METRICS for side in _sides(one).values()]
+    pairs = [Cell(shown(side[metric])) for metric in METRICS for side in _sides(one).values()]
     return [Cell(one.label), *pairs, Cell(f"{min(one.rounds)} to {max(one.rounds)}")]
