@@ -9,7 +9,7 @@ from pathlib import Path as FilePath
 from ffalm.theory import bound
 from ffalm.theory.constants import PAPER
 from ffalm.theory.findings import Findings, write
-from ffalm.theory.trajectories import ROUNDS, Path, Setting, duals, run, run_all, share_ending_left
+from ffalm.theory.trajectories import ROUNDS, SHARE_ROUNDS, Path, Setting, duals, run, run_all, share_ending_left
 from ffalm.theory.two_clients import CLIENTS, best_constants, gamma, saddles, stationary
 
 #: The settings under which the printed limit comes out; only the start and the number of rounds are the paper's.
@@ -123,7 +123,8 @@ def share_rows() -> list[Row]:
     """How many starts end badly."""
     return [
         Row(
-            f"starts that end at the worse saddle, E = {setting.local_steps}, steps {_steps(setting)}, clamped locally",
+            f"starts that end at the worse saddle, E = {setting.local_steps}, steps {_steps(setting)}, clamped locally "
+            f"(on its side of the barrier after {SHARE_ROUNDS} rounds)",
             "",
             f"{share_ending_left(setting):.1%} of 2001",
             "added",

@@ -24,6 +24,9 @@ from ffalm.theory.two_clients import CLIENTS, DUALS, MODELS
 
 ROUNDS = 1_000_000
 
+#: Rounds after which it is clear in which basin a run ends.
+SHARE_ROUNDS = 1000
+
 #: Where the paper starts, in the model as in the dual.
 START = 2.0
 
@@ -178,7 +181,7 @@ def duals(rounds: int = ROUNDS, start: float = START) -> dict[int, float]:
     return kept
 
 
-def share_ending_left(setting: Setting, starts: int = 2001, rounds: int = 1000) -> float:
+def share_ending_left(setting: Setting, starts: int = 2001, rounds: int = SHARE_ROUNDS) -> float:
     """The share of evenly spaced starts that end in the basin of the worse saddle, for runs with a local clamp.
 
     Long after the steps have become orderly nothing crosses the barrier any more, so a few rounds tell.
