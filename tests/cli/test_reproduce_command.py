@@ -81,6 +81,7 @@ def test_an_interrupted_reproduction_goes_on_where_it_was(cli: Cli, finished: Pa
         (["table-2", "--scale", "smoke", "--seeds", "none"], "--seeds takes a number"),
         (["table-2", "--resume"], "--resume needs the folder"),
         (["table-2", "--scale", "smoke", "--vary", "partition"], "--vary changes nothing in table-2: leave it out."),
+        (["table-2", "--scale", "smoke", "--algorithms", ","], "--algorithms names nothing"),
         (["rate", "--seeds", "3"], "--seeds changes nothing in rate"),
         (["sensitivity", "--scale", "smoke", "--algorithms", "ffalm"], "--algorithms changes nothing in sensitivity"),
         (["frontier", "--scale", "smoke", "--dual-bound", "1"], "--dual-bound changes nothing in frontier"),

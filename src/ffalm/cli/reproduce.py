@@ -157,6 +157,8 @@ def _warn(console: Console, request: Request) -> None:
 def _given(values: dict[str, Any]) -> dict[str, Any]:
     """What the command line says, in a form that a file can keep."""
     asked = {name: values[name] for name in ("target", "data_root", "scale", *_LISTS) if values[name] is not None}
+    for name in _LISTS:
+        require(name not in asked or bool(answers(asked[name])), f"--{name} names nothing: name some, or leave it out.")
     if "data_root" in asked:
         asked["data_root"] = str(Path(asked["data_root"]).resolve())
     if values["seeds"] is not None:
