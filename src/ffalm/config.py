@@ -62,6 +62,7 @@ class StudyConfig:
     checkpoint_every: int = 1  # rounds; more than 1 saves time where a model is large and a round short
     workers: int | None = None  # processes; None takes one a core
     plugins: tuple[str, ...] = field(default=())  # files that register a user's own algorithms
+    left_out: tuple[Contender, ...] = ()  # of the usual algorithms, those that cannot take the data; a report says why
 
     def __post_init__(self) -> None:
         require(bool(self.contenders), "A study needs at least one algorithm.")
@@ -86,7 +87,7 @@ class StudyConfig:
 
 
 _PLAIN = ("fresh_data", "engine", "device", "precision", "channels_last", "compiled", "checkpoint_every", "workers")
-_TOP = ("seeds", *_PLAIN, "plugins", "data", "partition", "model", "training", "privacy", "algorithms")
+_TOP = ("seeds", *_PLAIN, "plugins", "data", "partition", "model", "training", "privacy", "algorithms", "left_out")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -120,7 +121,7 @@ def parse(settings: Mapping[str, Any]) -> StudyConfig:
     return build(
         StudyConfig,
         {
-            "contenders": tuple(contender_of(key, values) for key, values in section(settings, "algorithms").items()),
+            "contenders": _contenders(settings, "algorithms"),
             "data": source(origin, **data),
             "partition": partitions[0],
             "alphas": tuple(dict.fromkeys(partition.alpha for partition in partitions)),
@@ -129,6 +130,7 @@ def parse(settings: Mapping[str, Any]) -> StudyConfig:
             "training": build(Training, section(settings, "training"), "training"),
             "privacy": privacy_of(section(settings, "privacy")),
             "plugins": plugins,
+            "left_out": _contenders(settings, "left_out"),
             **top,
         },
         "study",
@@ -147,6 +149,7 @@ def settings_of(config: StudyConfig) -> dict[str, Any]:
         "training": fields_of(config.training),
         **({} if config.privacy is None else {"privacy": fields_of(config.privacy)}),
         "algorithms": {contender.key: settings_of_contender(contender) for contender in config.contenders},
+        **({"left_out": {one.key: settings_of_contender(one) for one in config.left_out}} if config.left_out else {}),
     }
 
 
@@ -156,6 +159,11 @@ def section(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
     if not isinstance(found, Mapping):
         raise UserError(f"The part {name!r} of a configuration must be a section, [{name}]; got {found!r}.")
     return dict(found)
+
+
+def _contenders(settings: Mapping[str, Any], name: str) -> tuple[Contender, ...]:
+    """The algorithms whose sections lie below this one."""
+    return tuple(contender_of(key, values) for key, values in section(settings, name).items())
 
 
 def contender_of(key: str, values: Any) -> Contender:

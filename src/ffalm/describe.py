@@ -9,7 +9,7 @@ from typing import Any
 from ffalm.config import StudyConfig, settings_of
 from ffalm.outcome import Outcome, StudyOutcome
 from ffalm.privacy import worth
-from ffalm.study import Layout, job_of, plans
+from ffalm.study import Layout, job_of, left_out, plans
 
 _ASCENT_WARNING = 0.5
 
@@ -30,7 +30,7 @@ def describe(config: StudyConfig, spread: Layout, outcomes: Sequence[Outcome]) -
         choices=_choices(config, spread),
         clients=federation.summary(),
         outcomes=list(outcomes),
-        notes=[*federation.notes, *_warnings(outcomes), *_privacy(config, outcomes)],
+        notes=[*left_out(config), *federation.notes, *_warnings(outcomes), *_privacy(config, outcomes)],
         group_names=task.group_names,
         favourable=task.favourable,
     )

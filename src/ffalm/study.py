@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from ffalm import toml
 from ffalm.config import Contender, StudyConfig, settings_of
 from ffalm.data.types import Dataset
 from ffalm.engines import Engine, Job, Round, Snapshot, choose
 from ffalm.engines.common import checked_model
+from ffalm.errors import UserError
 from ffalm.federation import Federation
 from ffalm.hardware import device as device_of
 from ffalm.hardware import spread_over, steady, threads_for
@@ -125,6 +128,55 @@ def job_of(config: StudyConfig, plan: RunPlan, device: str | None = None, proces
     )
 
 
+def fitting(config: StudyConfig, optional: Collection[str]) -> StudyConfig:
+    """The study without those of its optional algorithms that cannot take its data; refused where none would be left.
+
+    Optional are those that nobody asked for by name. The study keeps in mind whom it left out, so that a report of it,
+    also of one that was resumed, can say so.
+    """
+    if not optional:
+        return config
+    counts = _counts(config)
+    refused = {
+        contender.key: problem
+        for contender in config.contenders
+        if contender.key in optional and (problem := _refusal(config, contender, counts)) is not None
+    }
+    kept = tuple(contender for contender in config.contenders if contender.key not in refused)
+    if not kept:
+        raise next(iter(refused.values()))
+    left_out = tuple(contender for contender in config.contenders if contender.key in refused)
+    return replace(config, contenders=kept, left_out=left_out)
+
+
+def left_out(config: StudyConfig) -> list[str]:
+    """A note on the usual algorithms that were left out, with what each has against the data; none where none was."""
+    counts = _counts(config) if config.left_out else None
+    found = [_refusal(config, contender, counts) for contender in config.left_out] if counts is not None else []
+    problems: dict[str, list[str]] = {}  # by what is to be done about them
+    for problem in filter(None, found):
+        wrong, _, remedy = str(problem).rstrip(".").partition(": ")
+        problems.setdefault(remedy, []).append(wrong)
+    told = [f"{'; '.join(wrong)}{f' ({remedy})' if remedy else ''}" for remedy, wrong in problems.items()]
+    return [f"Left out of the usual algorithms: {'; '.join(told)}."] if told else []
+
+
+def _counts(config: StudyConfig) -> Tensor:
+    """The clients' row counts in the study's first run, by which algorithms judge whether they can take the data."""
+    return job_of(config, plans(config)[0]).federation.counts()
+
+
+def _refusal(config: StudyConfig, contender: Contender, counts: Tensor) -> UserError | None:
+    """What an algorithm has against the study's data or privacy, in its own words; None where it takes both."""
+    try:
+        contender.algorithm.start(counts)
+        if config.privacy is not None:
+            Mechanism.check(contender.algorithm)
+    except UserError as error:
+        return error
+    return None
+
+
 @dataclass(frozen=True)
 class Layout:
     """How a study is spread over this machine: by all of it, not by what is left, so that resuming changes nothing."""
@@ -147,9 +199,9 @@ def layout(config: StudyConfig) -> Layout:
     first = job_of(config, grid[0])
     counts = first.federation.counts()
     for contender in config.contenders:
-        contender.algorithm.start(counts)
-        if config.privacy is not None:
-            Mechanism.check(contender.algorithm)
+        problem = _refusal(config, contender, counts)
+        if problem is not None:
+            raise problem
     model = checked_model(first)
     devices = spread_over(config.device, config.workers)
     stacked = _tasks(grid, True, len(devices))

@@ -37,6 +37,51 @@ def test_compare_puts_the_four_algorithms_in_one_table(cli: Cli, flags: list[str
     assert len(list((out / "runs").iterdir())) == 4 * 2 * 2
 
 
+LEFT_OUT = (
+    "Left out of the usual algorithms: FairFed compares two groups and this data has 3; FFALM compares two groups and "
+    "this data has 3 (merge groups into two, or use fpfl, which takes any number)."
+)
+
+
+def test_algorithms_that_nobody_named_are_left_out_where_they_cannot_take_the_groups(
+    cli: Cli, flags: list[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    loud = [flag for flag in flags if flag != "--quiet"]
+    code, shown, said = cli("compare", *loud, "--group", "branch", "--seeds", "1", "--out", out)
+    assert code == 0
+    assert "FPFL" in shown
+    assert "FFALM (safe)" not in shown
+    assert f"Note: {LEFT_OUT}" in shown
+    assert LEFT_OUT in said
+    assert LEFT_OUT in (out / "report.html").read_text()
+    assert sorted(path.name for path in (out / "runs").iterdir()) == ["fedavg-alpha-5-seed-0", "fpfl-alpha-5-seed-0"]
+    same = [*flags, "--group", "branch", "--seeds", "1"]
+    for settings in ([], same):
+        code, shown, _ = cli("compare", *settings, "--out", out, "--resume", "--quiet", "--json")
+        assert code == 0
+        assert LEFT_OUT in json.loads(shown)["notes"]
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        ["compare", "--algorithms", "fedavg,ffalm"],
+        ["compare", "--preset", "safe"],
+        ["compare", "--set", "algorithms.ffalm.penalty=1.0"],
+        ["run", "--algorithm", "ffalm"],
+        ["run"],
+    ],
+)
+def test_an_algorithm_that_was_named_or_is_the_only_one_is_refused_where_it_cannot_take_the_groups(
+    cli: Cli, flags: list[str], named: list[str], tmp_path: Path
+) -> None:
+    code, _, said = cli(*named, *flags, "--group", "branch", "--out", tmp_path / "out")
+    assert (code, said.count("\n")) == (2, 1)
+    assert said.startswith("ffalm: FFALM compares two groups and this data has 3")
+    assert not (tmp_path / "out").exists()
+
+
 def test_json_holds_every_run(cli: Cli, flags: list[str], tmp_path: Path) -> None:
     code, shown, _ = cli(
         "compare", *flags, "--algorithms", "fedavg,fpfl", "--seeds", "2", "--out", tmp_path / "o", "--json"

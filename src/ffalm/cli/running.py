@@ -73,7 +73,7 @@ def make_folder(folder: Path) -> None:
 
 def _introduce(console: Console, config: StudyConfig, spread: Layout, folder: Path, runs: int, clients: bool) -> None:
     """What is about to be run, and who owns what."""
-    from ffalm.study import job_of, plans
+    from ffalm.study import job_of, left_out, plans
 
     grid = plans(config)
     federation = job_of(config, grid[0]).federation
@@ -88,7 +88,7 @@ def _introduce(console: Console, config: StudyConfig, spread: Layout, folder: Pa
     )
     if clients:
         _show_clients(console, config.seeds[0], federation.summary())
-        for note in federation.notes:
+        for note in (*left_out(config), *federation.notes):
             console.print(note, highlight=False, markup=False, soft_wrap=True)
 
 
