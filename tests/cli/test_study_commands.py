@@ -82,6 +82,16 @@ def test_an_algorithm_that_was_named_or_is_the_only_one_is_refused_where_it_cann
     assert not (tmp_path / "out").exists()
 
 
+def test_one_group_of_a_table_can_be_compared_with_the_rest(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    merged = ["--group", "branch", "--set", "data.against_rest=west"]
+    assert cli("run", *flags, *merged, "--out", out)[0] == 0
+    assert tomllib.loads((out / "config.toml").read_text())["data"]["against_rest"] == ["west"]
+    page = (out / "report.html").read_text()
+    assert "branch: rest, west" in page
+    assert "which is &#x27;north&#x27;, &#x27;south&#x27;." in page
+
+
 def test_json_holds_every_run(cli: Cli, flags: list[str], tmp_path: Path) -> None:
     code, shown, _ = cli(
         "compare", *flags, "--algorithms", "fedavg,fpfl", "--seeds", "2", "--out", tmp_path / "o", "--json"
