@@ -33,6 +33,7 @@ def describe(config: StudyConfig, spread: Layout, outcomes: Sequence[Outcome]) -
         notes=[*left_out(config), *federation.notes, *_warnings(outcomes), *_privacy(config, outcomes)],
         group_names=task.group_names,
         favourable=task.favourable,
+        duals_by_group=tuple(one.label for one in config.contenders if one.algorithm.duals_by_group),
     )
 
 
