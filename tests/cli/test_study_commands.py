@@ -184,6 +184,26 @@ def test_the_study_is_introduced_before_it_runs(cli: Cli, flags: list[str], tmp_
     assert "round 4/4" in said
 
 
+def test_clients_of_many_groups_are_shown_as_far_as_a_terminal_has_room(
+    cli: Cli, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pandas as pd
+
+    monkeypatch.setenv("COLUMNS", "80")
+    table = pd.read_csv(flags[1])
+    table["town"] = [f"town {number % 12}" for number in range(len(table))]
+    table.to_csv(flags[1], index=False)
+    towns = [*(flag for flag in flags if flag != "--quiet"), "--group", "town", "--rounds", "1"]
+    _, _, said = cli("run", *towns, "--algorithm", "fpfl", "--out", tmp_path / "out")
+    assert "town 5" in said
+    assert "town 6" not in said
+    assert "…" not in said
+    assert "... and 6 more groups, which the report shows" in said
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "group town 11" in page
+    assert "dual of town 11" in page
+
+
 def test_a_finished_study_is_not_done_twice(cli: Cli, flags: list[str], tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert cli("run", *flags, "--out", out)[0] == 0
