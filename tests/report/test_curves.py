@@ -73,6 +73,13 @@ def test_the_duals_of_many_groups_can_be_told_apart_and_each_algorithm_begins_wi
     assert len({dashes[f"dual of {name}"] for name in names}) == 6
 
 
+@pytest.mark.parametrize(("groups", "marks"), [(3, ["area", "line"]), (5, ["line"])])
+def test_bands_do_not_cover_the_duals_of_many_groups(groups: int, marks: list[str]) -> None:
+    runs = [run("FPFL", seed, history=records([0.1 + seed] * groups, name="duals")) for seed in (0, 1)]
+    layers = specifications(study(*runs))["duals"]["vconcat"][0]["spec"]["layer"]
+    assert [layer["mark"]["type"] for layer in layers] == marks
+
+
 def test_a_dual_that_blew_up_does_not_flatten_the_others() -> None:
     def scale(dual: float) -> dict[str, Any]:
         history = [{"round": 1, "dual": 0.1}, {"round": 2, "dual": dual}]

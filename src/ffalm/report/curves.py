@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
 #: Beyond seven algorithms the colours come again, dashed; several duals of one algorithm are dashed too.
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [1, 4], [3, 6], [5, 2, 1, 2, 1, 2], [4, 1])
+#: Duals of more groups than this are lines alone: their bands would cover them.
+MOST_BANDS = 4
 #: A dual beyond this size has blown up; a linear axis would flatten every other run.
 BLOWN_UP = 50.0
 
@@ -132,7 +134,8 @@ def _layers(study: StudyOutcome, points: list[Point], facet: str) -> list[Any]:
     stopped = alt.Y("stopped:Q", title=None, scale=scale, axis=axis)
     line = _dashed(base.mark_line(strokeWidth=2).encode(y=mean), labels, points)
     layers: list[Any] = [line]
-    if any(point["high"] > point["low"] for point in points):
+    crowded = len({point.get("component") for point in points}) > MOST_BANDS
+    if not crowded and any(point["high"] > point["low"] for point in points):
         band = base.mark_area(opacity=0.14).encode(y=low, y2="high:Q")
         layers.insert(0, band.encode(detail="component:N") if "component" in points[0] else band)
     if any("stopped" in point for point in points):
