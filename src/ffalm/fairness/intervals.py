@@ -1,8 +1,8 @@
 """Confidence intervals of metrics over the sampling of the evaluated rows, from the Tally alone.
 
 Shares get Wilson's score interval and differences of two shares Newcombe's, built from it; both keep their promise on
-small groups where the textbook interval does not. The largest difference between several shares gets one built from
-Newcombe's of every two. Everything else is bootstrapped: a Tally's counts are all that a
+small groups where the textbook interval does not. The largest difference between several shares, and the smallest of
+them, get one that is built from these. Everything else is bootstrapped: a Tally's counts are all that a
 resample of the rows could change, so drawing them from a multinomial is the bootstrap over rows, without the rows.
 """
 
@@ -62,35 +62,58 @@ def interval(tally: Tally, metric: str, level: float = 0.95, favourable: int = 1
     if metric == "accuracy":
         right = metrics.accuracy(tally) * tally.count.sum()
         return wilson(float(right), float(tally.count.sum()), level)
-    shares = _compared(tally, metric, favourable)
-    return _bootstrap(tally, metric, level, favourable) if shares is None else _largest(shares, level)
+    if metric == "worst_group_accuracy":
+        return _smallest(_right(tally), level)
+    compared = _compared(tally, metric, favourable)
+    return _bootstrap(tally, metric, level, favourable) if compared is None else _largest(compared, level)
 
 
-def _compared(tally: Tally, metric: str, favourable: int) -> list[Share] | None:
-    """The groups' shares of which a metric takes the largest difference; None where it is no such metric."""
-    counts = tally.count
+def _compared(tally: Tally, metric: str, favourable: int) -> list[list[Share]] | None:
+    """The groups' shares of which a metric takes the largest difference, of any label; None where it does not."""
+    chosen, counts = tally.confusion[favourable], tally.count  # by label and group
     if metric == "dpd":
-        hits, trials = tally.confusion[favourable].sum(0), counts.sum(0)
-    elif metric == "eod":
-        hits, trials = tally.confusion[favourable, favourable], counts[favourable]
-    elif metric == "accuracy_parity":
-        hits, trials = metrics.group_accuracy(tally) * counts.sum(0), counts.sum(0)
-    else:
-        return None
+        return [_shares(chosen.sum(0), counts.sum(0))]
+    if metric == "eod":
+        return [_shares(chosen[favourable], counts[favourable])]
+    if metric == "equalized_odds":
+        return [_shares(*of_label) for of_label in zip(chosen, counts, strict=True)]
+    if metric == "accuracy_parity":
+        return [_right(tally)]
+    return None
+
+
+def _right(tally: Tally) -> list[Share]:
+    """Each group's rows that were predicted right."""
+    rows = tally.count.sum(0)
+    return _shares(metrics.group_accuracy(tally) * rows, rows)
+
+
+def _shares(hits: Tensor, trials: Tensor) -> list[Share]:
     return list(zip(hits.tolist(), trials.tolist(), strict=True))
 
 
-def _largest(shares: Sequence[Share], level: float) -> tuple[float, float]:
-    """The interval of the largest absolute difference between two of several shares.
+def _largest(compared: Sequence[Sequence[Share]], level: float) -> tuple[float, float]:
+    """The interval of the largest absolute difference between two shares of a list.
 
     It reaches as far as the interval of any two, so as far as that of the two that truly lie farthest apart. Some two
-    groups of many lie apart by chance, so its lower end wants more of each two: as many times less room for error as
-    there are twos. Resampling would not do: it never shrinks a difference to 0, even where all groups are alike.
+    of many lie apart by chance, so its lower end wants more of each two: as many times less room for error as there
+    are twos. Resampling would not do: it never shrinks a largest difference to 0, even where all groups are alike.
     """
-    twos = len(shares) * (len(shares) - 1) // 2
-    low, _ = _differences(shares, 1 - (1 - level) / twos)
-    _, high = _differences(shares, level)
-    return max(0.0, float(low.max())), float(high[~np.eye(len(shares), dtype=bool)].max())
+    twos = sum(math.comb(len(shares), 2) for shares in compared)
+    low = max(float(_differences(shares, 1 - (1 - level) / twos)[0].max()) for shares in compared)
+    high = max(float(_apart(_differences(shares, level)[1]).max()) for shares in compared)
+    return max(0.0, low), high
+
+
+def _smallest(shares: Sequence[Share], level: float) -> tuple[float, float]:
+    """The interval of the smallest of several shares, by the same reasoning."""
+    low = min(wilson(*share, level)[0] for share in shares)
+    return low, min(wilson(*share, 1 - (1 - level) / len(shares))[1] for share in shares)
+
+
+def _apart(of_twos: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What a square says of two different shares."""
+    return of_twos[~np.eye(len(of_twos), dtype=bool)]
 
 
 def _differences(shares: Sequence[Share], level: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
