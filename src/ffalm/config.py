@@ -19,6 +19,7 @@ from ffalm.data import source
 from ffalm.data.types import Source
 from ffalm.engines import ENGINES, Precision, Training
 from ffalm.errors import UserError, require, unknown
+from ffalm.keeping import Keep
 from ffalm.models import ARCHITECTURES, Architecture, Pretrained, architecture
 from ffalm.partition import Partition
 from ffalm.privacy import Privacy
@@ -53,6 +54,7 @@ class StudyConfig:
     model: Architecture
     training: Training
     privacy: Privacy | None = None
+    keep: Keep = "last"  # whose round's model is scored on the test part
     fresh_data: bool = False  # each seed draws the data, or their split, anew, so that spreads include that chance too
     engine: str = "auto"
     device: str = "auto"
@@ -86,7 +88,17 @@ class StudyConfig:
         return replace(self.partition, alpha=alpha)
 
 
-_PLAIN = ("fresh_data", "engine", "device", "precision", "channels_last", "compiled", "checkpoint_every", "workers")
+_PLAIN = (
+    "keep",
+    "fresh_data",
+    "engine",
+    "device",
+    "precision",
+    "channels_last",
+    "compiled",
+    "checkpoint_every",
+    "workers",
+)
 _TOP = ("seeds", *_PLAIN, "plugins", "data", "partition", "model", "training", "privacy", "algorithms", "left_out")
 
 

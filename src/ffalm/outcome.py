@@ -33,6 +33,7 @@ class Outcome:
     seconds: float
     diverged: str | None = None  # why the run was stopped, None where it finished
     confusion: Counts | None = None  # the test rows behind the metrics, None in runs that kept none
+    kept: int | None = None  # the round whose model was scored, None where it was the last
 
 
 @dataclass(frozen=True)

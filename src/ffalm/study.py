@@ -16,12 +16,13 @@ from torch import Tensor
 from ffalm import toml
 from ffalm.config import Contender, StudyConfig, settings_of
 from ffalm.data.types import Dataset
-from ffalm.engines import Engine, Job, Round, Snapshot, choose
+from ffalm.engines import Engine, Job, Round, choose
 from ffalm.engines.common import checked_model
 from ffalm.errors import UserError
 from ffalm.federation import Federation
 from ffalm.hardware import device as device_of
 from ffalm.hardware import spread_over, steady, threads_for
+from ffalm.keeping import Keeper, check_keeping
 from ffalm.outcome import Outcome, Record
 from ffalm.partition import Partition
 from ffalm.privacy import Mechanism
@@ -202,6 +203,7 @@ def layout(config: StudyConfig) -> Layout:
         problem = _refusal(config, contender, counts)
         if problem is not None:
             raise problem
+    check_keeping(config.keep, first.federation)
     model = checked_model(first)
     devices = spread_over(config.device, config.workers)
     stacked = _tasks(grid, True, len(devices))
@@ -265,7 +267,7 @@ class _Run:
         self.job = job_of(config, plan, device, beside)
         self._config = replace(config, contenders=(plan.contender,), alphas=(plan.alpha,), seeds=(plan.seed,))
         self._history: list[Record] = []
-        self._snapshot: Snapshot | None = None
+        self._keeper = Keeper(config.keep)
         self._diverged: str | None = None
 
     def begin(self, held: ExitStack) -> bool:
@@ -276,24 +278,25 @@ class _Run:
 
     def go_back_to(self, round: int) -> None:
         """Go on from a round of which there is a checkpoint."""
-        self._snapshot = self.store.snapshot(round)
+        start, kept = self.store.snapshot(round), self.store.kept(round)
         self._history = self.store.history(round)
-        self.job = replace(self.job, start=self._snapshot)
+        self._keeper.go_on(kept, self._history)
+        self.job = replace(self.job, start=start)
 
     def keep(self, done: Round) -> None:
         """Record a round; a diverged one leaves no checkpoint, there is nothing to go on from."""
         self._history.append(done.record)
-        self._snapshot, self._diverged = done.snapshot, done.diverged
+        self._keeper.see(done)
+        self._diverged = done.diverged
         self.store.append(done.record)
         number = done.snapshot.round
         due = number % self._config.checkpoint_every == 0 or number == self._config.training.rounds
         if done.diverged is None and due:
-            self.store.save(done.snapshot)
+            self.store.save(done.snapshot, self._keeper.kept)
 
     def end(self) -> None:
         """Score the final model and write what the run came to."""
-        assert self._snapshot is not None
-        result = finish(self.job, self._history, self._snapshot, self._diverged)
+        result = finish(self.job, self._history, self._keeper.final(), self._diverged)
         outcome = Outcome(
             label=self.plan.contender.label,
             algorithm=self.plan.contender.algorithm.name,
@@ -305,5 +308,6 @@ class _Run:
             seconds=sum(record["seconds"] for record in self._history),
             diverged=self._diverged,
             confusion=counts_of(result),
+            kept=result.kept,
         )
         self.store.finish(result, outcome)

@@ -79,6 +79,7 @@ SHARED = (
     Flag("batch_size", int | None, "Rows a batch.", _TRAINING, "training.batch_size"),
     Flag("lr", float | None, "Learning rate.", _TRAINING, "training.lr"),
     Flag("clip", float | None, "Largest norm of a step's gradient.", _TRAINING, "training.clip"),
+    Flag("keep", str | None, "Whose round's model: last, or best on the validation part.", _TRAINING, "keep"),
     Flag("participation", float | None, "Share of clients that train in a round.", _TRAINING, "training.participation"),
     Flag(
         "noise", float | None, "Differential privacy: noise, in units of a client's share.", _PRIVACY, "privacy.noise"

@@ -42,7 +42,7 @@ class Choice:
     @property
     def of_federation(self) -> bool:
         """Whether it changes the data, their owners, the model or the training, hence every algorithm's runs."""
-        return self.path.partition(".")[0] in ("partition", "data", "model", "training", "fresh_data")
+        return self.path.partition(".")[0] in ("partition", "data", "model", "training", "keep", "fresh_data")
 
     def setting(self, answer: str) -> dict[str, Any]:
         """What an answer writes into a study, nested as its path says; a number where it is one."""
@@ -117,6 +117,12 @@ CHOICES = (
         numeric=True,
     ),
     Choice(
+        "round",
+        "which round's model is reported",
+        {"last": "as in the released code", "best": "the one most accurate on the validation part"},
+        "keep",
+    ),
+    Choice(
         "schedule",
         "FFALM's schedule of penalty and dual step, in which the paper and its released code differ",
         {
@@ -186,7 +192,7 @@ SETTLED = (
     "is set (--set model.weights=FILE).",
     "A seed draws the partition, the first model and the batches; all algorithms share the same draws.",
     "The learning rate halves after round 50, by the global round; gradients are clipped step by step.",
-    "The model of the last round is scored once on the whole test part; none is selected on validation.",
+    "A run's model is scored once on the whole test part.",
     "A batch or client with one group only has no gap and no penalty; the dual moves by the exact weighted mean.",
     "FairFed scores the received model on the clients' training rows.",
 )
