@@ -146,18 +146,20 @@ def fitting(config: StudyConfig, optional: Collection[str]) -> StudyConfig:
     kept = tuple(contender for contender in config.contenders if contender.key not in refused)
     if not kept:
         raise next(iter(refused.values()))
-    left_out = tuple(contender for contender in config.contenders if contender.key in refused)
-    return replace(config, contenders=kept, left_out=left_out)
+    others = tuple(contender for contender in config.contenders if contender.key in refused)
+    return replace(config, contenders=kept, left_out=others)
 
 
 def left_out(config: StudyConfig) -> list[str]:
     """A note on the usual algorithms that were left out, with what each has against the data; none where none was."""
-    counts = _counts(config) if config.left_out else None
-    found = [_refusal(config, contender, counts) for contender in config.left_out] if counts is not None else []
+    if not config.left_out:
+        return []
+    counts = _counts(config)
     problems: dict[str, list[str]] = {}  # by what is to be done about them
-    for problem in filter(None, found):
-        wrong, _, remedy = str(problem).rstrip(".").partition(": ")
-        problems.setdefault(remedy, []).append(wrong)
+    for contender in config.left_out:
+        wrong, _, remedy = str(_refusal(config, contender, counts) or "").rstrip(".").partition(": ")
+        if wrong:  # other data than it was left out for may be to its liking
+            problems.setdefault(remedy, []).append(wrong)
     told = [f"{'; '.join(wrong)}{f' ({remedy})' if remedy else ''}" for remedy, wrong in problems.items()]
     return [f"Left out of the usual algorithms: {'; '.join(told)}."] if told else []
 
