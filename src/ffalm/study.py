@@ -267,7 +267,9 @@ class _Run:
     def __init__(self, config: StudyConfig, plan: RunPlan, store: RunFolder, device: str, beside: int) -> None:
         self.plan, self.store = plan, store
         self.job = job_of(config, plan, device, beside)
-        self._config = replace(config, contenders=(plan.contender,), alphas=(plan.alpha,), seeds=(plan.seed,))
+        self._config = replace(
+            config, contenders=(plan.contender,), alphas=(plan.alpha,), seeds=(plan.seed,), left_out=()
+        )
         self._history: list[Record] = []
         self._keeper = Keeper(config.keep)
         self._diverged: str | None = None
