@@ -47,6 +47,20 @@ def test_a_run_without_state_can_be_kept(folder: RunFolder) -> None:
     assert found.state == {}
 
 
+def test_the_best_round_so_far_goes_with_every_snapshot(folder: RunFolder) -> None:
+    best = snapshot(3)
+    folder.save(best, best)
+    folder.save(snapshot(4), best)
+    assert not (folder.path / "checkpoint" / "000003" / "kept").exists()  # it is that snapshot itself
+    for number in (3, 4):
+        found = folder.kept(number)
+        assert found is not None
+        assert found.round == 3
+        assert torch.equal(found.model["weight"], best.model["weight"])
+    assert folder.kept(0) is None
+    assert (folder.snapshot(4) or best).round == 4
+
+
 def test_the_last_two_snapshots_stay_on_disk(folder: RunFolder) -> None:
     assert folder.saved_rounds() == [0]
     for number in (1, 2, 12):

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import torch
 
+import ffalm
 from ffalm import study
-from ffalm.config import parse
+from ffalm.config import parse, settings_of
 from ffalm.engines import Engine, Job, Round, choose
 from ffalm.engines.loop import LoopEngine
 from ffalm.errors import UserError
-from ffalm.study import _tasks, execute, job_of, layout, plans, resumable
+from ffalm.study import _tasks, execute, fitting, job_of, layout, left_out, plans, resumable
 
 SMALL: dict[str, Any] = {"data": {"source": "census", "rows": 600}, "partition": {"clients": 3, "alpha": [1.0, 5.0]}}
 
@@ -82,6 +83,43 @@ def test_runs_know_how_many_processes_share_their_memory(monkeypatch: pytest.Mon
 def test_what_cannot_run_is_refused_before_anything_starts() -> None:
     with pytest.raises(UserError, match="takes images"):
         layout(parse({**SMALL, "model": {"name": "cnn"}, "algorithms": {"fedavg": {}}}))
+
+
+def with_four(**more: Any) -> Any:
+    return parse({**SMALL, "algorithms": {name: {} for name in ("fedavg", "fairfed", "fpfl", "ffalm")}, **more})
+
+
+def test_a_study_leaves_out_what_nobody_named_and_cannot_take_the_data_and_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = with_four(privacy={"noise": 1.0})
+    assert fitting(config, {"fairfed", "ffalm"}) == config
+    monkeypatch.setattr(ffalm.FairFed, "start", _refusing("FairFed wants quiet: turn the noise off."))
+    monkeypatch.setattr(ffalm.FPFL, "start", _refusing("FPFL is tired."))
+    fitted = fitting(config, {"fedavg", "fairfed", "fpfl"})
+    assert [contender.key for contender in fitted.contenders] == ["fedavg", "ffalm"]
+    assert left_out(fitted) == [
+        "Left out of the usual algorithms: FairFed wants quiet (turn the noise off); FPFL is tired."
+    ]
+    assert left_out(config) == []
+    assert parse(settings_of(fitted)) == fitted
+    with pytest.raises(UserError, match="FPFL is tired"):
+        layout(fitting(config, {"fedavg", "fairfed"}))
+    monkeypatch.undo()
+    assert left_out(fitted) == []  # as on other data, which they would take
+
+
+def test_a_study_of_which_nothing_would_be_left_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ffalm.FedAvg, "start", _refusing("FedAvg is tired."))
+    with pytest.raises(UserError, match="FedAvg is tired"):
+        fitting(parse({**SMALL, "algorithms": {"fedavg": {}}}), {"fedavg"})
+
+
+def _refusing(why: str) -> Any:
+    def start(self: ffalm.Algorithm, counts: torch.Tensor) -> dict[str, torch.Tensor]:
+        raise UserError(why)
+
+    return start
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from ffalm.data import source
 from ffalm.data.types import Source
 from ffalm.engines import ENGINES, Precision, Training
 from ffalm.errors import UserError, require, unknown
+from ffalm.keeping import Keep
 from ffalm.models import ARCHITECTURES, Architecture, Pretrained, architecture
 from ffalm.partition import Partition
 from ffalm.privacy import Privacy
@@ -53,6 +54,7 @@ class StudyConfig:
     model: Architecture
     training: Training
     privacy: Privacy | None = None
+    keep: Keep = "last"  # whose round's model is scored on the test part
     fresh_data: bool = False  # each seed draws the data, or their split, anew, so that spreads include that chance too
     engine: str = "auto"
     device: str = "auto"
@@ -62,6 +64,7 @@ class StudyConfig:
     checkpoint_every: int = 1  # rounds; more than 1 saves time where a model is large and a round short
     workers: int | None = None  # processes; None takes one a core
     plugins: tuple[str, ...] = field(default=())  # files that register a user's own algorithms
+    left_out: tuple[Contender, ...] = ()  # of the usual algorithms, those that cannot take the data; a report says why
 
     def __post_init__(self) -> None:
         require(bool(self.contenders), "A study needs at least one algorithm.")
@@ -85,8 +88,18 @@ class StudyConfig:
         return replace(self.partition, alpha=alpha)
 
 
-_PLAIN = ("fresh_data", "engine", "device", "precision", "channels_last", "compiled", "checkpoint_every", "workers")
-_TOP = ("seeds", *_PLAIN, "plugins", "data", "partition", "model", "training", "privacy", "algorithms")
+_PLAIN = (
+    "keep",
+    "fresh_data",
+    "engine",
+    "device",
+    "precision",
+    "channels_last",
+    "compiled",
+    "checkpoint_every",
+    "workers",
+)
+_TOP = ("seeds", *_PLAIN, "plugins", "data", "partition", "model", "training", "privacy", "algorithms", "left_out")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -120,7 +133,7 @@ def parse(settings: Mapping[str, Any]) -> StudyConfig:
     return build(
         StudyConfig,
         {
-            "contenders": tuple(contender_of(key, values) for key, values in section(settings, "algorithms").items()),
+            "contenders": _contenders(settings, "algorithms"),
             "data": source(origin, **data),
             "partition": partitions[0],
             "alphas": tuple(dict.fromkeys(partition.alpha for partition in partitions)),
@@ -129,6 +142,7 @@ def parse(settings: Mapping[str, Any]) -> StudyConfig:
             "training": build(Training, section(settings, "training"), "training"),
             "privacy": privacy_of(section(settings, "privacy")),
             "plugins": plugins,
+            "left_out": _contenders(settings, "left_out"),
             **top,
         },
         "study",
@@ -147,6 +161,7 @@ def settings_of(config: StudyConfig) -> dict[str, Any]:
         "training": fields_of(config.training),
         **({} if config.privacy is None else {"privacy": fields_of(config.privacy)}),
         "algorithms": {contender.key: settings_of_contender(contender) for contender in config.contenders},
+        **({"left_out": {one.key: settings_of_contender(one) for one in config.left_out}} if config.left_out else {}),
     }
 
 
@@ -156,6 +171,11 @@ def section(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
     if not isinstance(found, Mapping):
         raise UserError(f"The part {name!r} of a configuration must be a section, [{name}]; got {found!r}.")
     return dict(found)
+
+
+def _contenders(settings: Mapping[str, Any], name: str) -> tuple[Contender, ...]:
+    """The algorithms whose sections lie below this one."""
+    return tuple(contender_of(key, values) for key, values in section(settings, name).items())
 
 
 def contender_of(key: str, values: Any) -> Contender:

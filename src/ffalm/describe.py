@@ -9,7 +9,7 @@ from typing import Any
 from ffalm.config import StudyConfig, settings_of
 from ffalm.outcome import Outcome, StudyOutcome
 from ffalm.privacy import worth
-from ffalm.study import Layout, job_of, plans
+from ffalm.study import Layout, job_of, left_out, plans
 
 _ASCENT_WARNING = 0.5
 
@@ -30,9 +30,16 @@ def describe(config: StudyConfig, spread: Layout, outcomes: Sequence[Outcome]) -
         choices=_choices(config, spread),
         clients=federation.summary(),
         outcomes=list(outcomes),
-        notes=[*federation.notes, *_warnings(outcomes), *_privacy(config, outcomes)],
+        notes=[
+            *left_out(config),
+            *federation.notes,
+            *_warnings(outcomes),
+            *_kept(config, outcomes),
+            *_privacy(config, outcomes),
+        ],
         group_names=task.group_names,
         favourable=task.favourable,
+        duals_by_group=tuple(one.label for one in config.contenders if one.algorithm.duals_by_group),
     )
 
 
@@ -45,6 +52,7 @@ def _choices(config: StudyConfig, spread: Layout) -> dict[str, str]:
             if section == "partition" and name == "alpha" and not config.partition.skewed:
                 continue
             chosen[f"{section}: {name}"] = _text(value)
+    chosen["model kept"] = "of the last round" if config.keep == "last" else "of the round best on validation"
     chosen["seeds"] = _text(settings["seeds"])
     for contender in config.contenders:
         values = dataclasses.asdict(contender.algorithm)
@@ -65,6 +73,26 @@ def _warnings(outcomes: Sequence[Outcome]) -> list[str]:
                 f"{max(high):.0%}) gave some row a negative weight, that is, raised its loss for the constraint's sake."
             )
     return notes
+
+
+def _kept(config: StudyConfig, outcomes: Sequence[Outcome]) -> list[str]:
+    """Which rounds' models were scored, where it is not the last of each run."""
+    if config.keep == "last":
+        return []
+    found: dict[str, list[int]] = {}
+    for outcome in outcomes:
+        if outcome.diverged is None:
+            found.setdefault(outcome.label, []).append(outcome.kept or len(outcome.history))
+    return [
+        f"{label}: the test metrics are of the round that was most accurate on the validation part, "
+        f"{_span(rounds)} of {config.training.rounds}."
+        for label, rounds in found.items()
+    ]
+
+
+def _span(rounds: Sequence[int]) -> str:
+    low, high = min(rounds), max(rounds)
+    return f"round {low}" if low == high else f"rounds {low} to {high}"
 
 
 def _privacy(config: StudyConfig, outcomes: Sequence[Outcome]) -> list[str]:

@@ -33,6 +33,7 @@ class Outcome:
     seconds: float
     diverged: str | None = None  # why the run was stopped, None where it finished
     confusion: Counts | None = None  # the test rows behind the metrics, None in runs that kept none
+    kept: int | None = None  # the round whose model was scored, None where it was the last
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class StudyOutcome:
     notes: list[str] = field(default_factory=list)  # warnings and caveats, in sentences
     group_names: tuple[str, ...] = ()  # in the order of the runs' counts; empty where only gaps are known
     favourable: int = 1  # the label that people want, as the runs' counts number it
+    duals_by_group: tuple[str, ...] = ()  # labels of the algorithms that keep one dual a group, in the groups' order
 
     def labels(self) -> list[str]:
         """The algorithms in the order in which they were given."""

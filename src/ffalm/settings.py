@@ -70,10 +70,13 @@ def _fitted(value: Any, hint: Any, what: str) -> Any:
         near = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1, cutoff=0.5)
         hint = f": did you mean {near[0]!r}?" if near else "."
         raise UserError(f"{what} must be one of {', '.join(map(str, choices))}; got {value!r}{hint}")
-    if origin is tuple and isinstance(value, list | tuple | str):
+    if origin is tuple:
         inner = typing.get_args(hint)[0]
-        items = [value] if isinstance(value, str) else value  # one name alone needs no brackets
-        return tuple(_fitted(item, inner, what) for item in items)
+        alone = str if typing.get_origin(inner) is None else str | int | float  # for lists of any kind of value
+        if isinstance(value, alone):
+            value = [value]  # one name alone needs no brackets
+        if isinstance(value, list | tuple):
+            return tuple(_fitted(item, inner, what) for item in value)
     if hint is Any or getattr(hint, "_is_protocol", False):
         return value
     if hint is float and isinstance(value, Real) and not isinstance(value, bool):

@@ -6,19 +6,20 @@ import operator
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any, get_args, overload
 
 from torch import Tensor, nn
 
 from ffalm.algorithms import Algorithm, State, algorithm_class
 from ffalm.data.types import Examples
-from ffalm.engines import Engine, Job, ModelFactory, Precision, Round, Snapshot, Training, choose
+from ffalm.engines import Engine, Job, ModelFactory, Precision, Snapshot, Training, choose
 from ffalm.engines.common import autocast, built_model, checked_model, evaluate
 from ffalm.errors import UserError, require
 from ffalm.fairness import Tally, undefined
 from ffalm.federation import Federation
 from ffalm.hardware import device as device_of
 from ffalm.hardware import steady, threads_for
+from ffalm.keeping import Keep, Keeper, check_keeping
 from ffalm.models import Architecture, architecture
 from ffalm.outcome import Record
 from ffalm.privacy import Privacy
@@ -41,6 +42,7 @@ class Result:
     notes: list[str] = field(default_factory=list)  # what a reader of the numbers should know
     diverged: str | None = None  # why the run was stopped early, in one sentence
     favourable: int = 1  # the label that the task's metrics are about
+    kept: int | None = None  # the round whose model this is, None where it is the last
 
     @property
     def epsilon(self) -> float | None:
@@ -88,6 +90,7 @@ def simulate(
     channels_last: bool | None = None,
     compiled: bool = False,
     privacy: Privacy | None = None,
+    keep: Keep = "last",
     on_round: Callable[[Record], None] | None = None,
     **training: Any,
 ) -> Result | list[Result]:
@@ -96,7 +99,8 @@ def simulate(
     With several seeds the runs are computed together and come back in the order of the seeds; `federation` is then
     one for all, or one a seed. `training` takes the settings of `Training`: rounds, local_epochs, local_steps,
     batch_size, lr, lr_step, lr_decay, clip, participation. `privacy` puts noise on what the clients send and tells
-    what that is worth as `epsilon`. `on_round` sees each record as it is made.
+    what that is worth as `epsilon`. `keep="best"` gives the model of the round that was most accurate on the
+    validation part instead of the last round's. `on_round` sees each record as it is made.
     """
     seeds = [_seed(number) for number in (seed if isinstance(seed, Iterable) else [seed])]
     require(bool(seeds), "Seeds are whole numbers from 0 up, at least one of them; got none.")
@@ -130,17 +134,23 @@ def simulate(
         )
         for owned, number in zip(federations, seeds, strict=True)
     ]
+    require(keep in get_args(Keep), f"`keep` is 'last' or 'best'; got {keep!r}.")
+    for owned in federations:
+        check_keeping(keep, owned)
     histories: list[list[Record]] = [[] for _ in jobs]
-    last: dict[int, Round] = {}
+    keepers = [Keeper(keep) for _ in jobs]
+    ended: dict[int, str] = {}
     with steady(threads or threads_for(checked_model(jobs[0])), tf32=precision != "fp32"):
         for index, done in choose(engine, jobs[0], len(jobs))[0].train(jobs):
             histories[index].append(done.record)
-            last[index] = done
+            keepers[index].see(done)
+            if done.diverged:
+                ended[index] = done.diverged
             if on_round is not None:
                 on_round(done.record)
         results = [
-            finish(job, history, last[index].snapshot, last[index].diverged)
-            for index, (job, history) in enumerate(zip(jobs, histories, strict=True))
+            finish(job, history, keeper.final(), ended.get(index))
+            for index, (job, history, keeper) in enumerate(zip(jobs, histories, keepers, strict=True))
         ]
     for note in dict.fromkeys(note for result in results for note in result.notes):
         warnings.warn(note, stacklevel=2)
@@ -184,6 +194,7 @@ def finish(job: Job, history: list[Record], final: Snapshot, diverged: str | Non
         notes=[] if tally is None else undefined(tally, *names),
         diverged=diverged,
         favourable=federation.task.favourable,
+        kept=final.round if final.round != history[-1]["round"] else None,
     )
 
 

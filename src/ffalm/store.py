@@ -2,7 +2,7 @@
 
     config.toml        complete: rerun it and get the same numbers
     history.jsonl      one record a round, appended and flushed
-    checkpoint/        model, server state and round after the last whole round
+    checkpoint/        model, server state and round after the last whole round, and of the best where that is kept
     model.safetensors  the final model
     result.json        what the run came to; its presence says that the run is finished
 
@@ -34,6 +34,7 @@ from ffalm.outcome import Counts, Outcome, Record
 from ffalm.simulation import Result
 
 _LOCK_SECONDS = 30.0
+_KEPT = "kept"  # the folder, in a checkpoint's, of the round that is best so far
 _INTERVALS = ("accuracy", "dpd", "eod", "equalized_odds", "accuracy_parity", "worst_group_accuracy")
 
 
@@ -95,14 +96,17 @@ class RunFolder:
             write_whole(self._history, "".join(json_text(record) + "\n" for record in records))
         return records
 
-    def save(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot and the one before it, which runs that are computed together may have to go back to."""
+    def save(self, snapshot: Snapshot, kept: Snapshot | None = None) -> None:
+        """Keep a snapshot and the one before it, which runs that are computed together may have to go back to.
+
+        With it goes what the run would be if it ended now, where that is an earlier round's model.
+        """
         beside = self._checkpoints / f".new.{os.getpid()}"
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
-        save_file(_owned(snapshot.model), beside / "model.safetensors")
-        save_file(_owned(snapshot.state), beside / "state.safetensors")
-        (beside / "round.json").write_text(json.dumps({"round": snapshot.round}), encoding="utf-8")
+        _write(snapshot, beside)
+        if kept is not None and kept.round != snapshot.round:
+            _write(kept, beside / _KEPT)
         earlier = self._saved()
         beside.rename(self._checkpoints / f"{snapshot.round:06d}")
         for old in earlier[:-1]:
@@ -117,15 +121,23 @@ class RunFolder:
         for path in self._saved():
             if int(path.name) > round:
                 shutil.rmtree(path)
+        return self._read(round)
+
+    def kept(self, round: int) -> Snapshot | None:
+        """What a run would be if it ended at this round, of which there is a snapshot: it, or one before it."""
+        return self._read(round, _KEPT if (self._checkpoints / f"{round:06d}" / _KEPT).exists() else "")
+
+    def _read(self, round: int, within: str = "") -> Snapshot | None:
+        """A snapshot in the folder of a round, None for the beginning."""
         if round == 0:
             return None
-        kept = self._checkpoints / f"{round:06d}"
+        place = self._checkpoints / f"{round:06d}" / within
         try:
-            number = int(json.loads((kept / "round.json").read_text(encoding="utf-8"))["round"])
-            return Snapshot(number, load_file(kept / "model.safetensors"), load_file(kept / "state.safetensors"))
+            number = int(json.loads((place / "round.json").read_text(encoding="utf-8"))["round"])
+            return Snapshot(number, load_file(place / "model.safetensors"), load_file(place / "state.safetensors"))
         except (SafetensorError, OSError, ValueError, KeyError) as error:
             raise UserError(
-                f"The checkpoint {kept} is damaged ({error}): delete the folder {self.path} to do this run again."
+                f"The checkpoint {place} is damaged ({error}): delete the folder {self.path} to do this run again."
             ) from None
 
     def finish(self, result: Result, outcome: Outcome) -> None:
@@ -155,12 +167,20 @@ class RunFolder:
                 seconds=values["seconds"],
                 diverged=values["diverged"],
                 confusion=values.get("confusion"),
+                kept=values.get("kept"),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"The result {self._result} is damaged ({error}): delete it and resume.") from None
 
     def _saved(self) -> list[Path]:
         return sorted(path for path in self._checkpoints.glob("[0-9]*") if path.is_dir())
+
+
+def _write(snapshot: Snapshot, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(_owned(snapshot.model), folder / "model.safetensors")
+    save_file(_owned(snapshot.state), folder / "state.safetensors")
+    (folder / "round.json").write_text(json.dumps({"round": snapshot.round}), encoding="utf-8")
 
 
 def intervals_of(result: Result, favourable: int) -> dict[str, tuple[float, float]]:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from ffalm import toml
 from ffalm.config import Contender, StudyConfig, settings_of
 from ffalm.data.types import Dataset
-from ffalm.engines import Engine, Job, Round, Snapshot, choose
+from ffalm.engines import Engine, Job, Round, choose
 from ffalm.engines.common import checked_model
+from ffalm.errors import UserError
 from ffalm.federation import Federation
 from ffalm.hardware import device as device_of
 from ffalm.hardware import spread_over, steady, threads_for
+from ffalm.keeping import Keeper, check_keeping
 from ffalm.outcome import Outcome, Record
 from ffalm.partition import Partition
 from ffalm.privacy import Mechanism
@@ -125,6 +129,57 @@ def job_of(config: StudyConfig, plan: RunPlan, device: str | None = None, proces
     )
 
 
+def fitting(config: StudyConfig, optional: Collection[str]) -> StudyConfig:
+    """The study without those of its optional algorithms that cannot take its data; refused where none would be left.
+
+    Optional are those that nobody asked for by name. The study keeps in mind whom it left out, so that a report of it,
+    also of one that was resumed, can say so.
+    """
+    if not optional:
+        return config
+    counts = _counts(config)
+    refused = {
+        contender.key: problem
+        for contender in config.contenders
+        if contender.key in optional and (problem := _refusal(config, contender, counts)) is not None
+    }
+    kept = tuple(contender for contender in config.contenders if contender.key not in refused)
+    if not kept:
+        raise next(iter(refused.values()))
+    others = tuple(contender for contender in config.contenders if contender.key in refused)
+    return replace(config, contenders=kept, left_out=others)
+
+
+def left_out(config: StudyConfig) -> list[str]:
+    """A note on the usual algorithms that were left out, with what each has against the data; none where none was."""
+    if not config.left_out:
+        return []
+    counts = _counts(config)
+    problems: dict[str, list[str]] = {}  # by what is to be done about them
+    for contender in config.left_out:
+        wrong, _, remedy = str(_refusal(config, contender, counts) or "").rstrip(".").partition(": ")
+        if wrong:  # other data than it was left out for may be to its liking
+            problems.setdefault(remedy, []).append(wrong)
+    told = [f"{'; '.join(wrong)}{f' ({remedy})' if remedy else ''}" for remedy, wrong in problems.items()]
+    return [f"Left out of the usual algorithms: {'; '.join(told)}."] if told else []
+
+
+def _counts(config: StudyConfig) -> Tensor:
+    """The clients' row counts in the study's first run, by which algorithms judge whether they can take the data."""
+    return job_of(config, plans(config)[0]).federation.counts()
+
+
+def _refusal(config: StudyConfig, contender: Contender, counts: Tensor) -> UserError | None:
+    """What an algorithm has against the study's data or privacy, in its own words; None where it takes both."""
+    try:
+        contender.algorithm.start(counts)
+        if config.privacy is not None:
+            Mechanism.check(contender.algorithm)
+    except UserError as error:
+        return error
+    return None
+
+
 @dataclass(frozen=True)
 class Layout:
     """How a study is spread over this machine: by all of it, not by what is left, so that resuming changes nothing."""
@@ -147,9 +202,10 @@ def layout(config: StudyConfig) -> Layout:
     first = job_of(config, grid[0])
     counts = first.federation.counts()
     for contender in config.contenders:
-        contender.algorithm.start(counts)
-        if config.privacy is not None:
-            Mechanism.check(contender.algorithm)
+        problem = _refusal(config, contender, counts)
+        if problem is not None:
+            raise problem
+    check_keeping(config.keep, first.federation)
     model = checked_model(first)
     devices = spread_over(config.device, config.workers)
     stacked = _tasks(grid, True, len(devices))
@@ -211,9 +267,11 @@ class _Run:
     def __init__(self, config: StudyConfig, plan: RunPlan, store: RunFolder, device: str, beside: int) -> None:
         self.plan, self.store = plan, store
         self.job = job_of(config, plan, device, beside)
-        self._config = replace(config, contenders=(plan.contender,), alphas=(plan.alpha,), seeds=(plan.seed,))
+        self._config = replace(
+            config, contenders=(plan.contender,), alphas=(plan.alpha,), seeds=(plan.seed,), left_out=()
+        )
         self._history: list[Record] = []
-        self._snapshot: Snapshot | None = None
+        self._keeper = Keeper(config.keep)
         self._diverged: str | None = None
 
     def begin(self, held: ExitStack) -> bool:
@@ -224,24 +282,25 @@ class _Run:
 
     def go_back_to(self, round: int) -> None:
         """Go on from a round of which there is a checkpoint."""
-        self._snapshot = self.store.snapshot(round)
+        start, kept = self.store.snapshot(round), self.store.kept(round)
         self._history = self.store.history(round)
-        self.job = replace(self.job, start=self._snapshot)
+        self._keeper.go_on(kept, self._history)
+        self.job = replace(self.job, start=start)
 
     def keep(self, done: Round) -> None:
         """Record a round; a diverged one leaves no checkpoint, there is nothing to go on from."""
         self._history.append(done.record)
-        self._snapshot, self._diverged = done.snapshot, done.diverged
+        self._keeper.see(done)
+        self._diverged = done.diverged
         self.store.append(done.record)
         number = done.snapshot.round
         due = number % self._config.checkpoint_every == 0 or number == self._config.training.rounds
         if done.diverged is None and due:
-            self.store.save(done.snapshot)
+            self.store.save(done.snapshot, self._keeper.kept)
 
     def end(self) -> None:
         """Score the final model and write what the run came to."""
-        assert self._snapshot is not None
-        result = finish(self.job, self._history, self._snapshot, self._diverged)
+        result = finish(self.job, self._history, self._keeper.final(), self._diverged)
         outcome = Outcome(
             label=self.plan.contender.label,
             algorithm=self.plan.contender.algorithm.name,
@@ -253,5 +312,6 @@ class _Run:
             seconds=sum(record["seconds"] for record in self._history),
             diverged=self._diverged,
             confusion=counts_of(result),
+            kept=result.kept,
         )
         self.store.finish(result, outcome)

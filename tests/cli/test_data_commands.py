@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from ffalm.data import SOURCES
 
 if TYPE_CHECKING:
@@ -66,3 +68,19 @@ def test_brackets_in_a_users_names_are_shown_as_they_are(cli: Cli, loans: Path) 
     assert code == 0
     assert "out[b]" in shown
     assert "[/f]" in said
+
+
+def test_many_groups_fit_on_a_terminal_one_a_line(cli: Cli, loans: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pandas as pd
+
+    monkeypatch.setenv("COLUMNS", "80")
+    table = pd.read_csv(loans)
+    table["age"] = [f"{10 * (number % 8) + 18} and up" for number in range(len(table))]
+    table.to_csv(loans, index=False)
+    code, shown, _ = cli("data", "check", "--data", loans, "--label", "paid", "--group", "age", "--favourable", "yes")
+    assert code == 0
+    assert "…" not in shown
+    lines = {line.split("│")[1].strip(): line for line in shown.splitlines() if line.count("│") == 8}
+    assert [name for name in lines if name.endswith("and up")] == [f"{10 * number + 18} and up" for number in range(8)]
+    counts = [cell.strip() for cell in lines["all"].split("│")[2:8:2]]
+    assert counts == ["280", "40", "80"]

@@ -37,6 +37,61 @@ def test_compare_puts_the_four_algorithms_in_one_table(cli: Cli, flags: list[str
     assert len(list((out / "runs").iterdir())) == 4 * 2 * 2
 
 
+LEFT_OUT = (
+    "Left out of the usual algorithms: FairFed compares two groups and this data has 3; FFALM compares two groups and "
+    "this data has 3 (merge groups into two, or use fpfl, which takes any number)."
+)
+
+
+def test_algorithms_that_nobody_named_are_left_out_where_they_cannot_take_the_groups(
+    cli: Cli, flags: list[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    loud = [flag for flag in flags if flag != "--quiet"]
+    code, shown, said = cli("compare", *loud, "--group", "branch", "--seeds", "1", "--out", out)
+    assert code == 0
+    assert "FPFL" in shown
+    assert "FFALM (safe)" not in shown
+    assert f"Note: {LEFT_OUT}" in shown
+    assert LEFT_OUT in said
+    assert LEFT_OUT in (out / "report.html").read_text()
+    assert sorted(path.name for path in (out / "runs").iterdir()) == ["fedavg-alpha-5-seed-0", "fpfl-alpha-5-seed-0"]
+    same = [*flags, "--group", "branch", "--seeds", "1"]
+    for settings in ([], same):
+        code, shown, _ = cli("compare", *settings, "--out", out, "--resume", "--quiet", "--json")
+        assert code == 0
+        assert LEFT_OUT in json.loads(shown)["notes"]
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        ["compare", "--algorithms", "fedavg,ffalm"],
+        ["compare", "--preset", "safe"],
+        ["compare", "--set", "algorithms.ffalm.penalty=1.0"],
+        ["run", "--algorithm", "ffalm"],
+        ["run"],
+    ],
+)
+def test_an_algorithm_that_was_named_or_is_the_only_one_is_refused_where_it_cannot_take_the_groups(
+    cli: Cli, flags: list[str], named: list[str], tmp_path: Path
+) -> None:
+    code, _, said = cli(*named, *flags, "--group", "branch", "--out", tmp_path / "out")
+    assert (code, said.count("\n")) == (2, 1)
+    assert said.startswith("ffalm: FFALM compares two groups and this data has 3")
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_group_of_a_table_can_be_compared_with_the_rest(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    merged = ["--group", "branch", "--set", "data.against_rest=west"]
+    assert cli("run", *flags, *merged, "--out", out)[0] == 0
+    assert tomllib.loads((out / "config.toml").read_text())["data"]["against_rest"] == ["west"]
+    page = (out / "report.html").read_text()
+    assert "branch: rest, west" in page
+    assert "which is &#x27;north&#x27;, &#x27;south&#x27;." in page
+
+
 def test_json_holds_every_run(cli: Cli, flags: list[str], tmp_path: Path) -> None:
     code, shown, _ = cli(
         "compare", *flags, "--algorithms", "fedavg,fpfl", "--seeds", "2", "--out", tmp_path / "o", "--json"
@@ -109,6 +164,17 @@ def test_an_engine_that_needs_a_gpu_is_refused_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_model_that_cannot_be_stacked_is_refused_before_anything_is_written(cli: Cli, tmp_path: Path) -> None:
+    asked = ["--data", "faces", "--set", "data.rows=200", "--image-size", "32", "--model", "resnet18", "--clients", "2"]
+    code, _, said = cli("run", *asked, "--engine", "stacked", "--device", "cpu", "--out", tmp_path / "out")
+    assert (code, said.strip()) == (
+        2,
+        "ffalm: The model ResNet cannot be stacked: its layer 'bn1' (BatchNorm2d) mixes the rows of a batch; "
+        "use engine='loop'.",
+    )
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_study_is_introduced_before_it_runs(cli: Cli, flags: list[str], tmp_path: Path) -> None:
     loud = [flag for flag in flags if flag != "--quiet"]
     _, _, said = cli("run", *loud, "--algorithm", "ffalm", "--out", tmp_path / "out")
@@ -116,6 +182,26 @@ def test_the_study_is_introduced_before_it_runs(cli: Cli, flags: list[str], tmp_
     assert "engine" in said
     assert "Clients of seed 0" in said
     assert "round 4/4" in said
+
+
+def test_clients_of_many_groups_are_shown_as_far_as_a_terminal_has_room(
+    cli: Cli, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pandas as pd
+
+    monkeypatch.setenv("COLUMNS", "80")
+    table = pd.read_csv(flags[1])
+    table["town"] = [f"town {number % 12}" for number in range(len(table))]
+    table.to_csv(flags[1], index=False)
+    towns = [*(flag for flag in flags if flag != "--quiet"), "--group", "town", "--rounds", "1"]
+    _, _, said = cli("run", *towns, "--algorithm", "fpfl", "--out", tmp_path / "out")
+    assert "town 5" in said
+    assert "town 6" not in said
+    assert "…" not in said
+    assert "... and 6 more groups, which the report shows" in said
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "group town 11" in page
+    assert "dual of town 11" in page
 
 
 def test_a_finished_study_is_not_done_twice(cli: Cli, flags: list[str], tmp_path: Path) -> None:

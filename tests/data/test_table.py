@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import ffalm
 from ffalm.data import source
 from ffalm.data.encoding import TableEncoding
 from ffalm.data.table import Table, natural
@@ -133,6 +134,56 @@ def test_the_user_may_fix_the_groups_and_their_order(write: Any) -> None:
     assert raw.group[:2].tolist() == [0, 1]
     assert "'man', which `groups` does not list" in refusal(table(file, groups=("woman", "other")))
     assert "lists a group twice" in refusal(table(file, groups=("woman", "woman")))
+
+
+RACES = ["Asian", "Black", "Indian", "White"]
+
+
+def races(rows: int = 80) -> pd.DataFrame:
+    return people(rows, race=np.array(RACES)[np.arange(rows) // 4 % 4])
+
+
+def test_one_group_of_many_can_be_held_against_the_rest(write: Any) -> None:
+    merged = table(write(races()), group="race", against_rest=("black",))
+    raw = merged.read()
+    assert raw.task.group_names == ("rest", "Black")
+    assert raw.task.group == "race"
+    assert raw.group.tolist() == (races()["race"] == "Black").astype(int).tolist()
+    note = "Groups of 'race' were merged: 'Black' against 'rest', which is 'Asian', 'Indian', 'White'."
+    assert raw.notes == (note,)
+    assert [name for name in features(merged) if "race" in name] == [f"race={race}" for race in RACES]
+
+
+def test_several_groups_can_be_held_against_the_rest_and_so_can_numbers(write: Any) -> None:
+    raw = table(write(races()), group="race", against_rest=("Indian", "Black")).read()
+    assert raw.task.group_names == ("rest", "Black or Indian")
+    assert raw.group.sum() == 40
+    bands = table(write(people(rows=120, band=np.arange(120) // 4)), group="band", against_rest=(3, 4.0)).read()
+    assert bands.task.group_names == ("rest", "3 or 4")
+    assert bands.group.sum() == 8
+
+
+def test_a_group_that_is_called_rest_is_told_from_the_others(write: Any) -> None:
+    frame = races().replace({"race": {"White": "rest"}})
+    assert table(write(frame), group="race", against_rest=("rest",)).read().task.group_names == ("not rest", "rest")
+
+
+def test_groups_that_do_not_occur_or_leave_no_rest_are_refused(write: Any) -> None:
+    file = write(races())
+    told = refusal(table(file, group="race", against_rest=("Blakc",)))
+    assert told.endswith("holds no 'Blakc', which `against_rest` names: did you mean 'Black'?")
+    told = refusal(table(file, group="race", against_rest=("Xyz",)))
+    assert told.endswith("its values are 'Asian', 'Black', 'Indian', 'White'.")
+    assert "nobody is left to compare" in refusal(table(file, group="race", against_rest=tuple(RACES)))
+    with pytest.raises(UserError, match="exclude each other"):
+        table(file, group="race", against_rest=("Black",), groups=tuple(RACES))
+
+
+def test_one_group_against_the_rest_needs_no_brackets(write: Any) -> None:
+    mine: dict[str, Any] = {"label": "hired", "group": "race", "favourable": "yes", "clients": 2, "partition": "iid"}
+    frame = races().assign(code=np.arange(80) // 4 % 4)
+    assert ffalm.load(write(frame), against_rest="Black", **mine).task.group_names == ("rest", "Black")
+    assert ffalm.load(write(frame), against_rest=3, **{**mine, "group": "code"}).task.group_names == ("rest", "3")
 
 
 def test_owners_are_coded_for_training_rows(write: Any) -> None:

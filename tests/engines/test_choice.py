@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -61,6 +63,15 @@ def test_an_engine_that_is_asked_for_is_taken_whatever_is_free(monkeypatch: pyte
     engine, reason = choose("stacked", job())
     assert (engine.name, reason) == ("stacked", "as asked")
     assert choose(engine, job()) == (engine, "as given")
+
+
+def test_what_cannot_be_stacked_is_refused_as_the_engine_is_chosen() -> None:
+    with pytest.raises(UserError, match=r"Sequential cannot be stacked: its layer '1' \(BatchNorm1d\).*engine='loop'"):
+        choose("stacked", job(nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))))
+    with pytest.raises(UserError, match="does not compute in bfloat16"):
+        choose("stacked", replace(job(), precision="bf16"))
+    with pytest.raises(UserError, match="knows no differential privacy"):
+        choose("stacked", replace(job(), privacy=ffalm.Privacy(noise=1.0)))
 
 
 def test_an_unknown_engine_is_refused() -> None:

@@ -61,6 +61,25 @@ def test_each_skew_has_its_own_titled_block() -> None:
     ]
 
 
+def test_the_duals_of_many_groups_can_be_told_apart_and_each_algorithm_begins_with_a_whole_line() -> None:
+    many = [0.1 * number for number in range(6)]
+    runs = [run("FPFL", history=records(many, many, name="duals")), run("FFALM", history=records(1, 2, name="dual"))]
+    names = ("Asian", "Black", "Indian", "Other", "White", "Zulu")
+    charted = specifications(study(*runs, group_names=names, duals_by_group=("FPFL",)))["duals"]
+    line = next(part for part in charted["vconcat"][0]["spec"]["layer"] if part["mark"]["type"] == "line")
+    scale = line["encoding"]["strokeDash"]["scale"]
+    dashes = dict(zip(scale["domain"], map(tuple, scale["range"]), strict=True))
+    assert dashes["dual of Asian"] == dashes["dual 1"] == (1, 0)
+    assert len({dashes[f"dual of {name}"] for name in names}) == 6
+
+
+@pytest.mark.parametrize(("groups", "marks"), [(3, ["area", "line"]), (5, ["line"])])
+def test_bands_do_not_cover_the_duals_of_many_groups(groups: int, marks: list[str]) -> None:
+    runs = [run("FPFL", seed, history=records([0.1 + seed] * groups, name="duals")) for seed in (0, 1)]
+    layers = specifications(study(*runs))["duals"]["vconcat"][0]["spec"]["layer"]
+    assert [layer["mark"]["type"] for layer in layers] == marks
+
+
 def test_a_dual_that_blew_up_does_not_flatten_the_others() -> None:
     def scale(dual: float) -> dict[str, Any]:
         history = [{"round": 1, "dual": 0.1}, {"round": 2, "dual": dual}]

@@ -7,6 +7,7 @@ from tests.report.test_page import Page
 
 from ffalm.report.groups import group_rows
 from ffalm.report.page import render
+from ffalm.report.tables import build, to_markdown
 
 #: By prediction, label and group: women 10 rows, 4 of them deserving, 3 chosen, 2 rightly; men 10, 5, 6 and 5.
 COUNTS = [[[5, 4], [2, 0]], [[1, 1], [2, 5]]]
@@ -42,6 +43,18 @@ def test_the_page_names_whom_a_gap_favours() -> None:
     words = Page(render(study(run("FedAvg", confusion=COUNTS), group_names=NAMES), None, [])).words
     assert "Group by group" in words
     assert "women1040.030.050.070.0" in words.replace(" ", "")
+
+
+def test_of_many_groups_the_page_and_the_table_say_that_a_gap_is_the_largest_difference_between_two() -> None:
+    counts = [[[*cells, 3] for cells in labels] for labels in COUNTS]
+    three = study(run("FedAvg", 0, 0.8, 0.1, 0.2, confusion=counts), group_names=(*NAMES, "others"))
+    words = Page(render(three, None, [])).words
+    assert "the largest difference between two of the 3 groups in how often" in words
+    assert "A small group can lie far apart by chance alone" in words
+    assert "DPD and EOD the largest difference between two of 3 groups" in to_markdown(build(three))
+    two = study(run("FedAvg", 0, 0.8, 0.1, 0.2, confusion=COUNTS), group_names=NAMES)
+    assert "largest difference" not in to_markdown(build(two))
+    assert "the gap between groups in how often" in Page(render(two, None, [])).words
 
 
 def test_runs_that_kept_no_counts_make_no_table_of_groups() -> None:

@@ -46,6 +46,14 @@ def test_a_round_that_nobody_scored_is_left_out() -> None:
     assert [point["round"] for point in found] == [1, 5]
 
 
+def test_duals_that_are_one_a_group_are_named_by_it() -> None:
+    runs = [run(label, history=records([0.1, 0.2, 0.3], name="duals")) for label in ("FPFL", "Other")]
+    points = dual_points(study(*runs, group_names=("Asian", "Black", "White"), duals_by_group=("FPFL",)))
+    named = [(point["algorithm"], point["component"], point["mean"]) for point in points]
+    assert named[:3] == [("FPFL", "dual of Asian", 0.1), ("FPFL", "dual of Black", 0.2), ("FPFL", "dual of White", 0.3)]
+    assert [component for label, component, _ in named if label == "Other"] == ["dual 1", "dual 2", "dual 3"]
+
+
 def test_a_dual_may_be_a_number_a_list_or_absent() -> None:
     runs = [
         run("One", history=records(0.5, 1.0, name="dual")),

@@ -162,6 +162,12 @@ def test_the_figure_says_that_its_gaps_are_of_no_pieces(data_root: Path, runner:
     assert any("all validation rows together" in note for note in curves(request, tmp_path, runner).notes)
 
 
+def test_the_figure_says_which_round_the_tables_report(runner: FakeRunner, tmp_path: Path) -> None:
+    for answer, words in (("last", "tables report the last round"), ("best", "tables report the best round")):
+        product = curves(Request(scale="smoke", seeds=(0,), chosen={"round": answer}), tmp_path, runner)
+        assert any(words in note for note in product.notes)
+
+
 def test_the_figure_says_which_runs_diverged(runner: FakeRunner, tmp_path: Path) -> None:
     def lossy(config: StudyConfig, folder: Path) -> StudyOutcome:
         found = runner(config, folder)

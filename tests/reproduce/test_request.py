@@ -63,6 +63,9 @@ def test_folders_name_the_answers_that_change_all_runs(data_root: Path) -> None:
     assert Request(data_root=str(data_root)).folder_name("utkface") == "utkface"
     changed = Request(data_root=str(data_root), chosen={"partition": "plain", "image-size": "128", "fpfl": "abs"})
     assert changed.folder_name("utkface") == "utkface-partition-plain-image-size-128"
+    best = Request(data_root=str(data_root), chosen={"round": "best"})
+    assert best.folder_name("utkface") == "utkface-round-best"
+    assert best.config("utkface", [0.3], best.entries()).keep == "best"
 
 
 def test_a_missing_data_set_is_left_out_and_told(data_root: Path) -> None:

@@ -26,6 +26,7 @@ def test_every_other_answer_is_tried_once(data_root: Path) -> None:
         "split: fixed",
         "image-size: 128",
         "local-epochs: 3",
+        "round: best",
         "schedule: released-code",
         "schedule: safe",
         "dual-data: last_batch",

@@ -61,6 +61,7 @@ class Algorithm:
     broadcasts: ClassVar[tuple[str, ...]] = ()  # entries of the state that clients need for their objective
     remedies: ClassVar[str] = "a smaller lr or clip"  # what to try when a run diverges
     separable: ClassVar[bool] = False  # whether the server needs no more than sums: see `moved`
+    duals_by_group: ClassVar[bool] = False  # whether `duals` of its state are one a group, so that charts can name them
 
     @classmethod
     def presets(cls) -> dict[str, dict[str, Any]]:

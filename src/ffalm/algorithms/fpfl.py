@@ -32,6 +32,7 @@ class FPFL(Algorithm):
     title: ClassVar[str] = "FPFL"
     broadcasts: ClassVar[tuple[str, ...]] = ("duals",)
     separable: ClassVar[bool] = True
+    duals_by_group: ClassVar[bool] = True
     remedies: ClassVar[str] = "a smaller dual_lr, a smaller penalty or a tolerance above 0"
 
     penalty: float = 5.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ import typer
 from ffalm.cli.flags import SHARED, Flag, overrides, takes
 
 if TYPE_CHECKING:
-    from ffalm.data.types import Dataset
+    from ffalm.data.types import Dataset, Task
 
 data = typer.Typer(
     help="List, describe, check and download data sources.",
@@ -161,17 +162,14 @@ def _print_facts(dataset: Dataset) -> None:
     shape = " x ".join(map(str, facts["features"]))
     favourable = escape(task.label_names[task.favourable])
     console.print(f"[bold]{escape(task.name)}[/bold]: features {shape}; favourable: {favourable}", highlight=False)
-    table = Table("part", "rows", title=escape(f"{task.label}, by {task.group}"), title_justify="left")
-    for name in task.group_names:
-        table.add_column(f"{escape(name)}: rows", justify="right")
-        table.add_column(f"{escape(name)}: {favourable}", justify="right")
-    for part, counts in facts["counts"].items():
-        cells = [part, str(facts["rows"][part])]
-        for group in range(task.groups):
-            total = sum(row[group] for row in counts)
-            share = f"{100 * counts[task.favourable][group] / total:.1f} %" if total else "undefined"
-            cells += [str(total), share]
-        table.add_row(*cells)
+    table = Table("group", title=escape(f"{task.label}, by {task.group}"), title_justify="left")
+    for part in facts["counts"]:
+        table.add_column(f"{part} rows", justify="right")
+        table.add_column(favourable, justify="right")
+    for group, name in enumerate(task.group_names):
+        table.add_row(escape(name), *_cells(task, facts, [group]))
+    table.add_section()
+    table.add_row("all", *_cells(task, facts, range(task.groups)))
     console.print(table)
     if facts["owners"]:
         more = ", ..." if len(facts["owners"]) > 12 else ""
@@ -179,6 +177,16 @@ def _print_facts(dataset: Dataset) -> None:
         console.print(owners, highlight=False, markup=False)
     for note in facts["notes"]:
         console.print(note, highlight=False, markup=False, soft_wrap=True)
+
+
+def _cells(task: Task, facts: dict[str, Any], groups: Iterable[int]) -> list[str]:
+    """Of each part, how many rows these groups have and which share of them is favourable."""
+    cells = []
+    for counts in facts["counts"].values():
+        by_label = [sum(row[group] for group in groups) for row in counts]
+        total = sum(by_label)
+        cells += [f"{total:,}", f"{100 * by_label[task.favourable] / total:.1f} %" if total else "undefined"]
+    return cells
 
 
 def _print_json(value: Any) -> None:

@@ -47,7 +47,13 @@ SHARED = (
     ),
     Flag("root", str | None, "Folder that holds the source's files.", _DATA, "data.root"),
     Flag("label", str | None, "Your file's label column.", _DATA, "data.label"),
-    Flag("group", str | None, "Your file's group column.", _DATA, "data.group"),
+    Flag(
+        "group",
+        str | None,
+        "Your file's group column; --set data.against_rest=VALUE compares one of many groups with the rest.",
+        _DATA,
+        "data.group",
+    ),
     Flag("favourable", str | None, "The label value that people want.", _DATA, "data.favourable"),
     Flag("owner", str | None, "Your file's column that says which client owns a row.", _DATA, "data.owner"),
     Flag("image_size", int | None, "Side of the images in pixels.", _DATA, "data.size"),
@@ -73,6 +79,7 @@ SHARED = (
     Flag("batch_size", int | None, "Rows a batch.", _TRAINING, "training.batch_size"),
     Flag("lr", float | None, "Learning rate.", _TRAINING, "training.lr"),
     Flag("clip", float | None, "Largest norm of a step's gradient.", _TRAINING, "training.clip"),
+    Flag("keep", str | None, "Whose round's model: last, or best on the validation part.", _TRAINING, "keep"),
     Flag("participation", float | None, "Share of clients that train in a round.", _TRAINING, "training.participation"),
     Flag(
         "noise", float | None, "Differential privacy: noise, in units of a client's share.", _PRIVACY, "privacy.noise"

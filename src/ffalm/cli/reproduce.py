@@ -79,7 +79,7 @@ _UNHEEDED = {
     **dict.fromkeys(("table-2", "table-3", "figure-2"), ("vary",)),
     **dict.fromkeys(_THEORY, ("algorithms", "vary", "seeds")),
     "sensitivity": ("algorithms", "metric"),
-    "frontier": ("algorithms", "vary", "schedule", "dual_data", "dual_bound", "metric"),
+    "frontier": ("algorithms", "vary", "schedule", "dual_data", "dual_bound", "metric", "round"),
 }
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ffalm.study import Layout
 
 
+_COLUMNS = 9  # of the table of clients, as many as 80 signs have room for
+
+
 class Stopped(Exception):
     """The user stopped a study; the message says how to go on."""
 
@@ -79,7 +82,7 @@ def make_folder(folder: Path) -> None:
 
 def _introduce(console: Console, config: StudyConfig, spread: Layout, folder: Path, runs: int, clients: bool) -> None:
     """What is about to be run, and who owns what."""
-    from ffalm.study import job_of, plans
+    from ffalm.study import job_of, left_out, plans
 
     grid = plans(config)
     federation = job_of(config, grid[0]).federation
@@ -94,7 +97,7 @@ def _introduce(console: Console, config: StudyConfig, spread: Layout, folder: Pa
     )
     if clients:
         _show_clients(console, config.seeds[0], federation.summary())
-        for note in federation.notes:
+        for note in (*left_out(config), *federation.notes):
             console.print(note, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -103,12 +106,15 @@ def _show_clients(console: Console, seed: int, rows: list[dict[str, object]]) ->
     from rich.table import Table
 
     table = Table(title=f"Clients of seed {seed}", title_justify="left")
-    for column in rows[0]:
+    columns = list(rows[0])
+    for column in columns[:_COLUMNS]:
         table.add_column(escape(column), justify="right")
     shown = rows if len(rows) <= 20 else rows[:19]
     for row in shown:
         cells = (f"{100 * cell:.1f} %" if isinstance(cell, float) else str(cell) for cell in row.values())
-        table.add_row(*map(escape, cells))
+        table.add_row(*map(escape, list(cells)[:_COLUMNS]))
     console.print(table)
     if len(shown) < len(rows):
         console.print(f"... and {len(rows) - len(shown)} more clients", highlight=False)
+    if len(columns) > _COLUMNS:
+        console.print(f"... and {len(columns) - _COLUMNS} more groups, which the report shows", highlight=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,8 +57,8 @@ def run(**values: Any) -> None:
     settings = overrides(values)
     if values["seed"] is not None:
         settings["seeds"] = [values["seed"]]
-    name = values["algorithm"] or ("ffalm" if values["config"] is None else None)
-    _study("run", values, settings, [name] if name else [], {"seeds": [0]})
+    named = [values["algorithm"]] if values["algorithm"] else []
+    _study("run", values, settings, _Choice(named, ("ffalm",)), {"seeds": [0]})
 
 
 @takes(_COMPARE)
@@ -66,14 +67,31 @@ def compare(**values: Any) -> None:
     settings = overrides(values)
     if values["seeds"] is not None:
         settings["seeds"] = seeds_of(values["seeds"])
-    names = [] if values["algorithms"] is None else algorithms_of(values["algorithms"])
-    if not names and values["config"] is None:
-        names = list(_CONTENDERS)
-    _study("compare", values, settings, names, {})
+    named = [] if values["algorithms"] is None else algorithms_of(values["algorithms"])
+    _study("compare", values, settings, _Choice(named, _CONTENDERS), {})
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Which algorithms flags ask for: those that were named, or else the usual ones of the command."""
+
+    named: list[str]
+    usual: tuple[str, ...]
+
+    def names(self, values: dict[str, Any]) -> list[str]:
+        """All of them; none where a file says which."""
+        return self.named or (list(self.usual) if values["config"] is None else [])
+
+    def optional(self, values: dict[str, Any], settings: dict[str, Any]) -> set[str]:
+        """Those that nobody named, neither by itself nor by a setting or a preset of it."""
+        if self.named:
+            return set()
+        spoken_of = {*settings.get("algorithms", {}), *(["ffalm"] if values["preset"] is not None else [])}
+        return {*self.names(values)} - spoken_of
 
 
 def _study(
-    command: str, values: dict[str, Any], settings: dict[str, Any], names: list[str], base: dict[str, Any]
+    command: str, values: dict[str, Any], settings: dict[str, Any], choice: _Choice, base: dict[str, Any]
 ) -> None:
     """Run a study to its end and show what came out."""
     either(values, "local_epochs", "local_steps")
@@ -82,24 +100,29 @@ def _study(
     from rich.console import Console
 
     from ffalm import config as configs
-    from ffalm.study import plans
+    from ffalm.study import fitting, plans
 
     asked = ("config", "preset", "algorithm", "algorithms")
     given = bool(settings.keys() - {"workers"}) or any(values.get(name) is not None for name in asked)
     folder: Path | None = values["out"]
     require(not values["resume"] or folder is not None, "--resume needs the folder to go on in: name it with --out.")
     if folder and values["resume"] and not given and (folder / "config.toml").exists():
+        optional: set[str] = set()  # whom that study left out, it says itself
         config = configs.parse(merged(configs.read(folder / "config.toml"), settings))
     else:
+        optional = choice.optional(values, settings)
         file = configs.read(values["config"]) if values["config"] else {}
-        config = configs.parse(_with_defaults(file, settings, names, values["preset"], base))
+        config = configs.parse(_with_defaults(file, settings, choice.names(values), values["preset"], base))
     grid = plans(config)
     require(
         command == "compare" or len(grid) == 1,
         f"`ffalm run` makes one run, and these settings ask for {len(grid)}: use `ffalm compare`.",
     )
     folder = folder or _new_folder(command, config)
-    _claim(folder, config, values["resume"])
+    begun = _claimed(folder, values["resume"])
+    config = fitting(config, optional)
+    if begun:
+        _require_same(folder, config)
     again = f"ffalm {command} --out {folder} --resume"
     study = carry_out(config, folder, Console(stderr=True), again, values["quiet"], ray=values["ray"])
     _show(study, folder, values)
@@ -116,6 +139,7 @@ def _with_defaults(
     if names:
         asked = whole.get("algorithms", {})
         whole["algorithms"] = {name: asked.get(name, {}) for name in names}
+        whole.pop("left_out", None)
         for key in asked:
             require(key in names, f"The settings name the algorithm {key!r}, which is not among {', '.join(names)}.")
     for key, section in whole.get("algorithms", {}).items():
@@ -129,21 +153,26 @@ def _new_folder(command: str, config: StudyConfig) -> Path:
     return Path("ffalm-results") / f"{command}-{config.data.name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def _claim(folder: Path, config: StudyConfig, resume: bool) -> None:
-    """Write over nothing: a folder in use must be resumed, with the settings it was made with."""
+def _claimed(folder: Path, resume: bool) -> bool:
+    """Write over nothing: a folder in use must be resumed. Whether there is a study in it."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"The output {folder} is a file; name a folder.")
+    if not folder.exists() or all(path.name.startswith(".") for path in folder.iterdir()):
+        return False  # a study that was killed as it began has left nothing but hidden files
+    require(resume, f"The folder {folder} is not empty: go on with it by --resume, or name another with --out.")
+    require(
+        (folder / "config.toml").exists(), f"The folder {folder} holds no study to resume: name another with --out."
+    )
+    return True
+
+
+def _require_same(folder: Path, config: StudyConfig) -> None:
+    """A study goes on with the settings it was made with."""
     from dataclasses import replace
 
     from ffalm import config as configs
 
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"The output {folder} is a file; name a folder.")
-    if not folder.exists() or all(path.name.startswith(".") for path in folder.iterdir()):
-        return  # a study that was killed as it began has left nothing but hidden files
-    require(resume, f"The folder {folder} is not empty: go on with it by --resume, or name another with --out.")
-    stored = folder / "config.toml"
-    if not stored.exists():
-        raise UserError(f"The folder {folder} holds no study to resume: name another with --out.")
-    before = configs.parse(configs.read(stored))
+    before = configs.parse(configs.read(folder / "config.toml"))
     require(
         replace(before, workers=None) == replace(config, workers=None),
         f"The folder {folder} was made with other settings: resume it without flags, or name another with --out.",
@@ -172,7 +201,8 @@ def _show(study: Any, folder: Path, values: dict[str, Any]) -> None:
             }
             for outcome in study.outcomes
         ]
-        print(json_text({"folder": str(folder), "files": {k: str(v) for k, v in written.items()}, "runs": runs}, 2))
+        files = {name: str(path) for name, path in written.items()}
+        print(json_text({"folder": str(folder), "files": files, "notes": study.notes, "runs": runs}, 2))
     else:
         console = Console()
         console.print(tables.to_rich(tables.build(study)))

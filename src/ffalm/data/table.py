@@ -31,6 +31,7 @@ PARTS = {
     "test": ("test", "testing"),
 }
 MOST_NUMERIC_GROUPS = 20
+REST = "rest"
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Table:
     Columns of numbers are standardised, all others become categories (`categorical` names number columns
     that are codes). The group stays a feature unless `use_group_as_feature` is false; label, owner, split and
     `drop` never are. `groups` fixes which groups there are, in order; without it their order is natural.
+    `against_rest` makes two groups of many: everybody whose group is this value (or one of these) against the rest;
+    as a feature the group keeps all its values.
     `owner` names the column that says whose row it is, `split` one that says train, validation or test; where
     that marks no validation rows, the share `validation` of the training rows becomes them. Where numbers are
     missing, `missing = "mean"` puts the training rows' mean. `separator` and `decimal` say how the file is written;
@@ -60,6 +63,7 @@ class Table:
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
     groups: tuple[Value, ...] = ()
+    against_rest: tuple[Value, ...] = ()
     use_group_as_feature: bool = True
     separator: str | None = None
     decimal: Literal[".", ","] = "."
@@ -75,6 +79,10 @@ class Table:
                 f"The label and the {role} must be different columns; both are {self.label!r}.",
             )
         require(
+            not (self.groups and self.against_rest),
+            "`groups` and `against_rest` exclude each other: the one lists all groups, the other makes two of them.",
+        )
+        require(
             min(self.validation, self.test) > 0 and self.validation + self.test < 1,
             f"The validation and test shares must leave rows to train on; got {self.validation} and {self.test}.",
         )
@@ -87,7 +95,7 @@ class Table:
         """The table before it is encoded."""
         frame, notes = read_table(self.file, self.separator, self.decimal)
         y, labels, assumed = code_label(pick(frame, self.label, self.file), self.favourable, self.file)
-        group, names = code_groups(pick(frame, self.group, self.file), self.groups, self.file)
+        group, names, merged = self._grouped(pick(frame, self.group, self.file))
         train, validation, test = self._parts(frame, y * len(names) + group)
         require(
             len(np.unique(y[train])) == 2,
@@ -110,8 +118,14 @@ class Table:
             test=test,
             owner=owner,
             owner_names=owners,
-            notes=(*notes, *assumed, *gaps, *remarks(features)),
+            notes=(*notes, *assumed, *merged, *gaps, *remarks(features)),
         )
+
+    def _grouped(self, column: pd.Series) -> tuple[Codes, tuple[str, ...], tuple[str, ...]]:
+        """Group codes, the groups' names, and a note where groups were merged."""
+        if self.against_rest:
+            return code_against_rest(column, self.against_rest, self.file)
+        return *code_groups(column, self.groups, self.file), ()
 
     def _parts(self, frame: pd.DataFrame, strata: Codes) -> tuple[Codes, Codes, Codes]:
         fractions = (1 - self.validation - self.test, self.validation, self.test)
@@ -183,9 +197,7 @@ def pick(frame: pd.DataFrame, name: str, file: str) -> pd.Series:
     """A column by its name, or a `UserError` that suggests the nearest."""
     if name not in frame.columns:
         names = [str(column) for column in frame.columns]
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"its columns are {listed(names)}."
-        raise UserError(f"{file!r} has no column {name!r}: {hint}")
+        raise UserError(f"{file!r} has no column {name!r}: {_nearest(name, names, 'columns')}")
     return frame[name]
 
 
@@ -226,6 +238,24 @@ def code_groups(column: pd.Series, groups: tuple[Value, ...], file: str) -> tupl
     require(not stray, f"{where} holds {listed(stray)}, which `groups` does not list.")
     require(len(names) >= 2, f"{where} holds one group only, {names[0]!r}: there is nobody to compare with.")
     return order[codes], names
+
+
+def code_against_rest(
+    column: pd.Series, against: tuple[Value, ...], file: str
+) -> tuple[Codes, tuple[str, ...], tuple[str, ...]]:
+    """Group codes with 1 for these values and 0 for all others, both groups' names, and a note on who is in them."""
+    codes, values = complete(column, "group", file)
+    where = f"The group column {str(column.name)!r} of {file!r}"
+    chosen = {place_of(value, values): as_text(value) for value in against}
+    if -1 in chosen:
+        hint = _nearest(chosen[-1], values)
+        raise UserError(f"{where} holds no {chosen[-1]!r}, which `against_rest` names: {hint}")
+    others = [value for place, value in enumerate(values) if place not in chosen]
+    require(bool(others), f"{where} holds only what `against_rest` names: nobody is left to compare with.")
+    name = " or ".join(values[place] for place in sorted(chosen, key=lambda place: natural(values[place])))
+    rest = REST if name != REST else f"not {REST}"
+    note = f"Groups of {str(column.name)!r} were merged: {name!r} against {rest!r}, which is {listed(others)}."
+    return np.isin(codes, sorted(chosen)).astype(np.int64), (rest, name), (note,)
 
 
 def code_owner(column: pd.Series, rows: Codes, file: str) -> tuple[Codes, tuple[str, ...]]:
@@ -324,6 +354,12 @@ def place_of(value: Value, values: Sequence[str]) -> int:
         return values.index(as_text(value))
     alike = [place for place, other in enumerate(values) if _canonical(other) == _canonical(value)]
     return alike[0] if len(alike) == 1 else -1
+
+
+def _nearest(name: str, known: list[str], what: str = "values") -> str:
+    """The rest of a sentence about a name that does not occur: the nearest that does, or those there are."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else f"its {what} are {listed(known)}."
 
 
 def listed(values: list[str]) -> str:

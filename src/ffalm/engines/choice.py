@@ -10,7 +10,8 @@ from ffalm.engines.flower.engine import FlowerEngine
 from ffalm.engines.graphed import GraphedEngine, refuse_cpu, why_not_graphed
 from ffalm.engines.loop import LoopEngine
 from ffalm.engines.memory import free, shown
-from ffalm.engines.stacked import StackedEngine, refuse_privacy, why_not_stacked
+from ffalm.engines.stacked import StackedEngine, why_not_stacked
+from ffalm.engines.stacked import refuse as refuse_unstackable
 from ffalm.engines.stacked.needs import needs_of, room_in, stacks_in
 from ffalm.errors import unknown
 
@@ -34,7 +35,7 @@ def choose(name: str | Engine, job: Job, together: int = 1) -> tuple[Engine, str
     if name not in ENGINES:
         raise unknown("engine", name, [*ENGINES, "auto"])
     if ENGINES[name] is StackedEngine:
-        refuse_privacy([job])
+        refuse_unstackable(job, built_model(job))
     if ENGINES[name] is GraphedEngine:
         refuse_cpu(job)
     return ENGINES[name](), "as asked"

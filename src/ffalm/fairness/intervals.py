@@ -1,19 +1,22 @@
 """Confidence intervals of metrics over the sampling of the evaluated rows, from the Tally alone.
 
 Shares get Wilson's score interval and differences of two shares Newcombe's, built from it; both keep their promise on
-small groups where the textbook interval does not. Everything else is bootstrapped: a Tally's counts are all that a
+small groups where the textbook interval does not. The largest difference between several shares, and the smallest of
+them, get one that is built from these. Everything else is bootstrapped: a Tally's counts are all that a
 resample of the rows could change, so drawing them from a multinomial is the bootstrap over rows, without the rows.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ffalm.errors import require, unknown
@@ -22,6 +25,9 @@ from ffalm.randomness import Purpose, generator
 
 if TYPE_CHECKING:
     from ffalm.fairness.tally import Tally
+
+Share = tuple[float, float]
+"""Successes and trials."""
 
 _DRAWS = 2000
 _OF_LOSSES = frozenset({"loss", "loss_gap"})
@@ -39,16 +45,10 @@ def wilson(successes: float, trials: float, level: float = 0.95) -> tuple[float,
     return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
 
 
-def newcombe(first: tuple[float, float], second: tuple[float, float], level: float = 0.95) -> tuple[float, float]:
+def newcombe(first: Share, second: Share, level: float = 0.95) -> tuple[float, float]:
     """Newcombe's hybrid score interval of a difference of two shares, each given as (successes, trials)."""
-    (low_1, high_1), (low_2, high_2) = wilson(*first, level), wilson(*second, level)
-    if math.isnan(low_1) or math.isnan(low_2):
-        return math.nan, math.nan
-    share_1, share_2 = first[0] / first[1], second[0] / second[1]
-    difference = share_1 - share_2
-    below = math.hypot(share_1 - low_1, high_2 - share_2)
-    above = math.hypot(high_1 - share_1, share_2 - low_2)
-    return difference - below, difference + above
+    low, high = _differences([first, second], level)
+    return float(low[0, 1]), float(high[0, 1])
 
 
 def interval(tally: Tally, metric: str, level: float = 0.95, favourable: int = 1) -> tuple[float, float]:
@@ -62,34 +62,67 @@ def interval(tally: Tally, metric: str, level: float = 0.95, favourable: int = 1
     if metric == "accuracy":
         right = metrics.accuracy(tally) * tally.count.sum()
         return wilson(float(right), float(tally.count.sum()), level)
-    shares = _two_shares(tally, metric, favourable)
-    if shares is not None:
-        return _folded(newcombe(*shares, level))
-    return _bootstrap(tally, metric, level, favourable)
+    if metric == "worst_group_accuracy":
+        return _smallest(_right(tally), level)
+    compared = _compared(tally, metric, favourable)
+    return _bootstrap(tally, metric, level, favourable) if compared is None else _largest(compared, level)
 
 
-def _two_shares(tally: Tally, metric: str, favourable: int) -> tuple[tuple[float, float], tuple[float, float]] | None:
-    """The (successes, trials) of the two groups whose shares a metric compares; None where it is no such metric."""
-    counts = tally.count
-    if counts.shape[-1] != 2:
-        return None
+def _compared(tally: Tally, metric: str, favourable: int) -> list[list[Share]] | None:
+    """The groups' shares of which a metric takes the largest difference, of any label; None where it does not."""
+    chosen, counts = tally.confusion[favourable], tally.count  # by label and group
     if metric == "dpd":
-        hits, trials = tally.confusion[favourable].sum(0), counts.sum(0)
-    elif metric == "eod":
-        hits, trials = tally.confusion[favourable, favourable], counts[favourable]
-    elif metric == "accuracy_parity":
-        hits, trials = metrics.group_accuracy(tally) * counts.sum(0), counts.sum(0)
-    else:
-        return None
-    return (float(hits[0]), float(trials[0])), (float(hits[1]), float(trials[1]))
+        return [_shares(chosen.sum(0), counts.sum(0))]
+    if metric == "eod":
+        return [_shares(chosen[favourable], counts[favourable])]
+    if metric == "equalized_odds":
+        return [_shares(*of_label) for of_label in zip(chosen, counts, strict=True)]
+    if metric == "accuracy_parity":
+        return [_right(tally)]
+    return None
 
 
-def _folded(signed: tuple[float, float]) -> tuple[float, float]:
-    """The interval of an absolute difference from that of the signed one."""
-    low, high = signed
-    if low <= 0 <= high:
-        return 0.0, max(-low, high)
-    return min(abs(low), abs(high)), max(abs(low), abs(high))
+def _right(tally: Tally) -> list[Share]:
+    """Each group's rows that were predicted right."""
+    rows = tally.count.sum(0)
+    return _shares(metrics.group_accuracy(tally) * rows, rows)
+
+
+def _shares(hits: Tensor, trials: Tensor) -> list[Share]:
+    return list(zip(hits.tolist(), trials.tolist(), strict=True))
+
+
+def _largest(compared: Sequence[Sequence[Share]], level: float) -> tuple[float, float]:
+    """The interval of the largest absolute difference between two shares of a list.
+
+    It reaches as far as the interval of any two, so as far as that of the two that truly lie farthest apart. Some two
+    of many lie apart by chance, so its lower end wants more of each two: as many times less room for error as there
+    are twos. Resampling would not do: it never shrinks a largest difference to 0, even where all groups are alike.
+    """
+    twos = sum(math.comb(len(shares), 2) for shares in compared)
+    low = max(float(_differences(shares, 1 - (1 - level) / twos)[0].max()) for shares in compared)
+    high = max(float(_apart(_differences(shares, level)[1]).max()) for shares in compared)
+    return max(0.0, low), high
+
+
+def _smallest(shares: Sequence[Share], level: float) -> tuple[float, float]:
+    """The interval of the smallest of several shares, by the same reasoning."""
+    low = min(wilson(*share, level)[0] for share in shares)
+    return low, min(wilson(*share, 1 - (1 - level) / len(shares))[1] for share in shares)
+
+
+def _apart(of_twos: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What a square says of two different shares."""
+    return of_twos[~np.eye(len(of_twos), dtype=bool)]
+
+
+def _differences(shares: Sequence[Share], level: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Both ends of Newcombe's interval of each share (down) minus each other one (across); NaN for no trials."""
+    ends = np.array([wilson(*share, level) for share in shares])
+    values = np.array([hits / trials if trials else math.nan for hits, trials in shares])
+    below, above = values - ends[:, 0], ends[:, 1] - values
+    differences = values[:, None] - values
+    return differences - np.hypot(below[:, None], above), differences + np.hypot(above[:, None], below)
 
 
 def _bootstrap(tally: Tally, metric: str, level: float, favourable: int) -> tuple[float, float]:

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 #: vanish on a light or a dark page.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
 #: Beyond seven algorithms the colours come again, dashed; several duals of one algorithm are dashed too.
-DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [1, 4], [3, 6], [5, 2, 1, 2, 1, 2], [4, 1])
+#: Duals of more groups than this are lines alone: their bands would cover them.
+MOST_BANDS = 4
 #: A dual beyond this size has blown up; a linear axis would flatten every other run.
 BLOWN_UP = 50.0
 
@@ -132,7 +134,8 @@ def _layers(study: StudyOutcome, points: list[Point], facet: str) -> list[Any]:
     stopped = alt.Y("stopped:Q", title=None, scale=scale, axis=axis)
     line = _dashed(base.mark_line(strokeWidth=2).encode(y=mean), labels, points)
     layers: list[Any] = [line]
-    if any(point["high"] > point["low"] for point in points):
+    crowded = len({point.get("component") for point in points}) > MOST_BANDS
+    if not crowded and any(point["high"] > point["low"] for point in points):
         band = base.mark_area(opacity=0.14).encode(y=low, y2="high:Q")
         layers.insert(0, band.encode(detail="component:N") if "component" in points[0] else band)
     if any("stopped" in point for point in points):
@@ -145,13 +148,17 @@ def _dashed(line: Any, labels: list[str], points: list[Point]) -> Any:
     """The line with dashes where colour is not enough to name it."""
     import altair as alt
 
-    components = sorted({point["component"] for point in points if "component" in point})
-    if len(components) > 1:
-        scale = alt.Scale(domain=components, range=_cycled(DASHES, len(components)))
+    dashes: dict[str, Any] = {}
+    for label in labels:  # a facet each, so all of them begin with a whole line
+        mine = (point for point in points if point["algorithm"] == label and "component" in point)
+        own = dict.fromkeys(point["component"] for point in mine)
+        dashes.update(zip(own, _cycled(DASHES, len(own)), strict=True))
+    if len(dashes) > 1:
+        scale = alt.Scale(domain=list(dashes), range=list(dashes.values()))
         return line.encode(strokeDash=alt.StrokeDash("component:N", scale=scale, legend=_legend()))
     if len(labels) > len(PALETTE):
-        dashes = [DASHES[index // len(PALETTE) % len(DASHES)] for index in range(len(labels))]
-        scale = alt.Scale(domain=labels, range=dashes)
+        again = [DASHES[index // len(PALETTE) % len(DASHES)] for index in range(len(labels))]
+        scale = alt.Scale(domain=labels, range=again)
         return line.encode(strokeDash=alt.StrokeDash("algorithm:N", scale=scale, legend=_legend()))
     return line
 
@@ -168,7 +175,7 @@ def _scale(points: list[Point], facet: str) -> alt.Scale:
 def _legend() -> alt.Legend:
     import altair as alt
 
-    return alt.Legend(title=None, orient="top", symbolType="stroke", symbolStrokeWidth=3, columns=6)
+    return alt.Legend(title=None, orient="top", symbolType="stroke", symbolStrokeWidth=3, columns=6, labelLimit=320)
 
 
 def _cycled(items: Any, count: int) -> list[Any]:

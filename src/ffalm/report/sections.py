@@ -93,13 +93,17 @@ def _result(row: Row) -> Markup:
 
 def _meaning(study: StudyOutcome) -> Markup:
     outcome = study.task.get("favourable", "the favourable outcome")
+    count = len(study.group_names)
+    several = count > 2
+    gap = f"the largest difference between two of the {count} groups" if several else "the gap between groups"
+    caution = " A small group can lie far apart by chance alone: see how many rows each has, group by group."
     return element(
         "p",
         element("strong", "DPD"),
-        f", demographic parity difference: the gap between groups in how often “{outcome}” is predicted. ",
+        f", demographic parity difference: {gap} in how often “{outcome}” is predicted. ",
         element("strong", "EOD"),
-        f", equal opportunity difference: the same gap among those whose true outcome is “{outcome}”. ",
-        "Both in percentage points; 0 means no gap.",
+        f", equal opportunity difference: the same among those whose true outcome is “{outcome}”. ",
+        f"Both in percentage points; 0 means no gap.{caution if several else ''}",
         class_="quiet",
     )
 

@@ -43,8 +43,10 @@ def dual_points(study: StudyOutcome) -> list[Point]:
     lines: list[Line] = []
     for alpha, label, runs in _groups(study):
         width = max((len(_duals(record)) for run in runs for record in run.history), default=0)
+        by_group = label in study.duals_by_group and width == len(study.group_names)
         for index in range(width):
-            named = {"alpha": alpha, "component": f"dual {index + 1}", "algorithm": label}
+            component = f"dual of {study.group_names[index]}" if by_group else f"dual {index + 1}"
+            named = {"alpha": alpha, "component": component, "algorithm": label}
             lines.append([named | point for point in _line(runs, _dual_reader(index), 1.0, 5)])
     return _thinned(lines)
 

@@ -46,6 +46,7 @@ class Table:
 
     title: str
     rows: list[Row]
+    compared: int = 2  # groups whose gaps the cells tell
 
     @property
     def several_alphas(self) -> bool:
@@ -72,6 +73,8 @@ class Table:
             parts.append("95 % interval over the sampling of the test rows in brackets where there is one seed")
         if any(cell.best for cell in cells):
             parts.append("best mean in bold")
+        if self.compared > 2:
+            parts.append(f"DPD and EOD the largest difference between two of {self.compared} groups")
         return f"{parts[0]}: {', '.join(parts[1:])}."
 
     def groups(self) -> Iterator[tuple[float | None, list[Row]]]:
@@ -82,7 +85,7 @@ class Table:
 
 def build(study: StudyOutcome) -> Table:
     """The table of a study."""
-    return Table(study.title, summarise(study))
+    return Table(study.title, summarise(study), max(2, len(study.group_names)))
 
 
 def skew(alpha: float | None, before: str = "") -> str:

@@ -42,7 +42,7 @@ class Choice:
     @property
     def of_federation(self) -> bool:
         """Whether it changes the data, their owners, the model or the training, hence every algorithm's runs."""
-        return self.path.partition(".")[0] in ("partition", "data", "model", "training", "fresh_data")
+        return self.path.partition(".")[0] in ("partition", "data", "model", "training", "keep", "fresh_data")
 
     def value(self, answer: str) -> Any:
         """What an answer writes; a number where it is one."""
@@ -121,6 +121,12 @@ CHOICES = (
         numeric=True,
     ),
     Choice(
+        "round",
+        "which round's model is reported",
+        {"last": "as in the released code", "best": "the one most accurate on the validation part"},
+        "keep",
+    ),
+    Choice(
         "schedule",
         "FFALM's schedule of penalty and dual step, in which the paper and its released code differ",
         {
@@ -183,7 +189,7 @@ CHOICES = (
 )
 
 #: The same of the tables; the figure and the frontier look at validation rows.
-SCORED = "The model of the last round is scored once on the whole test part; none is selected on validation."
+SCORED = "A run's model is scored once on the whole test part."
 
 #: What is settled here without a setting of its own, so that a reader need not guess.
 SETTLED = (

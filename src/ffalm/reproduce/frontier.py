@@ -27,7 +27,7 @@ _STABLE = 0.10  # a seed that loses more than this against FedAvg's same seed ha
 _LAST = 5  # rounds whose mean judges a run: a single round's EOD is mostly chance
 
 #: Open questions without a role here: the candidates answer them, and the metrics are those of the validation records.
-WITHOUT = ("schedule", "dual-data", "dual-bound", "metric")
+WITHOUT = ("schedule", "dual-data", "dual-bound", "metric", "round")
 
 _RELEASED = {"preset": "released-code"}
 _GENTLE = {"preset": "safe", "dual_bound": 0.25}

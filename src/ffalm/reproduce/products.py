@@ -89,9 +89,10 @@ def curves(request: Request, out: Path, run: Runner) -> Product:
         files["md"] = write_whole(folder / "figure-2.md", _page(title, beside, notes, chosen).encode())
         return Product("figure-2", title, [], notes, chosen, files)
     shown = [rounds.sheet(rows, f"{title}: percent on the validation part, mean over seeds")]
+    reported = "the last round, as the released code does" if request.chosen["round"] == "last" else "the best round"
     notes.append(
         "best is each run's round of the highest validation accuracy, hence a little flattered by its choice; the "
-        "tables report the last round, as the released code does."
+        f"tables report {reported}."
     )
     files |= _written(folder, "figure-2", shown, notes, chosen, rounds.to_csv(rows), picture)
     return Product("figure-2", title, shown, notes, chosen, files, [rounds.plain(one) for one in rows])

@@ -1,7 +1,8 @@
 """What a run would be if its best round were kept: the paper does not say which round its tables report.
 
-The released code reports the last round, and so do our tables. Under severe skew a run goes up and down from round to
-round, so whoever keeps the round that is most accurate on the validation part reports a better one.
+The released code reports the last round, and so do our tables unless `--round best` is given. Under severe skew a run
+goes up and down from round to round, so whoever keeps the round that is most accurate on the validation part reports a
+better one.
 """
 
 from __future__ import annotations

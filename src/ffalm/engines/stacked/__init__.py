@@ -11,6 +11,8 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+from torch import nn
+
 from ffalm.engines.base import Job, Round
 from ffalm.engines.memory import free, give_back, out_of_memory, shown
 from ffalm.engines.stacked.choose import why_not_stacked
@@ -40,11 +42,11 @@ class StackedEngine:
 
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
         """Jobs that differ only in numbers advance together, one stack of them after the other."""
-        refuse_privacy(jobs)
+        _refuse_privacy(jobs)
         keep_freed()
         waiting = [ready(number, job) for number, job in enumerate(jobs)]
         for alike in stacks(waiting):
-            _check(alike[0])
+            refuse(alike[0].job, alike[0].model)
             usual = _CPU_BUDGET if alike[0].job.device.type == "cpu" else _BUDGET
             planned = cut(alike, self._budget or usual)
             left = deque(planned.stacks)
@@ -95,7 +97,7 @@ def _too_large(one: Ready) -> UserError:
     )
 
 
-def refuse_privacy(jobs: Sequence[Job]) -> None:
+def _refuse_privacy(jobs: Sequence[Job]) -> None:
     """A stack averages all clients in one operation, and privacy must bound each one's change before."""
     require(
         all(job.privacy is None for job in jobs),
@@ -103,14 +105,15 @@ def refuse_privacy(jobs: Sequence[Job]) -> None:
     )
 
 
-def _check(one: Ready) -> None:
-    """Refuse what cannot be stacked before anything is computed."""
+def refuse(job: Job, model: nn.Module) -> None:
+    """Refuse a job that cannot be stacked, with its fresh model, before anything is computed or made."""
+    _refuse_privacy([job])
     require(
-        one.job.precision != "bf16",
+        job.precision != "bf16",
         "The stacked engine does not compute in bfloat16: use precision 'fp32' or 'tf32', or engine='loop'.",
     )
-    reason = why_not_stacked(one.model, one.job.federation.first_rows(3).x)
-    require(reason is None, f"The model {type(one.model).__name__} cannot be stacked: {reason}; use engine='loop'.")
+    name, reason = type(model).__name__.lstrip("_"), why_not_stacked(model, job.federation.first_rows(3).x)
+    require(reason is None, f"The model {name} cannot be stacked: {reason}; use engine='loop'.")
 
 
-__all__ = ["StackedEngine", "refuse_privacy", "why_not_stacked"]
+__all__ = ["StackedEngine", "refuse", "why_not_stacked"]
