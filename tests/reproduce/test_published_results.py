@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import math
+import statistics
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 import ffalm
+from ffalm.report.summary import t_quantile
 from ffalm.report.tables import MINUS, percent, signed, skew
 from ffalm.reproduce.frontier import Judged, chosen, entries
 from ffalm.reproduce.paper import METRICS, reported
@@ -233,3 +236,72 @@ def test_one_setting_alone_is_fairer_in_both_gaps_than_fedavg_and_fpfl_on_utkfac
     page = (RESULTS / "README.md").read_text(encoding="utf-8")
     assert "On UTKFace one is fairer in both gaps than FedAvg and FPFL" in page
     assert "and three more in DPD alone" in page
+
+
+@cache
+def _runs(study: str, alpha: float, algorithm: str) -> dict[int, dict[str, str]]:
+    """Every run of an algorithm by its seed."""
+    mine = [row for row in _rows("runs.csv") if (row["study"], row["algorithm"]) == (study, algorithm)]
+    return {int(row["seed"]): row for row in mine if float(row["alpha"]) == alpha}
+
+
+def _paired(study: str, alpha: float, algorithm: str, other: str = "fedavg") -> dict[str, str]:
+    """By how many points an algorithm differs from another on the same seeds, with the 95 % interval."""
+    runs, base = _runs(study, alpha, algorithm), _runs(study, alpha, other)
+    found = {}
+    for metric in METRICS:
+        apart = [float(runs[seed][f"test_{metric}"]) - float(base[seed][f"test_{metric}"]) for seed in runs]
+        mean, half = statistics.fmean(apart), t_quantile(len(apart) - 1) * statistics.stdev(apart) / len(apart) ** 0.5
+        found[metric] = f"{mean:+.2f} ({mean - half:+.2f} to {mean + half:+.2f})".replace("-", MINUS)
+    return found
+
+
+NAMES = {
+    "FairFed": "fairfed",
+    "FPFL": "fpfl",
+    "FFALM (paper)": "ffalm-paper",
+    "FFALM (released-code)": "ffalm-released-code",
+}
+
+
+@pytest.mark.parametrize(("study", "alpha"), [("utkface", 0.3), ("celeba", 1.0), ("celeba", 5.0)])
+def test_differences_from_fedavg_follow_from_the_runs(study: str, alpha: float) -> None:
+    before = "" if study == "utkface" else f"{skew(alpha)}: "
+    page = (RESULTS / "README.md").read_text(encoding="utf-8")
+    for label, algorithm in NAMES.items():
+        assert f"| {before}{label} | {' | '.join(_paired(study, alpha, algorithm).values())} |" in page
+
+
+def test_what_recommended_changes_follows_from_the_runs() -> None:
+    lines = (RESULTS / "README.md").read_text(encoding="utf-8").splitlines()
+    worst, largest, count = -math.inf, 0.0, 0
+    for study, title in (("utkface", "UTKFace"), ("celeba", "CelebA subset")):
+        for alpha in (0.3, 1.0, 5.0):
+            runs, base = (_runs(study, alpha, name) for name in ("ffalm-recommended", "fedavg"))
+            (line,) = [line for line in lines if line.startswith(f"| {title}{skew(alpha, ', ')} | {len(runs)} |")]
+            assert line.endswith(f"| {' | '.join(_paired(study, alpha, 'ffalm-recommended').values())} |")
+            for seed, run in runs.items():
+                worst = max(worst, float(base[seed]["test_accuracy"]) - float(run["test_accuracy"]))
+                largest, count = max(largest, float(run["largest_dual"])), count + 1
+    assert (count, f"{worst:.1f}", f"{largest:.2f}") == (35, "2.0", "0.56")
+
+
+def test_single_runs_are_as_the_page_says() -> None:
+    """Sentences about runs, not means: the spread of FedAvg, its best rounds, and the runs that collapse."""
+    fedavg = _runs("utkface-grouping-darker_vs_rest", 0.3, "fedavg")
+    accuracies = [float(run["test_accuracy"]) for run in fedavg.values()]
+    assert (len(fedavg), f"{min(accuracies):.1f}", f"{max(accuracies):.1f}") == (16, "79.7", "88.8")
+    gaps = [float(run["test_eod"]) for run in fedavg.values()]
+    assert (f"{min(gaps):.1f}", f"{max(gaps):.1f}") == ("0.2", "21.5")
+    page = (RESULTS / "README.md").read_text(encoding="utf-8")
+    for kind in ("last", "best"):
+        means = [statistics.fmean(float(run[f"{kind}_{metric}"]) for run in fedavg.values()) for metric in METRICS]
+        assert " / ".join(f"{mean:.2f}" for mean in means) in page
+    printed = [run for alpha in (1.0, 5.0) for run in _runs("celeba", alpha, "ffalm-paper").values()]
+    low = [run for run in printed if float(run["test_accuracy"]) < 61]
+    assert (len(printed), len(low), round(max(float(run["largest_dual"]) for run in printed))) == (10, 4, 126)
+    fairfed = [round(float(run["test_accuracy"])) for run in _runs("utkface", 0.3, "fairfed").values()]
+    assert sum(accuracy < 40 for accuracy in fairfed) == 6
+    assert sorted(map(int, ["39", "78", "36", "86", "31", "79", "27", "30", "37", "72"])) == sorted(fairfed)
+    plain = _runs("utkface-partition-plain", 0.3, "ffalm-paper")
+    assert max(float(run["largest_dual"]) for run in plain.values()) == pytest.approx(9434, abs=0.5)
