@@ -38,6 +38,7 @@ _PREPARED = 64  # bytes for each row of a window of steps: labels, groups, masks
 _CODED = 5  # bytes for each listed column of a row that is scored
 _REVERSED = 25  # bytes for each listed column of a row in a window of steps
 _LIBRARIES = 2**24  # what libraries take for themselves on the way
+_HOLES = 1 / 8  # more of what stands, for freed blocks too small for what comes next: where blocks land is chance
 _SEEN = 512  # rows that tell whether columns will be listed
 _SPARED = 0.2  # of what is free, for what no estimate knows
 
@@ -110,7 +111,7 @@ def needs_of(jobs: Sequence[Job], model: nn.Module) -> Needs:
         sum(map(_scored, jobs)) * (_SCORED + _CODED * listed + dtype_of(model).itemsize * plain),
     ]
     lane, row = working_bytes(model, look)
-    return Needs(sum(standing), lane + max(width, LEAST_SCORED) * row)
+    return Needs(int((1 + _HOLES) * sum(standing)), lane + max(width, LEAST_SCORED) * row)
 
 
 def working_bytes(model: nn.Module, x: Tensor) -> tuple[int, int]:
