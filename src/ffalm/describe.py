@@ -84,8 +84,7 @@ def _kept(config: StudyConfig, outcomes: Sequence[Outcome]) -> list[str]:
         if outcome.diverged is None:
             found.setdefault(outcome.label, []).append(outcome.kept or len(outcome.history))
     return [
-        f"{label}: the test metrics are of the round that was most accurate on the validation part, "
-        f"{_span(rounds)} of {config.training.rounds}."
+        f"{label}: scored is the model of {_span(rounds)} of {config.training.rounds}, the best on the validation part."
         for label, rounds in found.items()
     ]
 
