@@ -10,7 +10,7 @@ from typing import Literal
 from ffalm.engines import Round, Snapshot
 from ffalm.errors import require
 from ffalm.federation import Federation
-from ffalm.outcome import Record
+from ffalm.outcome import Record, validation_accuracy
 
 Keep = Literal["last", "best"]
 
@@ -27,8 +27,8 @@ class Keeper:
         """Take a round's model where the rule says so; of rounds that are equally accurate the first is best."""
         if self.rule == "last" or done.diverged is not None:
             self.kept = done.snapshot  # a run that diverged is what it came to, whatever it was before
-        elif self.kept is None or _accuracy(done.record) > self._accuracy:
-            self.kept, self._accuracy = done.snapshot, _accuracy(done.record)
+        elif self.kept is None or validation_accuracy(done.record) > self._accuracy:
+            self.kept, self._accuracy = done.snapshot, validation_accuracy(done.record)
 
     def final(self) -> Snapshot:
         """The model of a run that has done a round at least."""
@@ -39,12 +39,7 @@ class Keeper:
         """Take up a run of which some rounds are done."""
         self.kept = kept
         if kept is not None and self.rule == "best":
-            self._accuracy = _accuracy(history[kept.round - 1])
-
-
-def _accuracy(record: Record) -> float:
-    """On the validation part; below every other where it is undefined."""
-    return -math.inf if math.isnan(record["accuracy"]) else float(record["accuracy"])
+            self._accuracy = validation_accuracy(history[kept.round - 1])
 
 
 def check_keeping(rule: Keep, federation: Federation) -> None:

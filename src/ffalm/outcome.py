@@ -5,6 +5,7 @@ Nothing here knows torch, so a report can be made again from a run folder withou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,13 @@ HEADLINE = {"accuracy": ("Accuracy", True), "dpd": ("DPD", False), "eod": ("EOD"
 
 Record = dict[str, Any]
 """One round: `round`, every validation metric by name, state entries such as `dual`, `weights`, `seconds`."""
+
+
+def validation_accuracy(record: Record) -> float:
+    """By which rounds are compared; below every other where it was not measured or is undefined."""
+    accuracy = record.get("accuracy")
+    return -math.inf if accuracy is None or math.isnan(accuracy) else float(accuracy)
+
 
 Counts = Sequence[Sequence[Sequence[float]]]
 """Rows by prediction, label and group, from which any group metric can be had; privacy makes them fractions."""

@@ -24,6 +24,9 @@ def test_the_best_round_is_the_first_of_the_most_accurate() -> None:
     run = outcome("FedAvg", history=FALLING)
     assert rounds.best_round(run) == FALLING[0]
     assert rounds.best_round(outcome("FedAvg", history=[{"round": 1}])) is None
+    undefined = {"round": 1, "accuracy": math.nan}
+    assert rounds.best_round(outcome("FedAvg", history=[undefined])) is None
+    assert rounds.best_round(outcome("FedAvg", history=[undefined, *RISING])) == RISING[1]
 
 
 def test_last_and_best_are_means_over_seeds() -> None:

@@ -13,7 +13,7 @@ import typer
 from ffalm.cli.flags import SHARED, Flag, overrides, seeds_of, takes
 from ffalm.cli.running import carry_out, make_folder
 from ffalm.errors import UserError, require, unknown
-from ffalm.reproduce.choices import CHOICES, answers
+from ffalm.reproduce.choices import CHOICES, WITHOUT_A_ROLE, answers
 from ffalm.settings import merged
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ _LISTS = ("only", "algorithms", "vary")  # flags whose names are joined by comma
 _UNHEEDED = {
     **dict.fromkeys(("table-2", "table-3", "figure-2"), ("vary",)),
     **dict.fromkeys(_THEORY, ("algorithms", "vary", "seeds")),
-    "sensitivity": ("algorithms", "metric"),
-    "frontier": ("algorithms", "vary", "schedule", "dual_data", "dual_bound", "metric", "round"),
+    "sensitivity": ("algorithms", *WITHOUT_A_ROLE["sensitivity"]),
+    "frontier": ("algorithms", "vary", *WITHOUT_A_ROLE["frontier"]),
 }
 
 
@@ -106,7 +106,7 @@ def reproduce(**values: Any) -> None:
     if target not in TARGETS:
         raise unknown("experiment", str(target), TARGETS)
     for name in _UNHEEDED.get(str(target), ()):
-        require(values[name] is None, f"--{name.replace('_', '-')} changes nothing in {target}: leave it out.")
+        require(values[name.replace("-", "_")] is None, f"--{name} changes nothing in {target}: leave it out.")
     request = _request(asked)
     if target not in _THEORY:
         request.sources()

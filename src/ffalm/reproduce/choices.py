@@ -191,6 +191,13 @@ CHOICES = (
 #: The same of the tables; the figure and the frontier look at validation rows.
 SCORED = "A run's model is scored once on the whole test part."
 
+#: Questions that an experiment does not ask: it tries all forms of the metrics itself; its candidates have schedules of
+#: their own, and what judges them are the records of the last rounds.
+WITHOUT_A_ROLE = {
+    "sensitivity": ("metric",),
+    "frontier": ("schedule", "dual-data", "dual-bound", "metric", "round"),
+}
+
 #: What is settled here without a setting of its own, so that a reader need not guess.
 SETTLED = (
     "UTKFace is parted into 80 % training, 10 % validation and 10 % test, copies of an image kept together; CelebA has "

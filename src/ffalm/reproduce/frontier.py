@@ -26,9 +26,6 @@ AFFORDABLE = 0.01  # accuracy that fairness may cost against FedAvg
 _STABLE = 0.10  # a seed that loses more than this against FedAvg's same seed has collapsed
 _LAST = 5  # rounds whose mean judges a run: a single round's EOD is mostly chance
 
-#: Open questions without a role here: the candidates answer them, and the metrics are those of the validation records.
-WITHOUT = ("schedule", "dual-data", "dual-bound", "metric", "round")
-
 _RELEASED = {"preset": "released-code"}
 _GENTLE = {"preset": "safe", "dual_bound": 0.25}
 #: What is tried, by the name under which tables show it: the presets, what is stronger and what is gentler.

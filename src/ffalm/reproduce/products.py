@@ -13,7 +13,7 @@ from ffalm.report import CHARTS_LEFT_OUT, write_report
 from ffalm.report.drawing import pictures
 from ffalm.report.tables import skew
 from ffalm.reproduce import comparison, figure, frontier, frontier_figure, rounds, sensitivity, sheets
-from ffalm.reproduce.choices import SCORED, SETTLED, statements
+from ffalm.reproduce.choices import SCORED, SETTLED, WITHOUT_A_ROLE, statements
 from ffalm.reproduce.paper import ALPHAS, TITLES, data_title
 from ffalm.reproduce.request import Request
 from ffalm.reproduce.sheets import Sheet
@@ -114,7 +114,7 @@ def sensitivities(request: Request, out: Path, run: Runner) -> Product:
         )
     shown = [sensitivity.sheet(effects, f"{title}: {caption}"), sensitivity.pull(effects)]
     notes = [*_notes(request), *sensitivity.reading(effects)]
-    chosen = _chosen(sensitivity.base_request(request), [data], without=["metric"])
+    chosen = _chosen(sensitivity.base_request(request), [data], without=WITHOUT_A_ROLE["sensitivity"])
     files = _written(out / "sensitivity", "sensitivity", shown, notes, chosen, sensitivity.to_csv(effects))
     values = [
         {
@@ -140,7 +140,7 @@ def frontiers(request: Request, out: Path, run: Runner) -> Product:
     title = _title("frontier", request)
     shown = [frontier.sheet(judged, f"{title}: percent, {skew(frontier.ALPHA)}")]
     notes = [*_notes(request), *frontier.reading(judged), *frontier_figure.left_out(judged)]
-    chosen = _chosen(request, list(studies), on_test=False, without=frontier.WITHOUT)
+    chosen = _chosen(request, list(studies), on_test=False, without=WITHOUT_A_ROLE["frontier"])
     pictured = _pictured(out / "frontier", "frontier", lambda: frontier_figure.specification(judged), notes)
     rows, picture = frontier.to_csv(judged), "The frontier" if "png" in pictured else None
     files = _written(out / "frontier", "frontier", shown, notes, chosen, rows, picture) | pictured

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ffalm.outcome import Outcome, Record, StudyOutcome
+from ffalm.outcome import Outcome, Record, StudyOutcome, validation_accuracy
 from ffalm.report.tables import HEADS
 from ffalm.reproduce.frontier import mean_metrics, shown
 from ffalm.reproduce.paper import METRICS, data_title
@@ -49,8 +49,8 @@ def kept(studies: Mapping[str, StudyOutcome]) -> list[Kept]:
 
 def best_round(run: Outcome) -> Record | None:
     """The earliest round of the highest validation accuracy; None where no round was measured."""
-    measured = [record for record in run.history if record.get("accuracy") is not None]
-    return max(measured, key=lambda record: float(record["accuracy"]), default=None)
+    best = max(run.history, key=validation_accuracy, default=None)
+    return best if best is not None and math.isfinite(validation_accuracy(best)) else None
 
 
 def sheet(rows: Sequence[Kept], title: str) -> Sheet:
