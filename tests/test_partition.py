@@ -104,6 +104,17 @@ def test_a_huge_alpha_gives_near_uniform_label_shares(kind: str) -> None:
     assert np.abs(shares - overall).max() < 0.01
 
 
+@pytest.mark.parametrize("alpha", [0.01, 0.05])
+def test_an_even_partition_keeps_rows_and_labels_under_the_severest_skew_too(alpha: float) -> None:
+    for counts in ({(0, 0): 1900, (1, 1): 100}, {(0, 0): 1800, (1, 1): 120, (2, 1): 80}):
+        data = dataset(counts)
+        share = float((data.train.y > 0).double().mean())
+        for seed in range(10):
+            owned = torch.cat(Partition("even", 5, alpha, min_rows=1).split(data, seed))
+            assert len(owned) >= 0.95 * len(data.train)
+            assert float((data.train.y[owned] > 0).double().mean()) == pytest.approx(share, abs=0.01)
+
+
 def test_an_even_partition_differs_from_client_to_client_in_labels_the_more_the_smaller_alpha_is() -> None:
     data = utkface_like()
     spread = [
