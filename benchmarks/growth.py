@@ -67,7 +67,7 @@ def measure(case: Case) -> Figures:
     training = Training(rounds=case.rounds, participation=case.participation)
     inputs = data.train.x.shape[1]
     jobs = [
-        Job(FFALM(), Federation.from_dataset(data, partition, seed), lambda: model_of("mlp", inputs), training, seed,
+        Job.of(FFALM(), Federation.from_dataset(data, partition, seed), lambda: model_of("mlp", inputs), training, seed,
             torch.device("cpu"))
         for seed in range(case.seeds)
     ]  # fmt: skip

@@ -133,7 +133,7 @@ def measure(case: Case) -> Figures:
     else:
         algorithm = algorithm_class(case.algorithm)()
         jobs = [
-            Job(algorithm, federation, lambda: model_of(case.model, inputs), Training(rounds=case.rounds), seed,
+            Job.of(algorithm, federation, lambda: model_of(case.model, inputs), Training(rounds=case.rounds), seed,
                 torch.device("cpu"))
             for seed, federation in enumerate(federations)
         ]  # fmt: skip

@@ -13,13 +13,13 @@ import work
 from ffalm.algorithms import algorithm_class
 from ffalm.data.types import Examples, Task
 from ffalm.engines import Job, Training
-from ffalm.engines.base import ModelFactory, Precision
+from ffalm.engines.jobs import ModelFactory, Precision
 from ffalm.engines.flower.apps import client_app, server_app
 from ffalm.engines.flower.clients import RemoteClients
 from ffalm.engines.flower.messages import received, reply_parcel
 from ffalm.engines.flower.parcel import Fact, Kind, Parcel, Sites
 from ffalm.engines.loop import Learner
-from ffalm.engines.rounds import Terms, rounds
+from ffalm.engines.server import Terms, rounds
 from ffalm.federation import Federation
 
 TASK = Task("census")
@@ -37,7 +37,7 @@ def job() -> Job:
     """All clients in one place, for a simulation; without a validation part, which the plain app has not either."""
     plan: dict[str, Any] = work.plan()
     clients = tuple(Examples(*work.rows(client)) for client in range(plan["clients"]))
-    return Job(ALGORITHM, Federation(clients, None, None, TASK), work.model, training(), 0, CPU)
+    return Job.of(ALGORITHM, Federation(clients, None, None, TASK), work.model, training(), 0, CPU)
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def _jobs(work: Work, algorithm: str, seeds: list[int], training: Training) -> l
     width = test.x.shape[1]
     everything = Dataset(Task("adult"), _examples(work.train), test, test)
     return [
-        Job(
+        Job.of(
             algorithm_class(algorithm)(),
             _federation(work) if work.images
             else Federation.from_dataset(everything, Partition("plain", 10, 0.3), seed),

@@ -8,7 +8,7 @@ from typing import Any
 
 from ffalm.config import StudyConfig, settings_of
 from ffalm.outcome import Outcome, StudyOutcome
-from ffalm.privacy import worth
+from ffalm.privacy import describe_guarantee
 from ffalm.study import Layout, job_of, left_out, plans
 
 _ASCENT_WARNING = 0.5
@@ -101,7 +101,7 @@ def _privacy(config: StudyConfig, outcomes: Sequence[Outcome]) -> list[str]:
     spent: dict[str, list[float]] = {}
     for outcome in outcomes:
         spent.setdefault(outcome.label, []).append(outcome.history[-1]["epsilon"])
-    lines = [f"{label}: {worth(max(found), config.privacy.delta)}" for label, found in spent.items()]
+    lines = [f"{label}: {describe_guarantee(max(found), config.privacy.delta)}" for label, found in spent.items()]
     covered = (
         "Epsilon is for each run by itself and for replacing all rows of one client. Not covered: how many rows of "
         "each label and group a client has, who took part, and scores on held-out rows. The noise of a simulation "

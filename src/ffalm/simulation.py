@@ -120,7 +120,7 @@ def simulate(
     plan = build(Training, training, "training")
     where = device_of(device)
     jobs = [
-        Job(
+        Job.of(
             chosen,
             owned,
             model_factory(model, owned),
@@ -173,12 +173,12 @@ def _seed(number: Any) -> int:
 def finish(job: Job, history: list[Record], final: Snapshot, diverged: str | None = None) -> Result:
     """Score a run's last model on the test part and on each client's rows."""
     federation = job.federation
-    module = built_model(job)
+    module = built_model(job.spec)
     module.load_state_dict(final.model)
 
     def scored(examples: Examples) -> Tally:
-        with autocast(job):
-            return evaluate(module, examples.to(job.device), federation.task)
+        with autocast(job.spec):
+            return evaluate(module, examples.to(job.spec.device), federation.task)
 
     tally = None if federation.test is None else scored(federation.test)
     clients = Tally.stack([scored(examples) for examples in federation.clients])
@@ -190,7 +190,7 @@ def finish(job: Job, history: list[Record], final: Snapshot, diverged: str | Non
         state={name: value.cpu() for name, value in final.state.items()},
         tally=tally,
         clients=clients.metrics_of_each(federation.task.favourable),
-        seed=job.seed,
+        seed=job.spec.seed,
         notes=[] if tally is None else undefined(tally, *names),
         diverged=diverged,
         favourable=federation.task.favourable,

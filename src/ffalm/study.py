@@ -11,8 +11,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from ffalm import toml
 from ffalm.config import Contender, StudyConfig, settings_of
 from ffalm.data.types import Dataset
@@ -114,7 +112,7 @@ def job_of(config: StudyConfig, plan: RunPlan, device: str | None = None, proces
     drawn = replace(source, data_seed=plan.seed) if config.fresh_data else source
     federation = _federation(drawn, config.partition_at(plan.alpha), plan.seed)
     factory = model_factory(config.model, federation)
-    return Job(
+    return Job.of(
         plan.contender.algorithm,
         federation,
         factory,
@@ -137,11 +135,11 @@ def fitting(config: StudyConfig, optional: Collection[str]) -> StudyConfig:
     """
     if not optional:
         return config
-    counts = _counts(config)
+    federation = _first(config)
     refused = {
         contender.key: problem
         for contender in config.contenders
-        if contender.key in optional and (problem := _refusal(config, contender, counts)) is not None
+        if contender.key in optional and (problem := _refusal(config, contender, federation)) is not None
     }
     kept = tuple(contender for contender in config.contenders if contender.key not in refused)
     if not kept:
@@ -154,25 +152,25 @@ def left_out(config: StudyConfig) -> list[str]:
     """A note on the usual algorithms that were left out, with what each has against the data; none where none was."""
     if not config.left_out:
         return []
-    counts = _counts(config)
+    federation = _first(config)
     problems: dict[str, list[str]] = {}  # by what is to be done about them
     for contender in config.left_out:
-        wrong, _, remedy = str(_refusal(config, contender, counts) or "").rstrip(".").partition(": ")
+        wrong, _, remedy = str(_refusal(config, contender, federation) or "").rstrip(".").partition(": ")
         if wrong:  # other data than it was left out for may be to its liking
             problems.setdefault(remedy, []).append(wrong)
     told = [f"{'; '.join(wrong)}{f' ({remedy})' if remedy else ''}" for remedy, wrong in problems.items()]
     return [f"Left out of the usual algorithms: {'; '.join(told)}."] if told else []
 
 
-def _counts(config: StudyConfig) -> Tensor:
-    """The clients' row counts in the study's first run, by which algorithms judge whether they can take the data."""
-    return job_of(config, plans(config)[0]).federation.counts()
+def _first(config: StudyConfig) -> Federation:
+    """The federation of the study's first run, by which algorithms judge whether they can take the data."""
+    return job_of(config, plans(config)[0]).federation
 
 
-def _refusal(config: StudyConfig, contender: Contender, counts: Tensor) -> UserError | None:
+def _refusal(config: StudyConfig, contender: Contender, federation: Federation) -> UserError | None:
     """What an algorithm has against the study's data or privacy, in its own words; None where it takes both."""
     try:
-        contender.algorithm.start(counts)
+        contender.algorithm.start(federation.task, federation.counts())
         if config.privacy is not None:
             Mechanism.check(contender.algorithm)
     except UserError as error:
@@ -200,9 +198,9 @@ def layout(config: StudyConfig) -> Layout:
     """Check that every algorithm and the model fit the data, then plan the work."""
     grid = plans(config)
     first = job_of(config, grid[0])
-    counts = first.federation.counts()
+    federation = first.federation
     for contender in config.contenders:
-        problem = _refusal(config, contender, counts)
+        problem = _refusal(config, contender, federation)
         if problem is not None:
             raise problem
     check_keeping(config.keep, first.federation)

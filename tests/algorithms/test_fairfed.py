@@ -9,11 +9,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.contract import TASK, report_of
 from torch import Tensor
 
 import ffalm
 from ffalm import metrics
-from ffalm.algorithms import Measure, Report
+from ffalm.algorithms import Measure, RoundReport
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 from ffalm.fairness.metrics import signed_dpd
@@ -34,13 +35,13 @@ def selected(of_0: tuple[int, int], of_1: tuple[int, int]) -> Rows:
     return [0, 1] * (len(prediction) // 2) + [0] * (len(prediction) % 2), prediction, [0] * of_0[1] + [1] * of_1[1]
 
 
-def report(clients: list[Rows], sizes: list[int] | None = None, part: list[bool] | None = None) -> Report:
+def report(clients: list[Rows], sizes: list[int] | None = None, part: list[bool] | None = None) -> RoundReport:
     rows = sizes or [len(client[0]) for client in clients]
     taking_part = torch.tensor(part or [True] * len(clients))
-    return Report(1, torch.tensor(rows), taking_part, Tally.stack([tally_of(client) for client in clients]))
+    return report_of(1, torch.tensor(rows), taking_part, Tally.stack([tally_of(client) for client in clients]))
 
 
-def moved(algorithm: ffalm.FairFed, before: list[float], told: Report) -> list[float]:
+def moved(algorithm: ffalm.FairFed, before: list[float], told: RoundReport) -> list[float]:
     state = {"client_weights": torch.tensor(before, dtype=torch.float64)}
     return [float(weight) for weight in algorithm.update(state, told)[0]]
 
@@ -109,7 +110,7 @@ def test_equal_gaps_leave_the_weights_alone() -> None:
 @given(seed=st.integers(0, 2**31), step=st.floats(0, 1000))
 def test_weights_are_never_negative_and_sum_to_one(seed: int, step: float) -> None:
     algorithm, told = ffalm.FairFed(step=step), report(random_clients(seed, 5))
-    state = algorithm.start(torch.ones(5, 2, 2, dtype=torch.int64))
+    state = algorithm.start(TASK, torch.ones(5, 2, 2, dtype=torch.int64))
     for _ in range(3):
         weights, state = algorithm.update(state, told)
         assert (weights >= 0).all()
@@ -148,7 +149,7 @@ def test_clients_that_sit_out_weigh_nothing_now_and_keep_their_weight_for_later(
     clients = [selected((5, 10), (4, 10)), selected((6, 10), (3, 10)), selected((0, 10), (9, 10))]
     state = {"client_weights": torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)}
     silent = Tally.stack([tally_of(clients[0]), tally_of(clients[1]), Tally.zeros((2, 2))])
-    told = Report(1, torch.tensor([20, 20, 20]), torch.tensor([True, True, False]), silent)
+    told = report_of(1, torch.tensor([20, 20, 20]), torch.tensor([True, True, False]), silent)
     weights, after = ffalm.FairFed(step=0.5).update(state, told)
     assert float(weights[2]) == 0
     assert float(weights.sum()) == pytest.approx(1)
@@ -158,7 +159,7 @@ def test_clients_that_sit_out_weigh_nothing_now_and_keep_their_weight_for_later(
 
 def test_it_starts_from_the_shares_of_the_training_rows_and_measures_the_received_model() -> None:
     counts = torch.tensor([[[1, 2], [3, 4]], [[10, 10], [5, 5]]])
-    assert ffalm.FairFed().start(counts)["client_weights"].tolist() == [0.25, 0.75]
+    assert ffalm.FairFed().start(TASK, counts)["client_weights"].tolist() == [0.25, 0.75]
     assert ffalm.FairFed().measure is Measure.RECEIVED
     assert (ffalm.FairFed().step, ffalm.FairFed().metric) == (0.5, "dpd")
 

@@ -7,39 +7,40 @@ from typing import ClassVar
 
 import pytest
 import torch
+from tests.contract import batch_of, report_of, task_of
 from torch import Tensor
 
 import ffalm
-from ffalm.algorithms import Measure, Report, State, algorithm_class, register
+from ffalm.algorithms import Measure, RoundReport, State, algorithm_class, register
 from ffalm.errors import UserError
 
 
 def test_the_objective_is_the_mean_loss() -> None:
     losses, groups = torch.tensor([0.2, 0.4, 0.6, 1.0], requires_grad=True), torch.tensor([0, 0, 1, 1])
     mask = torch.ones(4, dtype=torch.bool)
-    objective = ffalm.FedAvg().objective(losses, groups, groups, mask, {})
+    objective = ffalm.FedAvg().objective(batch_of(losses, groups, groups, mask), {})
     (weights,) = torch.autograd.grad(objective, losses)
     assert float(objective.detach()) == pytest.approx(0.55)
     assert weights.tolist() == [0.25] * 4
 
 
 def test_weights_are_the_shares_of_the_rows_of_those_who_take_part() -> None:
-    told = Report(1, torch.tensor([10, 30, 60]), torch.tensor([True, True, True]), None)
+    told = report_of(1, torch.tensor([10, 30, 60]), torch.tensor([True, True, True]), None)
     weights, state = ffalm.FedAvg().update({}, told)
     assert weights.tolist() == pytest.approx([0.1, 0.3, 0.6])
     assert state == {}
-    fewer = Report(1, torch.tensor([10, 30, 60]), torch.tensor([True, True, False]), None)
+    fewer = report_of(1, torch.tensor([10, 30, 60]), torch.tensor([True, True, False]), None)
     assert ffalm.FedAvg().update({}, fewer)[0].tolist() == [0.25, 0.75, 0.0]
 
 
 def test_equal_sizes_give_the_plain_mean() -> None:
-    told = Report(1, torch.tensor([7, 7, 7, 7]), torch.ones(4, dtype=torch.bool), None)
+    told = report_of(1, torch.tensor([7, 7, 7, 7]), torch.ones(4, dtype=torch.bool), None)
     assert ffalm.FedAvg().update({}, told)[0].tolist() == [0.25] * 4
 
 
 def test_it_asks_nothing_of_the_clients() -> None:
     assert ffalm.FedAvg().measure is Measure.NOTHING
-    assert ffalm.FedAvg().start(torch.ones(2, 2, 5, dtype=torch.int64)) == {}
+    assert ffalm.FedAvg().start(task_of(groups=5), torch.ones(2, 2, 5, dtype=torch.int64)) == {}
 
 
 def test_the_four_algorithms_are_registered_under_their_names() -> None:
@@ -86,7 +87,7 @@ def test_a_users_own_algorithm_runs_by_name_once_it_is_registered(monkeypatch: p
         name: ClassVar[str] = "doubled"
         title: ClassVar[str] = "Doubled"
 
-        def objective(self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: State) -> Tensor:
+        def objective(self, batch: Batch, state: State) -> Tensor:
             return (losses * (1 + groups) * mask).sum(-1) / mask.sum(-1)
 
     draws = torch.Generator().manual_seed(0)

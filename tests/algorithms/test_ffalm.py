@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.contract import TASK, batch_of, report_of, task_of
 from torch import Tensor, nn
 
 import ffalm
-from ffalm.algorithms import Measure, Report, State
+from ffalm.algorithms import Measure, RoundReport, State
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 
@@ -28,7 +29,7 @@ def state(dual: float, penalty: float) -> State:
     return {"dual": torch.tensor(dual, dtype=torch.float64), "penalty": torch.tensor(penalty, dtype=torch.float64)}
 
 
-def report(gaps: list[float | None], sizes: list[int], round: int = 1, part: list[bool] | None = None) -> Report:
+def report(gaps: list[float | None], sizes: list[int], round: int = 1, part: list[bool] | None = None) -> RoundReport:
     """Clients that measured these loss gaps (None: the client has group 0 only), with these training sizes."""
     tallies = []
     for gap in gaps:
@@ -38,14 +39,13 @@ def report(gaps: list[float | None], sizes: list[int], round: int = 1, part: lis
         loss[0] = torch.tensor([4.0 * (1 + (gap or 0)), 0.0 if gap is None else 2.0], dtype=torch.float64)
         tallies.append(Tally(confusion, loss))
     taking_part = torch.tensor([True] * len(gaps) if part is None else part)
-    return Report(round, torch.tensor(sizes), taking_part, Tally.stack(tallies))
+    return report_of(round, torch.tensor(sizes), taking_part, Tally.stack(tallies))
 
 
 def row_weights(losses: Tensor, groups: Tensor, now: State) -> Tensor:
     """The objective's derivative by each row's loss."""
     free = losses.clone().requires_grad_()
-    mask = torch.ones_like(groups, dtype=torch.bool)
-    objective = ffalm.FFALM().objective(free, groups, torch.zeros_like(groups), mask, now)
+    objective = ffalm.FFALM().objective(batch_of(free, groups), now)
     (weights,) = torch.autograd.grad(objective, free)
     return weights
 
@@ -78,7 +78,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 
 def test_the_objective_of_the_worked_batch_is_0_45() -> None:
-    objective = ffalm.FFALM().objective(LOSSES, GROUPS, LABELS, ALL, state(0.7, 2.0))
+    objective = ffalm.FFALM().objective(batch_of(LOSSES, GROUPS), state(0.7, 2.0))
     assert float(objective) == pytest.approx(0.45, abs=1e-12)
 
 
@@ -115,7 +115,7 @@ def test_masked_rows_have_no_say() -> None:
     now, mask = state(0.7, 2.0), torch.tensor([True, True, True, True, False, False])
     longer = torch.cat([LOSSES, torch.tensor([9.0, 9.0], dtype=torch.float64)]).requires_grad_()
     groups, labels = torch.tensor([0, 0, 1, 1, 0, 1]), torch.zeros(6, dtype=torch.int64)
-    objective = ffalm.FFALM().objective(longer, groups, labels, mask, now)
+    objective = ffalm.FFALM().objective(batch_of(longer, groups, mask=mask), now)
     (weights,) = torch.autograd.grad(objective, longer)
     assert weights.tolist() == pytest.approx([0.1, 0.1, 0.4, 0.4, 0, 0], abs=1e-12)
 
@@ -168,7 +168,7 @@ def test_the_released_schedule_ends_at_144_9_and_0_069() -> None:
 
 
 def test_the_first_round_has_the_penalty_itself_and_the_dual_as_it_was_set() -> None:
-    begun = ffalm.FFALM(penalty=5.0, penalty_growth=1.05, dual_init=0.4).start(COUNTS)
+    begun = ffalm.FFALM(penalty=5.0, penalty_growth=1.05, dual_init=0.4).start(TASK, COUNTS)
     assert (float(begun["penalty"]), float(begun["dual"])) == (5.0, 0.4)
     _, after = ffalm.FFALM(penalty=5.0, penalty_growth=1.05).update(begun, report([0.0], [10], 1))
     assert float(after["penalty"]) == pytest.approx(5.25)
@@ -221,7 +221,7 @@ def test_local_gaps_are_averaged_and_not_pooled() -> None:
         loss[0] = torch.tensor([n * mean for n, mean in zip(sizes, means, strict=True)], dtype=torch.float64)
         tallies.append(Tally(confusion, loss))
     stacked = Tally.stack(tallies)
-    told = Report(1, torch.tensor([100, 100]), torch.tensor([True, True]), stacked)
+    told = report_of(1, torch.tensor([100, 100]), torch.tensor([True, True]), stacked)
     _, after = ffalm.FFALM(dual_lr=1.0).update(state(0.0, 2.0), told)
     assert float(after["dual"]) == pytest.approx(-0.05, abs=1e-12)
     assert stacked.pooled().loss_gap() == pytest.approx(-0.57, abs=1e-12)
@@ -232,13 +232,13 @@ def test_leading_axes_are_several_seeds_at_once() -> None:
     duals = torch.tensor([0.7, -0.2], dtype=torch.float64)
     assert tells[0].tally is not None
     assert tells[1].tally is not None
-    both = Report(
+    both = report_of(
         3, torch.tensor([[10, 30], [10, 30]]), torch.ones(2, 2, dtype=torch.bool),
         Tally.stack([tells[0].tally, tells[1].tally]),
     )  # fmt: skip
     weights, after = ffalm.FFALM().update({"dual": duals, "penalty": torch.full((2,), 2.0).double()}, both)
     for seed in range(2):
-        alone = Report(3, tells[seed].sizes, tells[seed].taking_part, tells[seed].tally)
+        alone = report_of(3, tells[seed].sizes, tells[seed].taking_part, tells[seed].tally)
         expected_weights, expected = ffalm.FFALM().update(state(float(duals[seed]), 2.0), alone)
         assert float(after["dual"][seed]) == pytest.approx(float(expected["dual"]), abs=1e-15)
         assert torch.equal(weights[seed], expected_weights)
@@ -288,7 +288,7 @@ def test_settings_without_meaning_are_refused(settings: dict[str, Any]) -> None:
 
 def test_three_groups_are_refused_with_a_way_out() -> None:
     with pytest.raises(UserError, match="two groups"):
-        ffalm.FFALM().start(torch.ones(2, 2, 3, dtype=torch.int64))
+        ffalm.FFALM().start(TASK, torch.ones(2, 2, 3, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("images", [False, True])

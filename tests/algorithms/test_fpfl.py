@@ -10,10 +10,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.contract import batch_of, report_of, task_of
 from torch import Tensor
 
 import ffalm
-from ffalm.algorithms import Measure, Report, State
+from ffalm.algorithms import Measure, RoundReport, State
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 
@@ -26,7 +27,7 @@ def duals(*values: float) -> State:
     return {"duals": torch.tensor(values, dtype=torch.float64)}
 
 
-def report(losses: list[Tensor], groups: list[Tensor], group_count: int = 2, part: list[bool] | None = None) -> Report:
+def report(losses: list[Tensor], groups: list[Tensor], group_count: int = 2, part: list[bool] | None = None) -> RoundReport:
     """Clients that measured these losses."""
     tallies = []
     for loss, group in zip(losses, groups, strict=True):
@@ -34,12 +35,12 @@ def report(losses: list[Tensor], groups: list[Tensor], group_count: int = 2, par
         tallies.append(Tally.of(zeros, loss, zeros, group, (2, group_count)))
     sizes = torch.tensor([len(loss) for loss in losses])
     taking_part = torch.tensor([True] * len(losses) if part is None else part)
-    return Report(1, sizes, taking_part, Tally.stack(tallies))
+    return report_of(1, sizes, taking_part, Tally.stack(tallies))
 
 
 def objective(algorithm: ffalm.FPFL, losses: Tensor, groups: Tensor, state: State) -> Tensor:
-    mask = torch.ones_like(groups, dtype=torch.bool)
-    return algorithm.objective(losses, groups, torch.zeros_like(groups), mask, state)
+    task = task_of(groups=state["duals"].shape[-1])
+    return algorithm.objective(batch_of(losses, groups, task=task), state)
 
 
 def row_weights(algorithm: ffalm.FPFL, losses: Tensor, groups: Tensor, state: State) -> Tensor:
@@ -170,7 +171,7 @@ def test_a_tolerance_is_taken_off_the_distance() -> None:
 
 
 def test_any_number_of_groups_has_a_dual_each() -> None:
-    assert ffalm.FPFL().start(torch.ones(4, 2, 3, dtype=torch.int64))["duals"].tolist() == [0, 0, 0]
+    assert ffalm.FPFL().start(task_of(groups=3), torch.ones(4, 2, 3, dtype=torch.int64))["duals"].tolist() == [0, 0, 0]
     losses, groups = torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64), torch.tensor([0, 1, 2])
     assert distances("abs", losses, groups, 3) == pytest.approx([0.4, 0.0, 0.4], abs=1e-12)
 

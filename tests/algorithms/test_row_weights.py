@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.contract import TASK, batch_of
 from tests.variants import variants
 
 from ffalm.algorithms import Algorithm
@@ -24,12 +25,12 @@ def test_row_weights_are_the_objectives_derivative(algorithm: Algorithm, case: s
         groups[2] = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1])
         mask[2, 5:] = False
     labels = torch.randint(0, 2, (3, 8), generator=draws)
-    state = algorithm.start(torch.full((1, 4, 2, 2), 5))
-    state = {name: state[name] + 0.3 for name in algorithm.broadcasts}
+    state = algorithm.start(TASK, torch.full((1, 4, 2, 2), 5))
+    state = {name: state[name] + 0.3 for name in state}
     free = losses.clone().requires_grad_()
-    objective = algorithm.objective(free, groups, labels, mask, state)
+    objective = algorithm.objective(batch_of(free, groups, labels, mask), state)
     (expected,) = torch.autograd.grad(objective.sum(), free)
-    found = algorithm.row_weights(losses, groups, labels, mask, state)
+    found = algorithm.slopes(batch_of(losses, groups, labels, mask), state)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close((found * mask).sum(-1), torch.ones(3, dtype=torch.float64), rtol=1e-12, atol=1e-12)
 
@@ -40,13 +41,13 @@ def test_what_is_prepared_for_many_batches_at_once_changes_no_weight(algorithm: 
     losses = torch.rand(5, 2, 8, generator=draws)
     groups, labels = (torch.randint(0, 2, (5, 2, 8), generator=draws) for _ in range(2))
     groups[1], mask = 1, torch.rand(5, 2, 8, generator=draws) < 0.8
-    state = algorithm.start(torch.full((2, 4, 2, 2), 5))
-    state = {name: (state[name] + 0.3).float() for name in algorithm.broadcasts}
-    together = algorithm.prepare(groups, labels, mask, losses.dtype)
-    for batch in range(5):
-        known = groups[batch], labels[batch], mask[batch], state
-        alone = algorithm.row_weights(losses[batch], *known)
-        prepared = {name: value[batch] for name, value in together.items()}
-        assert torch.equal(algorithm.row_weights(losses[batch], *known, prepared), alone)
+    state = algorithm.start(TASK, torch.full((2, 4, 2, 2), 5))
+    state = {name: (state[name] + 0.3).float() for name in state}
+    together = algorithm.prepare(batch_of(losses, groups, labels, mask).rows, losses.dtype)
+    for number in range(5):
+        batch = batch_of(losses[number], groups[number], labels[number], mask[number])
+        alone = algorithm.slopes(batch, state)
+        prepared = {name: value[number] for name, value in together.items()}
+        assert torch.equal(algorithm.slopes(batch._replace(prepared=prepared), state), alone)
         assert alone.dtype == losses.dtype
-        assert bool((alone[~mask[batch]] == 0).all())
+        assert bool((alone[~mask[number]] == 0).all())

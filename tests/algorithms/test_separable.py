@@ -8,10 +8,11 @@ from typing import ClassVar
 
 import pytest
 import torch
+from tests.contract import TASK, report_of
 from tests.variants import variants
 
 import ffalm
-from ffalm.algorithms import Algorithm, Measure, Report, State
+from ffalm.algorithms import Algorithm, Measure, RoundReport, State
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 from ffalm.federate.secure.settings import check_summable
@@ -27,7 +28,7 @@ def everything() -> Iterator[Algorithm]:
     yield ffalm.FPFL(tolerance=0.1)
 
 
-def told(algorithm: Algorithm, seed: int) -> tuple[State, Report]:
+def told(algorithm: Algorithm, seed: int) -> tuple[State, RoundReport]:
     """A report in which clients differ much, one lacks a group and one does not take part."""
     draw = torch.Generator().manual_seed(seed)
     confusion = torch.randint(0, 40, (CLIENTS, 2, 2, 2), generator=draw)
@@ -38,23 +39,23 @@ def told(algorithm: Algorithm, seed: int) -> tuple[State, Report]:
     tally = None if algorithm.measure is Measure.NOTHING else Tally(confusion, loss)
     sizes = torch.tensor([50, 7, 400, 90, 33])
     counts = torch.randint(1, 9, (CLIENTS, 2, 2), generator=draw)
-    state = {name: value + 0.3 for name, value in algorithm.start(counts).items()}
-    return state, Report(1 + seed, sizes, part, tally)
+    state = {name: value + 0.3 for name, value in algorithm.start(TASK, counts).items()}
+    return state, report_of(1 + seed, sizes, part, tally)
 
 
-def alone(report: Report, client: int) -> Report:
+def alone(report: RoundReport, client: int) -> RoundReport:
     tally = None if report.tally is None else report.tally[client : client + 1]
-    return Report(report.round, report.sizes[client : client + 1], torch.tensor([True]), tally, report.favourable)
+    return report_of(report.round, report.sizes[client : client + 1], torch.tensor([True]), tally)
 
 
-def from_sums(algorithm: Algorithm, state: State, report: Report) -> State:
+def from_sums(algorithm: Algorithm, state: State, report: RoundReport) -> State:
     """What a server comes to that sees nothing but the sum of the clients' own, weighted results."""
     shares = report.shares()
     total = {name: torch.zeros_like(value) for name, value in state.items()}
     for client in report.taking_part.nonzero().flatten().tolist():
-        own = algorithm.moved(state, alone(report, client))
+        own = algorithm.dual_step(state, alone(report, client))
         total = {name: value + shares[client] * own[name] for name, value in total.items()}
-    return algorithm.settled(total)
+    return algorithm.project(total)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -78,8 +79,8 @@ def test_a_bound_is_kept_after_averaging_not_before() -> None:
     algorithm = ffalm.FFALM(dual_lr=1.0, dual_bound=1.0)
     confusion = torch.tensor([[[1, 1], [0, 0]], [[0, 0], [0, 0]]]).expand(2, 2, 2, 2)
     losses = torch.tensor([[[6.0, 0.0], [0.0, 0.0]], [[0.0, 5.0], [0.0, 0.0]]], dtype=torch.float64)
-    report = Report(1, torch.tensor([2, 2]), torch.tensor([True, True]), Tally(confusion, losses))
-    state = algorithm.start(torch.ones(2, 2, 2))
+    report = report_of(1, torch.tensor([2, 2]), torch.tensor([True, True]), Tally(confusion, losses))
+    state = algorithm.start(TASK, torch.ones(2, 2, 2))
     assert float(from_sums(algorithm, state, report)["dual"]) == 0.5
     assert float(algorithm.update(state, report)[1]["dual"]) == 0.5
 
@@ -96,7 +97,7 @@ def test_an_algorithm_that_overrides_the_update_is_not_taken_for_separable_by_in
     class Own(ffalm.FFALM):
         title: ClassVar[str] = "Own"
 
-        def update(self, state: State, report: Report) -> tuple[torch.Tensor, State]:
+        def update(self, state: State, report: RoundReport) -> tuple[torch.Tensor, State]:
             return report.shares().square(), state
 
     with pytest.raises(UserError, match="Own needs every site's own Tally"):

@@ -19,7 +19,7 @@ def job(model: nn.Module | None = None) -> Job:
     draws = torch.Generator().manual_seed(0)
     clients = [(torch.randn(40, 6, generator=draws), *torch.randint(0, 2, (2, 40), generator=draws)) for _ in range(30)]
     built = model or nn.Sequential(nn.Linear(6, 800), nn.ReLU(), nn.Linear(800, 2))
-    return Job(ffalm.FedAvg(), Federation.from_arrays(clients), lambda: built, Training(), 0, torch.device("cpu"))
+    return Job.of(ffalm.FedAvg(), Federation.from_arrays(clients), lambda: built, Training(), 0, torch.device("cpu"))
 
 
 def with_free(monkeypatch: pytest.MonkeyPatch, left: int | None) -> None:

@@ -61,7 +61,7 @@ def jobs_of(
     """Several seeds, each with a federation of its own, of unequal numbers of clients."""
     plan = Training(**{"rounds": 3, "batch_size": 16, "lr": 0.2, **training})
     return [
-        Job(algorithm, federation(seed, 5 + seed % 2, labels), model, plan, seed, torch.device("cpu"))
+        Job.of(algorithm, federation(seed, 5 + seed % 2, labels), model, plan, seed, torch.device("cpu"))
         for seed in range(seeds)
     ]
 

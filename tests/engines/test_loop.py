@@ -407,7 +407,7 @@ def test_every_algorithm_runs_with_partial_participation(algorithm: ffalm.Algori
 
 def job(algorithm: ffalm.Algorithm, model: Callable[[], nn.Module], start: Snapshot | None = None) -> Job:
     plan = Training(rounds=6, batch_size=8, lr_step=3, lr=0.2, participation=0.7)
-    return Job(algorithm, federation(), model, plan, 3, torch.device("cpu"), start)
+    return Job.of(algorithm, federation(), model, plan, 3, torch.device("cpu"), start)
 
 
 @pytest.mark.parametrize("model", [batchnorm, dropout])

@@ -62,7 +62,7 @@ def images(rows: int) -> Tensor:
 
 
 def job(owned: Federation, model: Callable[[], nn.Module], seed: int = 0) -> Job:
-    return Job(ffalm.FFALM(), owned, model, Training(rounds=2, batch_size=8, lr=0.2), seed, CPU)
+    return Job.of(ffalm.FFALM(), owned, model, Training(rounds=2, batch_size=8, lr=0.2), seed, CPU)
 
 
 def last(rounds: Iterator[tuple[int, Round]]) -> dict[int, dict[str, Tensor]]:

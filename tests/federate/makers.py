@@ -16,7 +16,7 @@ from ffalm.data.types import Examples
 from ffalm.engines import Job, Round, Snapshot
 from ffalm.engines.flower.parcel import Failure, Kind, Parcel
 from ffalm.engines.loop import Learner, LoopClients
-from ffalm.engines.rounds import Reply, Terms, rounds
+from ffalm.engines.server import ClientUpdate, Terms, rounds
 from ffalm.errors import UserError
 from ffalm.federate.agreement import Agreement
 from ffalm.federate.disclosure import Disclosed, pooled
@@ -163,7 +163,7 @@ class Leaving(LoopClients):
         super().__init__(job)
         self._missing = missing
 
-    def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, Reply]:
+    def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, ClientUpdate]:
         return super().train([client for client in chosen if (sent.round + 1, client) not in self._missing], sent)
 
 
@@ -180,7 +180,7 @@ class Simulated:
             self.parts.append(rows.encoded(self.agreement.task, None if encoding is None else encoding.to_json()))
         work = replace(self.agreement.terms(plan.sites[0], plan), model=plan.model).work(torch.device("cpu"))
         federation = Federation(tuple(part["train"] for part in self.parts), None, None, self.agreement.task)
-        self.job = Job(plan.algorithm, federation, work.model, plan.training, plan.seed, torch.device("cpu"))
+        self.job = Job.of(plan.algorithm, federation, work.model, plan.training, plan.seed, torch.device("cpu"))
         self._learner = Learner(work, self.agreement.task)
 
     def rounds(self, missing: set[tuple[int, int]]) -> list[Round]:

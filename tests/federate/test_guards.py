@@ -14,7 +14,7 @@ from ffalm.data.types import Task
 from ffalm.engines import Snapshot, Training
 from ffalm.engines.flower.messages import reply_parcel
 from ffalm.engines.flower.parcel import Parcel
-from ffalm.engines.rounds import Reply
+from ffalm.engines.server import ClientUpdate
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 from ffalm.federate.disclosure import Disclosed
@@ -34,7 +34,7 @@ def tally(counts: Tensor) -> Tally:
 
 
 def parcel(model: dict[str, Tensor] = MODEL, counts: Tensor = ROWS, held: Tensor = HELD, loss: float = 0.5) -> Parcel:
-    reply = reply_parcel(Reply(model, tally(counts), loss, 0.0))
+    reply = reply_parcel(ClientUpdate(model, tally(counts), loss, 0.0))
     return replace(reply, tensors={**reply.tensors, "validation": Disclosed(tally(held), SMALL).record()})
 
 
@@ -126,8 +126,8 @@ def test_scores_must_count_the_held_out_rows_that_were_agreed() -> None:
         check_scores(Disclosed(lost, SMALL), COUNTS, "test")
 
 
-def reply(size: float) -> Reply:
-    return Reply({"weight": torch.full((2, 3), size), "seen": torch.tensor(10**9)}, tally(ROWS), 0.0, 0.0)
+def reply(size: float) -> ClientUpdate:
+    return ClientUpdate({"weight": torch.full((2, 3), size), "seen": torch.tensor(10**9)}, tally(ROWS), 0.0, 0.0)
 
 
 def test_an_update_far_outside_the_others_norm_is_found_and_counters_do_not_matter() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from ffalm.privacy import epsilon_of, worth
+from ffalm.privacy import describe_guarantee, epsilon_of
 from ffalm.privacy.accountant import log_delta
 
 
@@ -67,5 +67,5 @@ def test_epsilon_is_rounded_up() -> None:
 
 
 def test_a_guarantee_is_told_in_words_and_none_is_called_none() -> None:
-    assert worth(4.3772, 1e-5).endswith("epsilon = 4.38 at delta = 1e-05")
-    assert worth(math.inf, 1e-5).startswith("no differential privacy")
+    assert describe_guarantee(4.3772, 1e-5).endswith("epsilon = 4.38 at delta = 1e-05")
+    assert describe_guarantee(math.inf, 1e-5).startswith("no differential privacy")

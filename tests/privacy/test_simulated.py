@@ -16,7 +16,7 @@ from ffalm import Federation, Privacy
 from ffalm.algorithms import Algorithm
 from ffalm.engines import ENGINES, Job, Training, choose
 from ffalm.engines.loop import LoopClients
-from ffalm.engines.rounds import Terms, rounds
+from ffalm.engines.server import Terms, rounds
 from ffalm.errors import UserError
 from ffalm.privacy import epsilon_of
 from ffalm.simulation import model_factory
@@ -111,7 +111,7 @@ def test_a_client_that_sits_rounds_out_pays_for_those_it_trained_in(federation: 
 
 def job(federation: Federation, algorithm: Algorithm, privacy: Privacy | None) -> Job:
     training = Training(rounds=4, batch_size=8)
-    return Job(
+    return Job.of(
         algorithm, federation, model_factory("linear", federation), training, 0, torch.device("cpu"), privacy=privacy
     )
 

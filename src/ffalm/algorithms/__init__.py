@@ -1,7 +1,7 @@
 """One file an algorithm; each is a frozen dataclass of settings plus pure functions over tensors.
 
-`ffalm.algorithms` is this room and `ffalm.algorithms()` lists who is in it: Python binds the package to its name in
-`ffalm` as soon as anything imports it, so the package itself answers the call.
+`ffalm.algorithms` is this package and `ffalm.algorithms()` lists the registered algorithms: Python binds the package
+to its name in `ffalm` as soon as anything imports it, so the package itself is callable.
 """
 
 from __future__ import annotations
@@ -9,32 +9,55 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from ffalm.algorithms.base import Algorithm, Measure, Prepared, Report, State
+from ffalm.algorithms.contract import (
+    Algorithm,
+    Batch,
+    Measure,
+    Prepared,
+    RoundReport,
+    Rows,
+    Sent,
+    State,
+)
 from ffalm.algorithms.fairfed import FairFed
+from ffalm.algorithms.fedadam import FedAdam
 from ffalm.algorithms.fedavg import FedAvg
+from ffalm.algorithms.fedavgm import FedAvgM
+from ffalm.algorithms.fedprox import FedProx
 from ffalm.algorithms.ffalm import FFALM
 from ffalm.algorithms.fpfl import FPFL
 from ffalm.algorithms.registry import algorithm_class, algorithms, register
+from ffalm.algorithms.scaffold import SCAFFOLD
+from ffalm.algorithms.vectors import ModelVector, Vectors
 
 __all__ = [
     "FFALM",
     "FPFL",
+    "SCAFFOLD",
     "Algorithm",
+    "Batch",
     "FairFed",
+    "FedAdam",
     "FedAvg",
+    "FedAvgM",
+    "FedProx",
     "Measure",
+    "ModelVector",
     "Prepared",
-    "Report",
+    "RoundReport",
+    "Rows",
+    "Sent",
     "State",
+    "Vectors",
     "algorithm_class",
     "algorithms",
     "register",
 ]
 
 
-class _Room(ModuleType):
+class _CallablePackage(ModuleType):
     def __call__(self) -> dict[str, type[Algorithm]]:
         return algorithms()
 
 
-sys.modules[__name__].__class__ = _Room
+sys.modules[__name__].__class__ = _CallablePackage

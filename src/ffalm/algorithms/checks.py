@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from numbers import Real
 
-from torch import Tensor
-
-from ffalm.algorithms.base import Algorithm
+from ffalm.algorithms.contract import Algorithm, Task
 from ffalm.errors import require
 
 
@@ -38,13 +36,13 @@ def positive(algorithm: Algorithm, *names: str) -> None:
         )
 
 
-def two_groups(algorithm: Algorithm, counts: Tensor) -> None:
+def two_groups(algorithm: Algorithm, task: Task) -> None:
     """The formula is for two groups; say so rather than compare the first two of more."""
-    groups = counts.shape[-1]
+    groups = task.groups
     require(
         groups == 2,
-        f"{algorithm.title} compares two groups and this data has {groups}: merge groups into two, or use fpfl, which "
-        "takes any number.",
+        f"{algorithm.title} compares two groups and this data has {groups}: merge groups into two, or use ffalm "
+        "or fpfl, which take any number.",
     )
 
 

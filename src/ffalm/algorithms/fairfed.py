@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.base import Measure, PlainTraining, Report, State
+from ffalm.algorithms.contract import Measure, PlainTraining, RoundReport, State, Task
 from ffalm.algorithms.checks import not_negative, two_groups
 from ffalm.algorithms.registry import register
 from ffalm.errors import unknown
@@ -56,13 +56,13 @@ class FairFed(PlainTraining):
         """The received model on the client's rows."""
         return Measure.RECEIVED
 
-    def start(self, counts: Tensor) -> State:
+    def start(self, task: Task, counts: Tensor) -> State:
         """omega_k = n_k / n."""
-        two_groups(self, counts)
+        two_groups(self, task)
         rows = counts.sum((-1, -2)).double()
         return {"client_weights": rows / rows.sum(-1, keepdim=True)}
 
-    def update(self, state: State, report: Report) -> tuple[Tensor, State]:
+    def update(self, state: State, report: RoundReport) -> tuple[Tensor, State]:
         """Move weight from clients far from the global metric to those near it."""
         assert report.tally is not None
         part = report.taking_part
@@ -73,7 +73,7 @@ class FairFed(PlainTraining):
         carried = _normalised(moved.clamp(min=0), rows)
         return _normalised(carried * part, rows * part), {"client_weights": carried}
 
-    def _gaps(self, tally: Tally, report: Report) -> Tensor:
+    def _gaps(self, tally: Tally, report: RoundReport) -> Tensor:
         """How far each client's metric is from the federation's."""
         if self.variant == "authors":
             local = _AUTHORS[self.metric](tally, report.favourable).nan_to_num(0.0)

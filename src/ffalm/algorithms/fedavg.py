@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ffalm.algorithms.base import PlainTraining
+from ffalm.algorithms.contract import PlainTraining
 from ffalm.algorithms.registry import register
 
 

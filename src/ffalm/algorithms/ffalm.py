@@ -1,7 +1,7 @@
 """FFALM: fair federated averaging with the augmented Lagrangian method (Dunda and Song, arXiv 2307.04417).
 
-Each client minimises its loss under the constraint that two groups have the same mean loss. With
-Delta mu = mu_0 - mu_1, the difference of the groups' mean losses, a client's objective on a batch is
+Each client minimises its loss under the constraint that all groups have the same mean loss. With
+Delta mu = mu_0 - mu_1, the difference of two groups' mean losses, a client's objective on a batch is
 
     J = L + dual * Delta mu + penalty / 2 * Delta mu^2
 
@@ -10,6 +10,7 @@ and after local training the server moves the dual by what the clients measured:
     dual <- dual + dual_lr * dual_lr_growth^(t-1) * sum_i p_i Delta mu_i
 
 The paper lets each client move its own copy and averages the copies; since the shares p_i sum to 1 this is the same.
+With K groups there are K - 1 gaps mu_0 - mu_k, each with a dual of its own.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.base import Algorithm, Measure, Prepared, Report, State, geometric, scalar
-from ffalm.algorithms.checks import finite, not_negative, positive, two_groups
+from ffalm.algorithms.checks import finite, not_negative, positive
+from ffalm.algorithms.constraints import LossParity
+from ffalm.algorithms.contract import Batch, Measure, Prepared, RoundReport, Rows, State, Task, geometric, scalar
+from ffalm.algorithms.lagrangian import AugmentedLagrangian
 from ffalm.algorithms.registry import register
 from ffalm.errors import require, unknown
-from ffalm.fairness import group_gap, masked_mean
-from ffalm.fairness.metrics import loss_gap
 
 _MEASURES = {"full": Measure.TRAINED, "last_batch": Measure.LAST_BATCH, "epoch_mean": Measure.EPOCH}
 
@@ -48,8 +49,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @register
 @dataclass(frozen=True)
-class FFALM(Algorithm):
-    """The augmented Lagrangian method on the gap of two groups' losses; defaults are the paper's.
+class FFALM(AugmentedLagrangian):
+    """The augmented Lagrangian method on the gaps of the groups' losses; defaults are the paper's.
 
     `dual_data` says where the gap of the dual step is measured: the trained model on all local rows ("full"), or,
     free of cost, the last batch or all batches as they were trained on.
@@ -58,7 +59,7 @@ class FFALM(Algorithm):
     name: ClassVar[str] = "ffalm"
     title: ClassVar[str] = "FFALM"
     broadcasts: ClassVar[tuple[str, ...]] = ("dual", "penalty")
-    separable: ClassVar[bool] = True
+    dual_name: ClassVar[str] = "dual"
     remedies: ClassVar[str] = "dual_bound=1.0, dual_lr_growth=1.0 or the preset 'safe'"
 
     penalty: float = 2.0
@@ -105,47 +106,48 @@ class FFALM(Algorithm):
         """Where the clients measure their gap."""
         return _MEASURES[self.dual_data]
 
-    def start(self, counts: Tensor) -> State:
-        """The dual and the penalty of round 1."""
-        two_groups(self, counts)
-        return {"dual": scalar(self.dual_init, counts), "penalty": scalar(self.penalty, counts)}
+    @property
+    def fairness_constraint(self) -> LossParity:
+        """Equal mean losses."""
+        return LossParity()
 
-    def objective(self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: State) -> Tensor:
-        """The augmented Lagrangian of a batch; a batch with one group only has no gap, hence no penalty."""
-        gap = group_gap(losses, groups, mask)
-        return masked_mean(losses, mask) + state["dual"] * gap + state["penalty"] / 2 * gap**2
+    def start(self, task: Task, counts: Tensor) -> State:
+        """The dual (one number for two groups, a list for more) and the penalty of round 1."""
+        dual = scalar(self.dual_init, counts)
+        if task.groups > 2:
+            dual = dual.unsqueeze(-1).repeat(*[1] * dual.ndim, task.groups - 1)
+        return {"dual": dual, "penalty": scalar(self.penalty, counts)}
 
-    def prepare(self, groups: Tensor, labels: Tensor, mask: Tensor, dtype: torch.dtype) -> Prepared:
-        """For each row 1/n, and 1/n_0 or -1/n_1 by its group (0 in a batch with one group only)."""
-        kept = mask.to(dtype)
-        second = kept * groups
-        first = kept - second
-        rows, first_rows, second_rows = (part.sum(-1, keepdim=True) for part in (kept, first, second))
-        both = (first_rows > 0) & (second_rows > 0)
-        first_share, second_share = (both / part.clamp(min=1) for part in (first_rows, second_rows))
-        contrast = torch.addcmul(first * first_share, second, second_share, value=-1)
-        return {"share": kept * rows.clamp(min=1).reciprocal(), "contrast": contrast}
+    def dual_lr_at(self, round: int) -> float:
+        """dual_lr * dual_lr_growth^(t-1)."""
+        return geometric(self.dual_lr, self.dual_lr_growth, round - 1)
 
-    def row_weights(
-        self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: State,
-        prepared: Prepared | None = None,
-    ) -> Tensor:  # fmt: skip
-        """1/n + (dual + penalty * gap) * (1/n_0 for a row of group 0, -1/n_1 for one of group 1)."""
-        known = prepared or self.prepare(groups, labels, mask, losses.dtype)
-        gap = torch.linalg.vecdot(losses, known["contrast"])
-        pull = torch.addcmul(state["dual"], state["penalty"], gap)
-        return torch.addcmul(known["share"], pull.unsqueeze(-1), known["contrast"])
+    def penalty_of(self, state: State) -> Tensor:
+        """It may grow, so it is part of the state."""
+        return state["penalty"]
 
-    def moved(self, state: State, report: Report) -> State:
-        """Ascend on the dual; a client that lacks a group counts with gap 0."""
-        assert report.tally is not None
-        gaps = loss_gap(report.tally).nan_to_num(0.0)
-        step = geometric(self.dual_lr, self.dual_lr_growth, report.round - 1)
-        dual = state["dual"] + step * (report.shares() * gaps).sum(-1)
-        penalty = torch.full_like(dual, geometric(self.penalty, self.penalty_growth, report.round))
-        return {"dual": dual, "penalty": penalty}
+    def prepare(self, rows: Rows, dtype: torch.dtype) -> Prepared:
+        """The shares of rows, and the gaps' derivatives by each row's loss."""
+        return self.fairness_constraint.contrasts(rows, dtype)
 
-    def settled(self, state: State) -> State:
+    def slopes(self, batch: Batch, state: State) -> Tensor:
+        """1/n + (dual + penalty * gap) * (1/n_0 for a row of group 0, -1/n_1 for one of group 1), summed over gaps."""
+        known = batch.prepared or self.prepare(batch.rows, batch.losses.dtype)
+        share, contrast = known["share"], known["contrast"]
+        if batch.task.groups == 2:
+            gap = torch.linalg.vecdot(batch.losses, contrast)
+            pull = torch.addcmul(state["dual"], state["penalty"], gap)
+            return torch.addcmul(share, pull.unsqueeze(-1), contrast)
+        gaps = torch.linalg.vecdot(batch.losses.unsqueeze(-2), contrast)
+        pulls = torch.addcmul(state["dual"], state["penalty"].unsqueeze(-1), gaps)
+        return share + (pulls.unsqueeze(-1) * contrast).sum(-2)
+
+    def dual_step(self, state: State, report: RoundReport) -> State:
+        """Ascend on the dual, and let the penalty grow."""
+        penalty = geometric(self.penalty, self.penalty_growth, report.round)
+        return {**super().dual_step(state, report), "penalty": torch.full_like(state["penalty"], penalty)}
+
+    def project(self, state: State) -> State:
         """The dual within its bound."""
         if self.dual_bound is None:
             return state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from ffalm.algorithms.base import Algorithm
+from ffalm.algorithms.contract import Algorithm
 from ffalm.errors import UserError, unknown
 
 A = TypeVar("A", bound=Algorithm)
@@ -18,8 +18,9 @@ def register(cls: type[A]) -> type[A]:
     if not name:
         raise UserError(f"The algorithm class {cls.__name__} needs a `name` to be registered under.")
     taken = _REGISTERED.get(name)
-    if taken is not None and taken.__qualname__ != cls.__qualname__:
-        raise UserError(f"The name {name!r} already belongs to the algorithm {taken.__qualname__}.")
+    if taken is not None and (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
+        owner = f"{taken.__module__}.{taken.__qualname__}"
+        raise UserError(f"The name {name!r} already belongs to the algorithm {owner}: choose another.")
     _REGISTERED[name] = cls
     return cls
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ffalm.engines.base import Engine, Job, ModelFactory, Precision, Round, Snapshot, Training
+from ffalm.engines.jobs import ClientSpec, Engine, Job, ModelFactory, Precision, Round, Snapshot, Training
 from ffalm.engines.choice import ENGINES, choose
 
 __all__ = [
     "ENGINES",
+    "ClientSpec",
     "Engine",
     "Job",
     "ModelFactory",

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from torch import nn
 
-from ffalm.engines.base import Engine, Job
+from ffalm.engines.jobs import Engine, Job
 from ffalm.engines.common import built_model
 from ffalm.engines.flower.engine import FlowerEngine
-from ffalm.engines.graphed import GraphedEngine, refuse_cpu, why_not_graphed
+from ffalm.engines.graphed import GraphedEngine, why_not_graphed
 from ffalm.engines.loop import LoopEngine
 from ffalm.engines.memory import free, shown
 from ffalm.engines.stacked import StackedEngine, why_not_stacked
-from ffalm.engines.stacked import refuse as refuse_unstackable
 from ffalm.engines.stacked.needs import needs_of, room_in, stacks_in
-from ffalm.errors import unknown
+from ffalm.errors import require, unknown
 
 ENGINES: dict[str, type[Engine]] = {
     "loop": LoopEngine,
@@ -34,29 +33,26 @@ def choose(name: str | Engine, job: Job, together: int = 1) -> tuple[Engine, str
         return _fastest(job, together)
     if name not in ENGINES:
         raise unknown("engine", name, [*ENGINES, "auto"])
-    if ENGINES[name] is StackedEngine:
-        refuse_unstackable(job, built_model(job))
-    if ENGINES[name] is GraphedEngine:
-        refuse_cpu(job)
-    return ENGINES[name](), "as asked"
+    engine = ENGINES[name]()
+    reason = engine.refusal(job)
+    require(reason is None, str(reason))
+    return engine, "as asked"
 
 
 def _fastest(job: Job, together: int) -> tuple[Engine, str]:
     """Small dense models gain most by stacking; convolutions by graphs on a GPU, and on a CPU by neither."""
-    model = built_model(job)
+    model = built_model(job.spec)
     if any(isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) for module in model.modules()):
-        reason = why_not_graphed(model, job.device)
+        reason = why_not_graphed(model, job.spec.device)
         if reason is None:
             return GraphedEngine(), "convolutions on a GPU"
         return LoopEngine(), f"convolutions, and {reason}"
-    if job.precision == "bf16":
+    if job.spec.precision == "bf16":
         return LoopEngine(), "bf16 of a dense model"
-    if job.privacy is not None:
-        return LoopEngine(), "differential privacy bounds each client's change on its own"
     reason = why_not_stacked(model, job.federation.first_rows(3).x)
     if reason is not None:
         return LoopEngine(), f"the model cannot be stacked: {reason}"
-    needed, left = needs_of([job], model).total, free(job.device, job.processes)
+    needed, left = needs_of([job], model).total, free(job.spec.device, job.processes)
     if left is not None and needed > room_in(left):
         return LoopEngine(), f"a stack of one run needs {shown(needed)}, and {shown(left)} of memory are free"
     in_stacks = _in_stacks(job, model, together, left)

@@ -1,39 +1,41 @@
-"""What all engines share: model inputs, evaluation, averaging, the record of a round and the check for divergence."""
+"""What all engines share about models: building and checking them, inputs, losses, gradients, evaluation."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from ffalm.algorithms import Algorithm, State
+from ffalm.algorithms import Algorithm, Batch, Rows, State
 from ffalm.data.types import Examples, Task
-from ffalm.engines.base import Job, Local
+from ffalm.engines.jobs import ClientSpec, Job, Model
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
-from ffalm.outcome import Record
 from ffalm.randomness import Purpose, torch_seeded
 
 _EVALUATED_VALUES = 2**24  # feature values per evaluation batch: bounds memory whatever the shape of the input
 
 
-def built_model(job: Local) -> nn.Module:
-    """The job's fresh model on its device, initialised by the job's seed alone."""
-    with torch_seeded(job.seed, Purpose.MODEL):
-        model = job.model()
+def built_model(spec: ClientSpec) -> nn.Module:
+    """The fresh model on its device, initialised by the seed alone."""
+    with torch_seeded(spec.seed, Purpose.MODEL):
+        model = spec.model()
     if not isinstance(model, nn.Module):
         raise UserError(f"The model function must return an nn.Module; it returned {type(model).__name__}.")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise UserError("The model has no parameter to train: give it one, or unfreeze some with requires_grad_().")
     images = any(isinstance(module, nn.Conv2d) for module in model.modules())
-    last = job.device.type == "cpu" if job.channels_last is None else job.channels_last
+    last = spec.device.type == "cpu" if spec.channels_last is None else spec.channels_last
     if images and last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return model.to(job.device)
+    return model.to(spec.device)
+
+
+def trained_parameters(model: nn.Module) -> tuple[str, ...]:
+    """The names of the parameters that training moves, in the model's order."""
+    return tuple(name for name, parameter in model.named_parameters() if parameter.requires_grad)
 
 
 def frozen_parameters(model: nn.Module) -> frozenset[str]:
@@ -43,11 +45,11 @@ def frozen_parameters(model: nn.Module) -> frozenset[str]:
 
 def checked_model(job: Job) -> nn.Module:
     """The job's fresh model, tried on two rows: a model that does not fit the data is found before any training."""
-    model = built_model(job)
+    model = built_model(job.spec)
     examples = job.federation.first_rows(2)
     try:
-        with autocast(job):
-            evaluate(model, examples.to(job.device), job.federation.task)
+        with autocast(job.spec):
+            evaluate(model, examples.to(job.spec.device), job.federation.task)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         shape = tuple(examples.x.shape[1:])
         reason = str(error).strip().splitlines()[0].rstrip(".")
@@ -84,25 +86,9 @@ def row_losses(model: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, labels: 
     return cross_entropy(logits, y, reduction="none"), logits
 
 
-def autocast(job: Local) -> torch.autocast:
-    """The job's precision for a forward pass; losses come out in float32 whatever it is."""
-    return torch.autocast(job.device.type, torch.bfloat16, enabled=job.precision == "bf16")
-
-
-def descend(
-    parameters: Sequence[Tensor], losses: Tensor, weights: Tensor, lr: float | Tensor, clip: float | None
-) -> None:
-    """One step of SGD along the weighted sum of row gradients, its norm clipped."""
-    found = torch.autograd.grad(losses, parameters, weights, allow_unused=True)
-    used = [parameter for parameter, gradient in zip(parameters, found, strict=True) if gradient is not None]
-    gradients = [gradient for gradient in found if gradient is not None]
-    step = torch.as_tensor(lr, dtype=losses.dtype, device=losses.device)
-    if clip is not None:
-        norm = torch.stack(torch._foreach_norm(gradients)).norm()
-        step = step * (clip / norm).clamp(max=1.0)
-    with torch.no_grad():
-        torch._foreach_mul_(gradients, -step)
-        torch._foreach_add_(used, gradients)
+def autocast(spec: ClientSpec) -> torch.autocast:
+    """The precision of a forward pass; losses come out in float32 whatever it is."""
+    return torch.autocast(spec.device.type, torch.bfloat16, enabled=spec.precision == "bf16")
 
 
 @torch.no_grad()
@@ -123,49 +109,28 @@ def evaluate(model: nn.Module, examples: Examples, task: Task) -> Tally:
     return total.to("cpu")
 
 
-def average(models: Sequence[dict[str, Tensor]], weights: Tensor) -> dict[str, Tensor]:
-    """The weighted mean of the clients' complete states, BatchNorm statistics included, in the order given.
-
-    Sums are kept in float64; counters, which have no mean, take the largest value.
-    """
-    mean: dict[str, Tensor] = {}
-    for name, like in models[0].items():
-        if like.dtype.is_floating_point:
-            total = torch.zeros_like(like, dtype=torch.float64)
-            for model, weight in zip(models, weights.tolist(), strict=True):
-                total += weight * model[name].double()
-            mean[name] = total.to(like.dtype)
-        else:
-            mean[name] = torch.stack([model[name] for model in models]).amax(0)
-    return mean
-
-
 def broadcast(algorithm: Algorithm, state: State, dtype: torch.dtype, device: torch.device) -> State:
     """The part of the server's state that clients receive, in the precision in which they compute."""
-    return {name: state[name].to(device=device, dtype=dtype) for name in algorithm.broadcasts}
+    return {name: state[name].to(device=device, dtype=dtype) for name in algorithm.broadcasts if name in state}
 
 
-def record_of(
-    round: int, validation: Tally | None, favourable: int, state: State, weights: Tensor, extra: dict[str, Any]
-) -> Record:
-    """A round in plain values: validation metrics, the server's state, the clients' weights, and what else was seen."""
-    scores = {} if validation is None else validation.metrics(favourable)
-    plain = {name: value.tolist() for name, value in state.items()}
-    return {"round": round, **scores, **plain, "weights": weights.tolist(), **extra}
+def broadcast_vectors(algorithm: Algorithm, vectors: dict[str, Model]) -> dict[str, Model]:
+    """The server's vectors that clients receive."""
+    return {name: vectors[name] for name in algorithm.broadcasts if name in vectors}
 
 
-def divergence(algorithm: Algorithm, round: int, loss: float, state: State, model: dict[str, Tensor]) -> str | None:
-    """Why a run must stop after this round, in one sentence; None where all its numbers are finite."""
-    lost = [name for name, value in state.items() if not bool(value.isfinite().all())]
-    finite = bool(torch.stack([value.isfinite().all() for value in model.values()]).all())
-    if math.isfinite(loss) and finite and not lost:
-        return None
-    what = f"its {lost[0]} is" if lost else "its loss or model is"
-    shown = ", ".join(f"{name} = {_shown(state[name])}" for name in state if state[name].numel() <= 8)
-    values = f" ({shown})" if shown else ""
-    return f"{algorithm.title} diverged in round {round}: {what} no longer finite{values}; try {algorithm.remedies}."
+def gradients(
+    parameters: Sequence[Tensor], algorithm: Algorithm, rows: Rows, losses: Tensor, logits: Tensor, state: State
+) -> tuple[tuple[Tensor | None, ...], Tensor]:
+    """The objective's gradient by each parameter, and whether it pushes some row's loss up."""
+    if algorithm.by_outputs(rows.task):
+        slopes = algorithm.slopes(Batch(rows, losses.detach(), logits.detach()), state)
+        found = torch.autograd.grad(logits, parameters, slopes, allow_unused=True)
+        return found, raises_some_loss(slopes, rows.labels).any()
+    slopes = algorithm.slopes(Batch(rows, losses.detach()), state)
+    return torch.autograd.grad(losses, parameters, slopes, allow_unused=True), (slopes < 0).any()
 
 
-def _shown(value: Tensor) -> str:
-    numbers = [f"{number:.4g}" for number in value.flatten().tolist()]
-    return numbers[0] if value.ndim == 0 else f"({', '.join(numbers)})"
+def raises_some_loss(by_outputs: Tensor, labels: Tensor) -> Tensor:
+    """For each row, whether a step against these slopes lowers the logit of its own label."""
+    return by_outputs.gather(-1, labels.unsqueeze(-1)).squeeze(-1) > 0

@@ -11,22 +11,23 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ffalm.algorithms import Measure
-from ffalm.data.types import Examples, Task
-from ffalm.engines.base import Job, Local, Round, Snapshot
+from ffalm.algorithms import Measure, Rows
+from ffalm.data.types import Examples
 from ffalm.engines.common import (
     autocast,
-    average,
     broadcast,
+    broadcast_vectors,
     built_model,
-    descend,
     dtype_of,
     evaluate,
+    gradients,
     inputs,
     row_losses,
 )
-from ffalm.engines.rounds import Reply, Terms, rounds
+from ffalm.engines.jobs import ClientSpec, Job, Model, Round, Snapshot
+from ffalm.engines.local import LocalOptimizer
 from ffalm.engines.sampling import batches
+from ffalm.engines.server import ClientUpdate, ServerContext, average, rounds
 from ffalm.fairness import Tally
 from ffalm.randomness import Purpose, torch_seeded
 
@@ -38,62 +39,84 @@ class LoopEngine:
     together: ClassVar[bool] = False
     spreads: ClassVar[bool] = False
 
+    def refusal(self, job: Job) -> str | None:
+        """It runs everything."""
+        return None
+
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
         """One job after the other."""
         for number, job in enumerate(jobs):
-            for round in rounds(Terms.of(job), LoopClients(job)):
+            for round in rounds(ServerContext.of(job), LoopClients(job)):
                 yield number, round
 
 
 class Learner:
-    """Local rounds and scores on one module, whoever's rows they are."""
+    """Local training and scoring on one module, whoever's rows they are."""
 
-    def __init__(self, work: Local, task: Task) -> None:
-        self._work, self._task = work, task
-        self._model = built_model(work)
+    def __init__(self, spec: ClientSpec) -> None:
+        self._spec, self._task = spec, spec.task
+        self._model = built_model(spec)
+        self._parameters = {name: value for name, value in self._model.named_parameters() if value.requires_grad}
+        self._local = LocalOptimizer(spec, self._parameters)
 
-    def fresh(self) -> dict[str, Tensor]:
-        """The freshly initialised model, as long as nothing was learnt or scored."""
+    def fresh(self) -> Model:
+        """The freshly initialised model, as long as nothing was trained or scored."""
         return _copy(self._model)
 
-    def score(self, model: dict[str, Tensor], examples: Examples) -> Tally:
+    def score(self, model: Model, examples: Examples) -> Tally:
         """The Tally of a model on examples."""
         self._model.load_state_dict(model)
         return self._tally(examples)
 
-    def learn(self, client: int, examples: Examples, sent: Snapshot) -> Reply:
-        """Local SGD from the received model, and the Tally that the algorithm asks for."""
-        work, model, round = self._work, self._model, sent.round + 1
-        wanted = work.algorithm.measure
+    def learn(
+        self, client: int, examples: Examples, sent: Snapshot, own: dict[str, Model] | None = None
+    ) -> ClientUpdate:
+        """Local training from the received model, and the Tally that the algorithm asks for.
+
+        `own` is the client's vectors of its last round; those of its first are 0.
+        """
+        spec, model, round = self._spec, self._model, sent.round + 1
+        wanted = spec.algorithm.measure
         shape = (self._task.labels, self._task.groups)
         tally = Tally.zeros(shape)
         model.load_state_dict(sent.model)
         if wanted is Measure.RECEIVED:
             tally = self._tally(examples)
         dtype = dtype_of(model)
-        state = broadcast(work.algorithm, sent.state, dtype, work.device)
-        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        steps = batches(work.seed, round, client, len(examples), work.training)
-        loss, negative = torch.zeros(2, dtype=torch.float64, device=work.device).unbind()
+        state = broadcast(spec.algorithm, sent.state, dtype, spec.device)
+        parameters = list(self._parameters.values())
+        lr = spec.training.lr_at(round)
+        steps = batches(spec.seed, round, client, len(examples), spec.training)
+        loss, negative = torch.zeros(2, dtype=torch.float64, device=spec.device).unbind()
+        self._local.begin(state, broadcast_vectors(spec.algorithm, sent.vectors), own or self._no_vectors())
         model.train()
-        with torch_seeded(work.seed, Purpose.LAYERS, round, client):
-            for step, rows in enumerate(steps, start=1):
-                batch = examples.take(rows.to(work.device))
-                with autocast(work):
+        with torch_seeded(spec.seed, Purpose.LAYERS, round, client):
+            for step, numbers in enumerate(steps, start=1):
+                batch = examples.take(numbers.to(spec.device))
+                with autocast(spec):
                     losses, logits = row_losses(model, inputs(batch.x, dtype), batch.y, self._task.labels)
-                everyone = torch.ones_like(batch.y, dtype=torch.bool)
-                weights = work.algorithm.row_weights(losses.detach(), batch.group, batch.y, everyone, state)
-                descend(parameters, losses, weights, work.training.lr_at(round), work.training.clip)
+                rows = Rows(batch.y, batch.group, torch.ones_like(batch.y, dtype=torch.bool), self._task)
+                found, raised = gradients(parameters, spec.algorithm, rows, losses, logits, state)
+                self._local.step(found, lr)
                 loss += losses.detach().mean()
-                negative += (weights < 0).any()
+                negative += raised
                 if wanted is Measure.EPOCH or (wanted is Measure.LAST_BATCH and step == len(steps)):
                     tally = tally + Tally.of(logits.argmax(-1), losses, batch.y, batch.group, shape).to("cpu")
+        kept, uploads = self._local.finish(len(steps), lr)
         if wanted is Measure.TRAINED:
             tally = self._tally(examples)
-        return Reply(_copy(model), tally, float(loss) / len(steps), float(negative) / len(steps))
+        return ClientUpdate(
+            _copy(model), tally, float(loss) / len(steps), float(negative) / len(steps), uploads, kept
+        )
+
+    def _no_vectors(self) -> dict[str, Model]:
+        return {
+            name: {key: torch.zeros_like(value) for key, value in self._parameters.items()}
+            for name in self._spec.algorithm.client_vectors
+        }
 
     def _tally(self, examples: Examples) -> Tally:
-        with autocast(self._work):
+        with autocast(self._spec):
             return evaluate(self._model, examples, self._task)
 
 
@@ -101,28 +124,39 @@ class LoopClients:
     """Clients that take turns on one module."""
 
     def __init__(self, job: Job) -> None:
-        self._learner = Learner(job, job.federation.task)
-        self._clients = [examples.to(job.device) for examples in job.federation.clients]
+        device = job.spec.device
+        self._learner = Learner(job.spec)
+        self._clients = [examples.to(device) for examples in job.federation.clients]
         validation = job.federation.validation
-        self._validation = None if validation is None else validation.to(job.device)
+        self._validation = None if validation is None else validation.to(device)
 
-    def begin(self) -> dict[str, Tensor]:
+    def begin(self) -> Model:
         """The freshly initialised model."""
         return self._learner.fresh()
 
-    def merge(self, replies: Sequence[Reply], weights: Tensor) -> dict[str, Tensor]:
-        """The weighted mean of the replies' models."""
-        return average([reply.model for reply in replies], weights)
+    def average(self, models: Sequence[Model], weights: Tensor) -> Model:
+        """Their weighted mean."""
+        return average(models, weights)
 
-    def validate(self, model: dict[str, Tensor]) -> Tally | None:
+    def validate(self, model: Model) -> Tally | None:
         """The validation part's Tally of a model."""
         return None if self._validation is None else self._learner.score(model, self._validation)
 
-    def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, Reply]:
+    def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, ClientUpdate]:
         """One client after the other."""
-        return {client: self._learner.learn(client, self._clients[client], sent) for client in chosen}
+        return {
+            client: self._learner.learn(client, self._clients[client], sent, client_vectors(sent, client))
+            for client in chosen
+        }
 
 
-def _copy(model: nn.Module) -> dict[str, Tensor]:
+def client_vectors(sent: Snapshot, client: int) -> dict[str, Model]:
+    """What a client kept from its last round, where the engine keeps it for it."""
+    return {
+        name: {key: value[client] for key, value in vector.items()} for name, vector in sent.client_vectors.items()
+    }
+
+
+def _copy(model: nn.Module) -> Model:
     """A model's complete state, apart from the model."""
     return {name: value.detach().clone() for name, value in model.state_dict().items()}

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ffalm.engines.base import Training
+from ffalm.engines.jobs import Training
 from ffalm.randomness import Purpose, generator
 
 

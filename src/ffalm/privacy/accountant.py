@@ -1,4 +1,4 @@
-"""What Gaussian noise is worth.
+"""What Gaussian noise guarantees.
 
 A mechanism whose result one client can move by at most mu standard deviations is as hard to see through as one draw
 from N(0, 1) or N(mu, 1). Such mechanisms, even where each depends on the results before it, compose exactly:
@@ -41,7 +41,7 @@ def epsilon_of(mu: float, delta: float) -> float:
     return high
 
 
-def worth(epsilon: float, delta: float) -> str:
+def describe_guarantee(epsilon: float, delta: float) -> str:
     """A guarantee in words."""
     if not math.isfinite(epsilon):
         return "no differential privacy: some of what was told has no noise"

@@ -1,27 +1,27 @@
-"""What a round goes through under privacy, and the book of what was spent."""
+"""What a round goes through under privacy, and the ledger of what was spent."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ffalm.algorithms import Algorithm, Measure, Report, State
+from ffalm.algorithms import Algorithm, Measure, RoundReport, State
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 from ffalm.privacy import changes, tallies
 from ffalm.privacy.accountant import epsilon_of
 from ffalm.privacy.noise import Noise
-from ffalm.privacy.settings import Privacy
+from ffalm.privacy.privacy_settings import Privacy
 from ffalm.privacy.steps import averaged_step
 from ffalm.randomness import Purpose
 
 #: The entry of the server's state that says what each client has spent, as mu^2. Snapshots keep it, so that a run
 #: that is resumed remembers; algorithms do not see it.
-BOOK = "privacy_spent"
+LEDGER = "privacy_spent"
 
 _WHOLE = (Measure.RECEIVED, Measure.TRAINED)  # Tallies of all of a client's rows, whose counts are public
 
@@ -36,20 +36,25 @@ class Mechanism:
 
     @staticmethod
     def check(algorithm: Algorithm) -> None:
-        """Refuse an algorithm whose Tallies cannot be given noise."""
+        """Refuse an algorithm whose Tallies or uploads cannot be given noise."""
+        if algorithm.uploads:
+            raise UserError(
+                f"{algorithm.title} uploads more than models and Tallies ({', '.join(algorithm.uploads)}), and privacy "
+                "puts noise on those alone: use another algorithm, or none of the privacy settings."
+            )
         if not algorithm.separable and algorithm.measure not in (Measure.NOTHING, *_WHOLE):
             raise UserError(
                 f"{algorithm.title} needs the Tally of each client's {algorithm.measure.value}, and which rows those "
                 "are is not public: under privacy let it measure the received or the trained model."
             )
 
-    def update(self, algorithm: Algorithm, state: State, report: Report) -> tuple[Tensor, State]:
+    def update(self, algorithm: Algorithm, state: State, report: RoundReport) -> tuple[Tensor, State]:
         """The clients' weights and the server's next state, both from noisy and public numbers alone.
 
-        The book is charged for the whole round, the model included.
+        The ledger is charged for the whole round, the model included.
         """
-        book = self._book(state, report)
-        own = {name: value for name, value in state.items() if name != BOOK}
+        ledger = self._ledger(state, report)
+        own = {name: value for name, value in state.items() if name != LEDGER}
         multiplier, round = self.settings.of_tallies, report.round
         if report.tally is None:
             weights, after = algorithm.update(own, report)
@@ -62,13 +67,12 @@ class Mechanism:
                 multiplier,
                 lambda size: self.noise.normal(Purpose.TALLY_NOISE, round, size),
             )
-            weights, after = report.shares(), algorithm.settled(drawn)
+            weights, after = report.shares(), algorithm.project(drawn)
         else:
-            noisy = Report(round, report.sizes, report.taking_part, self._rows(report), report.favourable)
-            weights, after = algorithm.update(own, noisy)
+            weights, after = algorithm.update(own, replace(report, tally=self._rows(report)))
         spent = _cost(self.settings.noise) + (0.0 if report.tally is None else _cost(multiplier))
-        charged = torch.zeros_like(book).masked_fill(report.taking_part, spent)
-        return weights, {**after, BOOK: book + charged}
+        charged = torch.zeros_like(ledger).masked_fill(report.taking_part, spent)
+        return weights, {**after, LEDGER: ledger + charged}
 
     def merge(
         self, sent: changes.Named, models: Sequence[changes.Named], weights: Tensor, round: int
@@ -85,19 +89,19 @@ class Mechanism:
         return tallies.noisy_tally(told, self.settings.loss_bound, self.settings.of_tallies, draws)
 
     def scored(self, state: State) -> State:
-        """The state whose book is charged for scores, to everybody."""
-        return {**state, BOOK: state[BOOK] + _cost(self.settings.of_tallies)}
+        """The state whose ledger is charged for scores, to everybody."""
+        return {**state, LEDGER: state[LEDGER] + _cost(self.settings.of_tallies)}
 
     def epsilon(self, state: State) -> float:
         """What has been spent so far, at the settings' delta, by the client that spent most."""
-        return epsilon_of(math.sqrt(float(state[BOOK].max())), self.settings.delta)
+        return epsilon_of(math.sqrt(float(state[LEDGER].max())), self.settings.delta)
 
-    def _book(self, state: State, report: Report) -> Tensor:
-        """What each client has spent; without a book, whatever was given out before this round had no noise."""
+    def _ledger(self, state: State, report: RoundReport) -> Tensor:
+        """What each client has spent; without a ledger, whatever was given out before this round had no noise."""
         before = 0.0 if report.round == 1 else math.inf
-        return state.get(BOOK, torch.full(report.sizes.shape, before, dtype=torch.float64))
+        return state.get(LEDGER, torch.full(report.sizes.shape, before, dtype=torch.float64))
 
-    def _rows(self, report: Report) -> Tally:
+    def _rows(self, report: RoundReport) -> Tally:
         """Each participating client's Tally with noise of its own."""
         assert report.tally is not None
         rows = []

@@ -7,11 +7,12 @@ many clients hide one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from ffalm.algorithms import Algorithm, Report, State
+from ffalm.algorithms import Algorithm, RoundReport, State
 from ffalm.fairness import Tally
 from ffalm.privacy.changes import noisy_mean, size_of
 
@@ -21,7 +22,7 @@ _ODD = 1e3  # the loss of a made-up row: large, so that no tolerance hides it
 def averaged_step(
     algorithm: Algorithm,
     state: State,
-    report: Report,
+    report: RoundReport,
     clip: float,
     multiplier: float,
     normal: Callable[[int], Tensor],
@@ -35,8 +36,8 @@ def averaged_step(
     shares = report.shares().tolist()
     taking_part = [client for client, part in enumerate(report.taking_part.tolist()) if part]
     shape = report.tally.loss.shape[-2:]
-    still = algorithm.moved(state, _alone(report, 0, Tally.zeros((shape[0], shape[1]))))
-    own = [algorithm.moved(state, _alone(report, client, report.tally[client])) for client in taking_part]
+    still = algorithm.dual_step(state, _alone(report, 0, Tally.zeros((shape[0], shape[1]))))
+    own = [algorithm.dual_step(state, _alone(report, client, report.tally[client])) for client in taking_part]
     open_to_clients = _moved_by_rows(algorithm, state, report, still)
     before = {name: still[name] for name in open_to_clients}
     after = [{name: one[name] for name in open_to_clients} for one in own]
@@ -44,16 +45,18 @@ def averaged_step(
     return {**still, **noisy_mean(before, after, weights, clip, multiplier, normal(size_of(before)))}
 
 
-def _alone(report: Report, client: int, tally: Tally) -> Report:
+def _alone(report: RoundReport, client: int, tally: Tally) -> RoundReport:
     """A report of one client only."""
-    sizes = report.sizes[client : client + 1].clamp(min=1)
-    return Report(report.round, sizes, torch.tensor([True]), Tally.stack([tally]), report.favourable)
+    counts = report.counts[client : client + 1]
+    if not bool(counts.any()):  # a share of no rows is undefined
+        counts = torch.ones_like(counts)
+    return replace(report, counts=counts, taking_part=torch.tensor([True]), tally=Tally.stack([tally]))
 
 
-def _moved_by_rows(algorithm: Algorithm, state: State, report: Report, still: State) -> list[str]:
+def _moved_by_rows(algorithm: Algorithm, state: State, report: RoundReport, still: State) -> list[str]:
     """The entries of the state that made-up Tallies move: found without a look at anybody's rows."""
     assert report.tally is not None
-    ends = [algorithm.moved(state, _alone(report, 0, tally)) for tally in _made_up(report.tally.confusion.shape[-3:])]
+    ends = [algorithm.dual_step(state, _alone(report, 0, tally)) for tally in _made_up(report.tally.confusion.shape[-3:])]
     return [name for name in still if any(not torch.equal(end[name], still[name]) for end in ends)]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ffalm.engines.base import Job
+from ffalm.engines.jobs import Job
 from ffalm.engines.flower.messages import received, reply_parcel
 from ffalm.engines.flower.parcel import Failure, Kind, Parcel
 from ffalm.engines.loop import LoopClients

@@ -14,7 +14,7 @@ from ffalm.engines import Job, Round, Snapshot
 from ffalm.engines.flower.clients import Answers, RemoteClients
 from ffalm.engines.flower.parcel import Failure, Parcel
 from ffalm.engines.loop import LoopClients, LoopEngine
-from ffalm.engines.rounds import Terms, rounds
+from ffalm.engines.server import Terms, rounds
 from ffalm.errors import UserError
 
 LATE = Failure("late", "The site did not answer within 5 seconds.")

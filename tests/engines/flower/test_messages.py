@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
+from tests.contract import TASK
 from tests.engines.flower.parcels import assert_same_tensors, awkward
 
 import ffalm
-from ffalm.engines.base import Snapshot
+from ffalm.engines.jobs import Snapshot
 from ffalm.engines.flower.messages import addressed, answered, received, reply_parcel, train_parcel
-from ffalm.engines.rounds import Reply
+from ffalm.engines.server import ClientUpdate
 from ffalm.fairness import Tally
 
 TALLY = Tally(torch.arange(8).view(2, 2, 2), torch.rand(2, 2, dtype=torch.float64))
@@ -16,7 +17,7 @@ TALLY = Tally(torch.arange(8).view(2, 2, 2), torch.rand(2, 2, dtype=torch.float6
 
 def test_a_client_receives_its_number_the_model_and_the_state_of_its_objective() -> None:
     algorithm = ffalm.FFALM()
-    state = {**algorithm.start(torch.ones(3, 2, 2)), "secret": torch.ones(3)}
+    state = {**algorithm.start(TASK, torch.ones(3, 2, 2)), "secret": torch.ones(3)}
     client, sent = received(addressed(train_parcel(Snapshot(4, awkward(), state), algorithm), client=2))
     assert (client, sent.round) == (2, 4)
     assert set(sent.model) == set(awkward())
@@ -25,7 +26,7 @@ def test_a_client_receives_its_number_the_model_and_the_state_of_its_objective()
 
 def test_client_weights_stay_with_the_server() -> None:
     algorithm = ffalm.FairFed()
-    state = algorithm.start(torch.ones(3, 2, 2))
+    state = algorithm.start(TASK, torch.ones(3, 2, 2))
     assert state
     assert train_parcel(Snapshot(0, {}, state), algorithm).tensors["state"] == {}
 
@@ -39,7 +40,7 @@ def test_parcels_for_several_clients_share_their_tensors() -> None:
 
 def test_a_reply_comes_back_as_it_was() -> None:
     model = awkward()
-    reply = answered(reply_parcel(Reply(model, TALLY, 0.3, 0.125)))
+    reply = answered(reply_parcel(ClientUpdate(model, TALLY, 0.3, 0.125)))
     assert_same_tensors(reply.model, model)
     assert torch.equal(reply.tally.confusion, TALLY.confusion)
     assert torch.equal(reply.tally.loss, TALLY.loss)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.contract import TASK
 from tests.engines.flower.parcels import assert_same_tensors, awkward
 from torch import nn
 
@@ -13,7 +14,7 @@ import ffalm
 from ffalm.engines import Snapshot
 from ffalm.engines.flower.messages import addressed, reply_parcel, train_parcel
 from ffalm.engines.flower.parcel import Fact, Failure, Parcel
-from ffalm.engines.rounds import Reply
+from ffalm.engines.server import ClientUpdate
 from ffalm.fairness import Tally
 
 FACTS: dict[str, Fact] = {"round": 3, "loss": 0.1 + 0.2, "last": True, "name": "Süd", "none": float("inf"), "zero": 0}
@@ -100,8 +101,8 @@ def test_a_round_with_duals_and_a_tally_is_no_larger_than_a_plain_one_with_the_m
 
     model = nn.Sequential(nn.Linear(66, 64), nn.ReLU(), nn.Linear(64, 2)).state_dict()
     algorithm = ffalm.FFALM()
-    there = addressed(train_parcel(Snapshot(3, model, algorithm.start(torch.ones(2, 2, 2))), algorithm), 1)
-    back = reply_parcel(Reply(model, Tally.zeros((2, 2)), 0.3, 0.0))
+    there = addressed(train_parcel(Snapshot(3, model, algorithm.start(TASK, torch.ones(2, 2, 2))), algorithm), 1)
+    back = reply_parcel(ClientUpdate(model, Tally.zeros((2, 2)), 0.3, 0.0))
     asked = RecordDict({"arrays": ArrayRecord(model), "config": ConfigRecord({"server-round": 3})})
     found = MetricRecord({"num-examples": 1000, "train_loss": 0.3})
     plain = size(asked) + size(RecordDict({"arrays": ArrayRecord(model), "metrics": found}))

@@ -88,4 +88,4 @@ def _job() -> Job:
     rows = torch.rand(8, 3), torch.arange(8) % 2, torch.arange(8) // 4
     federation = ffalm.Federation.from_arrays([cast(Any, rows)])
     model = torch.nn.Identity
-    return Job(ffalm.FedAvg(), federation, model, Training(batch_size=4), 0, torch.device("cpu"))
+    return Job.of(ffalm.FedAvg(), federation, model, Training(batch_size=4), 0, torch.device("cpu"))

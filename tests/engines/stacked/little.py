@@ -32,7 +32,7 @@ def jobs_of(clients: int, rows: int, seeds: int) -> list[Job]:
     owned = Federation.from_arrays(parts, validation=parts[0])
     model = lambda: nn.Sequential(nn.Linear(50, 400), nn.ReLU(), nn.Linear(400, 2)).double()  # noqa: E731
     plan = Training(rounds=2, batch_size=100)
-    return [Job(ffalm.FFALM(), owned, model, plan, seed, CPU) for seed in range(seeds)]
+    return [Job.of(ffalm.FFALM(), owned, model, plan, seed, CPU) for seed in range(seeds)]
 
 
 def computed(jobs: list[Job]) -> tuple[Tensor, int]:

@@ -56,7 +56,7 @@ def jobs_of(
         return nn.Sequential(nn.Linear(100, hidden), nn.ReLU(), nn.Linear(hidden, 2))
 
     return [
-        Job(
+        Job.of(
             ffalm.FFALM(),
             Federation.from_dataset(data, Partition("iid", clients), seed),
             model,

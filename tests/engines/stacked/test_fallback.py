@@ -37,7 +37,7 @@ def owned(seed: int) -> Federation:
 def jobs_of(seeds: int, rounds: int = 3) -> list[Job]:
     model = lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)).double()  # noqa: E731
     plan = Training(rounds=rounds, batch_size=8, lr=0.2)
-    return [Job(ffalm.FFALM(), owned(seed), model, plan, seed, torch.device("cpu")) for seed in range(seeds)]
+    return [Job.of(ffalm.FFALM(), owned(seed), model, plan, seed, torch.device("cpu")) for seed in range(seeds)]
 
 
 def by_round(rounds: Iterator[tuple[int, Round]]) -> dict[tuple[int, int], Round]:

@@ -32,7 +32,7 @@ def jobs_of(seeds: int, rows: int = 4000, clients: int = 10, hidden: int = 8, **
     data = Dataset(Task("t"), part(rows), part(400), part(10))
     plan = Training(**{"rounds": 1, **training})  # type: ignore[arg-type]
     return [
-        Job(
+        Job.of(
             ffalm.FFALM(),
             Federation.from_dataset(data, Partition("iid", clients), seed),
             lambda: nn.Sequential(nn.Linear(20, hidden), nn.ReLU(), nn.Linear(hidden, 2)),

@@ -56,7 +56,7 @@ def test_rows_that_are_shared_give_the_loops_numbers(hot: bool) -> None:
     model = lambda: nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 2)).double()  # noqa: E731
     plan = Training(rounds=2, batch_size=16, lr=0.2)
     jobs = [
-        Job(ffalm.FFALM(), federation, model, plan, seed, torch.device("cpu"))
+        Job.of(ffalm.FFALM(), federation, model, plan, seed, torch.device("cpu"))
         for seed, federation in enumerate(dealt(2, hot))
     ]
     expected, found = (

@@ -10,7 +10,7 @@ from torch import Tensor
 import ffalm
 from ffalm.data.types import Task
 from ffalm.engines import Snapshot
-from ffalm.engines.rounds import Reply
+from ffalm.engines.server import ClientUpdate
 from ffalm.fairness import Tally
 from ffalm.federate.secure.contents import (
     alone,
@@ -39,11 +39,11 @@ def tally(first: float, second: float) -> Tally:
     return Tally(confusion, torch.tensor([[first, second], [0.0, 0.0]], dtype=torch.float64))
 
 
-def reply(weight: list[float], batches: int, loss: float) -> Reply:
-    return Reply({"weight": torch.tensor(weight), "batches": torch.tensor(batches)}, tally(0, 0), loss, 0.25)
+def reply(weight: list[float], batches: int, loss: float) -> ClientUpdate:
+    return ClientUpdate({"weight": torch.tensor(weight), "batches": torch.tensor(batches)}, tally(0, 0), loss, 0.25)
 
 
-def words(answer: Reply, dual: float, rows: int) -> Words:
+def words(answer: ClientUpdate, dual: float, rows: int) -> Words:
     moved = {"dual": torch.tensor(dual, dtype=torch.float64)}
     layout = round_layout(SENT, TASK, Secure(), 2)
     return layout.words(round_numbers(SENT, answer, moved, tally(0.5, 1.5), rows), rows / 30)

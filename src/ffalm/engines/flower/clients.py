@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from torch import Tensor
 
 from ffalm.algorithms import Algorithm
-from ffalm.engines.base import Snapshot
-from ffalm.engines.common import average
+from ffalm.engines.jobs import Model, Snapshot
 from ffalm.engines.flower.messages import addressed, answered, train_parcel
 from ffalm.engines.flower.parcel import Failure, Parcel, Sites
-from ffalm.engines.rounds import Reply
+from ffalm.engines.loop import client_vectors
+from ffalm.engines.server import ClientUpdate, average
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 
@@ -59,11 +59,11 @@ class RemoteClients:
         """The Tally of a model on rows that are here; None where there are none."""
         return self._validate(model)
 
-    def merge(self, replies: Sequence[Reply], weights: Tensor) -> dict[str, Tensor]:
-        """The weighted mean of the replies' models."""
-        return average([reply.model for reply in replies], weights)
+    def average(self, models: Sequence[Model], weights: Tensor) -> Model:
+        """Their weighted mean."""
+        return average(models, weights)
 
-    def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, Reply]:
+    def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, ClientUpdate]:
         """One message to each chosen client, all under way at once; those whose answer is usable took part."""
         taken = self._usable(sent, self.ask(chosen, sent))
         return {client: answered(parcel) for client, parcel in sorted(taken.items())}
@@ -72,7 +72,7 @@ class RemoteClients:
         """What each chosen client answers, whatever it is; a client of no known site counts as lost."""
         known = self._order()
         parcel = train_parcel(sent, self._algorithm)
-        parcels = {known[client]: addressed(parcel, client) for client in chosen if client in known}
+        parcels = {known[client]: addressed(parcel, client, client_vectors(sent, client)) for client in chosen if client in known}
         answers = self._sites.ask("train", parcels, self._deadline)
         absent = Failure("lost", "The site is not connected.")
         return {client: answers[known[client]] if client in known else absent for client in chosen}

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ffalm.engines.base import Job, Round
+from ffalm.engines.jobs import Job, Round
 from ffalm.engines.flower.clients import RemoteClients
 from ffalm.engines.flower.environment import keep_quiet, require_flower
 from ffalm.engines.flower.parcel import Failure, Kind, Parcel, Sites
 from ffalm.engines.loop import LoopClients
-from ffalm.engines.rounds import Terms, rounds
+from ffalm.engines.server import ServerContext, rounds
 from ffalm.hardware import cores
 
 
@@ -29,6 +29,10 @@ class FlowerEngine:
     def __init__(self) -> None:
         require_flower("ray")
 
+    def refusal(self, job: Job) -> str | None:
+        """Clients train as in `loop`, which runs everything."""
+        return None
+
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
         """One job after the other, on as many nodes as the largest has clients."""
         if not jobs:
@@ -38,7 +42,7 @@ class FlowerEngine:
         from ffalm.engines.flower.simulated import ray_session, simulated
 
         nodes = max(len(job.federation.clients) for job in jobs)
-        gpu = any(job.device.type == "cuda" for job in jobs)
+        gpu = any(job.spec.device.type == "cuda" for job in jobs)
         with ray_session(min(cores(), nodes)), simulated(nodes, shipped(jobs), gpu) as sites:
             order = dict(enumerate(sites.present()))
             for number, job in enumerate(jobs):
@@ -48,8 +52,8 @@ class FlowerEngine:
 
 def _rounds(job: Job, sites: Sites, order: Mapping[int, int]) -> Iterator[Round]:
     here = LoopClients(job)
-    clients = RemoteClients(sites, lambda: order, job.algorithm, here.begin, math.inf, here.validate)
-    return rounds(Terms.of(job), clients)
+    clients = RemoteClients(sites, lambda: order, job.spec.algorithm, here.begin, math.inf, here.validate)
+    return rounds(ServerContext.of(job), clients)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,9 +13,8 @@ import ray
 import torch
 from numpy.typing import NDArray
 
-from ffalm.algorithms import Algorithm
-from ffalm.data.types import Examples, Task
-from ffalm.engines.base import Job, ModelFactory, Precision, Training
+from ffalm.data.types import Examples
+from ffalm.engines.jobs import ClientSpec, Job
 from ffalm.engines.flower.messages import received, reply_parcel
 from ffalm.engines.flower.parcel import Fact, Kind, Parcel
 from ffalm.engines.loop import Learner
@@ -28,28 +27,14 @@ Rows = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 class Trainer:
     """What a simulated client answers: it trains one of the shipped jobs on its own rows, as `loop` would."""
 
-    jobs: tuple[Any, ...]  # where Ray holds each job's work
+    jobs: tuple[Any, ...]  # where Ray holds each job's `ClientSpec`
     rows: tuple[tuple[Any, ...], ...]  # where Ray holds the rows of each job's clients
 
     def __call__(self, kind: Kind, parcel: Parcel, node: dict[str, Fact]) -> Parcel:
-        client, sent = received(parcel)
+        client, sent, own = received(parcel)
         job = int(parcel.facts["job"])
         learner, device = _learner(self.jobs[job])
-        return reply_parcel(learner.learn(client, _examples(self.rows[job][client], device), sent))
-
-
-@dataclass(frozen=True)
-class _Work:
-    """A job without anybody's rows."""
-
-    algorithm: Algorithm
-    model: ModelFactory
-    training: Training
-    seed: int
-    device: torch.device
-    precision: Precision
-    channels_last: bool | None
-    task: Task
+        return reply_parcel(learner.learn(client, _examples(self.rows[job][client], device), sent, own))
 
 
 def shipped(jobs: Sequence[Job]) -> Trainer:
@@ -63,10 +48,9 @@ def shipped(jobs: Sequence[Job]) -> Trainer:
 
 def _put(job: Job) -> Any:
     """A process finds its device by kind alone, since Ray says which GPU it may see."""
-    kind, task = torch.device(job.device.type), job.federation.task
-    work = _Work(job.algorithm, job.model, job.training, job.seed, kind, job.precision, job.channels_last, task)
+    spec = replace(job.spec, device=torch.device(job.spec.device.type))
     try:
-        return ray.put(work)
+        return ray.put(spec)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise UserError(f"The model or algorithm cannot be sent to Ray's processes: {reason}.") from error
@@ -76,8 +60,8 @@ def _put(job: Job) -> Any:
 def _learner(reference: Any) -> tuple[Learner, torch.device]:
     """In one of Ray's processes: what trains a job, made once; jobs come one after the other."""
     torch.set_num_threads(1)
-    work: _Work = ray.get(reference)
-    return Learner(work, work.task), work.device
+    spec: ClientSpec = ray.get(reference)
+    return Learner(spec), spec.device
 
 
 @lru_cache(maxsize=1024)

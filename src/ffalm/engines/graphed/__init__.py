@@ -2,7 +2,7 @@
 
 A small convolutional network on a large GPU spends its time launching kernels; a replayed graph launches them all at
 once. What is left idle then is most of the GPU itself, which such small kernels cannot fill: so several clients train
-at the same time, each in a lane with a copy of the model and a stream of its own. All rows of a federation lie on the
+at the same time, each by a worker with a copy of the model and a stream of its own. All rows of a federation lie on the
 GPU as they came (images as bytes), and batches are gathered there. BatchNorm sees exact batches: a last partial batch
 has a graph of its own size instead of padding.
 """
@@ -10,20 +10,22 @@ has a graph of its own size instead of padding.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
-from ffalm.engines.base import Job, Round
-from ffalm.engines.graphed.clients import GraphedClients
-from ffalm.engines.graphed.lanes import IN_FLIGHT, Lanes
-from ffalm.engines.rounds import Terms, rounds
+from ffalm.engines.jobs import Job, Round, Training
+from ffalm.engines.common import built_model
+from ffalm.engines.graphed.graphed_clients import GraphedClients
+from ffalm.engines.graphed.worker_pool import IN_FLIGHT, WorkerPool
+from ffalm.engines.server import ServerContext, rounds
 from ffalm.errors import require
 
 
 class GraphedEngine:
-    """Several clients at a time, each step one launch. Lanes are kept for later jobs of the same kind."""
+    """Several clients at a time, each step one launch. Workers are kept for later jobs of the same kind."""
 
     name: ClassVar[str] = "graphed"
     together: ClassVar[bool] = False
@@ -31,32 +33,34 @@ class GraphedEngine:
 
     def __init__(self, in_flight: int = IN_FLIGHT) -> None:
         self._in_flight = in_flight
-        self._kept: tuple[Any, Lanes] | None = None
+        self._kept: tuple[Any, WorkerPool] | None = None
+
+    def refusal(self, job: Job) -> str | None:
+        """Graphs are captured on a GPU or not at all, and not of layers that draw at random."""
+        if job.spec.device.type != "cuda":
+            return "The engine 'graphed' needs a GPU: use device cuda, or another engine."
+        reason = why_not_graphed(built_model(job.spec), job.spec.device)
+        return None if reason is None else f"The model cannot be captured: {reason}; use engine='loop'."
 
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
         """One job after the other."""
         for number, job in enumerate(jobs):
-            refuse_cpu(job)
-            for round in rounds(Terms.of(job), GraphedClients(job, self._lanes(job))):
+            reason = self.refusal(job)
+            require(reason is None, str(reason))
+            for round in rounds(ServerContext.of(job), GraphedClients(job, self._workers(job))):
                 yield number, round
 
-    def _lanes(self, job: Job) -> Lanes:
-        """The lanes of a job; those of another kind of job are given up first, for graphs hold their memory."""
-        task = job.federation.task
-        like = job.federation.first_rows(1)
+    def _workers(self, job: Job) -> WorkerPool:
+        """The workers of a job; those of another kind of job are given up first, for graphs hold their memory."""
+        like, training = job.federation.first_rows(1), job.spec.training
         features = (tuple(like.x.shape[1:]), like.x.dtype)
-        numerics = (job.precision, job.channels_last, job.compiled, job.device)
-        sizes = (job.training.clip, job.training.batch_size)
-        key = (job.model, job.algorithm, sizes, task.labels, task.groups, features, numerics)
+        # Of the training only what a captured step depends on: batches, rounds and learning rates may differ.
+        step = (training.clip, training.batch_size, training.local_optimizer())
+        key = (replace(job.spec, seed=0, training=Training()), step, job.compiled, features)
         if self._kept is None or self._kept[0] != key:
             self._kept = None
-            self._kept = key, Lanes(job, self._in_flight)
+            self._kept = key, WorkerPool(job, self._in_flight)
         return self._kept[1]
-
-
-def refuse_cpu(job: Job) -> None:
-    """Graphs are captured on a GPU or not at all."""
-    require(job.device.type == "cuda", "The engine 'graphed' needs a GPU: use device cuda, or another engine.")
 
 
 def why_not_graphed(model: nn.Module, device: torch.device) -> str | None:
@@ -68,4 +72,4 @@ def why_not_graphed(model: nn.Module, device: torch.device) -> str | None:
     return None
 
 
-__all__ = ["GraphedEngine", "refuse_cpu", "why_not_graphed"]
+__all__ = ["GraphedEngine", "why_not_graphed"]

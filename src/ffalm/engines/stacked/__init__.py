@@ -13,7 +13,8 @@ from typing import ClassVar
 
 from torch import nn
 
-from ffalm.engines.base import Job, Round
+from ffalm.engines.jobs import Job, Round
+from ffalm.engines.common import built_model
 from ffalm.engines.memory import free, give_back, out_of_memory, shown
 from ffalm.engines.stacked.choose import why_not_stacked
 from ffalm.engines.stacked.grouping import Ready, ready, stacks
@@ -40,14 +41,18 @@ class StackedEngine:
         """
         self._budget = budget
 
+    def refusal(self, job: Job) -> str | None:
+        """Models whose layers mix rows or draw at random, and bfloat16."""
+        return _why_not(job, built_model(job.spec))
+
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
         """Jobs that differ only in numbers advance together, one stack of them after the other."""
-        _refuse_privacy(jobs)
         keep_freed()
         waiting = [ready(number, job) for number, job in enumerate(jobs)]
         for alike in stacks(waiting):
-            refuse(alike[0].job, alike[0].model)
-            usual = _CPU_BUDGET if alike[0].job.device.type == "cpu" else _BUDGET
+            reason = _why_not(alike[0].job, alike[0].model)
+            require(reason is None, str(reason))
+            usual = _CPU_BUDGET if alike[0].job.spec.device.type == "cpu" else _BUDGET
             planned = cut(alike, self._budget or usual)
             left = deque(planned.stacks)
             while left:
@@ -74,7 +79,7 @@ def _computed(stack: list[Ready], budget: int) -> Generator[tuple[int, Round], N
             raise
     else:
         return []
-    give_back(stack[0].job.device)
+    give_back(stack[0].job.spec.device)
     return [
         replace(one, start=last[one.number].snapshot) if one.number in last else one
         for one in stack
@@ -83,37 +88,27 @@ def _computed(stack: list[Ready], budget: int) -> Generator[tuple[int, Round], N
 
 
 def _over(one: Ready, done: Round) -> bool:
-    return done.diverged is not None or done.snapshot.round >= one.job.training.rounds
+    return done.diverged is not None or done.snapshot.round >= one.job.spec.training.rounds
 
 
 def _too_large(one: Ready) -> UserError:
     """What a job would need that ran out of memory even with one client at a time."""
-    needs, left = needs_of([one.job], one.model), free(one.job.device, one.job.processes)
+    needs, left = needs_of([one.job], one.model), free(one.job.spec.device, one.job.processes)
     there = "" if left is None else f", and {shown(left)} are free"
     return UserError(
-        f"The {one.job.device.type} has too little memory to train even one client at a time: about "
+        f"The {one.job.spec.device.type} has too little memory to train even one client at a time: about "
         f"{shown(needs.least)} to work in and {shown(needs.standing)} for rows and models are needed{there}; choose a "
         "smaller batch_size, fewer clients a round (participation) or fewer worker processes."
     )
 
 
-def _refuse_privacy(jobs: Sequence[Job]) -> None:
-    """A stack averages all clients in one operation, and privacy must bound each one's change before."""
-    require(
-        all(job.privacy is None for job in jobs),
-        "The stacked engine knows no differential privacy: use engine='loop', or engine='graphed' on a GPU.",
-    )
+def _why_not(job: Job, model: nn.Module) -> str | None:
+    """Why a job with this fresh model cannot be stacked, in one sentence."""
+    if job.spec.precision == "bf16":
+        return "The stacked engine does not compute in bfloat16: use precision 'fp32' or 'tf32', or engine='loop'."
+    reason = why_not_stacked(model, job.federation.first_rows(3).x)
+    name = type(model).__name__.lstrip("_")
+    return None if reason is None else f"The model {name} cannot be stacked: {reason}; use engine='loop'."
 
 
-def refuse(job: Job, model: nn.Module) -> None:
-    """Refuse a job that cannot be stacked, with its fresh model, before anything is computed or made."""
-    _refuse_privacy([job])
-    require(
-        job.precision != "bf16",
-        "The stacked engine does not compute in bfloat16: use precision 'fp32' or 'tf32', or engine='loop'.",
-    )
-    name, reason = type(model).__name__.lstrip("_"), why_not_stacked(model, job.federation.first_rows(3).x)
-    require(reason is None, f"The model {name} cannot be stacked: {reason}; use engine='loop'.")
-
-
-__all__ = ["StackedEngine", "refuse", "why_not_stacked"]
+__all__ = ["StackedEngine", "why_not_stacked"]

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from ffalm.engines.common import dtype_of, inputs
-from ffalm.engines.stacked.columns import binary_columns
+from ffalm.engines.jobs import ClientSpec
+from ffalm.engines.stacked.binary_columns import binary_columns
 from ffalm.engines.stacked.kernels import Kernel, Layered
 from ffalm.engines.stacked.layout import layout_of
 from ffalm.engines.stacked.mapped import Mapped
@@ -38,13 +39,26 @@ def why_not_stacked(model: nn.Module, x: Tensor) -> str | None:
     return _why_not_mapped(copy.deepcopy(model), x)
 
 
-def kernel_for(model: nn.Module, parts: Sequence[Tensor], device: torch.device) -> Kernel:
+def folds(spec: ClientSpec) -> bool:
+    """Whether training may work on the rotated weights of two logits: all it does with them is to follow gradients.
+
+    Adam's steps, weight decay, proximal terms, server optimisers and objectives of the logits would come out different.
+    """
+    return (
+        spec.training.local_optimizer().rotates
+        and spec.algorithm.only_averages
+        and not spec.algorithm.by_outputs(spec.task)
+    )
+
+
+def kernel_for(model: nn.Module, parts: Sequence[Tensor], spec: ClientSpec) -> Kernel:
     """The fastest kernel that runs the model on these features."""
+    device = spec.device
     dtype = dtype_of(model)
     network = read_network(model, parts[0].shape[1:])
     if network is None:
         return Mapped(copy.deepcopy(model), dtype, device)
-    layout = layout_of(network, dict(model.named_parameters()))
+    layout = layout_of(network, dict(model.named_parameters()), folds(spec))
     entered = network.entered_by()
     if entered is not None and device.type == "cpu" and all(part.dtype.is_floating_point for part in parts):
         columns = binary_columns(parts)

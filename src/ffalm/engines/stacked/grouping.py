@@ -10,18 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from ffalm.algorithms import State
-from ffalm.engines.base import Job, Snapshot
+from ffalm.engines.jobs import Job, Snapshot
 from ffalm.engines.common import checked_model
+from ffalm.engines.server import ServerContext
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A job about to run: its number among all jobs, its model and where it starts."""
+    """A job about to run: its number among all jobs, its model, its server and where it starts."""
 
     number: int
     job: Job
     model: nn.Module
-    counts: Tensor
+    context: ServerContext
     start: Snapshot
     extra: dict[str, Tensor]  # buffers that the model keeps but does not save
 
@@ -29,13 +30,11 @@ class Ready:
 def ready(number: int, job: Job) -> Ready:
     """Build a job's model and its state before the first round."""
     model = checked_model(job)
-    counts = job.federation.counts()
+    context = ServerContext.of(job)
     entries = model.state_dict()
-    start = job.start or Snapshot(
-        0, {name: entry.detach().clone() for name, entry in entries.items()}, job.algorithm.start(counts)
-    )
+    start = context.begin({name: entry.detach().clone() for name, entry in entries.items()})
     extra = {name: entry for name, entry in model.named_buffers() if name not in entries}
-    return Ready(number, job, model, counts, start, extra)
+    return Ready(number, job, model, context, start, extra)
 
 
 def stacks(waiting: Sequence[Ready]) -> list[list[Ready]]:
@@ -55,12 +54,12 @@ def _alike(first: Ready, second: Ready) -> bool:
     a, b = first.job, second.job
     looks = [job.federation.first_rows(1).x for job in (a, b)]
     features = [(look.shape[1:], look.dtype) for look in looks]
-    tasks = [(job.federation.task.labels, job.federation.task.groups) for job in (a, b)]
+    tasks = [(task.labels, task.groups, task.favourable) for task in (a.spec.task, b.spec.task)]
     return (
-        type(a.algorithm) is type(b.algorithm)
-        and a.algorithm == b.algorithm
-        and a.training == b.training
-        and (a.device, a.precision) == (b.device, b.precision)
+        type(a.spec.algorithm) is type(b.spec.algorithm)
+        and a.spec.algorithm == b.spec.algorithm
+        and a.spec.training == b.spec.training
+        and (a.spec.device, a.spec.precision) == (b.spec.device, b.spec.precision)
         and features[0] == features[1]
         and tasks[0] == tasks[1]
         and first.start.round == second.start.round
@@ -70,7 +69,7 @@ def _alike(first: Ready, second: Ready) -> bool:
 
 
 def _sent_shapes(job: Job, state: State) -> list[torch.Size]:
-    return [state[name].shape for name in job.algorithm.broadcasts]
+    return [state[name].shape for name in job.spec.algorithm.broadcasts if name in state]
 
 
 def same_function(first: nn.Module, second: nn.Module) -> bool:

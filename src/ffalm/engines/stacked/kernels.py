@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ffalm.engines.common import inputs
-from ffalm.engines.stacked.layout import Blocks, Layout, Model
+from ffalm.engines.stacked.layout import Blocks, ParameterLayout, Model
 from ffalm.engines.stacked.network import Network
 from ffalm.engines.stacked.passes import Pass, Passes
 from ffalm.engines.stacked.schedule import Steps
@@ -69,10 +69,6 @@ class Kernel(Protocol):
         """The reverse of `packed`, up to rounding: every entry of the model's state by its name."""
         ...
 
-    def settled(self, weights: Weights) -> Weights:
-        """The weights as they come back from `unpacked` and `packed`, so that a run may start from any round."""
-        ...
-
     def opened(self, weights: Weights) -> Opened:
         """The weights as `forward` and `backward` take them, where they lie."""
         ...
@@ -95,7 +91,7 @@ class Layered:
     """Linear layers as batched products."""
 
     network: Network
-    layout: Layout
+    layout: ParameterLayout
     dtype: torch.dtype
     device: torch.device
 
@@ -117,10 +113,6 @@ class Layered:
     def unpacked(self, weights: Weights) -> Model:
         """Out of the working layout."""
         return self.layout.unpacked(self._blocks.views(weights.trained), weights.fixed)
-
-    def settled(self, weights: Weights) -> Weights:
-        """Unpacked and packed again."""
-        return self.packed(self.unpacked(weights))
 
     def opened(self, weights: Weights) -> Opened:
         """Views."""

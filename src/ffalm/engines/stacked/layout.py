@@ -24,7 +24,7 @@ Model = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Layout:
+class ParameterLayout:
     """The order of a network's parameters, and the form in which each is worked on; a bias is a matrix of one input.
 
     A layer that alone sees the features is `joined`: its bias is one more input, which is 1 for every row.
@@ -77,12 +77,12 @@ class Layout:
         return {name: models[name] for name in self.saved}
 
 
-def layout_of(network: Network, parameters: Model) -> Layout:
-    """The working layout of a network's parameters."""
+def layout_of(network: Network, parameters: Model, fold: bool = True) -> ParameterLayout:
+    """The working layout of a network's parameters; `fold` allows a rotation of the last layer of two outputs."""
     narrow = {name for name, entry in parameters.items() if entry.ndim > 1 and entry.shape[0] < _NARROW}
     last = network.operations[-1]
     head = last.result == network.exit and last.linear is not None and not last.rectified
-    foldable = head and len(parameters[f"{last.linear}.weight"]) == 2
+    foldable = fold and head and len(parameters[f"{last.linear}.weight"]) == 2
     folded = {name for name in parameters if foldable and name in (f"{last.linear}.weight", f"{last.linear}.bias")}
     entered = network.entered_by()
     joined = entered if f"{entered}.bias" in parameters else None
@@ -92,7 +92,7 @@ def layout_of(network: Network, parameters: Model) -> Layout:
             inputs = entry.shape[1] + (name == f"{joined}.weight") if entry.ndim > 1 else 1
             outputs = 1 if name in folded else len(entry)
             shapes[name] = (outputs, inputs) if name in narrow | folded else (inputs, outputs)
-    return Layout(tuple(parameters), shapes, joined, frozenset(narrow), frozenset(folded))
+    return ParameterLayout(tuple(parameters), shapes, joined, frozenset(narrow), frozenset(folded))
 
 
 class Blocks:

@@ -47,10 +47,6 @@ class Mapped:
         known = self._named(weights)
         return {name: known[first] for name, first in self._saved.items()}
 
-    def settled(self, weights: Weights) -> Weights:
-        """The same: packing changes no number."""
-        return weights
-
     def opened(self, weights: Weights) -> Opened:
         """The entries by name."""
         return Opened(weights.trained, self._named(weights))

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from ffalm.algorithms import Measure
-from ffalm.engines.base import Job, Training
+from ffalm.engines.jobs import ClientSpec, Job, Training
 from ffalm.engines.common import dtype_of
 from ffalm.engines.memory import free
 from ffalm.engines.sampling import round_half_up
 from ffalm.engines.stacked.choose import values_per_row
-from ffalm.engines.stacked.columns import binary_columns
+from ffalm.engines.stacked.binary_columns import binary_columns
 from ffalm.engines.stacked.grouping import Ready
 from ffalm.engines.stacked.network import read_network
 from ffalm.engines.stacked.training import WINDOW
@@ -29,6 +29,7 @@ T = TypeVar("T")
 LEAST_SCORED = 256  # rows that are scored at a time however little memory there is: fewer save none
 _WORKED_ON = 3  # copies of a model or of a row's values while a lane trains: themselves, gradients, and between the two
 _MAPPED = 2  # times as many where torch.func maps a module
+_STEPPED = 3  # copies of a model between gradient and step: the one that was sent, drift and direction
 _KEPT_MODELS = 6  # of each job: the module, where it started, the packed and the saved one, and the last round's two
 _AVERAGED = 4  # more, as float64 and not, while a job's models are averaged
 _LABELLED = 16  # bytes for each row's label and group
@@ -67,7 +68,7 @@ class Cut:
 def cut(jobs: Sequence[Ready], usual: int) -> Cut:
     """As few stacks as the free memory allows; where that is unknown, one."""
     first, model = jobs[0].job, jobs[0].model
-    left = free(first.device, first.processes)
+    left = free(first.spec.device, first.processes)
     if left is None:
         return Cut([list(jobs)], usual)
     parts = stacks_in(left, [one.job for one in jobs], model)
@@ -98,26 +99,49 @@ def needs_of(jobs: Sequence[Job], model: nn.Module) -> Needs:
     """What jobs with a model like this one take together."""
     look = jobs[0].federation.first_rows(_SEEN).x
     weights = dtype_of(model).itemsize * sum(entry.numel() for entry in model.state_dict().values())
-    width = max(_width(job.training, max(map(len, job.federation.holdings))) for job in jobs)
+    width = max(_width(job.spec.training, max(map(len, job.federation.holdings))) for job in jobs)
     rounds = [_round(job) for job in jobs]
     lanes, batched = (sum(figures) for figures in zip(*rounds, strict=True))
-    listed, plain = _listed(look, jobs[0].device)
+    listed, plain = _listed(look, jobs[0].spec.device)
     standing = [
         _LIBRARIES,
         _rows(jobs, look, dtype_of(model).itemsize),
-        (_KEPT_MODELS * len(jobs) + lanes + _AVERAGED) * weights,
+        (_kept_models(jobs[0]) * len(jobs) + (1 + _kept_by_lanes(jobs[0].spec)) * lanes + _AVERAGED) * weights,
         batched * _BATCHED,
         min(max(WINDOW, lanes) * width, batched) * (_PREPARED + _REVERSED * listed),
         sum(map(_scored, jobs)) * (_SCORED + _CODED * listed + dtype_of(model).itemsize * plain),
     ]
-    lane, row = working_bytes(model, look)
+    lane, row = working_bytes(model, look, jobs[0].spec)
     return Needs(int((1 + _HOLES) * sum(standing)), lane + max(width, LEAST_SCORED) * row)
 
 
-def working_bytes(model: nn.Module, x: Tensor) -> tuple[int, int]:
+def working_bytes(model: nn.Module, x: Tensor, spec: ClientSpec) -> tuple[int, int]:
     """Bytes that are worked on at a time for each lane, and for each row of its batch."""
-    copies = _WORKED_ON * (_MAPPED if read_network(model, x.shape[1:]) is None else 1) * dtype_of(model).itemsize
-    return copies * sum(entry.numel() for entry in model.parameters()), copies * values_per_row(model, x)
+    item = dtype_of(model).itemsize
+    copies = _WORKED_ON * (_MAPPED if read_network(model, x.shape[1:]) is None else 1) * item
+    weights = sum(entry.numel() for entry in model.parameters())
+    return (copies + _vectors(spec) * item) * weights, copies * values_per_row(model, x)
+
+
+def _kept_models(job: Job) -> int:
+    """Model-sized copies of each job: its models, the server's vectors, and those that its clients keep."""
+    algorithm = job.spec.algorithm
+    kept_by_clients = len(algorithm.client_vectors) * len(job.federation.holdings)
+    return _KEPT_MODELS + 2 * (len(algorithm.server_vectors) + kept_by_clients)
+
+
+def _kept_by_lanes(spec: ClientSpec) -> int:
+    """Model-sized copies that a round holds for each lane beyond its weights."""
+    return 2 * (len(spec.algorithm.client_vectors) + len(spec.algorithm.uploads))
+
+
+def _vectors(spec: ClientSpec) -> int:
+    """Model-sized copies that a lane holds beyond plain SGD: what it was sent, keeps, uploads, and moments."""
+    algorithm, optimizer = spec.algorithm, spec.training.local_optimizer()
+    if optimizer.plain and algorithm.only_averages:
+        return 0
+    sent = sum(name in algorithm.server_vectors for name in algorithm.broadcasts)
+    return _STEPPED + optimizer.moments + sent + 2 * len(algorithm.client_vectors) + len(algorithm.uploads)
 
 
 def _rows(jobs: Sequence[Job], look: Tensor, item: int) -> int:
@@ -138,8 +162,8 @@ def _listed(look: Tensor, device: torch.device) -> tuple[int, int]:
 def _round(job: Job) -> tuple[int, int]:
     """How many lanes a job has in a round, and on how many rows they train, at most."""
     sizes = sorted(map(len, job.federation.holdings), reverse=True)
-    lanes = min(len(sizes), max(1, round_half_up(job.training.participation * len(sizes))))
-    return lanes, sum(_trained_on(job.training, size) for size in sizes[:lanes])
+    lanes = min(len(sizes), max(1, round_half_up(job.spec.training.participation * len(sizes))))
+    return lanes, sum(_trained_on(job.spec.training, size) for size in sizes[:lanes])
 
 
 def _trained_on(training: Training, rows: int) -> int:
@@ -157,7 +181,7 @@ def _width(training: Training, rows: int) -> int:
 def _scored(job: Job) -> int:
     """Rows that are scored in a round, or of which plans for scoring are kept."""
     validation = 0 if job.federation.validation is None else len(job.federation.validation)
-    clients = job.algorithm.measure in (Measure.RECEIVED, Measure.TRAINED)
+    clients = job.spec.algorithm.measure in (Measure.RECEIVED, Measure.TRAINED)
     return validation + (sum(map(len, job.federation.holdings)) if clients else 0)
 
 

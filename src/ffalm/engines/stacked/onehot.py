@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffalm.engines.stacked.columns import Columns, blocks
+from ffalm.engines.stacked.binary_columns import Columns, blocks
 from ffalm.engines.stacked.kernels import Opened, Table, Weights
-from ffalm.engines.stacked.layout import Blocks, Layout, Model
+from ffalm.engines.stacked.layout import Blocks, ParameterLayout, Model
 from ffalm.engines.stacked.lists import Batch, Kept, Listed, cut, fetched, in_order_of
 from ffalm.engines.stacked.network import Network
 from ffalm.engines.stacked.passes import Linear, Pass, Passes, rectified
@@ -36,7 +36,7 @@ class OneHot:
     """
 
     network: Network
-    layout: Layout
+    layout: ParameterLayout
     entered: str  # the first layer
     columns: Columns
     dtype: torch.dtype
@@ -70,10 +70,6 @@ class OneHot:
         order = torch.cat([self.columns.binary, self._plain_inputs]).argsort()
         whole = torch.cat([listed, trained[self._first]], 1).index_select(1, order)
         return self.layout.unpacked({**trained, self._first: self._upright(whole)}, weights.fixed)
-
-    def settled(self, weights: Weights) -> Weights:
-        """Unpacked and packed again."""
-        return self.packed(self.unpacked(weights))
 
     def opened(self, weights: Weights) -> Opened:
         """Views; under the first layer's name its plain piece."""

@@ -14,7 +14,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ffalm.engines.stacked.layout import Layout
+from ffalm.engines.stacked.layout import ParameterLayout
 from ffalm.engines.stacked.network import Network, Operation, Result
 
 Entries = dict[str, Tensor]
@@ -43,7 +43,7 @@ class Linear:
     rectified: bool
 
     @classmethod
-    def of(cls, step: Operation, layout: Layout) -> Linear:
+    def of(cls, step: Operation, layout: ParameterLayout) -> Linear:
         """A step of a network whose parameters are laid out."""
         weight = f"{step.linear}.weight"
         return cls(
@@ -84,7 +84,7 @@ class Passes:
     """The way through a network, or through what follows a layer that somebody else computes."""
 
     network: Network
-    layout: Layout
+    layout: ParameterLayout
     without: str | None = None  # the layer to leave out, which must be the one that alone sees the features
 
     def forward(self, entries: Entries, values: Entries, taped: bool) -> Pass:

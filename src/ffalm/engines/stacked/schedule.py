@@ -1,8 +1,8 @@
 """Who trains beside whom, and on which rows at each step.
 
-A lane is one client of one job in one round. Lanes are sorted by their number of steps, longest first, so that the
-lanes still training at a step are the first ones: step k runs on a prefix of the stack, and nobody waits for a large
-client by computing on nothing. Only a last, smaller batch is filled up, with rows that a mask leaves out.
+A lane of the stack is one client of one job in one round (`ClientSlot`). Lanes are sorted by their number of steps,
+longest first, so that the lanes still training at a step are the first ones: step k runs on a prefix of the stack, and
+nobody waits for a large client by computing on nothing. Only a last, smaller batch is filled up, with rows that a mask leaves out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UNEVEN = 4  # a lane whose batches are this many times smaller than its neighbo
 
 
 @dataclass(frozen=True)
-class Lane:
+class ClientSlot:
     """One client of one job in one round."""
 
     job: int  # its place in the stack
@@ -37,7 +37,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Span:
-    """One step: which lines of `Steps` are its own. Lane i has the i-th of them."""
+    """One step: which lines of `Steps` are its own. ClientSlot i has the i-th of them."""
 
     lines: slice
     lanes: int
@@ -86,14 +86,14 @@ class Steps:
         return torch.arange(self.rows.shape[1], device=self.rows.device) < self.sizes.unsqueeze(1)
 
 
-def ordered(lanes: Sequence[Lane]) -> list[Lane]:
+def ordered(lanes: Sequence[ClientSlot]) -> list[ClientSlot]:
     """Lanes with the most steps first, among equals the largest."""
     return sorted(lanes, key=lambda lane: (-len(lane.sizes), -lane.width, -lane.rows))
 
 
-def chunks(lanes: Sequence[Lane], lane_bytes: int, row_bytes: int, budget: int) -> list[list[Lane]]:
+def chunks(lanes: Sequence[ClientSlot], lane_bytes: int, row_bytes: int, budget: int) -> list[list[ClientSlot]]:
     """Cut ordered lanes into stacks that are worked on one after the other, each within a budget of memory."""
-    cut: list[list[Lane]] = []
+    cut: list[list[ClientSlot]] = []
     widest = 0
     for lane in lanes:
         width = max(widest, lane.width)
@@ -107,7 +107,7 @@ def chunks(lanes: Sequence[Lane], lane_bytes: int, row_bytes: int, budget: int) 
     return cut
 
 
-def training_steps(lanes: Sequence[Lane], device: torch.device) -> Steps:
+def training_steps(lanes: Sequence[ClientSlot], device: torch.device) -> Steps:
     """The lanes' own batches."""
     return _laid_out([lane.order + lane.first for lane in lanes], [lane.sizes for lane in lanes], device)
 

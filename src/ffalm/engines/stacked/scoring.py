@@ -16,7 +16,7 @@ from ffalm.fairness import Tally
 
 
 @dataclass(frozen=True)
-class Rows:
+class StackedRows:
     """Every row of every client and validation part, resident on the device; one that many hold lies there once."""
 
     table: Table
@@ -47,7 +47,7 @@ class Plan:
     cells: Cells
 
 
-def scoring_plan(kernel: Kernel, rows: Rows, spans: Sequence[tuple[int, int]], most: int, dtype: torch.dtype) -> Plan:
+def scoring_plan(kernel: Kernel, rows: StackedRows, spans: Sequence[tuple[int, int]], most: int, dtype: torch.dtype) -> Plan:
     """Plan the scoring of copies, given the rows of each as (first row, number of rows), `most` rows at a time."""
     device = rows.y.device
     order = sorted(range(len(spans)), key=lambda copy: -spans[copy][1])

@@ -4,32 +4,48 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ffalm.algorithms import Measure, Report
-from ffalm.engines.base import Round, Snapshot
-from ffalm.engines.common import broadcast, divergence, dtype_of, record_of
+from ffalm.algorithms import Measure, ModelVector, Sent, Vectors
+from ffalm.engines.common import broadcast, broadcast_vectors, dtype_of
+from ffalm.engines.jobs import Model, Round
 from ffalm.engines.memory import give_back, out_of_memory
 from ffalm.engines.sampling import drawn, participants
+from ffalm.engines.server import Mean, TrainingSummary
 from ffalm.engines.stacked.choose import kernel_for
 from ffalm.engines.stacked.grouping import Ready
 from ffalm.engines.stacked.kernels import Weights
 from ffalm.engines.stacked.needs import LEAST_SCORED, working_bytes
 from ffalm.engines.stacked.places import Span, places_of
 from ffalm.engines.stacked.plans import Plans
-from ffalm.engines.stacked.schedule import Lane, chunks, ordered, training_steps
-from ffalm.engines.stacked.scoring import Plan, Rows, score, scoring_plan
-from ffalm.engines.stacked.training import Trained, train
+from ffalm.engines.stacked.schedule import ClientSlot, chunks, ordered, training_steps
+from ffalm.engines.stacked.scoring import Plan, StackedRows, score, scoring_plan
+from ffalm.engines.stacked.training import Received, Trained, train
 from ffalm.fairness import Tally
 from ffalm.randomness import Purpose, torch_seeded
 
 _SCORED_ROWS = 8192  # rows that are scored at a time: enough to share the work, few enough to stay in cache
 _AVERAGED = 2**18  # numbers that are averaged at a time: their float64 copies stay in cache
 
-Records = dict[int, tuple[Tensor, dict[str, float]]]
+Weighed = dict[int, tuple[Tensor, TrainingSummary]]
 """For each job the clients' weights, and what was seen of their training."""
+
+Named = dict[str, Model]
+"""Model-sized vectors by name and parameter, with a leading axis of slots."""
+
+
+@dataclass(frozen=True)
+class _Done:
+    """What became of a round's slots: their models, what was seen of their training, and their vectors."""
+
+    slots: list[ClientSlot]
+    weights: Weights
+    seen: Trained
+    own: Named
+    uploads: Named
 
 
 class Stack:
@@ -38,14 +54,15 @@ class Stack:
     def __init__(self, jobs: Sequence[Ready], budget: int) -> None:
         self._jobs = list(jobs)
         self._budget = budget
-        first = jobs[0].job
-        self._algorithm, self._training, self._device = first.algorithm, first.training, first.device
+        self._spec = jobs[0].job.spec
+        self._algorithm, self._training, self._device = self._spec.algorithm, self._spec.training, self._spec.device
         self._dtype = dtype_of(jobs[0].model)
+        self._vectors = not (self._training.local_optimizer().plain and self._algorithm.only_averages)
         places = places_of([one.job.federation for one in jobs])
         self._parts = places.parts
-        self._kernel = kernel_for(jobs[0].model, [source.x for source in places.sources], self._device)
-        task = first.federation.task
-        self._rows = Rows(
+        self._kernel = kernel_for(jobs[0].model, [source.x for source in places.sources], self._spec)
+        task = self._spec.task
+        self._rows = StackedRows(
             self._kernel.table([source.x for source in places.sources]),
             torch.cat([source.y for source in places.sources]).to(self._device),
             torch.cat([source.group for source in places.sources]).to(self._device),
@@ -53,141 +70,156 @@ class Stack:
             None if places.lookup is None else places.lookup.to(self._device),
         )
         self._now = [one.start for one in jobs]
-        self._models = self._packed(self._now)
-        self._lane_bytes, self._row_bytes = working_bytes(jobs[0].model, places.sources[0].x)
+        self._models = self._packed([one.model for one in self._now])
+        self._slot_bytes, self._row_bytes = working_bytes(jobs[0].model, places.sources[0].x, self._spec)
         self._plans = Plans(sum(rows for parts in self._parts for _, rows in parts))
 
     def rounds(self) -> Iterator[tuple[int, Round]]:
         """Every round of every job; a job that diverges ends, the others go on."""
         going = list(range(len(self._jobs)))
+        scores = self._scores(going)
         for number in range(self._now[0].round + 1, self._training.rounds + 1):
             began = time.perf_counter()
-            records, scores = self._round(number, going)
+            weighed, scores = self._round(number, going, scores)
             seconds = (time.perf_counter() - began) / len(going)
             for job in list(going):
-                shares, seen = records[job]
-                task = self._jobs[job].job.federation.task
-                state = self._now[job].state
-                seen = {**seen, "seconds": seconds}
-                record = record_of(number, scores.get(job), task.favourable, state, shares, seen)
-                ended = divergence(self._algorithm, number, seen["train_loss"], state, self._now[job].model)
-                yield self._jobs[job].number, Round(record, self._now[job], ended)
-                if ended:
+                weights, seen = weighed[job]
+                context = self._jobs[job].context
+                done = context.round(self._now[job], weights, scores.get(job), seen, seconds=seconds)
+                yield self._jobs[job].number, done
+                if done.diverged:
                     going.remove(job)
             if not going:
                 return
 
-    def _round(self, number: int, going: list[int]) -> tuple[Records, dict[int, Tally]]:
-        """One round; where memory runs out it begins anew in half the working memory, down to a lane at a time."""
+    def _round(self, number: int, going: list[int], sent_scores: dict[int, Tally]) -> tuple[Weighed, dict[int, Tally]]:
+        """One round; where memory runs out it begins anew in half the working memory, down to a slot at a time."""
         before = list(self._now)
         while True:
-            found = self._attempt(number, going)
+            found = self._attempt(number, going, sent_scores)
             if found is not None:
                 return found
             give_back(self._device)
             self._budget //= 2
             self._now = list(before)
-            self._models = self._packed(before)
+            self._models = self._packed([one.model for one in before])
 
-    def _attempt(self, number: int, going: list[int]) -> tuple[Records, dict[int, Tally]] | None:
+    def _attempt(
+        self, number: int, going: list[int], sent_scores: dict[int, Tally]
+    ) -> tuple[Weighed, dict[int, Tally]] | None:
         """One round, None where memory ran out and less of it would still do."""
         try:
-            lanes, weights, done = self._trained(number, going)
-            records = {job: self._served(number, job, lanes, weights, done) for job in going}
-            self._models = self._kernel.settled(self._models)
-            return records, self._scores(going)
+            done = self._trained(number, going)
+            weighed = {job: self._served(number, job, done, sent_scores.get(job)) for job in going}
+            self._models = self._packed([one.model for one in self._now])
+            return weighed, self._scores(going)
         except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error) or self._budget < self._lane_bytes + self._row_bytes:
+            if not out_of_memory(error) or self._budget < self._slot_bytes + self._row_bytes:
                 raise
             self._plans.clear()
             return None
 
-    def _trained(self, number: int, going: list[int]) -> tuple[list[Lane], Weights, Trained]:
-        """Local training of all clients that take part: their lanes, models and what was seen of them."""
-        lanes = ordered([lane for job in going for lane in self._lanes(number, job)])
-        cut = chunks(lanes, self._lane_bytes, self._row_bytes, self._budget)
+    def _trained(self, number: int, going: list[int]) -> _Done:
+        """Local training of all clients that take part."""
+        slots = ordered([slot for job in going for slot in self._slots(number, job)])
+        cut = chunks(slots, self._slot_bytes, self._row_bytes, self._budget)
         together: Weights | None = None
-        seen: list[Trained] = []
+        parts: list[_Done] = []
         end = 0
-        with torch_seeded(self._jobs[0].job.seed, Purpose.LAYERS, number):
+        with torch_seeded(self._spec.seed, Purpose.LAYERS, number):
             for chunk in cut:
-                weights, done = self._trained_chunk(number, chunk)
-                seen.append(done)
-                together = together or (weights if len(cut) == 1 else _room_for(len(lanes), weights))
+                part = self._trained_chunk(number, chunk)
+                together = together or (part.weights if len(cut) == 1 else _room_for(len(slots), part.weights))
                 if len(cut) > 1:
-                    _put(weights, together, end)
+                    _put(part.weights, together, end)
+                parts.append(replace(part, weights=together))
                 end += len(chunk)
         assert together is not None
+        seen = [part.seen for part in parts]
+        tallies = [one.tally for one in seen if one.tally is not None]
         tally = None
         if self._algorithm.measure is not Measure.NOTHING:
-            found = [one.tally for one in seen if one.tally is not None]
-            tally = Tally(torch.cat([one.confusion for one in found]), torch.cat([one.loss for one in found]))
-        return lanes, together, Trained(
-            torch.cat([one.loss for one in seen]), torch.cat([one.negative for one in seen]), tally
-        )  # fmt: skip
+            tally = Tally(torch.cat([one.confusion for one in tallies]), torch.cat([one.loss for one in tallies]))
+        summary = Trained(torch.cat([one.loss for one in seen]), torch.cat([one.negative for one in seen]), tally)
+        own, uploads = (_joined([getattr(part, what) for part in parts]) for what in ("own", "uploads"))
+        return _Done(slots, together, summary, own, uploads)
 
-    def _trained_chunk(self, number: int, lanes: list[Lane]) -> tuple[Weights, Trained]:
-        """Local training of a few lanes, from the models they were sent."""
-        measure = self._algorithm.measure
-        job_of = torch.tensor([lane.job for lane in lanes], device=self._device)
+    def _trained_chunk(self, number: int, slots: list[ClientSlot]) -> _Done:
+        """Local training of a few slots, from the models they were sent."""
+        measure, lr = self._algorithm.measure, self._training.lr_at(number)
+        job_of = torch.tensor([slot.job for slot in slots], device=self._device)
         weights = self._models.select(job_of)
-        spans = [(lane.first, lane.rows) for lane in lanes]
-        received = self._score(weights, spans) if measure is Measure.RECEIVED else None
-        sent = [broadcast(self._algorithm, one.state, self._dtype, self._device) for one in self._now]
-        state = {
-            name: torch.stack([own[name] for own in sent]).index_select(0, job_of)
-            for name in self._algorithm.broadcasts
-        }
-        steps = self._rows.found(training_steps(lanes, self._device))
-        done = train(
-            self._kernel, self._algorithm, weights, self._rows, steps, state,
-            self._training.lr_at(number), self._training.clip,
-        )  # fmt: skip
+        spans = [(slot.first, slot.rows) for slot in slots]
+        tally = self._score(weights, spans) if measure is Measure.RECEIVED else None
+        received = self._received(slots, job_of, weights)
+        steps = self._rows.found(training_steps(slots, self._device))
+        seen = train(self._kernel, self._spec, weights, self._rows, steps, received, lr)
+        own: Named = {}
+        uploads: Named = {}
+        if self._algorithm.client_vectors or self._algorithm.uploads:
+            taken = torch.bincount(steps.lanes, minlength=len(slots))
+            kept, sent = self._algorithm.finish(
+                ModelVector(weights.trained), received.sent, received.own, taken.to(self._dtype), lr
+            )
+            own, uploads = self._unpacked_vectors(kept, weights), self._unpacked_vectors(sent, weights)
         if measure is Measure.TRAINED:
-            received = self._score(weights, spans)
-        return weights, done if received is None else Trained(done.loss, done.negative, received)
+            tally = self._score(weights, spans)
+        return _Done(slots, weights, seen if tally is None else Trained(seen.loss, seen.negative, tally), own, uploads)
+
+    def _received(self, slots: list[ClientSlot], job_of: Tensor, weights: Weights) -> Received:
+        """What the slots' clients are sent and what they kept, laid out as the weights are."""
+        sent = [broadcast(self._algorithm, one.state, self._dtype, self._device) for one in self._now]
+        state = {name: torch.stack([one[name] for one in sent]).index_select(0, job_of) for name in sent[0]}
+        if not self._vectors:
+            return Received(Sent(state, ModelVector(weights.trained)), {})
+        jobs = [broadcast_vectors(self._algorithm, one.vectors) for one in self._now]
+        vectors = {name: self._packed_vector([jobs[slot.job][name] for slot in slots]) for name in jobs[0]}
+        own = {
+            name: self._packed_vector([
+                {key: value[slot.client] for key, value in self._now[slot.job].client_vectors[name].items()}
+                for slot in slots
+            ])
+            for name in self._algorithm.client_vectors
+        }  # fmt: skip
+        return Received(Sent(state, ModelVector([block.clone() for block in weights.trained]), vectors), own)
 
     def _served(
-        self, number: int, job: int, lanes: list[Lane], weights: Weights, done: Trained
-    ) -> tuple[Tensor, dict[str, float]]:
-        """The server's part of a round for one job: weigh the clients, average their models, move the state."""
-        own = sorted((place for place, lane in enumerate(lanes) if lane.job == job), key=lambda at: lanes[at].client)
-        chosen = [lanes[place].client for place in own]
+        self, number: int, job: int, done: _Done, validation: Tally | None
+    ) -> tuple[Tensor, TrainingSummary]:
+        """The server's part of a round for one job."""
+        one, now = self._jobs[job], self._now[job]
+        own = sorted((place for place, slot in enumerate(done.slots) if slot.job == job),
+                     key=lambda place: done.slots[place].client)  # fmt: skip
+        chosen = [done.slots[place].client for place in own]
         at = torch.tensor(own)
-        counts = self._jobs[job].counts
-        taking_part = torch.zeros(len(counts), dtype=torch.bool)
-        taking_part[chosen] = True
-        tally = None
-        if done.tally is not None:
-            tally = _spread(done.tally[at], chosen, len(counts))
-        favourable = self._jobs[job].job.federation.task.favourable
-        report = Report(number, counts.sum((-1, -2)), taking_part, tally, favourable)
-        shares, state = self._algorithm.update(self._now[job].state, report)
-        self._average(job, weights, at.to(self._device), shares[chosen].to(self._device))
-        self._now[job] = Snapshot(number, self._model(job), state)
-        return shares, {
-            "train_loss": float(done.loss[at].mean()),
-            "negative_weight_share": float(done.negative[at].mean()),
+        tally = None if done.seen.tally is None else done.seen.tally[at]
+        report = one.context.report(number, chosen, tally, validation)
+        weights, state = one.context.update(now, report)
+        mean = self._mean(job, done, at.to(self._device), weights[chosen])
+        kept = {
+            client: {name: {key: value[place] for key, value in vector.items()} for name, vector in done.own.items()}
+            for client, place in zip(chosen, own, strict=True)
         }
+        self._now[job] = one.context.advance(now, report, state, mean, kept)
+        return weights, TrainingSummary(float(done.seen.loss[at].mean()), float(done.seen.negative[at].mean()))
 
-    def _average(self, job: int, lanes: Weights, own: Tensor, shares: Tensor) -> None:
-        """The weighted mean of a job's own lanes, in float64 and a few at a time; counters take the largest value."""
-        for mine, theirs in zip(
-            [*self._models.trained, *self._models.fixed], [*lanes.trained, *lanes.fixed], strict=True
-        ):
-            if not mine.dtype.is_floating_point:
-                mine[job] = theirs.index_select(0, own).amax(0)
-                continue
-            total = torch.zeros(mine[job].numel(), dtype=torch.float64, device=mine.device)
-            few = max(1, _AVERAGED // max(1, mine[job].numel()))  # a block is empty if every input is looked up
-            for some, weights in zip(torch.split(own, few), torch.split(shares, few), strict=True):
-                total += weights.double() @ theirs.index_select(0, some).double().flatten(1)
-            mine[job] = total.view(mine.shape[1:])
-
-    def _model(self, job: int) -> dict[str, Tensor]:
-        """A copy of a job's global model."""
-        one = self._models.select(torch.tensor([job], device=self._device))
-        return {name: entry[0] for name, entry in self._kernel.unpacked(one).items()}
+    def _mean(self, job: int, done: _Done, own: Tensor, shares: Tensor) -> Mean:
+        """The weighted mean of a job's own slots, under privacy with noise."""
+        privacy = self._jobs[job].context.privacy
+        if privacy is not None:
+            models = self._kernel.unpacked(done.weights.select(own))
+            each = [{name: entry[place] for name, entry in models.items()} for place in range(len(own))]
+            return Mean(privacy.merge(self._now[job].model, each, shares, self._now[job].round + 1))
+        shares = shares.to(self._device)
+        blocks = Weights(
+            *([_average(entry, own, shares) for entry in part] for part in (done.weights.trained, done.weights.fixed))
+        )
+        model = {name: entry[0] for name, entry in self._kernel.unpacked(blocks).items()}
+        uploads = {
+            name: {key: _average(value, own, shares)[0] for key, value in vector.items()}
+            for name, vector in done.uploads.items()
+        }
+        return Mean(model, uploads)
 
     def _scores(self, going: list[int]) -> dict[int, Tally]:
         """The global models on the validation parts of those jobs that have one."""
@@ -206,40 +238,68 @@ class Stack:
         most = max(LEAST_SCORED, min(_SCORED_ROWS, self._budget // self._row_bytes))
         return scoring_plan(self._kernel, self._rows, spans, most, self._dtype)
 
-    def _packed(self, snapshots: Sequence[Snapshot]) -> Weights:
+    def _packed(self, models: Sequence[Model]) -> Weights:
         """The jobs' models as they are worked on."""
-        entries = [{**one.extra, **own.model} for one, own in zip(self._jobs, snapshots, strict=True)]
+        entries = [{**one.extra, **model} for one, model in zip(self._jobs, models, strict=True)]
         return self._kernel.packed(
             {name: torch.stack([own[name].to(self._device) for own in entries]) for name in entries[0]}
         )
 
-    def _lanes(self, number: int, job: int) -> list[Lane]:
+    def _packed_vector(self, vectors: Sequence[Model]) -> ModelVector:
+        """Vectors over the trained parameters, laid out as weights are; the other entries play no part."""
+        whole = {**self._jobs[0].extra, **self._now[0].model}
+        entries = {
+            name: torch.stack([own.get(name, like).to(self._device) for own in vectors]) for name, like in whole.items()
+        }
+        return ModelVector(self._kernel.packed(entries).trained)
+
+    def _unpacked_vectors(self, vectors: Vectors, weights: Weights) -> Named:
+        """The reverse of `_packed_vector`, for each of several."""
+        trained = self._jobs[0].context.trained
+        found = {name: self._kernel.unpacked(Weights(vector.tensors, weights.fixed)) for name, vector in vectors.items()}
+        return {name: {key: entries[key] for key in trained} for name, entries in found.items()}
+
+    def _slots(self, number: int, job: int) -> list[ClientSlot]:
         """The clients of one job that take part in a round, with their batches."""
-        one = self._jobs[job]
-        clients = len(one.counts)
-        lanes = []
-        for client in participants(one.job.seed, number, clients, self._training.participation):
+        seed, counts = self._jobs[job].job.spec.seed, self._jobs[job].context.counts
+        slots = []
+        for client in participants(seed, number, len(counts), self._training.participation):
             first, rows = self._parts[job][client]
-            lanes.append(Lane(job, client, first, rows, *drawn(one.job.seed, number, client, rows, self._training)))
-        return lanes
+            slots.append(ClientSlot(job, client, first, rows, *drawn(seed, number, client, rows, self._training)))
+        return slots
 
 
-def _room_for(lanes: int, like: Weights) -> Weights:
-    """Where the models of this many lanes find room: chunks are put there one by one, so that none is held twice."""
+def _average(entry: Tensor, own: Tensor, shares: Tensor) -> Tensor:
+    """The weighted mean of some entries of the leading axis, in float64; counters take the largest value.
+
+    The leading axis stays, of length 1. A few entries at a time, so that their float64 copies stay in cache.
+    """
+    if not entry.dtype.is_floating_point:
+        return entry.index_select(0, own).amax(0, keepdim=True)
+    size = entry[0].numel()
+    total = torch.zeros(size, dtype=torch.float64, device=entry.device)
+    few = max(1, _AVERAGED // max(1, size))  # a block is empty if every input is looked up
+    for some, weights in zip(torch.split(own, few), torch.split(shares, few), strict=True):
+        total += weights.double() @ entry.index_select(0, some).double().flatten(1)
+    return total.view(1, *entry.shape[1:]).to(entry.dtype)
+
+
+def _room_for(slots: int, like: Weights) -> Weights:
+    """Where the models of this many slots find room: chunks are put there one by one, so that none is held twice."""
     return Weights(
-        *([entry.new_empty(lanes, *entry.shape[1:]) for entry in part] for part in (like.trained, like.fixed))
+        *([entry.new_empty(slots, *entry.shape[1:]) for entry in part] for part in (like.trained, like.fixed))
     )
 
 
 def _put(weights: Weights, together: Weights, first: int) -> None:
-    """Copy the models of some lanes to their place."""
+    """Copy the models of some slots to their place."""
     for own, every in zip([*weights.trained, *weights.fixed], [*together.trained, *together.fixed], strict=True):
         every[first : first + len(own)] = own
 
 
-def _spread(tally: Tally, chosen: list[int], clients: int) -> Tally:
-    """Tallies of the clients that took part, laid out over all clients; zeros for the others."""
-    confusion = tally.confusion.new_zeros(clients, *tally.confusion.shape[1:])
-    loss = tally.loss.new_zeros(clients, *tally.loss.shape[1:])
-    confusion[chosen], loss[chosen] = tally.confusion, tally.loss
-    return Tally(confusion, loss)
+def _joined(parts: Sequence[Named]) -> Named:
+    """The vectors of several chunks, one after the other."""
+    return {
+        name: {key: torch.cat([part[name][key] for part in parts]) for key in vector}
+        for name, vector in parts[0].items()
+    }

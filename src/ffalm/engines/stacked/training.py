@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ffalm.algorithms import Algorithm, Measure, Prepared, State
-from ffalm.engines.stacked.kernels import Kernel, Weights, gathered
+from ffalm.algorithms import Batch, Measure, ModelVector, Prepared, Rows, Sent, Vectors
+from ffalm.engines.common import raises_some_loss
+from ffalm.engines.jobs import ClientSpec
+from ffalm.engines.stacked.kernels import Kernel, Opened, Weights, gathered
 from ffalm.engines.stacked.losses import Cells, losses_of, predictions, targets
 from ffalm.engines.stacked.schedule import Steps
-from ffalm.engines.stacked.scoring import Rows
+from ffalm.engines.stacked.scoring import StackedRows
 from ffalm.fairness import Tally
 
 WINDOW = 512  # lines that are laid out at a time: enough to share the work, few enough to stay in cache
@@ -47,24 +49,33 @@ class Seen(NamedTuple):
     """What a step came across, each (lane, place)."""
 
     losses: Tensor
-    weights: Tensor  # of the rows
+    weights: Tensor  # of the rows; negative where the step raises a row's loss
     predicted: Tensor | None  # where a Tally is wanted
 
 
+@dataclass(frozen=True)
+class Received:
+    """What lanes start from besides their weights: the server's state and vectors, and their own vectors."""
+
+    sent: Sent
+    own: Vectors
+
+    def __getitem__(self, lanes: slice) -> Received:
+        """That of some lanes."""
+        state = {name: value[lanes] for name, value in self.sent.state.items()}
+        vectors = {name: value[lanes] for name, value in self.sent.vectors.items()}
+        own = {name: value[lanes] for name, value in self.own.items()}
+        return Received(Sent(state, self.sent.model[lanes], vectors), own)
+
+
 def train(
-    kernel: Kernel,
-    algorithm: Algorithm,
-    weights: Weights,
-    rows: Rows,
-    steps: Steps,
-    state: State,
-    lr: float,
-    clip: float | None,
+    kernel: Kernel, spec: ClientSpec, weights: Weights, rows: StackedRows, steps: Steps, received: Received, lr: float
 ) -> Trained:
     """Move the weights of each lane along its batches, in place; its Tally is of what it saw on the way, if asked."""
+    algorithm = spec.algorithm
     on_the_way = algorithm.measure in (Measure.EPOCH, Measure.LAST_BATCH)
-    planned = _laid_out(kernel, algorithm, rows, steps, weights.trained[0].dtype)
-    seen = _descend_all(kernel, algorithm, weights, planned, state, lr, clip, on_the_way)
+    planned = _laid_out(kernel, spec, rows, steps, weights.trained[0].dtype)
+    seen = _descend_all(kernel, spec, weights, planned, received, lr, on_the_way)
     losses = torch.cat([step.losses for step in seen])
     lowest = torch.cat([step.weights for step in seen]).amin(1)
     loss, negative = _per_lane(steps, losses, lowest)
@@ -79,36 +90,43 @@ def train(
 
 
 def _descend_all(
-    kernel: Kernel, algorithm: Algorithm, weights: Weights, steps: Iterator[Step], state: State, lr: float,
-    clip: float | None, predicting: bool,
+    kernel: Kernel, spec: ClientSpec, weights: Weights, steps: Iterator[Step], received: Received, lr: float,
+    predicting: bool,
 ) -> list[Seen]:  # fmt: skip
     """All steps, each on the lanes that have not yet done all of theirs."""
     everyone = kernel.opened(weights)
-    lanes, opened, sent = 0, everyone, state
+    algorithm, task, by_outputs = spec.algorithm, spec.task, spec.algorithm.by_outputs(spec.task)
+    lanes, opened, given = 0, everyone, received
+    local = _LocalSteps(spec, weights)
     seen = []
     with torch.inference_mode():  # spares every operation its bookkeeping for autograd
         for step in steps:
             if lanes != step.lanes:
                 lanes = step.lanes
-                opened = everyone[:lanes]
-                sent = {name: value[:lanes] for name, value in state.items()}
+                opened, given = everyone[:lanes], received[:lanes]
             logits, passed = kernel.forward(opened, step.batch, training=True)
             losses, slope = losses_of(logits, step.target)
-            known = (sent, step.prepared) if step.prepared else (sent,)
-            row_weights = algorithm.row_weights(losses, step.groups, step.labels, step.mask, *known)
+            batch = Batch(
+                Rows(step.labels, step.groups, step.mask, task), losses, logits if by_outputs else None, step.prepared
+            )
+            slopes = algorithm.slopes(batch, given.sent.state)
             if not step.whole:
-                row_weights = row_weights * step.mask
+                slopes = slopes * (step.mask.unsqueeze(-1) if by_outputs else step.mask)
+            row_weights = 1.0 - 2.0 * raises_some_loss(slopes, step.labels) if by_outputs else slopes
             seen.append(Seen(losses, row_weights, predictions(logits) if predicting else None))
-            _descend(opened.blocks, kernel.backward(opened, passed, slope(row_weights)), lr, clip)
+            found = kernel.backward(opened, passed, slopes if by_outputs else slope(slopes))
+            local.step(opened, found, given, lr)
     return seen
 
 
-def _laid_out(kernel: Kernel, algorithm: Algorithm, rows: Rows, steps: Steps, dtype: torch.dtype) -> Iterator[Step]:
+def _laid_out(
+    kernel: Kernel, spec: ClientSpec, rows: StackedRows, steps: Steps, dtype: torch.dtype
+) -> Iterator[Step]:
     """The steps, a window of them at a time: what does not depend on the weights is done for all of these first."""
     for window in steps.windows(WINDOW):
         with torch.inference_mode(False), torch.no_grad():  # an algorithm may hand these to autograd
             y, group, mask = gathered(rows.y, window.rows), gathered(rows.group, window.rows), window.mask()
-            prepared = algorithm.prepare(group, y, mask, dtype)
+            prepared = spec.algorithm.prepare(Rows(y, group, mask, spec.task), dtype)
         target = targets(y, rows.shape[0], dtype, kernel.scale)
         parts = zip(*map(window.cut, prepared.values()), strict=True) if prepared else repeat((), len(window.spans))
         yield from map(
@@ -121,17 +139,51 @@ def _laid_out(kernel: Kernel, algorithm: Algorithm, rows: Rows, steps: Steps, dt
         )
 
 
-def _descend(blocks: Sequence[Tensor], gradients: Sequence[Tensor | None], lr: float, clip: float | None) -> None:
+class _LocalSteps:
+    """Local optimisation of many lanes at once: clip, drift, optimiser. Plain SGD has a path of its own."""
+
+    def __init__(self, spec: ClientSpec, weights: Weights) -> None:
+        self._algorithm, self._clip = spec.algorithm, spec.training.clip
+        self._optimizer = spec.training.local_optimizer()
+        self._plain = self._optimizer.plain and not spec.algorithm.overrides_drift
+        moments = 0 if self._plain else self._optimizer.moments
+        self._moments = [ModelVector(weights.trained).zeros() for _ in range(moments)]
+        self._taken = torch.zeros((), dtype=torch.float64, device=weights.trained[0].device)
+
+    def step(self, opened: Opened, gradients: Sequence[Tensor | None], given: Received, lr: float) -> None:
+        """One step of each lane along its own gradient."""
+        if self._plain:
+            _sgd_step(opened.blocks, gradients, lr, self._clip)
+            return
+        weights, lanes = ModelVector(opened.blocks), slice(0, len(opened.blocks[0]))
+        gradient = ModelVector(
+            [torch.zeros_like(block) if found is None else found
+             for block, found in zip(opened.blocks, gradients, strict=True)]
+        )  # fmt: skip
+        if self._clip is not None:
+            gradient = gradient * (_lane_norms(gradient.tensors).clamp_(min=self._clip).reciprocal_() * self._clip)
+        drift = self._algorithm.drift(weights, given.sent, given.own)
+        gradient = gradient if drift is None else gradient + drift
+        self._taken = self._taken + 1
+        moments = [moment[lanes] for moment in self._moments]
+        weights.add_(-(self._optimizer.direction(gradient, weights, moments, self._taken) * lr))
+
+
+def _sgd_step(blocks: Sequence[Tensor], gradients: Sequence[Tensor | None], lr: float, clip: float | None) -> None:
     """One step of SGD in each lane along its own gradient, each lane's norm clipped."""
     used = [(block, gradient) for block, gradient in zip(blocks, gradients, strict=True) if gradient is not None]
     if clip is None:
         for block, gradient in used:
             block.sub_(gradient, alpha=lr)
         return
-    norm = reduce(torch.hypot, [torch.linalg.vector_norm(gradient, dim=1, keepdim=True) for _, gradient in used])
-    scale = norm.clamp_(min=clip).reciprocal_()
+    scale = _lane_norms([gradient for _, gradient in used]).clamp_(min=clip).reciprocal_()
     for block, gradient in used:
         block.addcmul_(gradient, scale, value=-lr * clip)
+
+
+def _lane_norms(gradients: Sequence[Tensor]) -> Tensor:
+    """The norm of each lane's gradient over all blocks, of shape (lane, 1)."""
+    return reduce(torch.hypot, [torch.linalg.vector_norm(gradient, dim=1, keepdim=True) for gradient in gradients])
 
 
 def _per_lane(steps: Steps, losses: Tensor, lowest: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,52 @@
+"""FedAdam: Adam at the server on the clients' mean change (Reddi et al., ICLR 2021, algorithm 2).
+
+    D = sum_i p_i w_i - x_t,    m <- beta1 m + (1 - beta1) D,    v <- beta2 v + (1 - beta2) D^2
+    x_{t+1} = x_t + server_lr * m / (sqrt(v) + tau),             m_0 = 0, v_0 = tau^2
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ffalm.algorithms.checks import positive
+from ffalm.algorithms.contract import PlainTraining, RoundReport
+from ffalm.algorithms.registry import register
+from ffalm.algorithms.vectors import ModelVector, Vectors
+from ffalm.errors import require
+
+
+@register
+@dataclass(frozen=True)
+class FedAdam(PlainTraining):
+    """FedAvg with an adaptive server step for every parameter; `tau` bounds how adaptive it is."""
+
+    name: ClassVar[str] = "fedadam"
+    title: ClassVar[str] = "FedAdam"
+    separable: ClassVar[bool] = True
+    server_vectors: ClassVar[tuple[str, ...]] = ("mean", "variance")
+    remedies: ClassVar[str] = "a smaller server_lr or a larger tau"
+
+    server_lr: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 0.001
+
+    def __post_init__(self) -> None:
+        positive(self, "server_lr", "tau")
+        for name in ("beta1", "beta2"):
+            value = getattr(self, name)
+            require(0 <= value < 1, f"The setting {name!r} of FedAdam must be from 0 to below 1; got {value}.")
+
+    def start_vectors(self, model: ModelVector) -> Vectors:
+        """m = 0, v = tau^2."""
+        return {"mean": model.zeros(), "variance": model.zeros() + self.tau**2}
+
+    def server_step(
+        self, model: ModelVector, mean: ModelVector, vectors: Vectors, uploads: Vectors, report: RoundReport
+    ) -> tuple[ModelVector, Vectors]:
+        """A step of Adam without bias correction, as published."""
+        change = mean - model
+        first = self.beta1 * vectors["mean"] + (1 - self.beta1) * change
+        second = self.beta2 * vectors["variance"] + (1 - self.beta2) * (change * change)
+        return model + self.server_lr * (first / (second.sqrt() + self.tau)), {"mean": first, "variance": second}

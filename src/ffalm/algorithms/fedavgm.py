@@ -1,0 +1,40 @@
+"""FedAvgM: the server takes the clients' mean change as a gradient and adds momentum to it (Hsu et al., 2019).
+
+    v <- momentum * v + (x_t - sum_i p_i w_i),        x_{t+1} = x_t - server_lr * v
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ffalm.algorithms.checks import not_negative, positive
+from ffalm.algorithms.contract import PlainTraining, RoundReport
+from ffalm.algorithms.registry import register
+from ffalm.algorithms.vectors import ModelVector, Vectors
+
+
+@register
+@dataclass(frozen=True)
+class FedAvgM(PlainTraining):
+    """FedAvg with momentum at the server; `momentum=0, server_lr=1` is FedAvg up to rounding."""
+
+    name: ClassVar[str] = "fedavgm"
+    title: ClassVar[str] = "FedAvgM"
+    separable: ClassVar[bool] = True
+    server_vectors: ClassVar[tuple[str, ...]] = ("velocity",)
+    remedies: ClassVar[str] = "a smaller momentum or server_lr"
+
+    momentum: float = 0.9
+    server_lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        not_negative(self, "momentum")
+        positive(self, "server_lr")
+
+    def server_step(
+        self, model: ModelVector, mean: ModelVector, vectors: Vectors, uploads: Vectors, report: RoundReport
+    ) -> tuple[ModelVector, Vectors]:
+        """A step of SGD with momentum."""
+        velocity = self.momentum * vectors["velocity"] + (model - mean)
+        return model - self.server_lr * velocity, {"velocity": velocity}

@@ -1,0 +1,34 @@
+"""FedProx: a proximal term keeps local models near the global one (Li et al., MLSys 2020).
+
+    min_w  F_i(w) + mu / 2 * |w - w_t|^2,        so each gradient gains  mu * (w - w_t)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ffalm.algorithms.checks import not_negative
+from ffalm.algorithms.contract import PlainTraining, Sent
+from ffalm.algorithms.registry import register
+from ffalm.algorithms.vectors import ModelVector, Vectors
+
+
+@register
+@dataclass(frozen=True)
+class FedProx(PlainTraining):
+    """FedAvg with a proximal term of strength `mu`; `mu=0` is FedAvg."""
+
+    name: ClassVar[str] = "fedprox"
+    title: ClassVar[str] = "FedProx"
+    separable: ClassVar[bool] = True
+    remedies: ClassVar[str] = "a smaller mu or a smaller lr"
+
+    mu: float = 0.1
+
+    def __post_init__(self) -> None:
+        not_negative(self, "mu")
+
+    def drift(self, weights: ModelVector, sent: Sent, own: Vectors) -> ModelVector:
+        """mu * (w - w_t)."""
+        return self.mu * (weights - sent.model)

@@ -1,0 +1,67 @@
+"""The augmented Lagrangian method over clients, for any constraint.
+
+With v the violations of a constraint (`constraints.py`), a client minimises on a batch
+
+    J = L + dual . v + penalty / 2 * |v|^2
+
+and the server ascends on the dual by what the clients' Tallies show, p_i being the client's share of rows:
+
+    dual <- dual + dual_lr(t) * sum_i p_i v_i
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ffalm.algorithms.constraints import Constraint
+from ffalm.algorithms.contract import Algorithm, Batch, RoundReport, State, Task
+from ffalm.fairness import masked_mean
+
+
+class AugmentedLagrangian(Algorithm):
+    """A subclass says which constraint, and how step and penalty change over the rounds."""
+
+    separable: ClassVar[bool] = True
+    dual_name: ClassVar[str] = "duals"  # the state's entry
+
+    @property
+    def fairness_constraint(self) -> Constraint:
+        """What is driven to 0."""
+        raise NotImplementedError
+
+    def dual_lr_at(self, round: int) -> float:
+        """The dual step size of a round, counted from 1."""
+        raise NotImplementedError
+
+    def penalty_of(self, state: State) -> Tensor | float:
+        """The coefficient of the quadratic term."""
+        raise NotImplementedError
+
+    def start(self, task: Task, counts: Tensor) -> State:
+        """All duals 0."""
+        shape = (*counts.shape[:-3], self.fairness_constraint.size(task))
+        return {self.dual_name: torch.zeros(shape, dtype=torch.float64, device=counts.device)}
+
+    def objective(self, batch: Batch, state: State) -> Tensor:
+        """The augmented Lagrangian of a batch."""
+        mean = masked_mean(batch.losses, batch.mask)
+        violation = self.fairness_constraint.on_batch(batch, mean)
+        priced = (self._duals(state, violation) * violation).sum(-1)
+        return mean + priced + self.penalty_of(state) / 2 * (violation**2).sum(-1)
+
+    def dual_step(self, state: State, report: RoundReport) -> State:
+        """Gradient ascent on the dual; a client that lacks a group counts with violation 0."""
+        assert report.tally is not None
+        shares = report.shares().unsqueeze(-1)
+        violation = torch.where(report.taking_part.unsqueeze(-1), self.fairness_constraint.on_tally(report.tally), 0.0)
+        step = self.dual_lr_at(report.round) * (shares * violation).sum(-2)
+        dual = state[self.dual_name]
+        return {**state, self.dual_name: dual + step.reshape(dual.shape)}
+
+    def _duals(self, state: State, violation: Tensor) -> Tensor:
+        """The duals on the violations' axis, which the state of a single dual lacks."""
+        dual = state[self.dual_name]
+        return dual if dual.ndim == violation.ndim else dual.unsqueeze(-1)

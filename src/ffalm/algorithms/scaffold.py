@@ -1,0 +1,56 @@
+"""SCAFFOLD: control variates correct for client drift (Karimireddy et al., ICML 2020, algorithm 1, option II).
+
+With c the server's control variate and c_i the client's, K_i its local steps of step size lr, a client does
+
+    y <- y - lr * (g_i(y) - c_i + c),        c_i+ = c_i - c + (x - y) / (K_i lr)
+
+and the server, S being the clients that took part,
+
+    x <- sum_S p_i y_i,        c <- c + |S| / N * sum_S p_i (c_i+ - c_i)
+
+Clients count by their size (p_i, and rows instead of |S| and N); with equal sizes this is the paper's form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from ffalm.algorithms.contract import PlainTraining, RoundReport, Sent
+from ffalm.algorithms.registry import register
+from ffalm.algorithms.vectors import ModelVector, Vectors
+
+
+@register
+@dataclass(frozen=True)
+class SCAFFOLD(PlainTraining):
+    """FedAvg with control variates; each client keeps one between the rounds in which it trains."""
+
+    name: ClassVar[str] = "scaffold"
+    title: ClassVar[str] = "SCAFFOLD"
+    separable: ClassVar[bool] = True
+    broadcasts: ClassVar[tuple[str, ...]] = ("control",)
+    server_vectors: ClassVar[tuple[str, ...]] = ("control",)
+    client_vectors: ClassVar[tuple[str, ...]] = ("control",)
+    uploads: ClassVar[tuple[str, ...]] = ("control_change",)
+
+    def drift(self, weights: ModelVector, sent: Sent, own: Vectors) -> ModelVector:
+        """c - c_i."""
+        return sent.vectors["control"] - own["control"]
+
+    def finish(
+        self, weights: ModelVector, sent: Sent, own: Vectors, steps: Tensor, lr: float
+    ) -> tuple[Vectors, Vectors]:
+        """Keep c_i+, upload c_i+ - c_i."""
+        mean_gradient = (sent.model - weights) / (steps * lr) if lr > 0 else weights.zeros()
+        control = own["control"] - sent.vectors["control"] + mean_gradient
+        return {"control": control}, {"control_change": control - own["control"]}
+
+    def server_step(
+        self, model: ModelVector, mean: ModelVector, vectors: Vectors, uploads: Vectors, report: RoundReport
+    ) -> tuple[ModelVector, Vectors]:
+        """c moves by the clients' mean change, in proportion to the rows that took part."""
+        present = (report.sizes * report.taking_part).sum(-1) / report.sizes.sum(-1)
+        return mean, {"control": vectors["control"] + uploads["control_change"] * present}

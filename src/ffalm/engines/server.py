@@ -1,0 +1,290 @@
+"""The server's part of a round, the same under every engine and in real federations.
+
+    report -> client weights and recorded state -> weighted mean -> next model and vectors -> record, divergence
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ffalm.algorithms import Algorithm, Measure, ModelVector, RoundReport, State
+from ffalm.data.types import Task
+from ffalm.engines.common import built_model, frozen_parameters, trained_parameters
+from ffalm.engines.jobs import Job, Model, Round, Snapshot, Training
+from ffalm.engines.sampling import participants
+from ffalm.fairness import Tally
+from ffalm.outcome import Record
+from ffalm.privacy import LEDGER, KeyedNoise, Mechanism
+
+
+@dataclass(frozen=True)
+class ServerContext:
+    """All that a server must know to lead a run: what is agreed and counted, and not one row of data."""
+
+    algorithm: Algorithm
+    training: Training
+    task: Task
+    counts: Tensor  # training rows per (client, label, group)
+    seed: int
+    trained: tuple[str, ...]  # the model's trained parameters
+    start: Snapshot | None = None
+    privacy: Mechanism | None = None
+
+    @classmethod
+    def of(cls, job: Job) -> ServerContext:
+        """The context of a job whose rows are all here."""
+        spec, federation = job.spec, job.federation
+        model = built_model(spec)
+        privacy = None
+        if job.privacy is not None:
+            privacy = Mechanism(job.privacy, KeyedNoise(spec.seed), frozen_parameters(model))
+        return cls(
+            spec.algorithm,
+            spec.training,
+            federation.task,
+            federation.counts(),
+            spec.seed,
+            trained_parameters(model),
+            job.start,
+            privacy,
+        )
+
+    def begin(self, fresh: Model) -> Snapshot:
+        """Where the run starts: at its snapshot, its entries in the model's own order, or at the fresh model."""
+        if self.privacy is not None:
+            Mechanism.check(self.algorithm)
+        if self.start is not None:
+            start = self.start
+            return Snapshot(
+                start.round,
+                {name: start.model[name] for name in fresh},
+                start.state,
+                {name: self._ordered(vector) for name, vector in start.vectors.items()},
+                {name: self._ordered(vector) for name, vector in start.client_vectors.items()},
+            )
+        vectors = self.algorithm.start_vectors(self._vector(fresh)) if self.algorithm.server_vectors else {}
+        clients = len(self.counts)
+        own = {name: {key: fresh[key].new_zeros(clients, *fresh[key].shape) for key in self.trained}
+               for name in self.algorithm.client_vectors}  # fmt: skip
+        state = self.algorithm.start(self.task, self.counts)
+        return Snapshot(0, fresh, state, {name: self._named(vector) for name, vector in vectors.items()}, own)
+
+    def report(
+        self, round: int, taking_part: Sequence[int], tally: Tally | None, validation: Tally | None
+    ) -> RoundReport:
+        """What the algorithm is told of a round; `tally` has one entry for each client that took part."""
+        took_part = torch.zeros(len(self.counts), dtype=torch.bool)
+        took_part[list(taking_part)] = True
+        if self.algorithm.measure is Measure.NOTHING or tally is None:
+            everyone = None
+        else:
+            everyone = _spread(tally, taking_part, len(self.counts))
+        return RoundReport(round, self.counts, took_part, everyone, self.task, validation)
+
+    def update(self, now: Snapshot, report: RoundReport) -> tuple[Tensor, State]:
+        """The clients' weights and the next state."""
+        if self.privacy is None:
+            return self.algorithm.update(now.state, report)
+        return self.privacy.update(self.algorithm, now.state, report)
+
+    def advance(
+        self, now: Snapshot, report: RoundReport, state: State, mean: Mean, own: Mapping[int, dict[str, Model]]
+    ) -> Snapshot:
+        """The next snapshot, from the weighted mean of what the clients sent; `own` is what each client keeps."""
+        model, vectors = mean.model, now.vectors
+        if self.algorithm.overrides_server_step:
+            stepped, after = self.algorithm.server_step(
+                self._vector(now.model),
+                self._vector(model),
+                {name: self._vector(vector) for name, vector in vectors.items()},
+                {name: self._vector(vector) for name, vector in mean.uploads.items()},
+                report,
+            )
+            model = {**model, **self._named(stepped)}
+            vectors = {name: self._named(vector) for name, vector in after.items()}
+        return Snapshot(report.round, model, state, vectors, _kept(now.client_vectors, own))
+
+    def round(
+        self, now: Snapshot, weights: Tensor, validation: Tally | None, seen: TrainingSummary | None, **extra: float
+    ) -> Round:
+        """A round in plain values, and whether the run must stop after it.
+
+        Under privacy the clients' losses stay unseen: without noise they would tell of the clients, and so would a
+        run that stops because of one. What the round has cost so far is recorded instead.
+        """
+        state = {name: value for name, value in now.state.items() if name != LEDGER}
+        told: dict[str, float] = {}
+        if self.privacy is not None:
+            told = {"epsilon": self.privacy.epsilon(now.state)}
+        elif seen is not None:
+            told = {"train_loss": seen.loss, "negative_weight_share": seen.negative}
+        ended = divergence(self.algorithm, now.round, told.get("train_loss", 0.0), state, now.model)
+        record = record_of(now.round, validation, self.task.favourable, state, weights, {**told, **extra})
+        return Round(record, now, ended)
+
+    def _vector(self, entries: Model) -> ModelVector:
+        return ModelVector([entries[name] for name in self.trained])
+
+    def _named(self, vector: ModelVector) -> Model:
+        return dict(zip(self.trained, vector.tensors, strict=True))
+
+    def _ordered(self, vector: Model) -> Model:
+        return {name: vector[name] for name in self.trained}
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The weighted mean of what clients sent."""
+
+    model: Model
+    uploads: dict[str, Model] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TrainingSummary:
+    """How local training went, averaged over the clients that took part."""
+
+    loss: float  # mean over steps of the batch's mean loss
+    negative: float  # share of steps that pushed some row's loss up
+
+
+@dataclass(frozen=True)
+class ClientUpdate:
+    """What a client sends back after local training."""
+
+    model: Model
+    tally: Tally
+    loss: float  # mean over its steps of the batch's mean loss
+    negative: float  # share of its steps that pushed some row's loss up
+    uploads: dict[str, Model] = field(default_factory=dict)  # the algorithm's, averaged like the model
+    own: dict[str, Model] = field(default_factory=dict)  # its client vectors, where the engine keeps them for it
+    validation: Tally | None = None  # of the model it was sent, on held-out rows of its own
+
+
+class Clients(Protocol):
+    """The clients of one run, with their data where training happens."""
+
+    def begin(self) -> Model:
+        """The freshly initialised model."""
+        ...
+
+    def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, ClientUpdate]:
+        """The round of the chosen clients, from the model and state they are sent, by client number.
+
+        At least one must answer; one that is left out did not take part.
+        """
+        ...
+
+    def average(self, models: Sequence[Model], weights: Tensor) -> Model:
+        """The weighted mean of models or of vectors."""
+        ...
+
+    def validate(self, model: Model) -> Tally | None:
+        """The validation part's Tally of a model; None where there is no such part."""
+        ...
+
+
+def rounds(context: ServerContext, clients: Clients) -> Iterator[Round]:
+    """The rounds of one run, from its beginning or its snapshot to its last round or its divergence."""
+    training = context.training
+    now = context.begin(clients.begin())
+    scores = clients.validate(now.model)
+    for number in range(now.round + 1, training.rounds + 1):
+        began = time.perf_counter()
+        chosen = participants(context.seed, number, len(context.counts), training.participation)
+        answers = dict(sorted(clients.train(chosen, now).items()))
+        updates = list(answers.values())
+        told = [update.validation for update in updates if update.validation is not None]
+        held_out = Tally.stack(told).pooled() if told else scores
+        report = context.report(number, list(answers), Tally.stack([update.tally for update in updates]), held_out)
+        weights, state = context.update(now, report)
+        mean = _mean(context, clients, now, updates, weights[list(answers)])
+        now = context.advance(now, report, state, mean, {client: update.own for client, update in answers.items()})
+        scores = clients.validate(now.model)
+        seen = TrainingSummary(*(sum(values) / len(updates) for values in zip(
+            *((update.loss, update.negative) for update in updates), strict=True)))  # fmt: skip
+        done = context.round(now, weights, scores, seen, seconds=time.perf_counter() - began)
+        yield done
+        if done.diverged:
+            return
+
+
+def _mean(
+    context: ServerContext, clients: Clients, now: Snapshot, updates: Sequence[ClientUpdate], weights: Tensor
+) -> Mean:
+    """The weighted mean of the updates, under privacy with noise."""
+    models = [update.model for update in updates]
+    if context.privacy is not None:
+        return Mean(context.privacy.merge(now.model, models, weights, now.round + 1))
+    uploads = {
+        name: average([update.uploads[name] for update in updates], weights) for name in context.algorithm.uploads
+    }
+    return Mean(clients.average(models, weights), uploads)
+
+
+def average(models: Sequence[Model], weights: Tensor) -> Model:
+    """The weighted mean of the clients' complete states, BatchNorm statistics included, in the order given.
+
+    Sums are kept in float64; counters, which have no mean, take the largest value.
+    """
+    mean: Model = {}
+    for name, like in models[0].items():
+        if like.dtype.is_floating_point:
+            total = torch.zeros_like(like, dtype=torch.float64)
+            for model, weight in zip(models, weights.tolist(), strict=True):
+                total += weight * model[name].double()
+            mean[name] = total.to(like.dtype)
+        else:
+            mean[name] = torch.stack([model[name] for model in models]).amax(0)
+    return mean
+
+
+def _spread(tally: Tally, chosen: Sequence[int], clients: int) -> Tally:
+    """Tallies of the clients that took part, laid out over all clients; zeros for the others."""
+    confusion = tally.confusion.new_zeros(clients, *tally.confusion.shape[1:])
+    loss = tally.loss.new_zeros(clients, *tally.loss.shape[1:])
+    confusion[list(chosen)], loss[list(chosen)] = tally.confusion, tally.loss
+    return Tally(confusion, loss)
+
+
+def _kept(before: dict[str, Model], own: Mapping[int, dict[str, Model]]) -> dict[str, Model]:
+    """The clients' vectors with the entries of those that trained replaced."""
+    after = {name: {key: value.clone() for key, value in vector.items()} for name, vector in before.items()}
+    for client, vectors in own.items():
+        for name, vector in vectors.items():
+            for key, value in vector.items():
+                after[name][key][client] = value
+    return after
+
+
+def record_of(
+    round: int, validation: Tally | None, favourable: int, state: State, weights: Tensor, extra: dict[str, Any]
+) -> Record:
+    """A round in plain values: validation metrics, the server's state, the clients' weights, and what else was seen."""
+    scores = {} if validation is None else validation.metrics(favourable)
+    plain = {name: value.tolist() for name, value in state.items()}
+    return {"round": round, **scores, **plain, "weights": weights.tolist(), **extra}
+
+
+def divergence(algorithm: Algorithm, round: int, loss: float, state: State, model: Model) -> str | None:
+    """Why a run must stop after this round, in one sentence; None where all its numbers are finite."""
+    lost = [name for name, value in state.items() if not bool(value.isfinite().all())]
+    finite = bool(torch.stack([value.isfinite().all() for value in model.values()]).all())
+    if math.isfinite(loss) and finite and not lost:
+        return None
+    what = f"its {lost[0]} is" if lost else "its loss or model is"
+    shown = ", ".join(f"{name} = {_shown(state[name])}" for name in state if state[name].numel() <= 8)
+    values = f" ({shown})" if shown else ""
+    return f"{algorithm.title} diverged in round {round}: {what} no longer finite{values}; try {algorithm.remedies}."
+
+
+def _shown(value: Tensor) -> str:
+    numbers = [f"{number:.4g}" for number in value.flatten().tolist()]
+    return numbers[0] if value.ndim == 0 else f"({', '.join(numbers)})"
