@@ -15,10 +15,10 @@ from ffalm.data.types import Examples, Task
 from ffalm.engines import Job, Training
 from ffalm.engines.base import ModelFactory, Precision
 from ffalm.engines.flower.apps import client_app, server_app
-from ffalm.engines.flower.clients import RemoteClients
-from ffalm.engines.flower.messages import received, reply_parcel
-from ffalm.engines.flower.parcel import Fact, Kind, Parcel, Sites
 from ffalm.engines.loop import Learner
+from ffalm.engines.remote.message import Fact, Kind, Parcel, Sites
+from ffalm.engines.remote.remote_clients import RemoteClients
+from ffalm.engines.remote.round_messages import received, reply_parcel
 from ffalm.engines.rounds import Terms, rounds
 from ffalm.federation import Federation
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ffalm.engines.base import Job, Round
-from ffalm.engines.flower.clients import RemoteClients
 from ffalm.engines.flower.environment import keep_quiet, require_flower
-from ffalm.engines.flower.parcel import Failure, Kind, Parcel, Sites
 from ffalm.engines.loop import LoopClients
+from ffalm.engines.remote.message import Failure, Kind, Parcel, Sites
+from ffalm.engines.remote.remote_clients import RemoteClients
 from ffalm.engines.rounds import Terms, rounds
 from ffalm.hardware import cores
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from ffalm.algorithms import Algorithm
 from ffalm.data.types import Examples, Task
 from ffalm.engines.base import Job, ModelFactory, Precision, Training
-from ffalm.engines.flower.messages import received, reply_parcel
-from ffalm.engines.flower.parcel import Fact, Kind, Parcel
 from ffalm.engines.loop import Learner
+from ffalm.engines.remote.message import Fact, Kind, Parcel
+from ffalm.engines.remote.round_messages import received, reply_parcel
 from ffalm.errors import UserError
 
 Rows = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
