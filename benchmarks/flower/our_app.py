@@ -13,13 +13,13 @@ import work
 from ffalm.algorithms import algorithm_class
 from ffalm.data.types import Examples, Task
 from ffalm.engines import Job, Training
-from ffalm.engines.jobs import ModelFactory, Precision
 from ffalm.engines.flower.apps import client_app, server_app
-from ffalm.engines.flower.clients import RemoteClients
-from ffalm.engines.flower.messages import received, reply_parcel
-from ffalm.engines.flower.parcel import Fact, Kind, Parcel, Sites
+from ffalm.engines.jobs import ModelFactory, Precision
 from ffalm.engines.loop import Learner
-from ffalm.engines.server import Terms, rounds
+from ffalm.engines.remote.message import Fact, Kind, Parcel, Sites
+from ffalm.engines.remote.remote_clients import RemoteClients
+from ffalm.engines.remote.round_messages import received, reply_parcel
+from ffalm.engines.server import ServerContext, rounds
 from ffalm.federation import Federation
 
 TASK = Task("census")
@@ -73,7 +73,7 @@ def lead(sites: Sites, settings: dict[str, Fact]) -> None:
     known = {int(said.facts["client"]): node for node, said in hello.items() if isinstance(said, Parcel)}
     said = [hello[known[client]] for client in sorted(known)]
     counts = torch.stack([parcel.tensors["counts"]["counts"] for parcel in said if isinstance(parcel, Parcel)])
-    terms = Terms(ALGORITHM, training(), TASK, counts, 0)
+    terms = ServerContext(ALGORITHM, training(), TASK, counts, 0)
     begin = Learner(Local(training()), TASK).fresh
     clock = work.Clock()
     for _ in rounds(terms, RemoteClients(sites, lambda: known, ALGORITHM, begin, 300.0)):

@@ -196,8 +196,8 @@ def sizes(where: Path) -> dict[str, int]:
     from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
     from ffalm.engines import Snapshot
-    from ffalm.engines.flower.messages import addressed, train_parcel
     from ffalm.engines.flower.wire import packed
+    from ffalm.engines.remote.round_messages import addressed, train_parcel
 
     model = work.model().state_dict()
     algorithm = our_app.ALGORITHM

@@ -16,3 +16,13 @@ def write_whole(path: Path, content: str | bytes) -> Path:
     finally:
         beside.unlink(missing_ok=True)
     return path
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """The same for a secret: only its owner may read the file, at every instant."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+    beside.replace(path)

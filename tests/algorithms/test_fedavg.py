@@ -11,7 +11,7 @@ from tests.contract import batch_of, report_of, task_of
 from torch import Tensor
 
 import ffalm
-from ffalm.algorithms import Measure, RoundReport, State, algorithm_class, register
+from ffalm.algorithms import Measure, State, algorithm_class, register
 from ffalm.errors import UserError
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.contract import TASK, batch_of, report_of, task_of
+from tests.contract import TASK, batch_of, report_of
 from torch import Tensor, nn
 
 import ffalm

@@ -15,7 +15,7 @@ import ffalm
 from ffalm.algorithms import Algorithm, Measure, RoundReport, State
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
-from ffalm.federate.secure.settings import check_summable
+from ffalm.federate.secure.secure_settings import check_summable
 
 CLIENTS = 5
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ffalm.engines.stacked.columns import binary_columns
 from torch import Tensor, nn
 
 import ffalm
@@ -16,7 +17,6 @@ from ffalm.engines import Job, Round, Training
 from ffalm.engines.loop import LoopEngine
 from ffalm.engines.stacked import StackedEngine, why_not_stacked
 from ffalm.engines.stacked.choose import kernel_for, values_per_row
-from ffalm.engines.stacked.columns import binary_columns
 from ffalm.engines.stacked.grouping import same_function
 from ffalm.engines.stacked.kernels import Layered
 from ffalm.engines.stacked.losses import losses_of, predictions, targets

@@ -14,15 +14,15 @@ from torch import Tensor
 
 from ffalm.data.types import Examples
 from ffalm.engines import Job, Round, Snapshot
-from ffalm.engines.flower.parcel import Failure, Kind, Parcel
 from ffalm.engines.loop import Learner, LoopClients
-from ffalm.engines.server import ClientUpdate, Terms, rounds
+from ffalm.engines.remote.message import Failure, Kind, Parcel
+from ffalm.engines.server import ClientUpdate, ServerContext, rounds
 from ffalm.errors import UserError
-from ffalm.federate.agreement import Agreement
+from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.disclosure import Disclosed, pooled
-from ffalm.federate.rows import read_rows
-from ffalm.federate.settings import FederationConfig, SiteConfig
-from ffalm.federate.site import answer
+from ffalm.federate.federation_config import FederationConfig, SiteConfig
+from ffalm.federate.site.answering import answer
+from ffalm.federate.site.rows import read_rows
 from ffalm.federation import Federation
 
 NAMES = ("north", "south", "west", "east")
@@ -184,7 +184,7 @@ class Simulated:
         self._learner = Learner(work, self.agreement.task)
 
     def rounds(self, missing: set[tuple[int, int]]) -> list[Round]:
-        return list(rounds(Terms.of(self.job), Leaving(self.job, missing)))
+        return list(rounds(ServerContext.of(self.job), Leaving(self.job, missing)))
 
     def metrics(self, model: dict[str, Tensor], part: str, clients: Sequence[int]) -> dict[str, float]:
         """The metrics of a model from the summed Tallies of some clients."""

@@ -11,9 +11,9 @@ import torch
 from tests.federate.makers import Simulated, World, config, people, site_folder, world
 
 from ffalm.data.types import Task
-from ffalm.engines.flower.parcel import Failure, Parcel
+from ffalm.engines.remote.message import Failure, Parcel
 from ffalm.fairness import Tally
-from ffalm.federate.coordinator import coordinate
+from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.disclosure import Disclosed, pooled
 
 TASK = Task("t", "loan", "sex", ("no", "yes"), ("female", "male"))

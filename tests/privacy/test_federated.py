@@ -14,8 +14,8 @@ from tests.federate.makers import Killed, config, with_model, world
 
 from ffalm import Privacy
 from ffalm.errors import UserError
-from ffalm.federate.coordinator import coordinate
-from ffalm.federate.settings import FederationConfig
+from ffalm.federate.coordinator.federated_run import coordinate
+from ffalm.federate.federation_config import FederationConfig
 from ffalm.outcome import Outcome
 from ffalm.privacy import epsilon_of
 

@@ -16,7 +16,7 @@ from ffalm import Federation, Privacy
 from ffalm.algorithms import Algorithm
 from ffalm.engines import ENGINES, Job, Training, choose
 from ffalm.engines.loop import LoopClients
-from ffalm.engines.server import Terms, rounds
+from ffalm.engines.server import ServerContext, rounds
 from ffalm.errors import UserError
 from ffalm.privacy import epsilon_of
 from ffalm.simulation import model_factory
@@ -119,8 +119,8 @@ def job(federation: Federation, algorithm: Algorithm, privacy: Privacy | None) -
 @pytest.mark.parametrize("algorithm", [ffalm.FFALM(), ffalm.FairFed()], ids=["ffalm", "fairfed"])
 def test_a_run_that_goes_on_from_a_snapshot_ends_the_same(federation: Federation, algorithm: Algorithm) -> None:
     asked = job(federation, algorithm, Privacy(6.0))
-    whole = list(rounds(Terms.of(asked), LoopClients(asked)))
-    terms = Terms.of(asked)
+    whole = list(rounds(ServerContext.of(asked), LoopClients(asked)))
+    terms = ServerContext.of(asked)
     rest = list(rounds(type(terms)(**{**vars(terms), "start": whole[1].snapshot}), LoopClients(asked)))
     assert [done.record["epsilon"] for done in rest] == [done.record["epsilon"] for done in whole[2:]]
     for name, value in whole[-1].snapshot.model.items():
@@ -136,7 +136,7 @@ def test_a_client_whose_training_diverges_neither_stops_the_run_nor_shows(federa
             return replies
 
     asked = job(federation, ffalm.FFALM(), Privacy(6.0))
-    done = list(rounds(Terms.of(asked), Spoilt(asked)))
+    done = list(rounds(ServerContext.of(asked), Spoilt(asked)))
     assert len(done) == 4 and done[-1].diverged is None
     assert all(value.isfinite().all() for value in done[-1].snapshot.model.values())
 

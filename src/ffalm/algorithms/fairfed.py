@@ -16,8 +16,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.contract import Measure, PlainTraining, RoundReport, State, Task
 from ffalm.algorithms.checks import not_negative, two_groups
+from ffalm.algorithms.contract import Measure, PlainTraining, RoundReport, State, Task
 from ffalm.algorithms.registry import register
 from ffalm.errors import unknown
 from ffalm.fairness import Tally

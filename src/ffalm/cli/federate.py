@@ -19,9 +19,9 @@ from ffalm.errors import UserError, require
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ffalm.federate.follow import Record
-    from ffalm.federate.operations import Coordinator, Site
-    from ffalm.federate.settings import LocalData
+    from ffalm.federate.deploy.follow import Record
+    from ffalm.federate.deploy.operations import CoordinatorProcess, SiteProcess
+    from ffalm.federate.federation_config import LocalData
 
 federate = typer.Typer(
     help="Train with real sites: rows stay where they are, weights and sums travel, encrypted.",
@@ -69,10 +69,10 @@ def init(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any setting, e.g. --set rules.min_sites=3.")] = None,
 ) -> None:
     """Write a federation folder: settings, certificates, the app, and a folder for each site."""
-    from ffalm.federate.processes import require_flower
+    from ffalm.federate.deploy.processes import require_flower
 
     require_flower()
-    from ffalm.federate.making import make
+    from ffalm.federate.deploy.creation import make
 
     flags = {
         "address": address,
@@ -112,10 +112,10 @@ def coordinator(
     ] = None,
 ) -> None:
     """Start the coordinator: sites may come from now on, and `run` trains."""
-    from ffalm.federate.operations import Coordinator
+    from ffalm.federate.deploy.operations import CoordinatorProcess
 
     folder = _sound_federation(name)
-    leader = Coordinator(folder)
+    leader = CoordinatorProcess(folder)
     host, port = folder.address
     _warn(insecure)
     with _undone(leader.process.stop, "the coordinator was stopped"):
@@ -138,13 +138,13 @@ def site(
     wait: Annotated[float, typer.Option(help="Seconds to try to reach the coordinator.")] = _SECONDS_TO_CONNECT,
 ) -> None:
     """Take part with this site's data until stopped."""
-    from ffalm.federate.folder import SiteFolder
-    from ffalm.federate.operations import Site
-    from ffalm.federate.processes import require_flower
-    from ffalm.federate.settings import SiteConfig
+    from ffalm.federate.deploy.folder import SiteFolder
+    from ffalm.federate.deploy.operations import SiteProcess
+    from ffalm.federate.deploy.processes import require_flower
+    from ffalm.federate.federation_config import SiteConfig
 
     require_flower()
-    own = Site(SiteFolder.find(folder))
+    own = SiteProcess(SiteFolder.find(folder))
     _require_data(own.folder.path, SiteConfig.read(own.folder.path / "site.toml").data)
     _warn(insecure)
     with _undone(own.process.stop, f"the site {own.folder.name} was stopped"):
@@ -169,12 +169,12 @@ def run(
     """Train to the end, or go on with a training that was interrupted, and show what came out."""
     from rich.console import Console
 
-    from ffalm.federate import follow
-    from ffalm.federate.operations import Coordinator
+    from ffalm.federate.deploy import follow
+    from ffalm.federate.deploy.operations import CoordinatorProcess
 
     require(not (local and detach), "--local ends the sites after the training, so it cannot --detach.")
     folder = _sound_federation(name)
-    leader, console = Coordinator(folder), Console(stderr=True, quiet=quiet)
+    leader, console = CoordinatorProcess(folder), Console(stderr=True, quiet=quiet)
     if follow.result(folder) is None:
         command = f"ffalm federate run {quote(str(name))}{' --local' * local}"
         again = f"stopped, the rounds so far are kept; go on with: {command}"
@@ -198,15 +198,15 @@ def run(
 @federate.command(epilog="Example: ffalm federate status hospitals --json")
 def status(name: _Any, as_json: _Json = False) -> None:
     """Show which processes run here, which sites are online, the round, and the last metrics; of a site, if it runs."""
-    from ffalm.federate.folder import SiteFolder
-    from ffalm.federate.operations import Coordinator, Site
-    from ffalm.federate.status import seen, site_seen, site_sentence, table
+    from ffalm.federate.deploy.folder import SiteFolder
+    from ffalm.federate.deploy.operations import CoordinatorProcess, SiteProcess
+    from ffalm.federate.deploy.status import seen, site_seen, site_sentence, table
 
     if (name / "site.toml").is_file():
-        own = site_seen(Site(SiteFolder.find(name)))
+        own = site_seen(SiteProcess(SiteFolder.find(name)))
         _print_json(own) if as_json else typer.echo(site_sentence(own))
         return
-    found = seen(Coordinator(_federation(name)))
+    found = seen(CoordinatorProcess(_federation(name)))
     if as_json:
         _print_json(found)
         return
@@ -218,7 +218,7 @@ def status(name: _Any, as_json: _Json = False) -> None:
 @federate.command(epilog="Example: ffalm federate stop hospitals")
 def stop(name: _Any) -> None:
     """End every process of a folder on this machine; what was trained is kept."""
-    from ffalm.federate.operations import processes_of, stop_all
+    from ffalm.federate.deploy.operations import processes_of, stop_all
 
     require(name.is_dir(), f"There is no folder {name}: name a federation folder, or a site folder.")
     ended = stop_all(processes_of(name))
@@ -236,8 +236,8 @@ def _require_data(folder: Path, data: LocalData) -> None:
 
 
 def _federation(path: Path) -> Any:
-    from ffalm.federate.folder import FederationFolder
-    from ffalm.federate.processes import require_flower
+    from ffalm.federate.deploy.folder import FederationFolder
+    from ffalm.federate.deploy.processes import require_flower
 
     require_flower()
     return FederationFolder.find(path)
@@ -245,7 +245,7 @@ def _federation(path: Path) -> Any:
 
 def _sound_federation(path: Path) -> Any:
     """A federation whose settings hold: a slip in federation.toml is told before anything is started."""
-    from ffalm.federate.settings import FederationConfig
+    from ffalm.federate.federation_config import FederationConfig
 
     folder = _federation(path)
     FederationConfig.read(folder.path / "federation.toml")
@@ -278,20 +278,20 @@ def _undone(undo: Callable[[], object], message: str) -> Iterator[None]:
 
 
 @contextmanager
-def _there(leader: Coordinator) -> Iterator[None]:
+def _there(leader: CoordinatorProcess) -> Iterator[None]:
     """The coordinator and the sites are started elsewhere."""
     leader.require_running()
     yield
 
 
 @contextmanager
-def _all_here(leader: Coordinator, console: Console, insecure: bool) -> Iterator[None]:
+def _all_here(leader: CoordinatorProcess, console: Console, insecure: bool) -> Iterator[None]:
     """The coordinator and all its sites as processes of this machine, ended whatever happens."""
-    from ffalm.federate.folder import SiteFolder
-    from ffalm.federate.operations import Site, processes_of, stop_all
+    from ffalm.federate.deploy.folder import SiteFolder
+    from ffalm.federate.deploy.operations import SiteProcess, processes_of, stop_all
 
     folder = leader.folder
-    sites = [Site(SiteFolder.find(folder.site(name))) for name in folder.sites]
+    sites = [SiteProcess(SiteFolder.find(folder.site(name))) for name in folder.sites]
     require(leader.process.pid() is None, f"The coordinator of {folder.path} is running already: leave out --local.")
     try:
         leader.start(insecure=insecure)
@@ -306,11 +306,11 @@ def _all_here(leader: Coordinator, console: Console, insecure: bool) -> Iterator
         stop_all(processes_of(folder.path))
 
 
-def _start_together(sites: list[Site], insecure: bool) -> None:
+def _start_together(sites: list[SiteProcess], insecure: bool) -> None:
     """Start the sites side by side; where one fails or the user stops it, the others are not waited for."""
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
-    from ffalm.federate.operations import Site
+    from ffalm.federate.deploy.operations import SiteProcess
 
     with ThreadPoolExecutor(2 * len(sites)) as starts:
         started = [starts.submit(site.start, _SECONDS_TO_CONNECT, insecure) for site in sites]
@@ -318,7 +318,7 @@ def _start_together(sites: list[Site], insecure: bool) -> None:
             for start in as_completed(started):
                 start.result()
         except BaseException:
-            list(starts.map(Site.give_up, sites))
+            list(starts.map(SiteProcess.give_up, sites))
             raise
 
 
@@ -354,7 +354,7 @@ def _scores(record: Record) -> str:
 
 def _show_result(run: Path, as_json: bool) -> None:
     """The tables of what came out, or all of it as JSON; a training that diverged is no success."""
-    from ffalm.federate.report import summary
+    from ffalm.federate.coordinator.federation_report import summary
 
     found = json.loads((run / "result.json").read_text(encoding="utf-8"))
     if as_json:

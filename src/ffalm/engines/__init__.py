@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ffalm.engines.jobs import ClientSpec, Engine, Job, ModelFactory, Precision, Round, Snapshot, Training
 from ffalm.engines.choice import ENGINES, choose
+from ffalm.engines.jobs import ClientSpec, Engine, Job, ModelFactory, Precision, Round, Snapshot, Training
 
 __all__ = [
     "ENGINES",

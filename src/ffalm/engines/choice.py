@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import nn
 
-from ffalm.engines.jobs import Engine, Job
 from ffalm.engines.common import built_model
 from ffalm.engines.flower.engine import FlowerEngine
 from ffalm.engines.graphed import GraphedEngine, why_not_graphed
+from ffalm.engines.jobs import Engine, Job
 from ffalm.engines.loop import LoopEngine
 from ffalm.engines.memory import free, shown
 from ffalm.engines.stacked import StackedEngine, why_not_stacked

@@ -1,5 +1,11 @@
-"""Real federations: sites that keep their rows to themselves, and a coordinator that leads them.
+"""Real federations: sites that keep their rows, and a coordinator that leads them.
 
-Nothing here but `apps` knows Flower: the coordinator speaks to its sites through the plain values of
-`ffalm.engines.flower.parcel`, so that all of it can be tried in one process.
+    coordinator/  agreement, rounds, validation of updates, run log, report
+    site/         reading and encoding a site's own rows, answering the coordinator
+    secure/       secure aggregation, both sides
+    deploy/       folders, keys, certificates, Flower's processes, status
+
+Files at this level are shared: both settings files, the terms, descriptions and disclosure rules. Only `deploy` knows
+Flower: coordinator and sites exchange the plain values of `ffalm.engines.remote.message`, so all of it can run in one
+process.
 """

@@ -19,8 +19,8 @@ from ffalm.config import Contender
 from ffalm.data.types import Task
 from ffalm.engines import ModelFactory, Precision, Training
 from ffalm.errors import UserError
-from ffalm.federate.secure.settings import Secure
-from ffalm.federate.settings import SharedData, shared_of, shared_settings
+from ffalm.federate.federation_config import SharedData, shared_of, shared_settings
+from ffalm.federate.secure.secure_settings import Secure
 from ffalm.models import Architecture
 from ffalm.settings import build
 from ffalm.simulation import Built

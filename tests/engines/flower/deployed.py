@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ffalm.engines.flower.apps import client_app, server_app
-from ffalm.engines.flower.parcel import Fact, Failure, Kind, Parcel, Sites
+from ffalm.engines.remote.message import Fact, Failure, Kind, Parcel, Sites
 from ffalm.errors import UserError
 
 MODEL = {"weight": torch.arange(6.0).view(2, 3), "num_batches_tracked": torch.tensor(7)}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ffalm.engines.flower.parcel import Fact, Failure, Kind, Parcel
+from ffalm.engines.remote.message import Fact, Failure, Kind, Parcel
 from ffalm.errors import UserError
 
 

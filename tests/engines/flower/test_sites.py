@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ffalm.engines.flower.parcel import Failure, Parcel
+from ffalm.engines.remote.message import Failure, Parcel
 
 Response = Callable[[Any], Any]
 HELLO = Parcel({}, {"round": 1})

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 import torch
 from tests.contract import TASK
-from tests.engines.flower.parcels import assert_same_tensors, awkward
+from tests.engines.remote.messages import assert_same_tensors, awkward
+from tests.engines.remote.parcels import assert_same_tensors, awkward
 from torch import nn
 
 import ffalm
 from ffalm.engines import Snapshot
-from ffalm.engines.flower.messages import addressed, reply_parcel, train_parcel
-from ffalm.engines.flower.parcel import Fact, Failure, Parcel
+from ffalm.engines.remote.message import Fact, Failure, Parcel
+from ffalm.engines.remote.round_messages import addressed, reply_parcel, train_parcel
 from ffalm.engines.server import ClientUpdate
 from ffalm.fairness import Tally
 

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 import torch
+from ffalm.engines.graphed.lanes import Lanes, shared_out
 
 import ffalm
 from ffalm.engines import Job, Training
 from ffalm.engines.graphed import lanes as module
-from ffalm.engines.graphed.lanes import Lanes, shared_out
 
 
 def test_the_largest_clients_are_shared_out_first() -> None:

@@ -9,17 +9,17 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ffalm.federate.secure.aggregator import Aggregator, TooFew
 from ffalm.federate.secure.crypto import KeyPair
-from ffalm.federate.secure.fixed import Layout, Record, Words
-from ffalm.federate.secure.gathering import Gathering, TooFew
+from ffalm.federate.secure.fixed_point import Record, VectorLayout, Words
 from ffalm.federate.secure.protocol import Secrets, accept, mask, offer, reveal
 
 Fate = Literal["stays", "offer", "mask", "reveal"]
 """The move at which a site drops out."""
 
 
-def layout(sites: int, size: int = 6) -> Layout:
-    return Layout(
+def layout(sites: int, size: int = 6) -> VectorLayout:
+    return VectorLayout(
         [Record("numbers", (size,), 8.0, "range", 32), Record("counts", (2,), 100.0, "range", whole=True)], sites
     )
 
@@ -28,7 +28,7 @@ def layout(sites: int, size: int = 6) -> Layout:
 class Attempt:
     """One attempt, and all that the coordinator sees of it."""
 
-    plan: Layout
+    plan: VectorLayout
     words: Mapping[int, Words]
     share: float = 0.6
     neighbours: int = 32
@@ -40,7 +40,7 @@ class Attempt:
     def __post_init__(self) -> None:
         self.pairs = {client: KeyPair.new() for client in self.words}
         keys = {client: pair.public for client, pair in self.pairs.items()}
-        self.gathering = Gathering.of(keys, self.neighbours, self.share)
+        self.gathering = Aggregator.of(keys, self.neighbours, self.share)
 
     def offers(self, fates: Mapping[int, Fate]) -> None:
         for client in self.words:

@@ -10,9 +10,9 @@ import pytest
 from tests.federate.secure.parties import Attempt, Fate, attempt, uniform
 
 from ffalm.errors import UserError
+from ffalm.federate.secure.aggregator import TooFew
 from ffalm.federate.secure.crypto import KeyPair
-from ffalm.federate.secure.fixed import Layout, Record, Words, added
-from ffalm.federate.secure.gathering import TooFew
+from ffalm.federate.secure.fixed_point import Record, VectorLayout, Words, added
 from ffalm.federate.secure.protocol import (
     Circle,
     Offer,
@@ -209,7 +209,7 @@ def test_an_offer_that_is_not_made_for_its_circle_is_refused() -> None:
 
 
 SIZE = 20_000
-PLAN = Layout([Record("numbers", (SIZE,), 8.0, "range", 32)], 5)
+PLAN = VectorLayout([Record("numbers", (SIZE,), 8.0, "range", 32)], 5)
 
 
 def seen(fates: dict[int, Fate] | None = None) -> Attempt:

@@ -10,9 +10,9 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from ffalm.engines.flower.parcel import Fact, Kind, Parcel, Sites
 from ffalm.engines.flower.sites import GridSites
 from ffalm.engines.flower.wire import packed, packed_failure, unpacked
+from ffalm.engines.remote.message import Fact, Kind, Parcel, Sites
 from ffalm.errors import UserError
 
 Lead = Callable[[Sites, dict[str, Fact]], None]

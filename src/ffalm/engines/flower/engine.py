@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ffalm.engines.jobs import Job, Round
-from ffalm.engines.flower.clients import RemoteClients
 from ffalm.engines.flower.environment import keep_quiet, require_flower
-from ffalm.engines.flower.parcel import Failure, Kind, Parcel, Sites
+from ffalm.engines.jobs import Job, Round
 from ffalm.engines.loop import LoopClients
+from ffalm.engines.remote.message import Failure, Kind, Parcel, Sites
+from ffalm.engines.remote.remote_clients import RemoteClients
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.hardware import cores
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from ffalm.data.types import Examples
 from ffalm.engines.jobs import ClientSpec, Job
-from ffalm.engines.flower.messages import received, reply_parcel
-from ffalm.engines.flower.parcel import Fact, Kind, Parcel
 from ffalm.engines.loop import Learner
+from ffalm.engines.remote.message import Fact, Kind, Parcel
+from ffalm.engines.remote.round_messages import received, reply_parcel
 from ffalm.errors import UserError
 
 Rows = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]

@@ -21,7 +21,7 @@ from ray._private.worker import global_worker
 
 from ffalm.engines.flower.apps import Answer, client_app, server_app
 from ffalm.engines.flower.environment import QUIET
-from ffalm.engines.flower.parcel import Fact, Sites
+from ffalm.engines.remote.message import Fact, Sites
 from ffalm.errors import UserError, require
 
 _PACKAGE = Path(__file__).resolve().parents[2]  # what a cluster's workers are sent

@@ -9,8 +9,8 @@ from flwr.app import Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
-from ffalm.engines.flower.parcel import Failure, Kind, Parcel
 from ffalm.engines.flower.wire import Encoded, packed, unpacked_answer
+from ffalm.engines.remote.message import Failure, Kind, Parcel
 
 _TYPES: dict[Kind, str] = {
     "hello": "query.hello",

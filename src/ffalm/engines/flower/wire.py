@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from safetensors.torch import load, save
 from torch import Tensor
 
-from ffalm.engines.flower.parcel import Fact, Failure, Parcel
+from ffalm.engines.remote.message import Fact, Failure, Parcel
 
 _TENSORS, _FACTS, _FAILURE = "tensors", "facts", "failure"
 _FORMAT = "safetensors"

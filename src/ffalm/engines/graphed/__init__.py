@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from ffalm.engines.jobs import Job, Round, Training
 from ffalm.engines.common import built_model
 from ffalm.engines.graphed.graphed_clients import GraphedClients
 from ffalm.engines.graphed.worker_pool import IN_FLIGHT, WorkerPool
+from ffalm.engines.jobs import Job, Round, Training
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.errors import require
 

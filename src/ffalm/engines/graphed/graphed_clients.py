@@ -11,13 +11,13 @@ from torch import Tensor
 
 from ffalm.algorithms import Measure
 from ffalm.data.types import Examples
-from ffalm.engines.jobs import Job, Model, Snapshot
 from ffalm.engines.common import broadcast, broadcast_vectors, built_model, dtype_of
 from ffalm.engines.graphed.worker import Received, StreamWorker
 from ffalm.engines.graphed.worker_pool import WorkerPool, shared_out, side_by_side
-from ffalm.engines.server import ClientUpdate
+from ffalm.engines.jobs import Job, Model, Snapshot
 from ffalm.engines.loop import client_vectors
 from ffalm.engines.sampling import batches
+from ffalm.engines.server import ClientUpdate
 from ffalm.fairness import Tally
 
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ffalm.algorithms import Measure, Rows, State
 from ffalm.data.types import Examples
-from ffalm.engines.jobs import Job, Model
 from ffalm.engines.common import autocast, built_model, dtype_of, gradients, inputs, row_losses
 from ffalm.engines.flat import Flat
+from ffalm.engines.jobs import Job, Model
 from ffalm.engines.local import LocalOptimizer
 from ffalm.fairness import Tally
 

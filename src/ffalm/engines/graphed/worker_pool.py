@@ -8,8 +8,8 @@ from contextlib import suppress
 import torch
 
 from ffalm.data.types import Examples
-from ffalm.engines.jobs import Job
 from ffalm.engines.graphed.worker import Received, StreamWorker
+from ffalm.engines.jobs import Job
 
 #: Workers that are worth having: more gain nothing on the largest GPUs of today (benchmarks/images.py).
 IN_FLIGHT = 5

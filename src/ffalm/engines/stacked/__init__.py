@@ -13,8 +13,8 @@ from typing import ClassVar
 
 from torch import nn
 
-from ffalm.engines.jobs import Job, Round
 from ffalm.engines.common import built_model
+from ffalm.engines.jobs import Job, Round
 from ffalm.engines.memory import free, give_back, out_of_memory, shown
 from ffalm.engines.stacked.choose import why_not_stacked
 from ffalm.engines.stacked.grouping import Ready, ready, stacks

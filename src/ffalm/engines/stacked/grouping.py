@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ffalm.algorithms import State
-from ffalm.engines.jobs import Job, Snapshot
 from ffalm.engines.common import checked_model
+from ffalm.engines.jobs import Job, Snapshot
 from ffalm.engines.server import ServerContext
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ffalm.engines.common import inputs
-from ffalm.engines.stacked.layout import Blocks, ParameterLayout, Model
+from ffalm.engines.stacked.layout import Blocks, Model, ParameterLayout
 from ffalm.engines.stacked.network import Network
 from ffalm.engines.stacked.passes import Pass, Passes
 from ffalm.engines.stacked.schedule import Steps

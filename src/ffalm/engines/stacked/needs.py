@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from ffalm.algorithms import Measure
-from ffalm.engines.jobs import ClientSpec, Job, Training
 from ffalm.engines.common import dtype_of
+from ffalm.engines.jobs import ClientSpec, Job, Training
 from ffalm.engines.memory import free
 from ffalm.engines.sampling import round_half_up
-from ffalm.engines.stacked.choose import values_per_row
 from ffalm.engines.stacked.binary_columns import binary_columns
+from ffalm.engines.stacked.choose import values_per_row
 from ffalm.engines.stacked.grouping import Ready
 from ffalm.engines.stacked.network import read_network
 from ffalm.engines.stacked.training import WINDOW

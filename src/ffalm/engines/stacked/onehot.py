@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ffalm.engines.stacked.binary_columns import Columns, blocks
 from ffalm.engines.stacked.kernels import Opened, Table, Weights
-from ffalm.engines.stacked.layout import Blocks, ParameterLayout, Model
+from ffalm.engines.stacked.layout import Blocks, Model, ParameterLayout
 from ffalm.engines.stacked.lists import Batch, Kept, Listed, cut, fetched, in_order_of
 from ffalm.engines.stacked.network import Network
 from ffalm.engines.stacked.passes import Linear, Pass, Passes, rectified

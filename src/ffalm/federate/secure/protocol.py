@@ -22,7 +22,7 @@ import numpy as np
 
 from ffalm.errors import UserError, require
 from ffalm.federate.secure.crypto import KEY_BYTES, KeyPair, digest, opened, sealed, stream
-from ffalm.federate.secure.fixed import Words
+from ffalm.federate.secure.fixed_point import Words
 from ffalm.federate.secure.shamir import split
 
 Shares = tuple[bytes, bytes]

@@ -1,0 +1,229 @@
+"""From the sites' descriptions to one task and one encoding, and for each site what does not fit.
+
+What `federation.toml` leaves open, most sites decide: a column has the kind that most of them give it, and where they
+are even, the one that comes first in the list of sites. So one odd file is the misfit, not all the others.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Literal
+
+from ffalm import config as study
+from ffalm.data.encoding import ColumnSummary, NumericColumn, NumericSummary, TableEncoding, TableSummary, as_text
+from ffalm.data.table import listed, natural, place_of
+from ffalm.data.types import Task
+from ffalm.errors import UserError, require, unknown
+from ffalm.federate.description import Description
+from ffalm.federate.federation_config import FederationConfig, SharedData, SharedImages, shared_of, shared_settings
+from ffalm.federate.terms import SiteTerms, task_of
+from ffalm.files import write_whole
+from ffalm.models import Architecture, from_scratch
+
+ColumnKind = Literal["numbers", "text"]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What was fixed before the first round and never changes: kept beside the model, so that it can be applied."""
+
+    task: Task
+    data: SharedData
+    encoding: TableEncoding | None  # of a table; images need none
+    model: Architecture  # without a file to start from: the coordinator sends the weights of every round
+    sites: tuple[str, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one encoded row."""
+        if isinstance(self.data, SharedImages):
+            return (3, self.data.size, self.data.size)
+        assert self.encoding is not None
+        return (len(self.encoding.features),)
+
+    def kinds(self) -> dict[str, ColumnKind] | None:
+        """The columns that a table must have."""
+        if self.encoding is None:
+            return None
+        return {c.name: "numbers" if isinstance(c, NumericColumn) else "text" for c in self.encoding.columns}
+
+    def terms(self, site: str, config: FederationConfig) -> SiteTerms:
+        """What one site is told."""
+        return SiteTerms(
+            client=self.sites.index(site),
+            task=self.task,
+            data=self.data,
+            encoding=None if self.encoding is None else self.encoding.to_json(),
+            shape=self.shape,
+            model=self.model,
+            training=config.training,
+            contender=config.contender,
+            seed=config.seed,
+            min_group=config.rules.min_group,
+            secure=config.secure,
+        )
+
+    def save(self, file: Path) -> None:
+        """Write `encoding.json`."""
+        values = {
+            "task": asdict(self.task),
+            "data": shared_settings(self.data),
+            "encoding": None if self.encoding is None else json.loads(self.encoding.to_json()),
+            "model": study.settings_of_model(self.model),
+            "sites": self.sites,
+        }
+        write_whole(file, json.dumps(values, indent=2) + "\n")
+
+    @classmethod
+    def load(cls, file: Path) -> Agreement:
+        """The agreement that `save` wrote."""
+        try:
+            values = json.loads(file.read_text(encoding="utf-8"))
+            encoding = values["encoding"]
+            return cls(
+                task=task_of(values["task"]),
+                data=shared_of(values["data"]),
+                encoding=None if encoding is None else TableEncoding.from_json(json.dumps(encoding)),
+                model=study.model_of(values["model"]),
+                sites=tuple(values["sites"]),
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"The agreement {file} cannot be read ({error}): restore the file.") from None
+
+
+def agree(config: FederationConfig, told: Mapping[str, Description]) -> tuple[Agreement, dict[str, str]]:
+    """The agreement of those sites that fit, and why each of the others does not."""
+    told = {site: told[site] for site in config.sites if site in told}
+    misfits = {site: _wrong_source(site, one, config.data) for site, one in told.items()}
+    alike = {site: one for site, one in told.items() if not misfits[site]}
+    require(bool(alike), next(iter(misfits.values()), "No site has said what its file looks like."))
+    kinds = _common_kinds(list(alike.values()))
+    labels = _label_names(config.data, list(alike.values()))
+    fixed = tuple(as_text(group) for group in config.data.groups)
+    for site, one in alike.items():
+        misfits[site] = _differences(site, one, kinds, labels, fixed)
+    fitting = [one for site, one in alike.items() if not misfits[site]]
+    groups = fixed or _merged(one.groups for one in fitting)
+    require(len(groups) >= 2, f"All sites together have one group only, {listed(list(groups))}: name more in `groups`.")
+    task = Task(config.name, config.data.label, config.data.group, labels, groups)
+    encoding = None if kinds is None else TableEncoding.of(_summed(fitting, kinds))
+    wrong = {site: reason for site, reason in misfits.items() if reason}
+    return Agreement(task, config.data, encoding, from_scratch(config.model), config.sites), wrong
+
+
+def misfit(agreement: Agreement, site: str, told: Description) -> str:
+    """What keeps a site's file from fitting an agreement that others made before; empty where it fits."""
+    wrong = _wrong_source(site, told, agreement.data)
+    task = agreement.task
+    return wrong or _differences(site, told, agreement.kinds(), task.label_names, task.group_names)
+
+
+def _wrong_source(site: str, told: Description, data: SharedData) -> str:
+    if told.source != data.source:
+        return f"The site {site!r} brings data of the kind {told.source!r}, the federation works with {data.source!r}."
+    if isinstance(data, SharedImages) and told.size != data.size:
+        return f"The site {site!r} has images of {told.size} pixels, the federation works with {data.size}."
+    if data.source == "table" and told.columns is None:
+        return f"The site {site!r} did not say which columns its table has."
+    return ""
+
+
+def _differences(
+    site: str,
+    told: Description,
+    kinds: Mapping[str, ColumnKind] | None,
+    labels: Sequence[str],
+    groups: Sequence[str],
+) -> str:
+    """Everything that differs, a sentence each. Columns that only this site has do no harm: nobody uses them."""
+    found = []
+    summary = TableSummary({}) if told.columns is None else told.columns
+    own = _kinds(summary)
+    for name, kind in (kinds or {}).items():
+        if name not in own:
+            found.append(f"The site {site!r} lacks the column {name!r}, which the others have.")
+        elif own[name] != kind:
+            found.append(f"The site {site!r} has the column {name!r} as {own[name]}, the others as {kind}.")
+        elif _boundless(summary.columns[name]):
+            found.append(f"The site {site!r} has values in the column {name!r} that are too large to be standardised.")
+    for what, values, known in (("label", told.labels, labels), ("group", told.groups, groups)):
+        stray = [value for value in values if known and place_of(value, known) < 0]
+        if stray:
+            found.append(
+                f"The site {site!r} has the {what} {listed(stray)}; the federation knows {listed(list(known))}."
+            )
+    return " ".join(found)
+
+
+def _kinds(summary: TableSummary) -> dict[str, ColumnKind]:
+    return {n: "numbers" if isinstance(c, NumericSummary) else "text" for n, c in summary.columns.items()}
+
+
+def _boundless(column: ColumnSummary) -> bool:
+    """Whether a column's sums would spoil everybody's."""
+    return isinstance(column, NumericSummary) and not (
+        column.count > 0 and math.isfinite(column.total) and math.isfinite(column.squares)
+    )
+
+
+def _common_kinds(told: Sequence[Description]) -> dict[str, ColumnKind] | None:
+    """The columns that at least half of the sites have, each with the kind that most of those give it."""
+    tables = [_kinds(one.columns) for one in told if one.columns is not None]
+    if not tables:
+        return None
+    names = dict.fromkeys(name for table in tables for name in table)
+    common: dict[str, ColumnKind] = {}
+    for name in names:
+        having = [table[name] for table in tables if name in table]
+        if 2 * len(having) > len(tables) or (2 * len(having) == len(tables) and name in tables[0]):
+            common[name] = Counter(having).most_common(1)[0][0]
+    require(bool(common), "The sites' tables have no feature column in common.")
+    return common
+
+
+def _summed(told: Sequence[Description], kinds: Mapping[str, ColumnKind]) -> TableSummary:
+    """The sites' summaries added up in the order of sites, so that every last bit comes out the same again."""
+    summaries = [
+        TableSummary({name: one.columns.columns[name] for name in kinds}) for one in told if one.columns is not None
+    ]
+    require(bool(summaries), "No site's table fits the federation.")
+    return reduce(add, summaries)
+
+
+def _label_names(data: SharedData, told: Sequence[Description]) -> tuple[str, str]:
+    """Both values of the label, the favourable one last."""
+    values = tuple(as_text(value) for value in data.label_values) or _usual_labels(told)
+    where = f"the label {data.label!r}"
+    require(len(values) == 2, f"All sites together must have two values of {where}; they have {listed(list(values))}.")
+    favourable = data.favourable
+    if favourable is None:
+        require(
+            sorted(place_of(value, values) for value in (0, 1)) == [0, 1],
+            f"Say which value of {where} people want: set favourable in federation.toml to {listed(list(values))}.",
+        )
+        favourable = 1
+    best = place_of(favourable, values)
+    if best < 0:
+        raise unknown(f"value of {where}", as_text(favourable), values)
+    return values[1 - best], values[best]
+
+
+def _usual_labels(told: Sequence[Description]) -> tuple[str, ...]:
+    """The pair of values that most sites have; the union where no site has a pair."""
+    pairs = Counter(tuple(one.labels) for one in told if len(one.labels) == 2)
+    return pairs.most_common(1)[0][0] if pairs else _merged(one.labels for one in told)
+
+
+def _merged(many: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """All values in natural order; those that differ in spelling alone, such as yes and Yes, are one."""
+    names: list[str] = []
+    for values in many:
+        names += [value for value in values if place_of(value, names) < 0]
+    return tuple(sorted(names, key=natural))

@@ -1,0 +1,246 @@
+"""The coordinator: agree, lead the rounds, score, and keep everything such that a kill at any moment loses little.
+
+Started again on the same folder it goes on from the last whole round, with the agreement, the duals and the weights
+that were kept, and comes to the numbers of a run that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ffalm import config as study
+from ffalm import toml
+from ffalm.algorithms import State
+from ffalm.data.types import Task
+from ffalm.engines import Round, Snapshot
+from ffalm.engines.common import built_model
+from ffalm.engines.remote.message import Fact, Sites
+from ffalm.engines.server import ServerContext, rounds
+from ffalm.errors import UserError, require
+from ffalm.fairness import Tally
+from ffalm.federate.coordinator.federation_report import notes_on, privacy_notes, secure_notes, write_report
+from ffalm.federate.coordinator.members import Members
+from ffalm.federate.coordinator.run_log import RunLog
+from ffalm.federate.coordinator.site_clients import Scores, SiteClients
+from ffalm.federate.disclosure import Scored
+from ffalm.federate.federation_config import FederationConfig
+from ffalm.federate.secure.secure_clients import SecureClients
+from ffalm.federate.secure.secure_rounds import secure_round
+from ffalm.models import Pretrained
+from ffalm.outcome import Outcome
+from ffalm.privacy import Mechanism, SystemNoise
+from ffalm.simulation import Result
+from ffalm.store import RunFolder, counts_of, intervals_of, locked
+
+_PAUSE = 3.0  # seconds between two looks for sites that are missing
+
+
+def lead(sites: Sites, settings: dict[str, Fact]) -> None:
+    """Lead the federation of a folder, `settings["folder"]`, to its end."""
+    require("folder" in settings, "The run does not say where the federation folder is: set folder in its config.")
+    folder = Path(str(settings["folder"]))
+    config = FederationConfig.read(folder / "federation.toml")
+    coordinate(config, folder / "run", sites, _owners(folder / "coordinator" / "registered.json"))
+
+
+def coordinate(
+    config: FederationConfig,
+    folder: Path,
+    sites: Sites,
+    owners: Mapping[int, str] | None = None,
+    pause: float = _PAUSE,
+) -> Outcome:
+    """Train over the sites, from the beginning or from what the run folder holds, and say what came of it."""
+    run = RunFolder(folder)
+    if (folder / "encoding.json").exists():
+        _check_unchanged(config, folder / "config.toml")
+    run.start(toml.dumps(config.settings()))
+    with locked(folder):
+        outcome = run.outcome() or _Coordinator(config, run, sites, owners or {}, pause).run()
+        write_report(folder)
+        return outcome
+
+
+class _Coordinator:
+    """One run while it is led."""
+
+    def __init__(
+        self, config: FederationConfig, run: RunFolder, sites: Sites, owners: Mapping[int, str], pause: float
+    ) -> None:
+        self._config, self._run, self._sites, self._pause = config, run, sites, pause
+        self._privacy = None if config.privacy is None else Mechanism(config.privacy, SystemNoise())
+        self._journal = RunLog(run, config.sites)
+        self._members = Members(sites, config, owners, self._journal.say, pause)
+
+    def run(self) -> Outcome:
+        """Everything from the agreement to the report; where it must stop, the folder says why."""
+        try:
+            last = self._run.saved_rounds()[-1]
+            self._journal.go_back_to(last)
+            self._open()
+            members, config = self._members, self._config
+            kind = SiteClients if config.secure is None else SecureClients
+            clients = kind(self._sites, members, config, self._fresh(last), self._journal.say, self._pause)
+            now, diverged = self._train(clients, self._run.snapshot(last))
+            return self._finish(clients, now, diverged)
+        except UserError as error:
+            self._journal.say("stopped", str(error))
+            raise
+
+    def _open(self) -> None:
+        """Agree, or take up what was agreed before, and wait for the members."""
+        members, journal, model = self._members, self._journal, self._config.model
+        before = journal.agreement()
+        if before is None:
+            if isinstance(model, Pretrained):
+                model.check()
+            members.agree_first()
+        else:
+            members.agreement, members.counts = before, journal.counts(before.task)
+        members.gather()
+        self._config.algorithm.start(members.rows())  # an algorithm that cannot take this task says so here
+        if self._privacy is not None:
+            Mechanism.check(self._config.algorithm)
+        journal.keep_members(members.agreed, members.counts, members.refused)
+
+    def _train(self, clients: SiteClients | SecureClients, start: Snapshot | None) -> tuple[Snapshot, str | None]:
+        """The rounds that are left. Each begins with a look for sites that have come or come back."""
+        config, members, journal = self._config, self._members, self._journal
+        now = start
+        while now is None or now.round < config.training.rounds:
+            done = self._round(clients, now)
+            now = done.snapshot
+            if done.diverged:
+                return now, done.diverged
+            self._run.save(now)
+            before = len(members.counts)
+            members.settle()
+            if len(members.counts) > before:
+                journal.keep_members(members.agreed, members.counts, members.refused)
+        return now, None
+
+    def _round(self, clients: SiteClients | SecureClients, now: Snapshot | None) -> Round:
+        """One round, recorded; the metrics of the model that it began with came with its answers."""
+        config, members, journal = self._config, self._members, self._journal
+        task = members.agreed.task
+        terms = ServerContext(config.algorithm, config.training, task, members.rows(), config.seed, now, self._privacy)
+        done = secure_round(terms, clients) if isinstance(clients, SecureClients) else next(rounds(terms, clients))
+        answered = clients.scored.sites
+        if self._privacy is None:
+            journal.complete(done.snapshot.round - 1, clients.scored, task)
+        seen = {"answered": list(answered), "missed": clients.missed, "quarantined": clients.quarantined}
+        journal.add({**done.record, **seen})
+        journal.write_sites(task, members.counts, members.refused)
+        journal.say(
+            "training", f"Round {done.snapshot.round} of {config.training.rounds}: {', '.join(answered)} took part."
+        )
+        return done
+
+    def _fresh(self, done: int) -> dict[str, torch.Tensor]:
+        """The model before round 1, by the federation's seed and the weights that it starts from.
+
+        After that round it serves as a pattern alone, and those weights need no longer be there.
+        """
+        terms = self._members.agreed.terms(self._config.sites[0], self._config)
+        if done == 0:
+            terms = replace(terms, model=self._config.model)
+        return {
+            name: value.detach() for name, value in built_model(terms.work(torch.device("cpu"))).state_dict().items()
+        }
+
+    def _finish(self, clients: SiteClients | SecureClients, final: Snapshot, diverged: str | None) -> Outcome:
+        """Score the final model at the sites and write what the run came to."""
+        config, journal, members = self._config, self._journal, self._members
+        task = members.agreed.task
+        nobody = Scored.of({}, task)
+        scores: Scores = dict.fromkeys(("validation", "test"), nobody) if diverged else clients.score(final)
+        scored = scores["test"].sites
+        tally, own, state, notes = self._told(scores, final)
+        notes = notes if config.secure is None else [*notes, *secure_notes()]
+        missing = {**clients.missed, **clients.quarantined}
+        journal.write_sites(task, members.counts, members.refused, own)
+        result = Result(
+            test=tally.metrics(task.favourable) if scored else dict.fromkeys(tally.metrics(), math.nan),
+            history=journal.history,
+            state_dict=final.model,
+            state=state,
+            tally=tally if scored else None,
+            clients=[own.get(site, {}) for site in config.sites],
+            seed=config.seed,
+            notes=[*notes_on(scored, members.counts, tally, task, members.refused, missing, journal.history), *notes],
+            diverged=diverged,
+            favourable=task.favourable,
+        )
+        outcome = _outcome(config, result, task)
+        self._run.finish(result, outcome)
+        journal.say("finished", diverged or f"All {final.round} rounds are done.")
+        return outcome
+
+    def _told(self, scores: Scores, final: Snapshot) -> tuple[Tally, dict[str, dict[str, float]], State, list[str]]:
+        """The test part's Tally, each site's own metrics, the server's last state, and what to know about them.
+
+        Under privacy scores get noise too, all sites' together: single ones are told to nobody.
+        """
+        task, privacy = self._members.agreed.task, self._privacy
+        test = scores["test"]
+        if privacy is None:
+            self._journal.complete(final.round, scores["validation"], task)
+            own = {site: told.tally.metrics(task.favourable) for site, told in test.own.items()}
+            return test.tally, own, final.state, []
+        state, tally = final.state, test.tally
+        if test.own:
+            tally = privacy.scores([told.tally for told in test.own.values()], final.round)
+            state = privacy.scored(state)
+        return tally, {}, state, privacy_notes(privacy.epsilon(state), privacy.settings.delta)
+
+
+def _outcome(config: FederationConfig, result: Result, task: Task) -> Outcome:
+    return Outcome(
+        label=config.contender.label,
+        algorithm=config.algorithm.name,
+        seed=config.seed,
+        alpha=None,
+        test=result.test,
+        intervals={} if config.privacy is not None else intervals_of(result, task.favourable),  # they know no noise
+        history=result.history,
+        seconds=sum(record["seconds"] for record in result.history),
+        diverged=result.diverged,
+        confusion=counts_of(result),
+    )
+
+
+def _owners(file: Path) -> dict[int, str]:
+    """Whose key each node has, as far as it was noted when the keys were let in."""
+    try:
+        entries = json.loads(file.read_text(encoding="utf-8"))
+        return {int(entry["node"]): site for site, entry in entries.items() if entry["node"] is not None}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _check_unchanged(config: FederationConfig, kept: Path) -> None:
+    """A run goes on only with what it began with; rules, the address and the number of rounds may change."""
+    before, now = (
+        _essence(settings) for settings in (FederationConfig.parse(study.read(kept)).settings(), config.settings())
+    )
+    changed = [name for name in now if before[name] != now[name]]
+    require(
+        not changed,
+        f"The part {changed[0] if changed else ''!r} of federation.toml has changed since this run began: put it back, "
+        f"or move the folder {kept.parent} away to begin anew.",
+    )
+
+
+def _essence(settings: dict[str, Any]) -> dict[str, Any]:
+    training = {name: value for name, value in settings["training"].items() if name != "rounds"}
+    return {
+        **{name: value for name, value in settings.items() if name not in ("rules", "secure", "address")},
+        "training": training,
+    }

@@ -1,0 +1,268 @@
+"""Who is there and who belongs: sites introduce themselves, agree to the terms, leave and come back.
+
+A node is one connection, a site is a name. A site that comes back, by the same node or a new one, is the same member.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from ffalm.engines.remote.message import Failure, Parcel, Sites
+from ffalm.errors import UserError
+from ffalm.federate.coordinator.agreement import Agreement, agree, misfit
+from ffalm.federate.coordinator.update_validation import Counts
+from ffalm.federate.description import Description
+from ffalm.federate.federation_config import FederationConfig, shared_settings
+
+_GREETING = 60.0  # seconds that a node has to say who it is
+_SILENCE = 60.0  # seconds until one that said nothing is greeted again: it may be busy with old questions
+
+Say = Callable[[str, str], None]
+"""Takes what the coordinator is doing, in a word, and a sentence."""
+
+
+class Members:
+    """The sites of a federation as the coordinator knows them.
+
+    `owners` says whose key a node has, where that is known: a site that gives another's name is refused.
+    """
+
+    def __init__(
+        self, sites: Sites, config: FederationConfig, owners: Mapping[int, str], say: Say, pause: float
+    ) -> None:
+        self._sites, self._config, self._owners, self._say, self._pause = sites, config, owners, say, pause
+        self.agreement: Agreement | None = None
+        self.counts: dict[str, Counts] = {}  # of those that belong
+        self.refused: dict[str, str] = {}  # of those whose file does not fit, why
+        self._nodes: dict[str, int] = {}
+        self._holds: dict[str, str] = {}  # by which terms a site says it would train
+        self._told: dict[str, Description] = {}
+        self._ignored: set[int] = set()  # nodes that are none of our sites
+        self._keys: dict[str, str] = {}  # of each site's terms
+        self._silent: dict[int, float] = {}  # nodes that gave no greeting in time, and when to try again
+
+    @property
+    def agreed(self) -> Agreement:
+        """The agreement, once there is one."""
+        assert self.agreement is not None
+        return self.agreement
+
+    def rows(self) -> Tensor:
+        """Training rows per (client, label, group) of the whole federation; a site that does not belong has none."""
+        task = self.agreed.task
+        nobody = torch.zeros(task.labels, task.groups, dtype=torch.int64)
+        return torch.stack([self.counts[site].train if site in self.counts else nobody for site in self._config.sites])
+
+    def node(self, site: str) -> int | None:
+        """The node of a member that is here and has agreed; None of any other."""
+        ready = site in self.counts and self._holds.get(site) == self.key(site)
+        return self._nodes.get(site) if ready else None
+
+    def key(self, site: str) -> str:
+        """The key of a site's terms."""
+        if site not in self._keys:
+            self._keys[site] = self.agreed.terms(site, self._config).key
+        return self._keys[site]
+
+    def forget(self, site: str) -> None:
+        """Take a site as gone, so that it must introduce itself again."""
+        self._nodes.pop(site, None)
+
+    def agree_first(self) -> None:
+        """Wait for the sites, then fix task and encoding once and for all."""
+        until = time.monotonic() + self._config.rules.patience
+        while True:
+            self._meet(describe=True)
+            found, problem = self._attempt()
+            missing = [site for site in self._config.sites if site not in self._told and site not in self.refused]
+            waits = self._config.rules.misfit == "wait"  # for files to be mended, which may mend a problem too
+            if not missing and not (waits and (problem or self.refused)):
+                break
+            if time.monotonic() >= until:
+                break
+            self._wait(missing, until)
+        if problem or found is None:
+            raise UserError(f"{problem or 'No site came.'} Nothing was trained; run again when that is mended.")
+        self._stop_where_misfit()
+        self.agreement = found
+        for site, reason in self.refused.items():
+            self._turn_away(site, reason)
+        self._bind([site for site in self._told if site in self._nodes and site not in self.refused])
+
+    def gather(self) -> None:
+        """Wait until all members are here, at most as long as patience lasts; enough of them must have agreed."""
+        rules = self._config.rules
+        until = time.monotonic() + rules.patience
+        while True:
+            self.settle()
+            missing = [site for site in self.counts if self.node(site) is None]
+            few = len(self.counts) < rules.min_sites
+            if not missing and not few and not self._must_wait():
+                return
+            if time.monotonic() >= until:
+                break
+            self._wait(missing, until)
+        self._stop_where_misfit()
+        if few:
+            raise UserError(too_few(len(self.counts), rules.min_sites, rules.patience, list(self.refused.values())))
+
+    def settle(self) -> None:
+        """Greet who is new, let in who fits, and tell the terms to members that do not hold them."""
+        self._meet(describe=False)
+        strangers = [site for site in self._nodes if site not in self.counts and site not in self.refused]
+        self._greet([self._nodes[site] for site in strangers if site not in self._told], describe=True)
+        for site in strangers:
+            if site in self._told:
+                reason = misfit(self.agreed, site, self._told[site])
+                if reason:
+                    self._turn_away(site, reason)
+        here = [
+            site for site in self._nodes if site not in self.refused and (site in self.counts or site in self._told)
+        ]
+        self._bind([site for site in here if site not in self.counts or self._holds.get(site) != self.key(site)])
+
+    def _attempt(self) -> tuple[Agreement | None, str]:
+        """The agreement of those that have come so far, or what keeps them from one."""
+        if not self._told:
+            return None, next(iter(self.refused.values()), "")
+        for site in self._told:  # what was odd among fewer sites may be usual among more
+            self.refused.pop(site, None)
+        try:
+            found, wrong = agree(self._config, self._told)
+        except UserError as error:
+            return None, str(error)
+        self.refused |= wrong
+        return found, ""
+
+    def _must_wait(self) -> bool:
+        return self._config.rules.misfit == "wait" and bool(self.refused)
+
+    def _stop_where_misfit(self) -> None:
+        if self._must_wait():
+            reasons = " ".join(self.refused.values())
+            raise UserError(
+                f"{reasons} The rule 'misfit' says to wait, and patience is over: mend the files, or set misfit to "
+                '"go_on", and run again.'
+            )
+
+    def _wait(self, missing: Iterable[str], until: float) -> None:
+        """Pause before looking again; sites whose file does not fit are asked again where the rule says so."""
+        names = ", ".join([*missing, *(self.refused if self._must_wait() else ())])
+        left = max(0.0, until - time.monotonic())
+        self._say("waiting", f"Waiting for {names or 'more sites'}, {left:.0f} seconds more at most.")
+        if self._must_wait():
+            for site in list(self.refused):
+                self.forget(site)
+                self._told.pop(site, None)
+                self.refused.pop(site)
+        time.sleep(self._pause)
+
+    def _meet(self, describe: bool) -> None:
+        """Drop the nodes that are gone and greet those that are new."""
+        present = set(self._sites.present())
+        self._ignored &= present
+        self._nodes = {site: node for site, node in self._nodes.items() if node in present}
+        known = {*self._nodes.values(), *self._ignored}
+        now = time.monotonic()
+        self._greet([node for node in present - known if self._silent.get(node, now) <= now], describe)
+
+    def _greet(self, nodes: Iterable[int], describe: bool) -> None:
+        data = json.dumps(shared_settings(self._config.data))
+        question = Parcel(facts={"describe": describe, "data": data})
+        asked = dict.fromkeys(sorted(nodes), question)
+        if asked:
+            answers = self._sites.ask("hello", asked, min(_GREETING, self._config.rules.deadline))
+            for node, answer in sorted(answers.items()):
+                self._hear(node, answer)
+
+    def _hear(self, node: int, answer: Parcel | Failure) -> None:
+        if isinstance(answer, Failure):
+            who = f"The site {self._owners[node]!r}" if node in self._owners else f"The node {node}"
+            self._say("meeting", f"{who} did not introduce itself: {answer.reason}")
+            if answer.kind == "late":
+                self._silent[node] = time.monotonic() + min(_SILENCE, self._config.rules.patience)
+            return
+        site = str(answer.facts.get("name", ""))
+        if self._nodes.get(site, node) != node:
+            self._say("meeting", f"A second node says it is the site {site!r}; it must wait until the first is gone.")
+            return
+        problem = self._stranger(node, site)
+        if problem:
+            self._ignored.add(node)
+            self._say("meeting", problem)
+            self._sites.ask("agree", {node: Parcel(facts={"refused": problem})}, _GREETING)
+            return
+        back = self._nodes.get(site) is None
+        self._nodes[site], self._holds[site] = node, str(answer.facts.get("terms", ""))
+        if back:
+            self.refused.pop(site, None)
+            self._told.pop(site, None)
+        self._take_description(site, answer)
+
+    def _take_description(self, site: str, answer: Parcel) -> None:
+        try:
+            if "misfit" in answer.facts:
+                raise UserError(str(answer.facts["misfit"]))
+            if "description" in answer.facts:
+                self._told[site] = Description.from_json(str(answer.facts["description"]))
+        except UserError as error:
+            self.refused[site] = f"The site {site!r} cannot bring its data: {error}"
+            self._say("meeting", self.refused[site])
+
+    def _stranger(self, node: int, site: str) -> str:
+        """Why a node is none of our sites; empty where it is one."""
+        if site not in self._config.sites:
+            return f"A node says it is the site {site!r}, of which federation.toml knows nothing: it is left out."
+        if self._owners.get(node, site) != site:
+            return f"A node says it is the site {site!r}, but has the key of {self._owners[node]!r}: it is left out."
+        return ""
+
+    def _bind(self, sites: Iterable[str]) -> None:
+        """Tell the terms and take the sites that keep to them in."""
+        asked = {self._nodes[site]: site for site in sorted(sites, key=self._config.sites.index)}
+        if not asked:
+            return
+        terms = {site: self.agreed.terms(site, self._config) for site in asked.values()}
+        parcels = {node: Parcel(facts={"terms": terms[site].to_text()}) for node, site in asked.items()}
+        answers = self._sites.ask("agree", parcels, self._config.rules.deadline)
+        for node, site in asked.items():
+            self._admit(site, answers[node], terms[site].key)
+
+    def _admit(self, site: str, answer: Parcel | Failure, key: str) -> None:
+        if isinstance(answer, Failure):
+            self.forget(site)
+            self._say("agreeing", f"The site {site!r} did not agree to the terms: {answer.reason}")
+            return
+        try:
+            if "misfit" in answer.facts:
+                raise UserError(str(answer.facts["misfit"]))
+            counts = Counts.of(answer.tensors.get("counts", {}), self.agreed.task)
+            if site in self.counts and not torch.equal(self.counts[site].train, counts.train):
+                raise UserError("its training rows are not those that it agreed to have.")
+        except UserError as error:
+            self.refused[site] = f"The site {site!r} cannot bring its data: {error}"
+            self._say("agreeing", self.refused[site])
+            return
+        self.counts[site], self._holds[site] = counts, key
+        self._say("agreeing", f"The site {site!r} takes part with {int(counts.train.sum())} training rows.")
+
+    def _turn_away(self, site: str, reason: str) -> None:
+        """Leave a site out, and tell it why."""
+        self.refused[site] = reason
+        self._say("agreeing", f"{reason} It is left out.")
+        if site in self._nodes:
+            self._sites.ask("agree", {self._nodes[site]: Parcel(facts={"refused": reason})}, _GREETING)
+
+
+def too_few(found: int, needed: int, patience: float, reasons: list[str]) -> str:
+    """Why a federation stops for want of sites, and how it goes on."""
+    said = f" {' '.join(reasons)}" if reasons else ""
+    return (
+        f"Only {found} of the {needed} sites that a round needs took part within {patience:g} seconds.{said} "
+        "Everything up to the last whole round is kept: bring the sites back and run again to go on from there."
+    )

@@ -1,0 +1,141 @@
+"""Everything that a federation keeps in its run folder beside the checkpoints.
+
+encoding.json  what was agreed; its presence says that the agreement is complete
+sites.json     who belongs, with which rows; who missed which round, and why; which cells are withheld
+status.json    what the coordinator is doing now, in one sentence
+news.log       who was waited for, came or was left out, and when
+history.jsonl  one record a round; its validation metrics arrive with the answers of the round after
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ffalm.data.types import Task
+from ffalm.errors import UserError
+from ffalm.federate.coordinator.agreement import Agreement
+from ffalm.federate.coordinator.update_validation import Counts
+from ffalm.federate.disclosure import Scored, cells
+from ffalm.files import write_whole
+from ffalm.outcome import Record
+from ffalm.store import RunFolder, json_text
+
+log = logging.getLogger("ffalm.federate")
+
+_OF_SITES = ("meeting", "agreeing", "waiting")  # states in which sites are what is talked about
+
+
+class RunLog:
+    """The books of one run."""
+
+    def __init__(self, run: RunFolder, sites: tuple[str, ...]) -> None:
+        self._run, self._names = run, sites
+        self._encoding, self._sites = run.path / "encoding.json", run.path / "sites.json"
+        self.history: list[Record] = []
+        self._told = ""
+
+    def say(self, state: str, message: str) -> None:
+        """What is going on: to the log, and to whoever looks at the folder."""
+        log.info(message)
+        round = self.history[-1]["round"] if self.history else 0
+        write_whole(self._run.path / "status.json", json_text({"state": state, "round": round, "message": message}))
+        if state in _OF_SITES:
+            self._tell(message)
+
+    def _tell(self, message: str) -> None:
+        """Add to the news what is new; a countdown is not."""
+        essence = re.sub(r"\d+ seconds", "", message)
+        if essence != self._told:
+            self._told = essence
+            with open(self._run.path / "news.log", "a", encoding="utf-8") as news:
+                news.write(f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S}  {' '.join(message.split())}\n")
+
+    def agreement(self) -> Agreement | None:
+        """What was agreed before, None where nothing was."""
+        return Agreement.load(self._encoding) if self._encoding.exists() else None
+
+    def counts(self, task: Task) -> dict[str, Counts]:
+        """The rows that each member agreed to have."""
+        try:
+            entries = json.loads(self._sites.read_text(encoding="utf-8"))["sites"]
+            rows = {entry["name"]: entry["rows"] for entry in entries if entry["rows"] is not None}
+            return {name: Counts.of(_tensors(record), task) for name, record in rows.items()}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"The file {self._sites} cannot be read ({error}): restore it, or delete the run."
+            ) from None
+
+    def keep_members(self, agreement: Agreement, counts: Mapping[str, Counts], refused: Mapping[str, str]) -> None:
+        """Write who belongs; what was agreed comes last, when everything that goes with it is there."""
+        self.write_sites(agreement.task, counts, refused)
+        if not self._encoding.exists():
+            agreement.save(self._encoding)
+
+    def write_sites(
+        self,
+        task: Task,
+        counts: Mapping[str, Counts],
+        refused: Mapping[str, str],
+        scores: Mapping[str, dict[str, float]] | None = None,
+    ) -> None:
+        """Write `sites.json`; once the final model is scored, with each site's own values."""
+        entries = [
+            {
+                "name": name,
+                "client": client,
+                "rows": None if name not in counts else {key: v.tolist() for key, v in counts[name].record().items()},
+                "refused": refused.get(name),
+                "missed": self._seen("missed", name),
+                "quarantined": self._seen("quarantined", name),
+                "withheld": {} if name not in counts else _hidden(counts[name], task),
+                "test": (scores or {}).get(name),
+            }
+            for client, name in enumerate(self._names)
+        ]
+        write_whole(self._sites, json_text({"sites": entries}, indent=2) + "\n")
+
+    def go_back_to(self, round: int) -> None:
+        """Forget the rounds after this one, of which there is no checkpoint."""
+        self.history = self._run.history(round)
+
+    def add(self, record: Record) -> None:
+        """A round, whose metrics are still to come."""
+        self.history.append(record)
+        self._write_history()
+
+    def complete(self, round: int, scored: Scored, task: Task) -> None:
+        """The validation metrics of the model that a round ended with, from the sites that scored it."""
+        if round == 0 or not scored.sites:
+            return
+        record = self.history[round - 1]
+        metrics = scored.tally.metrics(task.favourable)
+        rest = {name: value for name, value in record.items() if name != "round"}
+        self.history[round - 1] = {"round": round, **rest, **metrics, "scored": list(scored.sites)}
+        self._write_history()
+
+    def _write_history(self) -> None:
+        lines = "".join(json_text(record) + "\n" for record in self.history)
+        write_whole(self._run.path / "history.jsonl", lines)
+
+    def _seen(self, what: str, name: str) -> dict[str, str]:
+        """The rounds in which something befell a site, and why."""
+        return {str(record["round"]): record[what][name] for record in self.history if name in record.get(what, {})}
+
+
+def _hidden(counts: Counts, task: Task) -> dict[str, list[str]]:
+    return {part: cells(mask, task) for part, mask in counts.withheld.items() if bool(mask.any())}
+
+
+def _tensors(record: Mapping[str, Any]) -> dict[str, Tensor]:
+    return {
+        name: torch.tensor(value, dtype=torch.bool if name.endswith(".withheld") else torch.int64)
+        for name, value in record.items()
+    }

@@ -1,0 +1,197 @@
+"""The sites of a federation as the clients of a run: asked once a round, judged, and missed where they are missing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from torch import Tensor
+
+from ffalm.engines import Snapshot
+from ffalm.engines.common import average
+from ffalm.engines.remote.message import Failure, Kind, Parcel, Sites
+from ffalm.engines.remote.round_messages import addressed, train_parcel
+from ffalm.engines.server import ClientUpdate
+from ffalm.errors import UserError
+from ffalm.fairness import Tally
+from ffalm.federate.coordinator.members import Members, Say, too_few
+from ffalm.federate.coordinator.update_validation import (
+    Answer,
+    check_counts,
+    check_scores,
+    outliers,
+    read_answer,
+    read_scores,
+)
+from ffalm.federate.disclosure import Disclosed, Scored
+from ffalm.federate.federation_config import FederationConfig
+
+Scores = dict[str, Scored]
+"""What was told of each held-out part."""
+
+_Told = dict[str, dict[str, Disclosed]]
+"""By site: what it tells of each held-out part."""
+
+
+@dataclass(eq=False, repr=False)
+class Asking:
+    """Questions to the members of a federation. Why a site gave no answer is left in `missed`, and why an answer does
+    not count in `quarantined`."""
+
+    _sites: Sites
+    _members: Members
+    _config: FederationConfig
+    _fresh: dict[str, Tensor]
+    _say: Say
+    _pause: float
+    missed: dict[str, str] = field(init=False, default_factory=dict)
+    quarantined: dict[str, str] = field(init=False, default_factory=dict)
+    scored: Scored = field(init=False)  # of the model that was sent, on the validation rows
+
+    def __post_init__(self) -> None:
+        self.scored = Scored.of({}, self._members.agreed.task)
+
+    def begin(self) -> dict[str, Tensor]:
+        """The freshly initialised model."""
+        return self._fresh
+
+    def _wait(self, until: float | None, found: int, needed: int) -> float:
+        """Pause and see who has come, up to a time that the first wait sets; then stop."""
+        rules, now = self._config.rules, time.monotonic()
+        until = now + rules.patience if until is None else until
+        if now >= until:
+            raise UserError(too_few(found, needed, rules.patience, self._reasons()))
+        self._say("waiting", f"{found} of the {needed} sites that are needed have answered; waiting for more.")
+        time.sleep(self._pause)
+        self._members.settle()
+        return until
+
+    def _answers(self, kind: Kind, parcels: dict[str, Parcel]) -> dict[str, Parcel]:
+        """What the sites answer that are here; why the others do not is kept in `missed`."""
+        here = {site: node for site in parcels if (node := self._members.node(site)) is not None}
+        asked = {node: parcels[site] for site, node in here.items()}
+        answers = self._sites.ask(kind, asked, self._config.rules.deadline) if asked else {}
+        found: dict[str, Parcel] = {}
+        for site in parcels:
+            answer = answers[here[site]] if site in here else Failure("lost", "The site is not connected.")
+            if isinstance(answer, Parcel):
+                found[site] = answer
+                self.missed.pop(site, None)
+                continue
+            self.missed[site] = f"{answer.kind}: {answer.reason}"
+            if answer.kind != "late":
+                self._members.forget(site)
+        return found
+
+    def _quarantine(self, site: str, reason: str) -> None:
+        self.quarantined[site] = reason
+        self._say("training", f"The answer of the site {site!r} does not count: {reason}.")
+
+    def _reasons(self) -> list[str]:
+        missed = [f"{site}: {reason}" for site, reason in self.missed.items()]
+        return [*missed, *(f"{site}: {reason}." for site, reason in self.quarantined.items())]
+
+
+class SiteClients(Asking):
+    """`Clients` of `rounds`, over sites: one message a round, and every answer is judged."""
+
+    def merge(self, replies: Sequence[ClientUpdate], weights: Tensor) -> dict[str, Tensor]:
+        """The weighted mean of the replies' models."""
+        return average([reply.model for reply in replies], weights)
+
+    def validate(self, model: dict[str, Tensor]) -> Tally | None:
+        """Nothing yet: sites score a model when they receive it, which is in the next round."""
+        return None
+
+    def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, ClientUpdate]:
+        """One message to each chosen member that is here; where too few answer well, ask again as patience allows.
+
+        From the second time on every member is asked, chosen or not: better others than none.
+        """
+        rules, names = self._config.rules, self._config.sites
+        members = list(self._members.counts)
+        asked = [names[client] for client in chosen if names[client] in members]
+        needed = min(rules.min_sites, max(1, len(asked)))
+        self.missed, self.quarantined, answers = {}, {}, dict[str, Answer]()
+        until: float | None = None
+        while True:
+            answers |= self._ask([site for site in asked if site not in answers | self.quarantined], sent)
+            usable = self._judge(answers, asked, sent)
+            if len(usable) >= needed:
+                break
+            until = self._wait(until, len(usable), needed)
+            asked = members
+        told = {site: usable[site].validation for site in names if site in usable}
+        self.scored = Scored.of(told, self._members.agreed.task)
+        return {names.index(site): answer.reply for site, answer in usable.items()}
+
+    def score(self, final: Snapshot) -> Scores:
+        """The final model's scores on the held-out rows of every member that is here."""
+        rules, names = self._config.rules, self._config.sites
+        self.missed, self.quarantined, found = {}, {}, _Told()
+        needed, until = min(rules.min_sites, len(self._members.counts)), None
+        model = {"model": final.model}
+        while True:
+            asked = [site for site in self._members.counts if site not in found | self.quarantined]
+            parcels = {site: Parcel(model, {"terms": self._members.key(site)}) for site in asked}
+            for site, parcel in self._answers("score", parcels).items():
+                self._take_scores(site, parcel, found)
+            if len(found) >= needed:
+                break
+            until = self._wait(until, len(found), needed)
+        task = self._members.agreed.task
+        return {
+            part: Scored.of({site: found[site][part] for site in names if site in found}, task)
+            for part in ("validation", "test")
+        }
+
+    def _ask(self, asked: Iterable[str], sent: Snapshot) -> dict[str, Answer]:
+        """The well-formed answers to a round."""
+        task, algorithm = self._members.agreed.task, self._config.algorithm
+        parcel = train_parcel(sent, algorithm)
+        parcels = {
+            site: addressed(replace(parcel, facts={**parcel.facts, "terms": self._members.key(site)}), client)
+            for client, site in enumerate(self._config.sites)
+            if site in asked
+        }
+        read: dict[str, Answer] = {}
+        for site, answer in self._answers("train", parcels).items():
+            try:
+                well = read_answer(answer, sent, task)
+                if well.finite:
+                    check_counts(well, self._members.counts[site], algorithm.measure, self._config.training)
+                read[site] = well
+            except UserError as error:
+                self._quarantine(site, str(error))
+        return read
+
+    def _judge(self, answers: dict[str, Answer], asked: Sequence[str], sent: Snapshot) -> dict[str, Answer]:
+        """The answers that count. Where all that were asked have lost their numbers, the training itself diverged.
+
+        Under privacy all do: each change is bounded anyway, and judging one by the others would tell of them.
+        """
+        if self._config.privacy is not None:
+            return dict(answers)
+        finite = {site: answer for site, answer in answers.items() if answer.finite}
+        if not finite and answers and len(answers) == len(asked):
+            return answers
+        for site in answers.keys() - finite.keys():
+            self._quarantine(site, "its answer holds numbers that are not finite")
+            del answers[site]
+        names = self._config.sites
+        replies = {names.index(site): answer.reply for site, answer in finite.items()}
+        for client, reason in outliers(sent, replies, self._config.rules.outlier).items():
+            self._quarantine(names[client], reason)
+            del finite[names[client]], answers[names[client]]
+        return finite
+
+    def _take_scores(self, site: str, parcel: Parcel, found: _Told) -> None:
+        task, counts = self._members.agreed.task, self._members.counts[site]
+        try:
+            scores = {part: read_scores(parcel, part, task) for part in ("validation", "test")}
+            for part, told in scores.items():
+                check_scores(told, counts, part)
+            found[site] = scores
+        except UserError as error:
+            self._quarantine(site, str(error))

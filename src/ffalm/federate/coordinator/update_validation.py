@@ -1,0 +1,170 @@
+"""Which answers count. One that is malformed, not finite, contradicts what was agreed or lies far outside the others
+is put in quarantine for that round, with a reason; the round goes on without it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from ffalm.algorithms import Measure
+from ffalm.data.types import Task
+from ffalm.engines import Snapshot, Training
+from ffalm.engines.remote.message import Parcel
+from ffalm.engines.remote.round_messages import answered
+from ffalm.engines.server import ClientUpdate
+from ffalm.errors import UserError
+from ffalm.fairness import Tally
+from ffalm.federate.disclosure import Disclosed
+
+FEWEST_COMPARED = 3  # answers, of which two must agree on what is usual before a third can be far from it
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many rows of each (label, group) a site has agreed to train on, and tells of its held-out parts."""
+
+    train: Tensor
+    told: dict[str, Tensor]  # of each held-out part; withheld cells hold 0
+    withheld: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, record: Mapping[str, Tensor], task: Task) -> Counts:
+        """The counts in a site's answer; counts that cannot be are refused."""
+        shape = (task.labels, task.groups)
+        for name, dtype in {"train": torch.int64, **_HELD_OUT}.items():
+            value = record.get(name)
+            if value is None or value.shape != shape or value.dtype != dtype or bool((value < 0).any()):
+                raise UserError(f"The site's counts of its rows cannot be used: {name!r} is missing or malformed.")
+        if not bool(record["train"].any()):
+            raise UserError("The site has no training rows.")
+        parts = ("validation", "test")
+        told, hidden = {part: record[part] for part in parts}, {part: record[f"{part}.withheld"] for part in parts}
+        return cls(record["train"], told, hidden)
+
+    def record(self) -> dict[str, Tensor]:
+        """As `of` takes them."""
+        return {"train": self.train, **self.told, **{f"{part}.withheld": mask for part, mask in self.withheld.items()}}
+
+
+_HELD_OUT = {
+    "validation": torch.int64,
+    "validation.withheld": torch.bool,
+    "test": torch.int64,
+    "test.withheld": torch.bool,
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A well-formed answer to a round: what `rounds` takes, and the scores of the model that was sent."""
+
+    reply: ClientUpdate
+    validation: Disclosed
+
+    @property
+    def finite(self) -> bool:
+        """Whether all numbers in it are; a site that has diverged still answers in good form."""
+        reply = self.reply
+        tensors = [*reply.model.values(), reply.tally.loss, self.validation.tally.loss]
+        whole = math.isfinite(reply.loss) and math.isfinite(reply.negative)
+        return whole and all(bool(value.isfinite().all()) for value in tensors)
+
+
+def read_answer(parcel: Parcel, sent: Snapshot, task: Task) -> Answer:
+    """The answer in a parcel; raises `UserError` where its form is wrong."""
+    for name in ("model", "tally", "validation"):
+        _need(name in parcel.tensors, f"its answer lacks the record {name!r}")
+    model = parcel.tensors["model"]
+    missing, strange = sorted(sent.model.keys() - model.keys()), sorted(model.keys() - sent.model.keys())
+    _need(not missing, f"its model lacks the entry {missing[0] if missing else ''!r}")
+    _need(not strange, f"its model has the unknown entry {strange[0] if strange else ''!r}")
+    for name, like in sent.model.items():
+        found = model[name]
+        _need(found.shape == like.shape, f"its {name!r} has the shape {_size(found)} instead of {_size(like)}")
+        _need(found.dtype == like.dtype, f"its {name!r} is of type {found.dtype} instead of {like.dtype}")
+    for name in ("loss", "negative"):
+        _need(isinstance(parcel.facts.get(name), int | float), f"its answer lacks the number {name!r}")
+    _check_tally(parcel.tensors["tally"], task, "Tally")
+    return Answer(answered(parcel), read_scores(parcel, "validation", task))
+
+
+def read_scores(parcel: Parcel, part: str, task: Task) -> Disclosed:
+    """What a site tells of a held-out part; raises `UserError` where its form is wrong."""
+    record = parcel.tensors.get(part, {})
+    _check_tally(record, task, f"Tally of the {part} rows")
+    mask = record.get("withheld")
+    well = mask is not None and mask.shape == (task.labels, task.groups) and mask.dtype == torch.bool
+    _need(well, f"its Tally of the {part} rows does not say which cells are withheld")
+    return Disclosed.from_record(record)
+
+
+def check_counts(answer: Answer, agreed: Counts, measure: Measure, training: Training) -> None:
+    """Raise `UserError` where an answer contradicts the rows that its site agreed to have."""
+    found, rows = answer.reply.tally.count, agreed.train
+    if measure is Measure.NOTHING:
+        true = not bool(found.any())
+    elif measure in (Measure.RECEIVED, Measure.TRAINED):
+        true = torch.equal(found, rows)
+    elif measure is Measure.LAST_BATCH:
+        true = bool((found <= rows).all()) and bool(found.any())
+    elif training.local_steps is None:
+        true = torch.equal(found, rows * training.local_epochs)
+    else:
+        true = not bool(found[rows == 0].any()) and bool(found.any())
+    _need(true, "its Tally counts other rows than it agreed to train on")
+    check_scores(answer.validation, agreed, "validation")
+
+
+def check_scores(scores: Disclosed, agreed: Counts, part: str) -> None:
+    """Raise `UserError` where the scores of a held-out part contradict what was agreed, or are no numbers."""
+    same = torch.equal(scores.tally.count, agreed.told[part]) and torch.equal(scores.withheld, agreed.withheld[part])
+    _need(same, f"its Tally counts other {part} rows than it agreed to have")
+    _need(bool(scores.tally.loss.isfinite().all()), f"its losses on the {part} rows are not finite")
+
+
+def outliers(sent: Snapshot, replies: Mapping[int, ClientUpdate], times: float) -> dict[int, str]:
+    """The clients whose update is more than so many times as long as the median of the others', and why."""
+    if len(replies) < FEWEST_COMPARED:
+        return {}
+    norms = {client: _distance(sent.model, reply.model) for client, reply in replies.items()}
+    found = {}
+    for client, norm in norms.items():
+        usual = median(other for number, other in norms.items() if number != client)
+        if usual > 0 and norm > times * usual:
+            found[client] = f"its update has the norm {norm:.3g}, {norm / usual:.3g} times the median of the others'"
+    return found
+
+
+def _distance(sent: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> float:
+    """The Euclidean norm of an update over all floating-point entries."""
+    squares = [
+        (model[name].double() - value.double()).square().sum()
+        for name, value in sent.items()
+        if value.is_floating_point()
+    ]
+    return math.sqrt(float(torch.stack(squares).sum()))
+
+
+def _check_tally(record: Mapping[str, Tensor], task: Task, what: str) -> None:
+    confusion, loss = record.get("confusion"), record.get("loss")
+    _need(confusion is not None and loss is not None, f"its {what} is missing")
+    assert confusion is not None
+    assert loss is not None
+    like = Tally.zeros((task.labels, task.groups))
+    for value, right in ((confusion, like.confusion), (loss, like.loss)):
+        _need(value.shape == right.shape and value.dtype == right.dtype, f"its {what} has the wrong shape or type")
+    _need(not bool((confusion < 0).any()), f"its {what} has counts below 0")
+
+
+def _size(value: Tensor) -> str:
+    return "x".join(map(str, value.shape)) or "()"
+
+
+def _need(condition: bool, reason: str) -> None:
+    if not condition:
+        raise UserError(reason)

@@ -1,0 +1,186 @@
+"""The federation's own certificate authority: sites trust it alone, so nobody can pose as the coordinator.
+
+The authority is made once by `init`. The coordinator's certificate is made of it and renewed by itself at each start,
+so that nobody has to think of its expiry.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ffalm.errors import UserError, require
+from ffalm.files import write_private, write_whole
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+_AUTHORITY_LIFE = datetime.timedelta(days=3650)
+_SERVER_LIFE = datetime.timedelta(days=397)
+_RENEW_BEFORE = datetime.timedelta(days=60)
+_CLOCKS_APART = datetime.timedelta(hours=1)  # a site's clock may be behind ours
+_LOCAL = ("localhost", "127.0.0.1")
+
+
+def write_authority(folder: Path, name: str) -> None:
+    """Make `ca.key`, for the coordinator's eyes only, and `ca.crt`, for every site."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    title = _title(f"{name} federation")
+    usage = x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    certificate = (
+        _unsigned(title, title, key, _AUTHORITY_LIFE)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    write_private(folder / "ca.key", _key_text(key))
+    write_whole(folder / "ca.crt", _text(certificate))
+
+
+def check_authority(file: Path) -> None:
+    """Refuse a `ca.crt` by which this site could trust nobody: no certificate, or not of this time."""
+    from cryptography import x509
+
+    try:
+        certificate = x509.load_pem_x509_certificate(file.read_bytes())
+    except (OSError, ValueError):
+        raise UserError(f"The file {file} holds no certificate: ask the coordinator for ca.crt again.") from None
+    _check_dates(certificate, file)
+
+
+def ensure_server_certificate(folder: Path, host: str) -> None:
+    """Make `server.key` and `server.pem` for this host, unless those there are good for a while yet."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    if _still_good(folder, host):
+        return
+    authority, authority_key = _authority(folder)
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = (
+        _unsigned(_title(host), authority.subject, key, _SERVER_LIFE)
+        .add_extension(x509.SubjectAlternativeName([_name(each) for each in _names(host)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    write_private(folder / "server.key", _key_text(key))
+    write_whole(folder / "server.pem", _text(certificate))
+
+
+def _still_good(folder: Path, host: str) -> bool:
+    """Whether the certificate there is by our authority, for this host, and far from its end."""
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+
+    if not (folder / "server.key").exists() or not (folder / "server.pem").exists():
+        return False
+    authority, _ = _authority(folder)
+    try:
+        certificate = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
+        certificate.verify_directly_issued_by(authority)
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+        return False
+    lasts = certificate.not_valid_after_utc - datetime.datetime.now(datetime.UTC) > _RENEW_BEFORE
+    return lasts and list(names) == [_name(each) for each in _names(host)]
+
+
+def _authority(folder: Path) -> tuple[x509.Certificate, EllipticCurvePrivateKey]:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        key = load_pem_private_key((folder / "ca.key").read_bytes(), password=None)
+        certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"The federation's certificate authority in {folder} cannot be read ({error}): restore ca.key and ca.crt."
+        ) from None
+    if not isinstance(key, EllipticCurvePrivateKey):
+        raise UserError(f"The key {folder / 'ca.key'} is not the one that `ffalm federate init` made: restore it.")
+    _check_dates(certificate, folder / "ca.crt")
+    return certificate, key
+
+
+def _check_dates(certificate: x509.Certificate, file: Path) -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    require(
+        ends > now, f"The certificate {file} expired on {ends:%Y-%m-%d}: the coordinator must make a new federation."
+    )
+    require(
+        begins <= now, f"The certificate {file} is good from {begins:%Y-%m-%d %H:%M} UTC on: set this machine's clock."
+    )
+
+
+def _names(host: str) -> tuple[str, ...]:
+    """The names the coordinator answers to: its own, and those by which this machine calls itself."""
+    return tuple(dict.fromkeys((host, *_LOCAL)))
+
+
+def _name(text: str) -> x509.GeneralName:
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)
+
+
+def _title(text: str) -> x509.Name:
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
+
+
+def _unsigned(
+    subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, life: datetime.timedelta
+) -> x509.CertificateBuilder:
+    from cryptography import x509
+
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCKS_APART)
+        .not_valid_after(now + life)
+    )
+
+
+def _key_text(key: EllipticCurvePrivateKey) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _text(certificate: x509.Certificate) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return certificate.public_bytes(Encoding.PEM)

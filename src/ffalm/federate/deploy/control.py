@@ -1,0 +1,117 @@
+"""The coordinator's own calls to its SuperLink, made by the `flwr` command: register keys, list sites, start runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from ffalm import toml
+from ffalm.errors import UserError
+from ffalm.federate.deploy.processes import environment, executable
+from ffalm.files import write_whole
+
+#: The name under which Flower's configuration knows the SuperLink, for a plain `flwr run` too.
+CONNECTION = "federation"
+
+_SECONDS = 60.0
+_KNOWN_KEY = "already in use"
+
+
+class Control:
+    """One SuperLink, as the machine it runs on may steer it."""
+
+    def __init__(self, home: Path, folder: Path) -> None:
+        self._home = home
+        self._folder = folder  # for messages
+
+    def configure(self, address: str, authority: Path | None) -> None:
+        """Tell Flower where the SuperLink is; without an authority the connection is not encrypted."""
+        trust = {"insecure": True} if authority is None else {"root-certificates": str(authority)}
+        connection = {"address": address, **trust}
+        write_whole(
+            self._home / "config.toml",
+            toml.dumps({"superlink": {"default": CONNECTION, CONNECTION: connection}}),
+        )
+
+    def register(self, public_key: Path) -> int | None:
+        """Let a key in; the number of its node, None where it was in already."""
+        try:
+            return int(self._ask("supernode", "register", str(public_key), CONNECTION)["node-id"])
+        except UserError as error:
+            if _KNOWN_KEY in str(error):
+                return None
+            raise
+
+    def unregister(self, node: int) -> None:
+        """Shut a node out for good."""
+        self._ask("supernode", "unregister", str(node), CONNECTION)
+
+    def nodes(self) -> dict[int, str]:
+        """Every node's status by its number: registered, online, offline or unregistered."""
+        listed = self._ask("supernode", "list", CONNECTION)["nodes"]
+        return {int(node["node-id"]): str(node["status"]) for node in listed}
+
+    def submit(self, app: Path) -> int:
+        """Start a run of the app; its number."""
+        return int(self._ask("run", str(app), CONNECTION)["run-id"])
+
+    def status(self, run: int) -> str:
+        """What Flower says of a run, such as "running" or "finished:failed"."""
+        listed = self._ask("list", CONNECTION, "--run-id", str(run))["runs"]
+        return str(listed[0]["status"]) if listed else "unknown"
+
+    def details(self, run: int) -> str:
+        """How Flower says that a run ended, in a line or more."""
+        listed = self._ask("list", CONNECTION, "--run-id", str(run))["runs"]
+        return (str(listed[0].get("status-details") or listed[0]["status"]) if listed else "") or "unknown"
+
+    def stop(self, run: int) -> None:
+        """Stop a run."""
+        self._ask("stop", str(run), CONNECTION)
+
+    def follow(self, run: int, log: Path) -> subprocess.Popen[bytes]:
+        """A process that writes the run's log and ends when the run does."""
+        with open(log, "ab") as file:
+            return subprocess.Popen(
+                [executable("flwr"), "log", str(run), CONNECTION, "--stream"],
+                env=environment(self._home),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _ask(self, *arguments: str) -> dict[str, Any]:
+        """The answer to a `flwr` command."""
+        try:
+            done = subprocess.run(
+                [executable("flwr"), *arguments, "--format", "json"],
+                env=environment(self._home),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise UserError(
+                f"The coordinator of {self._folder} does not answer: look at its log, or stop and start it."
+            ) from None
+        answer = _json(done.stdout)
+        if answer is None or not answer.get("success"):
+            words = str(answer["error-message"]) if answer and "error-message" in answer else done.stdout + done.stderr
+            lines = [line.strip() for line in words.splitlines() if line.strip()]
+            reason = next((line for line in lines if not line.startswith("Using SuperLink")), "no reason given")
+            raise UserError(f"Flower refused `flwr {' '.join(arguments[:2])}` for {self._folder}: {reason}")
+        return answer
+
+
+def _json(text: str) -> dict[str, Any] | None:
+    """The JSON object in what a command printed, which may have talked before it."""
+    try:
+        found = json.loads(text[text.index("{") :])
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

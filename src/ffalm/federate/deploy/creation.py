@@ -1,0 +1,71 @@
+"""Making a federation of what a person asked for: defaults below the demonstration below the file below the flags."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ffalm.config import read
+from ffalm.errors import require
+from ffalm.federate.deploy import demo as demos
+from ffalm.federate.deploy.folder import FederationFolder, create
+from ffalm.federate.federation_config import FederationConfig, LocalData, LocalImages, LocalTable, SiteConfig
+from ffalm.settings import merged
+
+#: FFALM's own settings may blow its dual up on unequal sites; nobody should meet that first.
+_PRESET = {"ffalm": "safe"}
+
+
+def make(
+    path: Path,
+    sites: list[str],
+    asked: dict[str, Any],
+    file: Path | None = None,
+    demo: str | None = None,
+    rows: int = 45_000,
+) -> FederationFolder:
+    """Write the folder of a new federation; with a demonstration, each site's part of so many rows too.
+
+    `sites` are names or, for a demonstration, one number.
+    """
+    below: dict[str, Any] = {"name": path.resolve().name}
+    if demo is not None:
+        demos.require_known(demo)
+        below = merged(below, demos.SETTINGS)
+    whole = merged(merged(below, read(file) if file else {}), asked)
+    names = _names(sites, whole.get("sites", []), demo)
+    chosen = dict(whole.get("algorithm", {}))
+    name = str(chosen.setdefault("name", "ffalm"))
+    if name in _PRESET:
+        chosen.setdefault("preset", _PRESET[name])
+    rules = {"min_sites": min(2, len(names)), **whole.get("rules", {})}
+    settings = {**whole, "sites": names, "algorithm": chosen, "rules": rules}
+    config = FederationConfig.parse(settings, file.parent if file else None)
+    members = [
+        SiteConfig(name=site, data=_where(config, demos.file_name(number) if demo else "data.csv"))
+        for number, site in enumerate(names)
+    ]
+
+    def fill(folder: Path) -> None:
+        if demo is not None:
+            demos.write_files(folder, names, config.seed, rows)
+
+    return create(path, config, members, fill)
+
+
+def _names(sites: list[str], before: list[str], demo: str | None) -> list[str]:
+    """The sites as the flag names them, or the file, or so many as the demonstration has."""
+    if demo is not None and not before and (not sites or sites[0].isdecimal()):
+        count = int(sites[0]) if sites else 3
+        require(count >= 1, "A federation needs at least one site.")
+        return demos.site_names(count)
+    names = sites or [str(name) for name in before]
+    require(bool(names), "Name the sites with --sites, such as --sites north,south,west.")
+    return names
+
+
+def _where(config: FederationConfig, file: str) -> LocalData:
+    """Where a site is first told to look for its data, for it to change."""
+    if config.data.source == "images":
+        return LocalImages(folder="images", labels="labels.csv")
+    return LocalTable(file=file)

@@ -1,0 +1,183 @@
+"""The federation folder: what `ffalm federate init` writes and every other command finds its way in.
+
+NAME/federation.toml   everything that is agreed
+NAME/coordinator/      certificates, the coordinator's database, its processes' logs, and the Flower app (app/)
+NAME/run/              the run: history, checkpoints, model, result
+NAME/sites/SITE/       what is handed to a site: site.toml, its key pair, ca.crt, coordinator.toml, INSTRUCTIONS.md
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ffalm import toml
+from ffalm.errors import UserError, require
+from ffalm.files import write_whole
+
+if TYPE_CHECKING:
+    from ffalm.federate.federation_config import FederationConfig, SiteConfig
+
+
+@dataclass(frozen=True)
+class FederationFolder:
+    """The coordinator's side of a federation on disk."""
+
+    path: Path
+
+    @classmethod
+    def find(cls, path: Path) -> FederationFolder:
+        """The federation folder at this path, by its absolute name."""
+        require(path.is_dir(), f"There is no federation folder {path}: make one with `ffalm federate init`.")
+        require(
+            (path / "federation.toml").is_file(),
+            f"The folder {path} holds no federation.toml: name the folder that `ffalm federate init` made.",
+        )
+        return cls(path.resolve())
+
+    @property
+    def coordinator(self) -> Path:
+        """All that only the coordinator has."""
+        return self.path / "coordinator"
+
+    @property
+    def app(self) -> Path:
+        """The Flower app that a run submits."""
+        return self.coordinator / "app"
+
+    @property
+    def run(self) -> Path:
+        """The run folder."""
+        return self.path / "run"
+
+    def site(self, name: str) -> Path:
+        """The folder of a site."""
+        return self.path / "sites" / name
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What federation.toml says, read without the weight of checking it: names, address, rounds."""
+        return _read(self.path / "federation.toml")
+
+    @property
+    def sites(self) -> list[str]:
+        """The sites' names in their order."""
+        return [str(name) for name in self.facts.get("sites", ())]
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and port that sites call."""
+        return host_and_port(str(self.facts.get("address", "")), self.path / "federation.toml")
+
+    def write_app(self) -> None:
+        """Write the Flower app: two names for Flower to import, and where this folder is now."""
+        app = {
+            "project": {"name": "ffalm-federation", "version": "1.0.0", "license": "Apache-2.0", "dependencies": []},
+            "tool": {
+                "flwr": {
+                    "app": {
+                        "publisher": "ffalm",
+                        "components": {
+                            "serverapp": "ffalm.federate.deploy.federation_apps:server",
+                            "clientapp": "ffalm.federate.deploy.federation_apps:client",
+                        },
+                        "config": {"folder": str(self.path)},
+                    }
+                }
+            },
+        }
+        write_whole(self.app / "pyproject.toml", toml.dumps(app))
+
+
+@dataclass(frozen=True)
+class SiteFolder:
+    """A site's side: the folder it was handed, with its own data named in site.toml."""
+
+    path: Path
+
+    @classmethod
+    def find(cls, path: Path) -> SiteFolder:
+        """The site folder at this path, by its absolute name."""
+        require(path.is_dir(), f"There is no site folder {path}: name the folder that the coordinator handed you.")
+        for name in ("site.toml", "coordinator.toml"):
+            require(
+                (path / name).is_file(),
+                f"The folder {path} holds no {name}: name a folder sites/SITE that `ffalm federate init` made.",
+            )
+        return cls(path.resolve())
+
+    @property
+    def name(self) -> str:
+        """The site's name in the federation."""
+        return str(_read(self.path / "site.toml").get("name", self.path.name))
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The coordinator's host and port."""
+        file = self.path / "coordinator.toml"
+        return host_and_port(str(_read(file).get("address", "")), file)
+
+
+def create(
+    path: Path, config: FederationConfig, sites: list[SiteConfig], fill: Callable[[Path], None] | None = None
+) -> FederationFolder:
+    """Write a new federation folder, whole or not at all; `fill` puts more into the site folders.
+
+    Everything is made in a hidden folder beside and renamed, so that a kill leaves no half federation.
+    """
+    require(
+        not path.exists() or (path.is_dir() and not any(path.iterdir())),
+        f"{path} exists already, and a federation is never written over: choose another name or remove it.",
+    )
+    path = path.resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        _write(FederationFolder(beside), config, sites)
+        if fill is not None:
+            fill(beside / "sites")
+        beside.replace(path)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    folder = FederationFolder(path)
+    folder.write_app()
+    return folder
+
+
+def _write(folder: FederationFolder, config: FederationConfig, sites: list[SiteConfig]) -> None:
+    from ffalm.federate.deploy.certificates import ensure_server_certificate, write_authority
+    from ffalm.federate.deploy.instructions import page
+    from ffalm.federate.deploy.keys import write_key_pair
+
+    folder.coordinator.mkdir(parents=True, mode=0o700)
+    config.write(folder.path / "federation.toml")
+    write_authority(folder.coordinator, config.name)
+    ensure_server_certificate(folder.coordinator, config.address.rpartition(":")[0].strip("[]"))
+    for site in sites:
+        own = folder.site(site.name)
+        own.mkdir(parents=True, mode=0o700)
+        site.write(own / "site.toml")
+        write_whole(own / "coordinator.toml", toml.dumps({"federation": config.name, "address": config.address}))
+        write_whole(own / "ca.crt", (folder.coordinator / "ca.crt").read_bytes())
+        write_key_pair(own, f"{site.name}@{config.name}")
+        write_whole(own / "INSTRUCTIONS.md", page(config, site))
+
+
+def host_and_port(address: str, file: Path) -> tuple[str, int]:
+    """The two parts of HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise UserError(f"The address in {file} must read HOST:PORT, such as 10.0.0.5:18000; got {address!r}.")
+    return host.strip("[]"), int(port)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"The file {file} cannot be read: {error}.") from None

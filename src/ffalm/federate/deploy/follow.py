@@ -1,0 +1,157 @@
+"""A run as it goes on: submitted, watched by what it writes to its folder, and brought to an end."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ffalm.errors import UserError, require
+from ffalm.federate.deploy.folder import FederationFolder
+from ffalm.federate.deploy.operations import CoordinatorProcess
+from ffalm.files import write_whole
+
+Record = dict[str, Any]
+
+_SECONDS_A_LOOK = 0.3
+_FLOWERS_WORDS = "ServerApp failed with exception: "
+_ENOUGH = 60  # so many equal characters make it the same sentence, should Flower have cut it
+
+
+def records(folder: FederationFolder) -> list[Record]:
+    """The rounds that the run has recorded so far; read without torch, and whatever a writer is doing meanwhile."""
+    path = folder.run / "history.jsonl"
+    found: list[Record] = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            found.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return found
+
+
+def result(folder: FederationFolder) -> Record | None:
+    """What the run came to, None while it is not finished."""
+    return _written(folder.run / "result.json")
+
+
+def doing(folder: FederationFolder) -> Record:
+    """What the coordinator last said that it was doing: `state`, `round` and `message`; empty before it began."""
+    return _written(folder.run / "status.json") or {}
+
+
+def submit(coordinator: CoordinatorProcess) -> int:
+    """Start the training, or go on with what the run folder holds; the number of Flower's run.
+
+    A federation trains once at a time: a run that Flower still has under way is refused.
+    """
+    require(
+        under_way(coordinator) is None,
+        f"A run of {coordinator.folder.path} is under way: watch it with `ffalm federate status`, or end everything "
+        "with `ffalm federate stop`.",
+    )
+    coordinator.folder.write_app()
+    run = coordinator.control.submit(coordinator.folder.app)
+    write_whole(_last_run(coordinator.folder), json.dumps({"run": run, "superlink": coordinator.process.pid()}))
+    return run
+
+
+def under_way(coordinator: CoordinatorProcess) -> int | None:
+    """The run that the SuperLink is leading now.
+
+    One that an earlier SuperLink led died with it, though Flower's database calls it running for a while.
+    """
+    try:
+        last = json.loads(_last_run(coordinator.folder).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    pid = coordinator.process.pid()
+    if pid is None or last["superlink"] != pid or not _still_runs(coordinator, int(last["run"])):
+        return None
+    return int(last["run"])
+
+
+def watch(
+    coordinator: CoordinatorProcess,
+    run: int,
+    on_records: Callable[[list[Record]], None],
+    on_news: Callable[[str], None],
+) -> Record:
+    """Give the rounds on as they are recorded, and what the coordinator says about sites, until the run ends.
+
+    Its result is returned, or why there is none raised.
+    """
+    folder, log = coordinator.folder, coordinator.folder.coordinator / "run.log"
+    news = News(folder)
+    follower = coordinator.control.follow(run, log)
+    try:
+        while result(folder) is None and coordinator.process.pid() is not None:
+            if follower.poll() is not None:  # it ends when the run does, or when it lost the connection
+                if not _still_runs(coordinator, run):
+                    break
+                follower = coordinator.control.follow(run, log)
+            on_records(records(folder))
+            for sentence in news.since():
+                on_news(sentence)
+            time.sleep(_SECONDS_A_LOOK)
+    finally:
+        follower.terminate()
+        follower.wait()
+    on_records(records(folder))
+    found = result(folder)
+    if found is None:
+        raise UserError(_why(coordinator, run, log))
+    return found
+
+
+class News:
+    """What a run tells about its sites from now on: who is waited for, who came, who was left out and why."""
+
+    def __init__(self, folder: FederationFolder) -> None:
+        self._file = folder.run / "news.log"
+        self._read = self._file.stat().st_size if self._file.exists() else 0
+
+    def since(self) -> list[str]:
+        """The sentences since the last look, each when it is whole."""
+        if not self._file.exists():
+            return []
+        with open(self._file, "rb") as file:
+            file.seek(self._read)
+            lines = [line for line in file if line.endswith(b"\n")]
+        self._read += sum(map(len, lines))
+        return [line.decode("utf-8", "replace").partition("  ")[2].rstrip() for line in lines]
+
+
+def _still_runs(coordinator: CoordinatorProcess, run: int) -> bool:
+    try:
+        return not coordinator.control.status(run).startswith("finished")
+    except UserError:
+        return False
+
+
+def _why(coordinator: CoordinatorProcess, run: int, log: Path) -> str:
+    """Why a run ended without a result, in one sentence: the coordinator's own where Flower repeats it."""
+    again = f"go on with `ffalm federate run {shlex.quote(str(coordinator.folder.path))}`"
+    if coordinator.process.pid() is None:
+        return f"The coordinator stopped, and the rounds so far are kept: start it again and {again}."
+    said = str(doing(coordinator.folder).get("message", ""))
+    told = coordinator.control.details(run)
+    if said and said[:_ENOUGH] in told:
+        return said
+    reason = told.splitlines()[0].removeprefix(_FLOWERS_WORDS).rstrip(".")
+    return f"The run ended without a result: {reason}. See {log}; the rounds so far are kept, {again}."
+
+
+def _written(path: Path) -> Record | None:
+    try:
+        found: Record = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def _last_run(folder: FederationFolder) -> Path:
+    return folder.coordinator / "run.json"

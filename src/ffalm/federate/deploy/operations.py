@@ -1,0 +1,275 @@
+"""Bringing a coordinator and its sites up and down: what the commands do, told in one sentence where it fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import socket
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypedDict
+
+from ffalm import toml
+from ffalm.errors import UserError, require
+from ffalm.federate.deploy import fleet_gateway
+from ffalm.federate.deploy.certificates import check_authority, ensure_server_certificate
+from ffalm.federate.deploy.control import Control
+from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
+from ffalm.federate.deploy.keys import PRIVATE, PUBLIC, check_private, fingerprint
+from ffalm.federate.deploy.processes import FlowerProcess, executable, free_port
+from ffalm.files import write_whole
+
+#: The coordinator among the processes of a federation, and therefore no site's name.
+COORDINATOR = "coordinator"
+
+_SECONDS_TO_START = 60.0
+_SECONDS_TO_CONNECT = 5.0
+_CALLS_AT_ONCE = 4
+_LOOPBACK = "127.0.0.1"
+_SECONDS_BETWEEN_TRIES = 3.0
+_LET_IN = "SuperNode ID:"
+_UNKNOWN_KEY = "[code: 2004]"
+_REFUSALS = {
+    "[code: 2001]": "asks for keys that this site does not show: start it without --insecure",
+    _UNKNOWN_KEY: f"does not know this site's key, it is not registered (send {PUBLIC} to the coordinator), or a copy "
+    "of this folder is connected already",
+    "CERTIFICATE_VERIFY_FAILED": "has no certificate of this federation: ask the coordinator for ca.crt again",
+}
+
+
+class Registered(TypedDict):
+    """A key that was let in: its fingerprint and the number of its node, None where it was in before we knew."""
+
+    key: str
+    node: int | None
+
+
+class CoordinatorProcess:
+    """The SuperLink of a federation folder."""
+
+    def __init__(self, folder: FederationFolder) -> None:
+        self.folder = folder
+        self.process = FlowerProcess(folder.coordinator, "superlink")
+        self.control = Control(self.process.home, folder.path)
+        self._database = folder.coordinator / "state.db"
+        self._registered = folder.coordinator / "registered.json"
+
+    def start(self, listen: str | None = None, insecure: bool = False) -> None:
+        """Start the SuperLink, let the sites' keys in, and return when sites may come."""
+        host, port = self.folder.address
+        listen = listen or (host if _is_loopback(host) else "0.0.0.0")
+        running = self.process.pid()
+        require(
+            running is None,
+            f"The coordinator of {self.folder.path} is running already, as process {running}: stop it first.",
+        )
+        self.process.clear()
+        _require_free(listen, port)
+        self.folder.write_app()
+        inner = free_port()
+        fresh = not self._database.exists()
+        self.process.start(self._command(listen, port, inner, insecure))
+        up = self.process.wait(lambda _: _answers(listen, port) and _answers(_LOOPBACK, inner), _SECONDS_TO_START)
+        if not up:
+            self.process.stop()
+            raise UserError(f"The coordinator did not start: see {self.process.log}.")
+        self.control.configure(f"{_LOOPBACK}:{inner}", None if insecure else self.folder.coordinator / "ca.crt")
+        if not insecure:
+            try:
+                self._register(fresh)
+            except BaseException:
+                self.process.stop()
+                raise
+
+    def require_running(self) -> None:
+        """Refuse to go on without a coordinator."""
+        named = shlex.quote(str(self.folder.path))
+        require(
+            self.process.pid() is not None,
+            f"The coordinator of {self.folder.path} is not running: start it with `ffalm federate coordinator {named}`"
+            f", or everything on this machine with `ffalm federate run {named} --local`.",
+        )
+
+    def nodes(self) -> dict[str, int | None]:
+        """The number of each registered site's node, as far as it is known."""
+        return {site: entry["node"] for site, entry in self._entries().items()}
+
+    def _command(self, listen: str, port: int, inner: int, insecure: bool) -> list[str]:
+        own = self.folder.coordinator
+        outer = f"[{listen}]:{port}" if ":" in listen else f"{listen}:{port}"
+        command = [sys.executable, "-m", fleet_gateway.__name__, outer, "--host", _LOOPBACK, "--port", str(inner)]
+        command += ["--database", str(self._database), "--disable-runtime-dependency-installation"]
+        if insecure:
+            return [*command, "--insecure"]
+        ensure_server_certificate(own, self.folder.address[0])
+        for flag, name in (("ca-certfile", "ca.crt"), ("certfile", "server.pem"), ("keyfile", "server.key")):
+            command += [f"--ssl-{flag}", str(own / name)]
+        return [*command, "--enable-supernode-auth"]
+
+    def _register(self, fresh: bool) -> None:
+        """Let in exactly the keys that lie in the sites' folders now; those let in before are remembered."""
+        before = {} if fresh else self._entries()
+        keys = {site: fingerprint(self.folder.site(site) / PUBLIC) for site in self.folder.sites}
+        gone = [entry for site, entry in before.items() if keys.get(site) != entry["key"]]
+        for entry in gone:
+            if entry["node"] is not None:
+                self.control.unregister(entry["node"])
+        kept = {site: entry for site, entry in before.items() if keys.get(site) == entry["key"]}
+        new = [site for site in keys if site not in kept]
+        with ThreadPoolExecutor(_CALLS_AT_ONCE) as calls:
+            numbers = calls.map(lambda site: self.control.register(self.folder.site(site) / PUBLIC), new)
+            added: dict[str, Registered] = {
+                site: {"key": keys[site], "node": number} for site, number in zip(new, numbers, strict=True)
+            }
+        write_whole(self._registered, json.dumps({**kept, **added}, indent=2))
+
+    def _entries(self) -> dict[str, Registered]:
+        try:
+            entries: dict[str, Registered] = json.loads(self._registered.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return entries
+
+
+class SiteProcess:
+    """The SuperNode of a site folder."""
+
+    def __init__(self, folder: SiteFolder) -> None:
+        self.folder = folder
+        self.process = FlowerProcess(folder.path, "supernode")
+        self._was_let_in = self.process.home / "let-in"
+        self._given_up = threading.Event()
+
+    def start(self, wait: float, insecure: bool = False) -> None:
+        """Start the SuperNode and return when the coordinator has let it in; raises where it is refused.
+
+        A site that died a moment ago still counts as connected, and Flower refuses it in the words it has for unknown
+        keys. So one that was let in before tries again, as long as it may wait.
+        """
+        running = self.process.pid()
+        require(running is None, f"The site {self.folder.name} is running already, as process {running}.")
+        command, deadline = self._command(insecure), time.monotonic() + wait
+        self.process.clear()
+        while True:
+            self.process.start(command)
+            self.process.wait(self._decided, deadline - time.monotonic())
+            said, ended = self.process.said(), self.process.pid() is None
+            if _LET_IN in said:
+                write_whole(self._was_let_in, "")
+                return
+            may_be_let_in = _UNKNOWN_KEY in said and self._was_let_in.exists()
+            if not may_be_let_in or time.monotonic() + _SECONDS_BETWEEN_TRIES > deadline:
+                break
+            self.process.stop()
+            if self._given_up.wait(_SECONDS_BETWEEN_TRIES):
+                break
+        self.process.stop()
+        raise UserError(self._why(said, ended, wait))
+
+    def give_up(self) -> None:
+        """Stop, and let nobody who waits in `start` try again."""
+        self._given_up.set()
+        self.process.stop()
+
+    def _decided(self, said: str) -> bool:
+        return _LET_IN in said or _refusal(said) is not None or self._given_up.is_set()
+
+    def _why(self, said: str, ended: bool, wait: float) -> str:
+        """Why the site did not get in, in one sentence."""
+        name, where = self.folder.name, "the coordinator at {}:{}".format(*self.folder.address)
+        refusal = _refusal(said)
+        if refusal is not None:
+            return f"The site {name} was not let in: {where} {refusal}."
+        if ended:
+            return f"The site {name} could not be started: see {self.process.log}."
+        return f"The site {name} cannot reach {where} within {wait:g} s: {_obstacle(*self.folder.address)}"
+
+    def _program(self) -> list[str]:
+        """Flower's SuperNode, with tasks that need not import anything where a fork is safe."""
+        if sys.platform == "linux":
+            return [sys.executable, "-m", "ffalm.federate.deploy.fork_server", str(self.process.home)]
+        return [executable("flower-supernode")]
+
+    def _command(self, insecure: bool) -> list[str]:
+        own, (host, port) = self.folder.path, self.folder.address
+        node = write_whole(self.process.home / "node.toml", toml.dumps({"site": str(own)}))
+        superlink = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        command = [*self._program(), "--superlink", superlink, "--node-config", str(node)]
+        command += ["--host", _LOOPBACK, "--port", str(free_port())]
+        if insecure:
+            return [*command, "--insecure"]
+        for name in ("ca.crt", PRIVATE):
+            require((own / name).is_file(), f"The site folder {own} lacks {name}: ask the coordinator for it.")
+        check_authority(own / "ca.crt")
+        check_private(own / PRIVATE)
+        trust = ["--root-certificates", str(own / "ca.crt")]
+        return [*command, *trust, "--auth-supernode-private-key", str(own / PRIVATE)]
+
+
+def processes_of(path: Path) -> dict[str, FlowerProcess]:
+    """The processes that a folder, the federation's or a site's, may have on this machine, by who they are."""
+    if (path / "site.toml").is_file():
+        site = SiteProcess(SiteFolder.find(path))
+        return {site.folder.name: site.process}
+    folder = FederationFolder.find(path)
+    sites = [name for name in folder.sites if (folder.site(name) / "site.toml").is_file()]
+    found = {name: FlowerProcess(folder.site(name), "supernode") for name in sites}
+    return {**found, COORDINATOR: CoordinatorProcess(folder).process}
+
+
+def stop_all(processes: dict[str, FlowerProcess]) -> list[str]:
+    """End these, sites before the coordinator; the names of those that there was anything to end of.
+
+    A site that can sign off is let in again at once; of one that could not, the coordinator believes for up to a minute
+    that it is there.
+    """
+    last = [COORDINATOR] if COORDINATOR in processes else []
+    sites = [who for who in processes if who not in last]
+    with ThreadPoolExecutor(max(1, len(sites))) as stops:
+        ended = dict(zip(sites, stops.map(lambda who: processes[who].stop(), sites), strict=True))
+    ended |= {who: processes[who].stop() for who in last}
+    return [who for who in processes if ended[who]]
+
+
+def _refusal(said: str) -> str | None:
+    return next((words for sign, words in _REFUSALS.items() if sign in said), None)
+
+
+def _obstacle(host: str, port: int) -> str:
+    """What keeps this machine from a coordinator that does not answer, and what to do."""
+    try:
+        socket.create_connection((host, port), timeout=_SECONDS_TO_CONNECT).close()
+    except socket.gaierror:
+        return f"this machine knows no {host}; check the address in coordinator.toml and this machine's DNS."
+    except ConnectionRefusedError:
+        return "nothing listens there; is the coordinator running, and is that its port (coordinator.toml)?"
+    except OSError as error:
+        return f"no connection ({error.strerror or error}); let outgoing TCP to it through your firewall."
+    return "something listens there, but not as expected; do both or neither of you use --insecure?"
+
+
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or host.startswith("127.") or host == "::1"
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((_LOOPBACK if host == "0.0.0.0" else host, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _require_free(host: str, port: int) -> None:
+    try:
+        fleet_gateway.listener(host, port).close()
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise UserError(
+            f"The coordinator cannot listen on {host}:{port} ({reason}): stop what does, or change `address` in "
+            "federation.toml and in each site's coordinator.toml."
+        ) from None

@@ -1,0 +1,225 @@
+"""Flower's processes of one machine: started, recognised and ended by the folder they belong to.
+
+Each folder (the coordinator's, a site's) has one main process with a pid file and a log; Flower starts more of them
+below it, some detached. All carry the folder's mark in a variable of their environment, so that whatever is found by
+a pid is known to be ours before it is ended, and nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TextIO
+
+from ffalm.errors import UserError, require
+from ffalm.federate.deploy import process_table
+from ffalm.quiet import QUIET, require_installed
+
+_SECONDS_TO_END = 12.0
+_SECONDS_TO_BE_SEEN = 10.0
+_OURS = {**QUIET, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1", "PYTHONUNBUFFERED": "1"}
+
+
+def require_flower() -> None:
+    """Real federations need Flower, which is an extra."""
+    require_installed("`ffalm federate`", "cryptography")
+
+
+def executable(name: str) -> str:
+    """A command of the environment this Python runs in, whether or not PATH leads there."""
+    beside = Path(sys.executable).parent / name
+    path = str(beside) if beside.exists() else shutil.which(name)
+    if path is None:
+        raise UserError(f"The command {name} is missing beside {sys.executable}: pip install 'ffalm[flower]'.")
+    return path
+
+
+def environment(home: Path) -> dict[str, str]:
+    """What a Flower process of this home is told: no telemetry, no installing, one thread, no proxy to itself."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_")}
+    own = ["127.0.0.1", "localhost"]
+    without_proxy = ",".join([*filter(None, [os.environ.get("no_proxy") or os.environ.get("NO_PROXY")]), *own])
+    return {
+        "OMP_NUM_THREADS": "1",
+        **inherited,
+        **_OURS,
+        "FLWR_HOME": str(home),
+        process_table.MARK: mark(home),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+        "NO_PROXY": without_proxy,
+        "no_proxy": without_proxy,
+    }
+
+
+def mark(home: Path) -> str:
+    """What tells the processes of one home from all others."""
+    return hashlib.sha256(str(home).encode()).hexdigest()[:24]
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+class FlowerProcess:
+    """The main process of a folder, with all that Flower starts below it."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.home = folder.resolve() / "home"
+        self.log = folder / f"{name}.log"
+        self._pid_file = folder / f"{name}.pid"
+        self._child: subprocess.Popen[bytes] | None = None  # where this very command started it
+        self._said = 0  # where this process's own words begin in the log
+
+    def start(self, command: Sequence[str]) -> None:
+        """Start the process, apart from this one; a folder has one at a time."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        with self._alone() as pid_file:
+            self._require_none()
+            with open(self.log, "ab") as log:
+                self._said = log.tell()
+                self._child = subprocess.Popen(
+                    command,
+                    env=environment(self.home),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            pid_file.truncate(0)
+            pid_file.write(f"{self._child.pid}\n")
+            self._until_seen(self._child)
+
+    def clear(self) -> None:
+        """End what a killed process left behind; refused where the process itself lives, another's included."""
+        with self._alone():
+            self._require_none()
+            self._end()
+
+    def pid(self) -> int | None:
+        """The number of the main process while it lives; None once it has ended or its number is another's."""
+        if self._child is not None and self._child.poll() is None:
+            return self._child.pid  # one's own child is known before it can be looked at
+        try:
+            pid = int(self._pid_file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        seen = process_table.one(pid)
+        return pid if seen is not None and seen.mark == mark(self.home) else None
+
+    def said(self) -> str:
+        """What it has written to its log since this command started it."""
+        if not self.log.exists():
+            return ""
+        with open(self.log, "rb") as log:
+            log.seek(self._said)
+            return log.read().decode("utf-8", "replace")
+
+    def wait(self, ready: Callable[[str], bool], seconds: float) -> bool:
+        """Whether what it says became `ready` in time, and before it ended."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            ended = self.pid() is None
+            if ready(self.said()):
+                return True
+            if ended:
+                return False
+            time.sleep(0.1)
+        return False
+
+    def join(self, who: str) -> None:
+        """Return when the main process, started by this very command, was told to end; raises where it broke down."""
+        assert self._child is not None
+        code = self._child.wait()
+        self.stop()
+        require(code in (0, -signal.SIGTERM), f"{who} ended unexpectedly (code {code}): see {self.log}.")
+
+    def stop(self) -> bool:
+        """End the process and all below it, gently first; whether there was anything to end."""
+        was_running = self._end()
+        if self._pid_file.exists():
+            with self._alone():
+                if self.pid() is None:  # no other command has started one since
+                    self._pid_file.unlink(missing_ok=True)
+        return was_running
+
+    def _end(self) -> bool:
+        main, known = self.pid(), self._family()
+        told = set[int]()
+        deadline = time.monotonic() + _SECONDS_TO_END
+        while left := self._left(known):
+            if time.monotonic() > deadline:
+                for pid in left:
+                    _signal(pid, signal.SIGKILL)
+            for pid in [main] if main in left else left:  # those below it when it has had its say
+                if pid not in told:
+                    told.add(pid)
+                    _signal(pid, signal.SIGTERM)
+            time.sleep(0.05)
+        return bool(known)
+
+    @contextmanager
+    def _alone(self) -> Iterator[TextIO]:
+        """The pid file, while no other command starts a process of this folder."""
+        while True:
+            with open(self._pid_file, "a+", encoding="utf-8") as pid_file:
+                fcntl.flock(pid_file, fcntl.LOCK_EX)  # nobody holds it for longer than a start or an end takes
+                if self._is_there(pid_file):
+                    yield pid_file
+                    return
+
+    def _is_there(self, pid_file: TextIO) -> bool:
+        """Whether this is the file that others find; a command that ends a process removes it."""
+        try:
+            return os.path.samestat(os.fstat(pid_file.fileno()), self._pid_file.stat())
+        except FileNotFoundError:
+            return False
+
+    def _require_none(self) -> None:
+        running = self.pid()
+        require(running is None, f"It is running already, as process {running}; its log is {self.log}.")
+
+    def _until_seen(self, child: subprocess.Popen[bytes]) -> None:
+        """Wait until other commands can tell whose process this is: a program shows no variables as it is loaded."""
+        deadline = time.monotonic() + _SECONDS_TO_BE_SEEN
+        while child.poll() is None and time.monotonic() < deadline:
+            seen = process_table.one(child.pid)
+            if seen is not None and seen.mark is not None:
+                return
+            time.sleep(0.002)
+
+    def family(self) -> list[int]:
+        """Every living process of this folder."""
+        return sorted(process.pid for process in self._family())
+
+    def _family(self) -> set[process_table.ProcessInfo]:
+        self._bury()
+        return process_table.family(mark(self.home))
+
+    def _left(self, known: set[process_table.ProcessInfo]) -> list[int]:
+        """Those of the folder that live: the ones known before, even if cut off since, and any that came after."""
+        known |= self._family()
+        now = process_table.everybody()
+        return [seen.pid for seen in known if seen.pid in now and now[seen.pid].began == seen.began]
+
+    def _bury(self) -> None:
+        """Take notice of the child's end: until then its number lives on, and what Flower started below it too."""
+        if self._child is not None:
+            self._child.poll()
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)

@@ -1,0 +1,377 @@
+"""What a federation has agreed on (`federation.toml`) and what a site keeps to itself (`site.toml`).
+
+The first is written by the coordinator and says what everybody must bring, never where anybody keeps it; the second
+is a site's own and says where its rows are. Both are frozen values that check themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from ffalm import config as study
+from ffalm import toml
+from ffalm.algorithms import Algorithm
+from ffalm.config import Contender
+from ffalm.engines import Training
+from ffalm.errors import UserError, require, unknown
+from ffalm.federate.secure.secure_settings import Secure, check_summable
+from ffalm.files import write_whole
+from ffalm.models import Architecture
+from ffalm.privacy import Privacy
+from ffalm.settings import build
+
+Value = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How the coordinator deals with sites that are few, slow, different or strange."""
+
+    min_sites: int = 2  # a round with fewer usable answers is not taken: wait and ask again
+    deadline: float = 600.0  # seconds that a round may take
+    patience: float = 600.0  # seconds to wait for enough sites before stopping with the state kept
+    misfit: Literal["go_on", "wait"] = "go_on"  # what to do about a site whose file does not fit
+    min_group: int = 10  # a site withholds a (label, group) cell of its held-out rows with fewer rows than this
+    outlier: float = 10.0  # an update this many times as long as the others' median is quarantined
+    secure: bool = False  # the coordinator sees sums over sites and no single answer; the section [secure] says how
+
+    def __post_init__(self) -> None:
+        require(self.min_sites >= 1, f"The rule 'min_sites' must be at least 1; got {self.min_sites}.")
+        require(self.deadline > 0, f"The rule 'deadline' must be above 0 seconds; got {self.deadline}.")
+        require(self.patience >= 0, f"The rule 'patience' must be 0 seconds or more; got {self.patience}.")
+        require(self.min_group >= 0, f"The rule 'min_group' must be 0 rows or more; got {self.min_group}.")
+        require(self.outlier > 1, f"The rule 'outlier' must be above 1; got {self.outlier}.")
+
+
+@dataclass(frozen=True)
+class SharedTable:
+    """What a table must hold at every site.
+
+    Labels and groups may be left to the sites' own values; `label_values` (both) and `groups` fix them, and then any
+    other value is a misfit. Columns in `drop` are no features wherever they occur; those in `categorical` are
+    categories even where they are numbers.
+    """
+
+    source: ClassVar[str] = "table"
+
+    label: str
+    group: str
+    favourable: Value | None = None
+    label_values: tuple[Value, ...] = ()
+    groups: tuple[Value, ...] = ()
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    use_group_as_feature: bool = True
+
+    def __post_init__(self) -> None:
+        _check_roles(self)
+
+
+@dataclass(frozen=True)
+class SharedImages:
+    """What a folder of images must come with at every site; `size` and `crop` say what becomes of each picture."""
+
+    source: ClassVar[str] = "images"
+
+    label: str
+    group: str
+    favourable: Value | None = None
+    label_values: tuple[Value, ...] = ()
+    groups: tuple[Value, ...] = ()
+    size: int = 64
+    crop: Literal["centre", "none"] = "centre"
+
+    def __post_init__(self) -> None:
+        _check_roles(self)
+        require(8 <= self.size <= 1024, f"The image size must be between 8 and 1024 pixels; got {self.size}.")
+
+
+@dataclass(frozen=True)
+class LocalTable:
+    """Where a site's table is; `drop` names columns that only this site has and that are no features."""
+
+    source: ClassVar[str] = "table"
+
+    file: str
+    separator: str | None = None
+    decimal: Literal[".", ","] = "."
+    drop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LocalImages:
+    """Where a site's images and the table that names them are; `size` says that they were made for one size only."""
+
+    source: ClassVar[str] = "images"
+
+    folder: str
+    labels: str
+    file_column: str = "file"
+    separator: str | None = None
+    skip_bad: bool = False
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class Split:
+    """How a site draws its held-out rows: by a column that says train, validation or test, or by shares and a seed."""
+
+    column: str | None = None
+    validation: float = 0.1
+    test: float = 0.2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require(
+            min(self.validation, self.test) > 0 and self.validation + self.test < 1,
+            f"The validation and test shares must leave rows to train on; got {self.validation} and {self.test}.",
+        )
+
+
+SharedData = SharedTable | SharedImages
+LocalData = LocalTable | LocalImages
+
+_SHARED: dict[str, type[SharedData]] = {"table": SharedTable, "images": SharedImages}
+_LOCAL: dict[str, type[LocalData]] = {"table": LocalTable, "images": LocalImages}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True)
+class FederationConfig:
+    """All that the members of a federation have agreed on. A site's client number is its place in `sites`."""
+
+    name: str
+    sites: tuple[str, ...]
+    data: SharedData
+    address: str = "127.0.0.1:18000"
+    seed: int = 0
+    rules: Rules = Rules()
+    model: Architecture = field(default_factory=lambda: study.model_of({}))
+    training: Training = field(default_factory=Training)
+    contender: Contender = field(default_factory=lambda: study.contender_of("ffalm", {}))
+    privacy: Privacy | None = None  # noise on all that the coordinator gives out
+    masking: Secure = field(default_factory=Secure)  # how answers are hidden in sums where the rule `secure` says so
+    plugins: tuple[str, ...] = ()  # files that register the coordinator's own algorithms
+
+    def __post_init__(self) -> None:
+        _check_name("federation", self.name)
+        require(bool(self.sites), "A federation needs at least one site.")
+        for name in self.sites:
+            _check_name("site", name)
+        require("coordinator" not in self.sites, "A site cannot be named 'coordinator', since there is one already.")
+        require(len(set(self.sites)) == len(self.sites), f"Sites must have different names; got {list(self.sites)}.")
+        require(self.seed >= 0, f"The seed must be 0 or more; got {self.seed}.")
+        require(
+            self.rules.min_sites <= len(self.sites),
+            f"The rule 'min_sites' asks for {self.rules.min_sites} sites, but the federation has {len(self.sites)}.",
+        )
+        if self.rules.secure:
+            _check_secure(self)
+        host, _, port = self.address.rpartition(":")
+        require(
+            bool(host) and port.isdecimal() and 0 < int(port) < 65536,
+            f"The address must read HOST:PORT, such as 127.0.0.1:18000; got {self.address!r}.",
+        )
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm with its settings."""
+        return self.contender.algorithm
+
+    @property
+    def secure(self) -> Secure | None:
+        """How answers are hidden in sums; None where they are not."""
+        return self.masking if self.rules.secure else None
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> FederationConfig:
+        """A checked federation from nested settings; plugins are looked for beside the file they are named in."""
+        known = (
+            "name",
+            "address",
+            "sites",
+            "seed",
+            "plugins",
+            "rules",
+            "data",
+            "model",
+            "training",
+            "privacy",
+            "secure",
+            "algorithm",
+        )
+        _check_known(settings, known)
+        plugins = _plugins(settings, folder)
+        algorithm = study.section(settings, "algorithm")
+        plain = {name: settings[name] for name in ("name", "address", "sites", "seed") if name in settings}
+        values = {
+            "rules": build(Rules, study.section(settings, "rules"), "rules"),
+            "data": _one_of(_SHARED, settings, "federation's data"),
+            "model": study.model_of(study.section(settings, "model"), folder),
+            "training": build(Training, study.section(settings, "training"), "training"),
+            "privacy": study.privacy_of(study.section(settings, "privacy")),
+            "masking": build(Secure, study.section(settings, "secure"), "secure"),
+            "contender": study.contender_of(str(algorithm.get("name", "ffalm")), algorithm),
+            "plugins": plugins,
+        }
+        on = study.section(settings, "rules").get("secure", False)
+        require(
+            bool(on) or not study.section(settings, "secure"),
+            "The section [secure] says how answers are hidden in sums, but the rule 'secure' is not on: write "
+            "secure = true under [rules], or take the section out.",
+        )
+        return build(cls, {**plain, **values}, "federation")
+
+    @classmethod
+    def read(cls, file: Path) -> FederationConfig:
+        """The federation that a `federation.toml` describes."""
+        with _naming(file):
+            return cls.parse(study.read(file), file.parent)
+
+    def settings(self) -> dict[str, Any]:
+        """The complete nested settings: `parse` gives the federation back, whatever the defaults become."""
+        return {
+            "name": self.name,
+            "address": self.address,
+            "sites": list(self.sites),
+            "seed": self.seed,
+            "plugins": [str(Path(name).resolve()) for name in self.plugins],
+            "rules": study.fields_of(self.rules),
+            "data": {"source": self.data.source, **study.fields_of(self.data)},
+            "model": study.settings_of_model(self.model),
+            "training": study.fields_of(self.training),
+            "privacy": {} if self.privacy is None else study.fields_of(self.privacy),
+            "secure": {} if self.secure is None else study.fields_of(self.secure),
+            "algorithm": study.settings_of_contender(self.contender),
+        }
+
+    def write(self, file: Path) -> None:
+        """Write the `federation.toml` that `read` reads."""
+        write_whole(file, toml.dumps(self.settings()))
+
+
+@dataclass(frozen=True)
+class SiteConfig:
+    """A site: its name in the federation and where its own rows are; nothing of this leaves the site but the name."""
+
+    name: str
+    data: LocalData
+    split: Split = Split()
+    device: str = "auto"
+    secure: bool = False  # whether this site takes no terms under which its own answers can be seen
+    plugins: tuple[str, ...] = ()  # files that register algorithms, as the coordinator has them
+
+    def __post_init__(self) -> None:
+        _check_name("site", self.name)
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> SiteConfig:
+        """A checked site from nested settings."""
+        _check_known(settings, ("name", "device", "secure", "plugins", "data", "split"))
+        plain = {name: settings[name] for name in ("name", "device", "secure") if name in settings}
+        values = {
+            "data": _one_of(_LOCAL, settings, "site's data"),
+            "split": build(Split, study.section(settings, "split"), "split"),
+            "plugins": _plugins(settings, folder),
+        }
+        return build(cls, {**plain, **values}, "site")
+
+    @classmethod
+    def read(cls, file: Path) -> SiteConfig:
+        """The site that a `site.toml` describes."""
+        with _naming(file):
+            return cls.parse(study.read(file), file.parent)
+
+    def settings(self) -> dict[str, Any]:
+        """The complete nested settings: `parse` gives the site back."""
+        return {
+            "name": self.name,
+            "device": self.device,
+            "secure": self.secure,
+            "plugins": list(self.plugins),
+            "data": {"source": self.data.source, **study.fields_of(self.data)},
+            "split": study.fields_of(self.split),
+        }
+
+    def write(self, file: Path) -> None:
+        """Write the `site.toml` that `read` reads."""
+        write_whole(file, toml.dumps(self.settings()))
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """Whatever is wrong with the settings of a file, the sentence says in which."""
+    try:
+        yield
+    except UserError as error:
+        if str(file) in str(error):
+            raise
+        raise UserError(f"{error} (In {file}.)") from None
+
+
+def shared_settings(data: SharedData) -> dict[str, Any]:
+    """What every site must bring, as it travels to the sites."""
+    return {"source": data.source, **study.fields_of(data)}
+
+
+def shared_of(settings: Mapping[str, Any]) -> SharedData:
+    """What `shared_settings` wrote."""
+    shared: SharedData = _one_of(_SHARED, {"data": settings}, "federation's data")
+    return shared
+
+
+def _one_of(kinds: Mapping[str, type[Any]], settings: Mapping[str, Any], what: str) -> Any:
+    """The settings of one of several kinds of data, told apart by `source`; "table" where it is left out."""
+    data = study.section(settings, "data")
+    source = str(data.pop("source", "table"))
+    if source not in kinds:
+        raise unknown("data source of a federation", source, kinds)
+    return build(kinds[source], data, what)
+
+
+def _plugins(settings: Mapping[str, Any], folder: Path | None) -> tuple[str, ...]:
+    """Plugin files by their full path, each of them run."""
+    paths = [(folder or Path()) / Path(str(name)).expanduser() for name in settings.get("plugins", ())]
+    for path in paths:
+        study.import_plugin(path)
+    return tuple(str(path) for path in paths)
+
+
+def _check_known(settings: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for name in settings:
+        if name not in known:
+            raise unknown("section or setting", name, known)
+
+
+def _check_name(kind: str, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise UserError(
+            f"The name of a {kind} takes letters, digits, '-' and '_', since folders bear it; got {name!r}."
+        )
+
+
+def _check_secure(config: FederationConfig) -> None:
+    check_summable(config.algorithm)
+    require(
+        config.privacy is None,
+        "Differential privacy bounds every site's change at the coordinator, which secure aggregation hides: choose "
+        "one of [privacy] and the rule 'secure'.",
+    )
+    require(
+        config.rules.min_sites >= 2,
+        "The sum of a single site's answers is its answer: with the rule 'secure', 'min_sites' must be at least 2.",
+    )
+
+
+def _check_roles(data: SharedTable | SharedImages) -> None:
+    require(data.label != data.group, f"The label and the group must be different columns; both are {data.label!r}.")
+    require(
+        len(data.label_values) in (0, 2),
+        f"The setting 'label_values' lists both values of the label; got {len(data.label_values)}.",
+    )
+    require(len(data.groups) != 1, "The setting 'groups' lists at least two groups, or none to take the sites' own.")

@@ -1,0 +1,113 @@
+"""The coordinator's side of an attempt: pass offers on, add up masked words, take the masks off.
+
+It only ever holds public keys, sealed shares, masked words and, at the end, the shares that take masks off.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from ffalm.errors import UserError
+from ffalm.federate.secure.crypto import KeyPair, digest
+from ffalm.federate.secure.fixed_point import VectorLayout, Words, added
+from ffalm.federate.secure.neighbours import needed, ring
+from ffalm.federate.secure.protocol import Circle, Offer, Passed, apply, mask_purpose, own_mask
+from ffalm.federate.secure.shamir import join
+
+Told = Mapping[int, Mapping[int, bytes]]
+"""By who tells: the share of each site's secret that it tells."""
+
+
+class TooFew(Exception):
+    """An attempt that cannot be brought to its end: nothing is learnt from it."""
+
+
+@dataclass
+class Aggregator:
+    """One attempt to sum, with its sites' public keys. It is used once."""
+
+    keys: Mapping[int, bytes]
+    neighbours: Mapping[int, tuple[int, ...]]
+    share: float
+    attempt: str = field(default_factory=lambda: secrets.token_hex(16))
+    offers: dict[int, Offer] = field(default_factory=dict)
+    wrong: dict[int, str] = field(default_factory=dict)  # what was wrong with what a site told
+
+    @classmethod
+    def of(cls, keys: Mapping[int, bytes], neighbours: int, share: float) -> Aggregator:
+        """An attempt with these sites, in circles that are drawn anew."""
+        return cls(keys, ring(sorted(keys), neighbours), share)
+
+    def circle(self, client: int) -> Circle:
+        """What a site is told at the beginning."""
+        keys = {other: self.keys[other].hex() for other in self.neighbours[client]}
+        return Circle(self.attempt, client, keys, self._needed(client))
+
+    def take(self, client: int, offer: Offer) -> None:
+        """Keep a site's offer; raises `UserError` where it is not made for its circle."""
+        holders = {client, *self.neighbours[client]}
+        if offer.digests.keys() != holders or offer.sealed.keys() != holders - {client}:
+            raise UserError("its offer for a secure sum is not made for its neighbours")
+        self.offers[client] = offer
+
+    def passed(self, client: int) -> dict[int, Passed]:
+        """What a site is passed on of its neighbours' offers."""
+        found = {other: self.offers[other] for other in self.neighbours[client] if other in self.offers}
+        return {
+            other: Passed(offer.mask_key, offer.sealed[client], offer.digests[client]) for other, offer in found.items()
+        }
+
+    def enough(self, there: Collection[int]) -> bool:
+        """Whether these can bring the attempt to its end: enough of the circle of each site that made an offer."""
+        return len(there) >= 2 and all(
+            len(self._within(client, there)) >= self._needed(client) for client in self.offers
+        )
+
+    def lists(self, client: int, summed: Collection[int]) -> tuple[list[int], list[int]]:
+        """Of a site's circle, who is in the sum and who made an offer but is not."""
+        within = self._within(client, self.offers)
+        return [c for c in within if c in summed], [c for c in within if c not in summed]
+
+    def unmasked(self, masked: Mapping[int, Words], told: Told, layout: VectorLayout) -> Words:
+        """The sum of the words; raises `TooFew` where the shares do not suffice to take the masks off."""
+        total = layout.empty()
+        for words in masked.values():
+            total = added(total, words)
+        for client in masked:
+            seed = self._secret(client, told, kind=0)
+            apply(total, own_mask(seed, self.attempt), add=False)
+        for client in self.offers.keys() - masked.keys():
+            self._remove_dropped(total, client, masked.keys(), self._secret(client, told, kind=1))
+        return total
+
+    def _remove_dropped(self, total: Words, client: int, summed: Collection[int], private: bytes) -> None:
+        """Take off the masks that a site which dropped out shares with those in the sum."""
+        pair = KeyPair.of(private)
+        if pair.public.hex() != self.offers[client].mask_key:
+            raise TooFew(f"the shares of client {client} do not give its key")
+        for other in self.neighbours[client]:
+            if other in summed:
+                key = pair.shared(bytes.fromhex(self.offers[other].mask_key), mask_purpose(self.attempt))
+                apply(total, key, add=other > client)
+
+    def _secret(self, client: int, told: Told, kind: int) -> bytes:
+        """A site's secret from the shares that are those it announced; others are refused, and who told them named."""
+        right: dict[int, bytes] = {}
+        for teller in self._within(client, told):
+            share = told[teller].get(client)
+            if share is not None and digest(share) == self.offers[client].digests[teller][kind]:
+                right[teller] = share
+            elif share is not None:
+                self.wrong[teller] = f"it told a share of client {client} that is not the one it was given"
+        lowest = self._needed(client)
+        if len(right) < lowest:
+            raise TooFew(f"only {len(right)} of the {lowest} shares of client {client} were told")
+        return join(dict(list(right.items())[:lowest]))
+
+    def _within(self, client: int, there: Collection[int]) -> list[int]:
+        return [other for other in sorted({client, *self.neighbours[client]}) if other in there]
+
+    def _needed(self, client: int) -> int:
+        return needed(len(self.neighbours[client]) + 1, self.share)

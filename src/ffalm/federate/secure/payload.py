@@ -1,0 +1,140 @@
+"""What is summed in a round and in the last scoring, and what the sums say.
+
+A site multiplies what is averaged by its rows over the most rows that a site has: who will be in the sum is not known
+before its end, so the division by all rows comes after it. The rows themselves are summed beside, and since everybody's
+are agreed, they and the counts in the Tallies show whether the sum is that of the sites it claims to be of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ffalm.algorithms import Algorithm, Measure, Report, State
+from ffalm.data.types import Task
+from ffalm.engines import Snapshot
+from ffalm.engines.server import ClientUpdate
+from ffalm.fairness import Tally
+from ffalm.federate.secure.fixed_point import Record, VectorLayout
+from ffalm.federate.secure.secure_settings import Secure
+
+_MOST_ROWS = 2.0**40  # a bound of counts that nobody reaches
+
+Numbers = dict[str, NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class RoundSum:
+    """What the coordinator learns of a round."""
+
+    rows: int
+    model: dict[str, Tensor]  # the mean by rows
+    state: State  # likewise, before the algorithm settles it
+    loss: float  # means over sites
+    negative: float
+    validation: Tally
+    error: float  # how far rounding to whole units may have moved an entry of the model, at most
+
+
+def round_layout(sent: Snapshot, task: Task, secure: Secure, sites: int) -> VectorLayout:
+    """The numbers of a round's answer: how far the model moved, the moved state, and the scores of what was sent."""
+    model = [_model_record(name, value, secure) for name, value in sent.model.items()]
+    state = [
+        Record(f"state's {name!r}", tuple(value.shape), secure.state_range, "state_range", weighted=True)
+        for name, value in sent.state.items()
+    ]
+    plain = [
+        Record("rows", (), _MOST_ROWS, "largest number of rows", whole=True),
+        Record("loss", (), secure.loss_range, "loss_range"),
+        Record("negative", (), 1.0, "largest share"),
+    ]
+    return VectorLayout([*model, *state, *plain, *_tally_records("validation", task, secure)], sites)
+
+
+def round_numbers(sent: Snapshot, reply: ClientUpdate, moved: State, validation: Tally, rows: int) -> Numbers:
+    """A site's own numbers of a round, to be laid out and weighted."""
+    model = {f"model's {name!r}": reply.model[name].double() - value.double() for name, value in sent.model.items()}
+    state = {f"state's {name!r}": value.double() for name, value in moved.items()}
+    plain = {"rows": rows, "loss": reply.loss, "negative": reply.negative}
+    tensors = {**model, **state, **{name: torch.tensor(value, dtype=torch.float64) for name, value in plain.items()}}
+    return {
+        **{name: value.cpu().numpy() for name, value in tensors.items()},
+        **_tally_numbers("validation", validation),
+    }
+
+
+def round_sum(
+    layout: VectorLayout, sums: Mapping[str, NDArray[np.float64]], sent: Snapshot, sites: int, largest: int
+) -> RoundSum:
+    """What the summed numbers of so many sites mean."""
+    rows = int(sums["rows"])
+    scale = largest / max(rows, 1)
+    model = {}
+    for name, value in sent.model.items():
+        moved = torch.from_numpy(sums[f"model's {name!r}"]) * scale
+        model[name] = (value.double() + (moved if value.is_floating_point() else moved.round())).to(value.dtype)
+    floats = {f"model's {name!r}" for name, value in sent.model.items() if value.is_floating_point()}
+    steps = [layout.step(record) for record in layout.records if record.name in floats]
+    return RoundSum(
+        rows,
+        model,
+        {name: torch.from_numpy(sums[f"state's {name!r}"]) * scale for name in sent.state},
+        float(sums["loss"]) / sites,
+        float(sums["negative"]) / sites,
+        read_tally("validation", sums),
+        scale * sites * max(steps) / 2,
+    )
+
+
+def alone(algorithm: Algorithm, sent: Snapshot, tally: Tally, rows: int, favourable: int) -> State:
+    """Where a site's own Tally alone would move the state."""
+    measured = None if algorithm.measure is Measure.NOTHING else Tally.stack([tally])
+    report = Report(sent.round + 1, torch.tensor([rows]), torch.tensor([True]), measured, favourable)
+    return algorithm.moved(sent.state, report)
+
+
+def score_layout(task: Task, secure: Secure, sites: int) -> VectorLayout:
+    """The numbers of the last scoring: the Tallies of both held-out parts."""
+    return VectorLayout(
+        [record for part in ("validation", "test") for record in _tally_records(part, task, secure)], sites
+    )
+
+
+def score_numbers(tallies: Mapping[str, Tally]) -> Numbers:
+    """A site's own numbers of the last scoring."""
+    return {name: value for part, tally in tallies.items() for name, value in _tally_numbers(part, tally).items()}
+
+
+def read_tally(part: str, sums: Mapping[str, NDArray[np.float64]]) -> Tally:
+    """A summed Tally; its counts are exact."""
+    confusion, loss = (torch.from_numpy(sums[f"{what} of the {part} rows"]) for what in ("counts", "losses"))
+    return Tally(confusion.round().long(), loss)
+
+
+def _model_record(name: str, value: Tensor, secure: Secure) -> Record:
+    """An entry of the model; a counter, such as BatchNorm's of batches, moves by whole rounds at a time."""
+    if value.is_floating_point():
+        bound, setting, bits = secure.model_range, "model_range", int(secure.bits)
+    else:
+        bound, setting, bits = _MOST_ROWS, "largest number of rows", 64
+    return Record(f"model's {name!r}", tuple(value.shape), bound, setting, bits, weighted=True)
+
+
+def _tally_records(part: str, task: Task, secure: Secure) -> list[Record]:
+    cells = (task.labels, task.groups)
+    return [
+        Record(f"counts of the {part} rows", (task.labels, *cells), _MOST_ROWS, "largest number of rows", whole=True),
+        Record(f"losses of the {part} rows", cells, secure.loss_range, "loss_range"),
+    ]
+
+
+def _tally_numbers(part: str, tally: Tally) -> Numbers:
+    return {
+        f"counts of the {part} rows": tally.confusion.cpu().double().numpy(),
+        f"losses of the {part} rows": tally.loss.cpu().double().numpy(),
+    }

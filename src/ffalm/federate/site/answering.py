@@ -1,0 +1,179 @@
+"""A site's answers. Its rows stay in its folder; what leaves it are names, counts, sums and models."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+from torch import Tensor
+
+from ffalm.engines.common import built_model
+from ffalm.engines.loop import Learner
+from ffalm.engines.remote.message import Fact, Kind, Parcel
+from ffalm.engines.remote.round_messages import received, reply_parcel
+from ffalm.engines.server import ClientUpdate
+from ffalm.errors import UserError, require
+from ffalm.federate.disclosure import Disclosed, withheld
+from ffalm.federate.federation_config import LocalData, SiteConfig, shared_of
+from ffalm.federate.secure.secure_site import answered_round, answered_scores, respond
+from ffalm.federate.site.cache import Parts, SiteCache, rows_key
+from ffalm.federate.site.discreet import discreet
+from ffalm.federate.terms import SiteTerms
+from ffalm.hardware import device as device_of
+from ffalm.hardware import steady, threads_for
+
+log = logging.getLogger("ffalm.federate")
+
+
+def answer(kind: Kind, asked: Parcel, node: dict[str, Fact]) -> Parcel:
+    """What the site of this node answers; `node["site"]` names its folder."""
+    require("site" in node, "This node does not say where its site's folder is: start it with `ffalm federate site`.")
+    folder = Path(str(node["site"]))
+    data: LocalData | None = None
+    try:
+        site = LocalSite(folder)
+        data = site.data
+        if kind == "hello":
+            return site.hello(asked)
+        if kind == "agree":
+            return site.agree(asked)
+        if kind == "secure":
+            return site.secret(asked)
+        return site.train(asked) if kind == "train" else site.score(asked)
+    except UserError as error:
+        log.warning("This site could not answer: %s", error)
+        raise UserError(discreet(str(error), folder, data)) from error
+
+
+class LocalSite:
+    """One site: its folder with `site.toml`, and what it keeps there between two questions."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._config = SiteConfig.read(folder / "site.toml")
+        self._cache = SiteCache(folder)
+
+    @property
+    def data(self) -> LocalData:
+        """Where this site's data is."""
+        return self._config.data
+
+    def hello(self, asked: Parcel) -> Parcel:
+        """Who this is, by which terms it would train and, where it is asked to say, what its file looks like."""
+        facts: dict[str, Fact] = {"name": self._config.name, "terms": self._key()}
+        if asked.facts.get("describe"):
+            try:
+                from ffalm.federate.site.rows import read_rows
+
+                shared = shared_of(json.loads(str(asked.facts["data"])))
+                facts["description"] = read_rows(self._config, shared, self._folder).description().to_json()
+            except UserError as error:
+                facts["misfit"] = self._misfit(error)
+        return Parcel(facts=facts)
+
+    def agree(self, asked: Parcel) -> Parcel:
+        """Take the federation's terms, encode the rows by them, and say how many there are of each label and group.
+
+        Counts of held-out rows leave out cells that are too small to be told. Where the terms refuse this site, or it
+        cannot keep to them, the answer says so.
+        """
+        facts: dict[str, Fact] = {"name": self._config.name}
+        if "refused" in asked.facts:
+            log.warning("The federation goes on without this site: %s", asked.facts["refused"])
+            return Parcel(facts=facts)
+        try:
+            terms = SiteTerms.from_text(str(asked.facts["terms"]))
+            require(
+                terms.secure is not None or not self._config.secure,
+                "Its site.toml says to answer in secure sums only, and this federation's rule 'secure' is off.",
+            )
+            parts = self._rows(terms)
+            self._cache.keep_terms(terms)
+            return Parcel({"counts": _counts(parts, terms)}, facts)
+        except UserError as error:
+            return Parcel(facts={**facts, "misfit": self._misfit(error)})
+
+    def train(self, asked: Parcel) -> Parcel:
+        """Score the model received on the validation rows, train it on the training rows, and answer with both."""
+        terms = self._agreed(asked)
+        _, sent = received(asked)
+        parts, learner, threads = self._ready(terms)
+
+        def worked() -> tuple[Disclosed, ClientUpdate]:
+            with steady(threads):
+                scores = Disclosed.of(learner.score(sent.model, parts["validation"]), terms.min_group)
+                return scores, learner.learn(terms.client, parts["train"], sent)
+
+        if terms.secure is not None:
+            return answered_round(asked, self._folder, terms, sent, len(parts["train"]), worked)
+        scores, reply = worked()
+        parcel = reply_parcel(reply)
+        return replace(parcel, tensors={**parcel.tensors, "validation": scores.record()})
+
+    def score(self, asked: Parcel) -> Parcel:
+        """Score the final model on all held-out rows; the test rows are used here and nowhere else."""
+        terms = self._agreed(asked)
+        parts, learner, threads = self._ready(terms)
+        model = asked.tensors["model"]
+
+        def worked() -> dict[str, Disclosed]:
+            with steady(threads):
+                tallies = {name: learner.score(model, parts[name]) for name in ("validation", "test")}
+            return {name: Disclosed.of(tally, terms.min_group) for name, tally in tallies.items()}
+
+        if terms.secure is not None:
+            return answered_scores(asked, self._folder, terms, worked)
+        return Parcel({name: told.record() for name, told in worked().items()})
+
+    def secret(self, asked: Parcel) -> Parcel:
+        """A move of secure aggregation that no row is needed for."""
+        require(self._agreed(asked).secure is not None, "This federation did not agree on secure sums.")
+        return respond(asked, self._folder)
+
+    def _misfit(self, error: UserError) -> str:
+        """Why this site cannot bring its data: whole in its own log, and without its paths to others."""
+        log.warning("This site's data does not fit: %s", error)
+        return discreet(str(error), self._folder, self.data)
+
+    def _key(self) -> str:
+        """The key of the terms that this site holds; empty where it holds none that it can read."""
+        try:
+            terms = self._cache.terms()
+        except UserError:
+            return ""
+        return "" if terms is None else terms.key
+
+    def _agreed(self, asked: Parcel) -> SiteTerms:
+        terms = self._cache.terms()
+        if terms is None or terms.key != asked.facts.get("terms"):
+            raise UserError(f"The site {self._config.name!r} has not been told these terms yet: it must agree first.")
+        return terms
+
+    def _ready(self, terms: SiteTerms) -> tuple[Parts, Learner, int]:
+        device = device_of(self._config.device)
+        work = terms.work(device)
+        parts = {name: rows.to(device) for name, rows in self._rows(terms).items()}
+        return parts, Learner(work, terms.task), threads_for(built_model(work))
+
+    def _rows(self, terms: SiteTerms) -> Parts:
+        """The rows under the agreed encoding, from the cache or from the site's file."""
+        key = rows_key(self._config, terms, self._folder)
+        parts = self._cache.rows(key)
+        if parts is None:
+            from ffalm.federate.site.rows import read_rows
+
+            parts = read_rows(self._config, terms.data, self._folder).encoded(terms.task, terms.encoding)
+            self._cache.keep(key, parts)
+        return parts
+
+
+def _counts(parts: Parts, terms: SiteTerms) -> dict[str, Tensor]:
+    """Rows per (label, group) of each part, and for held-out parts which cells are not told."""
+    counts = {"train": parts["train"].counts(terms.task)}
+    for name in ("validation", "test"):
+        told = parts[name].counts(terms.task)
+        small = withheld(told, terms.min_group)
+        counts |= {name: told.masked_fill(small, 0), f"{name}.withheld": small}
+    return counts

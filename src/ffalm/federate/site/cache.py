@@ -1,0 +1,92 @@
+"""A site's encoded rows and terms in its own folder, so that a new process has them in milliseconds."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from ffalm.data.types import Examples
+from ffalm.federate.federation_config import LocalTable, SiteConfig
+from ffalm.federate.terms import SiteTerms
+from ffalm.files import write_whole
+
+Parts = dict[str, Examples]
+"""The encoded rows of each part: "train", "validation" and "test"."""
+
+
+class SiteCache:
+    """What a site remembers between two questions."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / ".cache"
+        self._agreed = folder / "agreed.json"
+
+    def keep_terms(self, terms: SiteTerms) -> None:
+        """Remember what was agreed."""
+        write_whole(self._agreed, terms.to_text())
+
+    def terms(self) -> SiteTerms | None:
+        """What was agreed last, None where nothing was."""
+        if not self._agreed.exists():
+            return None
+        return SiteTerms.from_text(self._agreed.read_text(encoding="utf-8"))
+
+    def keep(self, key: str, parts: Parts) -> None:
+        """Remember encoded rows, for the site's own eyes, and forget those that they replace."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        for old in self._folder.glob("*.safetensors"):
+            with contextlib.suppress(OSError):
+                old.unlink()
+        write_whole(self._folder / f"{key}.safetensors", save(_flat(parts)))
+
+    def rows(self, key: str) -> Parts | None:
+        """The encoded rows of that key, None where there are none or the file is damaged.
+
+        They are copied: kernels round by how memory is aligned, and the same rows must always give the same bits.
+        """
+        try:
+            flat = {name: value.clone() for name, value in load_file(self._folder / f"{key}.safetensors").items()}
+            names = dict.fromkeys(name.partition(".")[0] for name in flat)
+            return {name: Examples(*(flat[f"{name}.{field}"] for field in ("x", "y", "group"))) for name in names}
+        except (OSError, SafetensorError, KeyError):
+            return None
+
+
+def rows_key(site: SiteConfig, terms: SiteTerms, folder: Path) -> str:
+    """A name for exactly these rows under this encoding: the files' state, the split and what was agreed."""
+    agreed = [asdict(terms.task), terms.encoding, terms.data.source, asdict(terms.data)]
+    mine = [asdict(site.data), asdict(site.split), _stamp(site, folder)]
+    return hashlib.sha256(json.dumps([agreed, mine]).encode()).hexdigest()[:24]
+
+
+def _stamp(site: SiteConfig, folder: Path) -> list[object]:
+    """The size and time of every file that the rows come from."""
+    if isinstance(site.data, LocalTable):
+        return [_status(folder / Path(site.data.file).expanduser())]
+    images = folder / Path(site.data.folder).expanduser()
+    inside = sorted(Path(root) / name for root, _, names in os.walk(images) for name in names)
+    return [_status(folder / Path(site.data.labels).expanduser()), *(_status(path) for path in inside)]
+
+
+def _status(path: Path) -> list[object]:
+    try:
+        status = path.stat()
+    except OSError:
+        return [str(path)]
+    return [str(path), status.st_size, status.st_mtime_ns]
+
+
+def _flat(parts: Parts) -> dict[str, Tensor]:
+    return {
+        f"{part}.{field}": getattr(rows, field).contiguous()
+        for part, rows in parts.items()
+        for field in ("x", "y", "group")
+    }

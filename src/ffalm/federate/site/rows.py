@@ -1,0 +1,188 @@
+"""A site's own rows: read, split by the site alone, described in sums, and encoded as the federation agreed.
+
+A site splits before anything is agreed, by its own values of label and group, so its held-out rows are the same every
+time and never shape the encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ffalm.data.columns import MOST_CATEGORIES
+from ffalm.data.decode import Recipe
+from ffalm.data.encoding import RawTable, TableEncoding, TableSummary
+from ffalm.data.images import image_names
+from ffalm.data.pictures import examples, existing_folder, load_usable, split_by_content
+from ffalm.data.splits import split_rows
+from ffalm.data.table import (
+    Codes,
+    Table,
+    complete,
+    listed,
+    natural,
+    parts_of,
+    pick,
+    place_of,
+    read_table,
+)
+from ffalm.data.types import Task
+from ffalm.errors import UserError, require
+from ffalm.federate.description import Description
+from ffalm.federate.federation_config import (
+    LocalImages,
+    LocalTable,
+    SharedData,
+    SharedImages,
+    SharedTable,
+    SiteConfig,
+    Split,
+)
+from ffalm.federate.site.cache import Parts
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A column of names: each row's place among the values that this site has, in natural order."""
+
+    codes: Codes
+    values: tuple[str, ...]
+
+    @classmethod
+    def of(cls, column: pd.Series, role: str, file: str) -> Coded:
+        """The column's rows by value; a gap in it is the user's to mend."""
+        codes, values = complete(column, role, file)
+        where = f"The {role} column {str(column.name)!r} of {file!r}"
+        require(len(values) <= MOST_CATEGORIES, f"{where} holds {len(values)} values, too many to tell apart.")
+        order = sorted(values, key=natural)
+        places = np.array([order.index(value) for value in values], dtype=np.int64)
+        return cls(places[codes], tuple(order))
+
+    def among(self, names: Sequence[str], role: str, file: str) -> Codes:
+        """Each row's place among the agreed names."""
+        places = np.array([place_of(value, names) for value in self.values], dtype=np.int64)
+        stray = [value for value, place in zip(self.values, places, strict=True) if place < 0]
+        require(not stray, f"The {role} of {file!r} takes the value {listed(stray)}, which the federation lacks.")
+        return places[self.codes]
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """A site's table before it is encoded."""
+
+    file: str
+    label: Coded
+    group: Coded
+    features: pd.DataFrame
+    parts: tuple[Codes, Codes, Codes]
+
+    def description(self) -> Description:
+        """What the coordinator is told: names, counts and sums of the training rows, never a row."""
+        summary = TableSummary.of(self.features.iloc[self.parts[0]])
+        return Description("table", self.label.values, self.group.values, columns=summary)
+
+    def encoded(self, task: Task, encoding: str | None) -> Parts:
+        """All parts under the agreed encoding."""
+        assert encoding is not None
+        train, validation, test = self.parts
+        y = self.label.among(task.label_names, "label", self.file)
+        group = self.group.among(task.group_names, "group", self.file)
+        raw = RawTable(task, self.features, y, group, train, validation, test)
+        dataset = raw.encoded(TableEncoding.from_json(encoding))
+        return {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}
+
+
+@dataclass(frozen=True)
+class ImageRows:
+    """A site's images before they are decoded."""
+
+    labels: str
+    folder: Path
+    names: list[str]
+    label: Coded
+    group: Coded
+    column: pd.Series | None  # what a split column says of each image
+    recipe: Recipe
+    split: Split
+    skip_bad: bool
+    made_for: int | None
+
+    def description(self) -> Description:
+        """What the coordinator is told: which labels and groups occur, and the size of the images."""
+        return Description("images", self.label.values, self.group.values, size=self.made_for or self.recipe.size)
+
+    def encoded(self, task: Task, encoding: str | None) -> Parts:
+        """All parts, decoded; copies of one image stay in one part."""
+        y = self.label.among(task.label_names, "label", self.labels)
+        group = self.group.among(task.group_names, "group", self.labels)
+        decoded, good, _ = load_usable(self.folder, self.names, self.recipe, self.skip_bad)
+        strata = self.label.codes[good], self.group.codes[good]
+        if self.column is None:
+            contents = [decoded.contents[row] for row in good]
+            shares = self.split.validation, self.split.test
+            parts: Sequence[Codes] = split_by_content(contents, *strata, *shares, self.split.seed)[0]
+        else:
+            both = strata[0] * len(self.group.values) + strata[1]
+            parts = parts_of(self.column.iloc[good], both, self.split.validation, self.split.seed, self.labels)
+        names = ("train", "validation", "test")
+        return {name: examples(decoded, good[rows], y, group) for name, rows in zip(names, parts, strict=True)}
+
+
+def read_rows(site: SiteConfig, shared: SharedData, folder: Path) -> TableRows | ImageRows:
+    """A site's rows as the federation wants them described; file names are taken from the site's folder."""
+    if isinstance(site.data, LocalTable) and isinstance(shared, SharedTable):
+        return _table(site.data, site.split, shared, folder)
+    if isinstance(site.data, LocalImages) and isinstance(shared, SharedImages):
+        return _images(site.data, site.split, shared, folder)
+    raise UserError(
+        f"The site brings data of the kind {site.data.source!r}, the federation works with {shared.source!r}."
+    )
+
+
+def _table(local: LocalTable, split: Split, shared: SharedTable, folder: Path) -> TableRows:
+    file = str(folder / Path(local.file).expanduser())
+    frame, _ = read_table(file, local.separator, local.decimal)
+    label = Coded.of(pick(frame, shared.label, file), "label", file)
+    group = Coded.of(pick(frame, shared.group, file), "group", file)
+    table = Table(
+        file=file,
+        label=shared.label,
+        group=shared.group,
+        split=split.column,
+        drop=tuple(name for name in (*shared.drop, *local.drop) if name in frame.columns),
+        categorical=tuple(name for name in shared.categorical if name in frame.columns),
+        use_group_as_feature=shared.use_group_as_feature,
+    )
+    parts = _parts(frame, split, label, group, file)
+    return TableRows(file, label, group, table.features(frame), parts)
+
+
+def _parts(frame: pd.DataFrame, split: Split, label: Coded, group: Coded, file: str) -> tuple[Codes, Codes, Codes]:
+    strata = label.codes * len(group.values) + group.codes
+    if split.column is not None:
+        return parts_of(pick(frame, split.column, file), strata, split.validation, split.seed, file)
+    shares = (1 - split.validation - split.test, split.validation, split.test)
+    train, validation, test = split_rows(strata, shares, split.seed)
+    return train, validation, test
+
+
+def _images(local: LocalImages, split: Split, shared: SharedImages, folder: Path) -> ImageRows:
+    images = existing_folder(str(folder / Path(local.folder).expanduser()), "name the folder that holds the images.")
+    labels = str(folder / Path(local.labels).expanduser())
+    frame, _ = read_table(labels, local.separator)
+    return ImageRows(
+        labels=labels,
+        folder=images,
+        names=image_names(pick(frame, local.file_column, labels), images, labels),
+        label=Coded.of(pick(frame, shared.label, labels), "label", labels),
+        group=Coded.of(pick(frame, shared.group, labels), "group", labels),
+        column=None if split.column is None else pick(frame, split.column, labels),
+        recipe=Recipe(shared.size, shared.crop),
+        split=split,
+        skip_bad=local.skip_bad,
+        made_for=local.size,
+    )

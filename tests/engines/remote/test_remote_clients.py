@@ -1,0 +1,80 @@
+"""Clients at the other end of a wire are led like those in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from tests.engines.remote.parcels import Nearby, assert_same_tensors
+from tests.engines.test_conformance import assert_same_record, jobs_of
+
+import ffalm
+from ffalm.engines import Job, Round, Snapshot
+from ffalm.engines.loop import LoopClients, LoopEngine
+from ffalm.engines.remote.message import Failure, Parcel
+from ffalm.engines.remote.remote_clients import Answers, RemoteClients
+from ffalm.engines.server import ServerContext, rounds
+from ffalm.errors import UserError
+
+LATE = Failure("late", "The site did not answer within 5 seconds.")
+
+
+def job() -> Job:
+    return jobs_of(ffalm.FFALM(), seeds=1, participation=0.6)[0]
+
+
+def led(job: Job, sites: Nearby) -> Iterator[Round]:
+    """A run whose clients are at these sites."""
+    here = LoopClients(job)
+    order = dict(enumerate(sites.present()))
+    return rounds(ServerContext.of(job), RemoteClients(sites, lambda: order, job.algorithm, here.begin, 5.0, here.validate))
+
+
+def test_a_run_at_sites_gives_the_reference_numbers_in_whatever_order_they_answer() -> None:
+    sites = Nearby(job())
+    for found, (_, expected) in zip(led(job(), sites), LoopEngine().train([job()]), strict=True):
+        assert_same_tensors(found.snapshot.model, expected.snapshot.model)
+        assert_same_tensors(found.snapshot.state, expected.snapshot.state)
+        assert_same_record(found.record, expected.record)
+
+
+def test_each_chosen_client_is_asked_once_a_round_with_the_deadline() -> None:
+    sites = Nearby(job())
+    done = list(led(job(), sites))
+    assert [(kind, deadline) for kind, _, deadline in sites.asked] == [("train", 5.0)] * len(done)
+    assert all(len(asked) == 3 for _, asked, _ in sites.asked)
+
+
+def test_a_user_error_at_a_client_ends_the_run_in_its_own_words() -> None:
+    sites = Nearby(job(), dict.fromkeys(range(100, 105), Failure("failed", "The file is empty.")))
+    with pytest.raises(UserError, match=r"^The file is empty\.$"):
+        next(led(job(), sites))
+
+
+@pytest.mark.parametrize(
+    "failure", [LATE, Failure("failed", "KeyError: 3", "line 7 of somewhere")], ids=lambda f: f.kind
+)
+def test_any_other_failure_is_no_mistake_of_the_user(failure: Failure) -> None:
+    sites = Nearby(job(), dict.fromkeys(range(100, 105), failure))
+    with pytest.raises(RuntimeError, match=rf"in round 1: {failure.reason}"):
+        next(led(job(), sites))
+
+
+def test_whoever_leads_decides_which_answers_count() -> None:
+    seen: list[Answers] = []
+
+    def usable(sent: Snapshot, answers: Answers) -> dict[int, Parcel]:
+        seen.append(answers)
+        return {client: answer for client, answer in answers.items() if isinstance(answer, Parcel)}
+
+    whole = jobs_of(ffalm.FFALM(), seeds=1)[0]
+    sites, here = Nearby(whole, {101: LATE}), LoopClients(whole)
+    order = {client: 100 + client for client in range(4)}
+    clients = RemoteClients(sites, lambda: order, whole.algorithm, here.begin, 5.0, usable=usable)
+    done = next(rounds(ServerContext.of(whole), clients))
+    assert seen[0][1] == LATE
+    assert isinstance(seen[0][4], Failure) and seen[0][4].kind == "lost"
+    weights = torch.tensor(done.record["weights"])
+    assert (weights > 0).tolist() == [True, False, True, True, False]
+    assert "accuracy" not in done.record

@@ -1,0 +1,180 @@
+"""One encoding and one task out of what the sites say, and precise words for what does not fit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.federate.makers import config, people
+
+from ffalm.data.encoding import NumericColumn, TableEncoding, TableSummary
+from ffalm.errors import UserError
+from ffalm.federate.coordinator.agreement import Agreement, agree, misfit
+from ffalm.federate.description import Description
+from ffalm.federate.terms import SiteTerms
+
+FEATURES = ["age", "hours", "job", "sex"]
+
+
+def told(frame: pd.DataFrame, labels: tuple[str, ...] = ("no", "yes"), groups: Any = ("female", "male")) -> Description:
+    columns = frame[[name for name in frame.columns if name != "loan"]]
+    return Description("table", labels, tuple(groups), TableSummary.of(columns))
+
+
+NORTH, SOUTH, WEST = (people(40 + 10 * seed, seed) for seed in range(3))
+
+
+def three(**changed: Description) -> dict[str, Description]:
+    return {"north": told(NORTH), "south": told(SOUTH), "west": told(WEST), **changed}
+
+
+def test_the_encoding_is_that_of_all_rows_put_together() -> None:
+    agreement, wrong = agree(config(), three())
+    together = TableEncoding.of(TableSummary.of(pd.concat([NORTH, SOUTH, WEST])[FEATURES]))
+    assert not wrong
+    assert agreement.encoding is not None
+    for mine, theirs in zip(agreement.encoding.columns, together.columns, strict=True):
+        if isinstance(mine, NumericColumn):
+            assert isinstance(theirs, NumericColumn)
+            assert np.allclose([mine.mean, mine.scale], [theirs.mean, theirs.scale], rtol=1e-12)
+        else:
+            assert mine == theirs
+    assert agreement.shape == (7,)
+    assert agreement.task.label_names == ("no", "yes") and agreement.task.favourable == 1
+
+
+def test_a_site_may_lack_a_group_or_a_label_that_others_have() -> None:
+    sites = three(south=told(SOUTH, groups=("male",)), west=told(WEST, labels=("no",)))
+    agreement, wrong = agree(config(), sites)
+    assert not wrong
+    assert agreement.task.group_names == ("female", "male")
+
+
+def test_groups_are_the_union_in_natural_order_and_spellings_alike_are_one() -> None:
+    sites = three(north=told(NORTH, groups=("Male", "other")), west=told(WEST, groups=("female", "10", "9")))
+    assert agree(config(), sites)[0].task.group_names == ("9", "10", "female", "Male", "other")
+
+
+@pytest.mark.parametrize(
+    ("site", "sentence"),
+    [
+        (told(WEST.astype({"age": str})), "The site 'west' has the column 'age' as text, the others as numbers."),
+        (told(WEST.assign(job=1)), "The site 'west' has the column 'job' as numbers, the others as text."),
+        (told(WEST.drop(columns="hours")), "The site 'west' lacks the column 'hours', which the others have."),
+        (
+            told(WEST, labels=("maybe", "no")),
+            "The site 'west' has the label 'maybe'; the federation knows 'no', 'yes'.",
+        ),
+        (
+            told(WEST.assign(hours=1e200)),
+            "The site 'west' has values in the column 'hours' that are too large to be standardised.",
+        ),
+        (Description("images", ("no", "yes"), ("a", "b"), size=64), "brings data of the kind 'images'"),
+        (Description("table", ("no", "yes"), ("a", "b")), "did not say which columns"),
+    ],
+)
+def test_what_differs_is_named_and_the_others_agree_without_it(site: Description, sentence: str) -> None:
+    agreement, wrong = agree(config(), three(west=site))
+    assert list(wrong) == ["west"] and sentence in wrong["west"]
+    without, none = agree(config(), {name: one for name, one in three().items() if name != "west"})
+    assert agreement == without and not none
+
+
+def test_everything_that_differs_is_named_at_once() -> None:
+    site = told(WEST.drop(columns="hours").astype({"age": str}))
+    _, wrong = agree(config(), three(west=site))
+    assert "'hours'" in wrong["west"] and "'age'" in wrong["west"]
+
+
+def test_a_column_that_only_one_site_has_does_no_harm() -> None:
+    agreement, wrong = agree(config(), three(west=told(WEST.assign(ward=3))))
+    assert not wrong
+    assert agreement.encoding is not None
+    assert {column.name for column in agreement.encoding.columns} == set(FEATURES)
+
+
+def test_where_two_sites_differ_the_first_in_the_list_decides() -> None:
+    sites = {"north": told(NORTH), "south": told(SOUTH.astype({"age": str}))}
+    assert list(agree(config(("north", "south")), sites)[1]) == ["south"]
+    assert list(agree(config(("south", "north")), sites)[1]) == ["north"]
+
+
+def test_fixed_groups_and_labels_make_any_other_value_a_misfit() -> None:
+    plan = config(data={"groups": ["male", "female"], "label_values": ["yes", "no"]})
+    agreement, wrong = agree(plan, three(south=told(SOUTH, groups=("female", "other"))))
+    assert agreement.task.group_names == ("male", "female")
+    assert wrong == {"south": "The site 'south' has the group 'other'; the federation knows 'female', 'male'."}
+
+
+@pytest.mark.parametrize(
+    ("data", "sites", "sentence"),
+    [
+        ({"favourable": "maybe"}, three(), "no value of the label 'loan' 'maybe'"),
+        ({}, {"north": told(NORTH, labels=("no",))}, "must have two values of the label 'loan'; they have 'no'"),
+        ({}, {"north": told(NORTH, groups=("male",))}, "one group only, 'male'"),
+        (
+            {},
+            {"north": told(NORTH[["age"]]), "south": told(SOUTH[["job"]]), "west": told(WEST[["sex"]])},
+            "no feature column in common",
+        ),
+    ],
+)
+def test_what_no_site_can_mend_is_told_to_the_coordinator(
+    data: dict[str, Any], sites: dict[str, Description], sentence: str
+) -> None:
+    with pytest.raises(UserError, match=sentence):
+        agree(config(data=data), sites)
+
+
+def test_without_a_favourable_value_labels_of_0_and_1_are_clear_and_others_are_not() -> None:
+    open_ended = config()
+    open_ended = replace(open_ended, data=replace(open_ended.data, favourable=None))
+    numbers = {name: replace(one, labels=("0", "1")) for name, one in three().items()}
+    assert agree(open_ended, numbers)[0].task.label_names == ("0", "1")
+    with pytest.raises(UserError, match=r"set favourable in federation\.toml"):
+        agree(open_ended, three())
+
+
+def test_a_site_that_comes_later_must_fit_what_was_fixed_but_may_bring_new_categories() -> None:
+    agreement, _ = agree(config(), three())
+    assert misfit(agreement, "east", told(people(30, 9).assign(job="baker"))) == ""
+    assert "lacks the column 'age'" in misfit(agreement, "east", told(people(30, 9).drop(columns="age")))
+    assert "has the group 'other'" in misfit(agreement, "east", told(people(30, 9), groups=("other",)))
+
+
+def test_images_must_have_the_agreed_size() -> None:
+    plan = config(data={"source": "images", "size": 32})
+    site = Description("images", ("no", "yes"), ("a", "b"), size=32)
+    agreement, wrong = agree(plan, {"north": site, "south": replace(site, size=64)})
+    assert agreement.shape == (3, 32, 32)
+    assert wrong == {"south": "The site 'south' has images of 64 pixels, the federation works with 32."}
+
+
+def test_an_agreement_is_read_back_as_it_was_saved(tmp_path: Path) -> None:
+    agreement, _ = agree(config(), three())
+    agreement.save(tmp_path / "encoding.json")
+    assert Agreement.load(tmp_path / "encoding.json") == agreement
+    (tmp_path / "encoding.json").write_text("{}")
+    with pytest.raises(UserError, match="cannot be read"):
+        Agreement.load(tmp_path / "encoding.json")
+
+
+def test_terms_and_descriptions_survive_the_wire() -> None:
+    agreement, _ = agree(config(), three())
+    terms = agreement.terms("south", config())
+    assert SiteTerms.from_text(terms.to_text()) == terms and terms.client == 1
+    assert SiteTerms.from_text(terms.to_text()).key == terms.key != agreement.terms("west", config()).key
+    assert Description.from_json(told(NORTH).to_json()) == told(NORTH)
+    for sums in ('{"age": {"count": "7", "total": 1, "squares": 1}}', '{"job": {"counts": [["x", "y"]]}}'):
+        with pytest.raises(UserError, match="makes no sense"):
+            Description.from_json(
+                json.dumps({"source": "table", "labels": [], "groups": [], "columns": sums, "size": 0})
+            )
+    for reader in (SiteTerms.from_text, Description.from_json):
+        with pytest.raises(UserError, match="cannot be read"):
+            reader('{"source": 1}')

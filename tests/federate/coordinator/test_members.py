@@ -1,0 +1,173 @@
+"""Who is let in, who is left out and told why, and for whom the federation waits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.federate.makers import NAMES, World, config, people, site_folder, world
+
+from ffalm.engines.remote.message import Failure
+from ffalm.errors import UserError
+from ffalm.federate.coordinator.federated_run import coordinate
+from ffalm.federate.coordinator.members import Members
+
+TEXT_AGE = "The site 'west' has the column 'age' as text, the others as numbers."
+
+
+def misfit_world(root: Path) -> World:
+    """Three sites, of which one writes its ages in words."""
+    sites = world(root, (90, 70))
+    odd = people(80, 2)
+    odd["age"] = odd["age"].map(lambda age: f"{age // 10} decades")
+    return World({**sites.folders, "west": site_folder(root / "sites", "west", odd)})
+
+
+def test_the_federation_goes_on_without_a_misfit_tells_it_and_records_it(tmp_path: Path) -> None:
+    sites = misfit_world(tmp_path)
+    outcome = coordinate(config(training={"rounds": 2}), tmp_path / "run", sites, pause=0.001)
+    assert [record["answered"] for record in outcome.history] == [["north", "south"]] * 2
+    assert sites.told == {"west": TEXT_AGE}
+    entry = json.loads((tmp_path / "run" / "sites.json").read_text())["sites"][2]
+    assert entry["refused"] == TEXT_AGE and entry["rows"] is None
+    assert f"- {TEXT_AGE} It was left out." in (tmp_path / "run" / "report.md").read_text()
+    assert not any("west" in names for kind, names in sites.asked if kind in ("train", "score"))
+
+
+def test_a_file_that_its_site_cannot_read_is_a_misfit_in_the_sites_own_words(tmp_path: Path) -> None:
+    sites = world(tmp_path, (90, 70))
+    empty = site_folder(tmp_path / "sites", "west", None)
+    outcome = coordinate(
+        config(training={"rounds": 1}), tmp_path / "run", World({**sites.folders, "west": empty}), pause=0.001
+    )
+    assert outcome.history[0]["answered"] == ["north", "south"]
+    entry = json.loads((tmp_path / "run" / "sites.json").read_text())["sites"][2]
+    assert entry["refused"] == "The site 'west' cannot bring its data: There is no file (its file): check the path."
+
+
+def after(calls: int, then: Callable[[], None], sites: World) -> None:
+    """Do something once the sites have been looked for so many times."""
+    present, left = sites.present, [calls]
+
+    def counting() -> list[int]:
+        left[0] -= 1
+        if left[0] == 0:
+            then()
+        return present()
+
+    sites.present = counting  # type: ignore[method-assign]
+
+
+def test_a_federation_that_waits_asks_again_until_the_file_is_mended(tmp_path: Path) -> None:
+    sites = misfit_world(tmp_path)
+    after(3, lambda: people(80, 2).to_csv(sites.folders["west"] / "rows.csv", index=False), sites)
+    plan = config(rules={"misfit": "wait", "patience": 30.0}, training={"rounds": 1})
+    outcome = coordinate(plan, tmp_path / "run", sites, pause=0.001)
+    assert outcome.history[0]["answered"] == ["north", "south", "west"]
+    assert [names for kind, names in sites.asked if kind == "hello"].count(("west",)) == 2
+
+
+def test_a_federation_that_waits_stops_when_patience_is_over(tmp_path: Path) -> None:
+    plan = config(rules={"misfit": "wait"})
+    with pytest.raises(UserError, match=r"'age' as text.* patience is over"):
+        coordinate(plan, tmp_path / "run", misfit_world(tmp_path), pause=0.001)
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "stopped"
+
+
+def test_a_misfit_that_mends_its_file_and_comes_back_takes_part(tmp_path: Path) -> None:
+    sites = misfit_world(tmp_path)
+    sites.mishaps[("west", 2)] = "gone"
+    answer = sites._answer
+
+    def mending(kind: Any, name: str, parcel: Any) -> Any:
+        if kind == "train":
+            people(80, 2).to_csv(sites.folders["west"] / "rows.csv", index=False)
+        return answer(kind, name, parcel)
+
+    sites._answer = mending  # type: ignore[method-assign]
+    outcome = coordinate(config(training={"rounds": 4}), tmp_path / "run", sites, pause=0.001)
+    assert [len(record["answered"]) for record in outcome.history] == [2, 2, 3, 3]
+    assert json.loads((tmp_path / "run" / "sites.json").read_text())["sites"][2]["refused"] is None
+
+
+def test_it_waits_for_all_sites_before_it_agrees(tmp_path: Path) -> None:
+    sites = world(tmp_path)
+    sites.away = {"south"}
+    after(4, sites.away.clear, sites)
+    plan = config(rules={"patience": 30.0}, training={"rounds": 1})
+    outcome = coordinate(plan, tmp_path / "run", sites, pause=0.001)
+    assert outcome.history[0]["answered"] == ["north", "south", "west"]
+
+
+def test_when_patience_is_over_it_begins_with_those_that_came_if_they_are_enough(tmp_path: Path) -> None:
+    sites = world(tmp_path)
+    sites.away = {"south"}
+    outcome = coordinate(config(training={"rounds": 1}), tmp_path / "run", sites, pause=0.001)
+    assert outcome.history[0]["answered"] == ["north", "west"] and outcome.history[0]["weights"][1] == 0.0
+    sites.away = {"south", "west"}
+    with pytest.raises(UserError, match="Only 1 of the 2 sites that a round needs"):
+        coordinate(config(), tmp_path / "other", sites, pause=0.001)
+
+
+def test_without_any_site_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"No site came\. Nothing was trained"):
+        coordinate(config(), tmp_path / "run", World({}), pause=0.001)
+
+
+def test_what_federation_toml_leaves_unclear_is_told_at_once(tmp_path: Path) -> None:
+    plan = config(rules={"patience": 600.0}, data={"favourable": "maybe"})
+    with pytest.raises(UserError, match="no value of the label 'loan' 'maybe'"):
+        coordinate(plan, tmp_path / "run", world(tmp_path), pause=0.001)
+
+
+def test_after_a_restart_it_waits_for_its_members_so_that_no_round_is_taken_without_them(tmp_path: Path) -> None:
+    sites = world(tmp_path, mishaps={(name, 2): "dead" for name in NAMES})
+    with pytest.raises(UserError, match="Only 0"):
+        coordinate(config(training={"rounds": 2}), tmp_path / "run", sites, pause=0.001)
+    sites.mishaps.clear()
+    sites.away = {"south"}
+    after(3, sites.away.clear, sites)
+    plan = config(rules={"patience": 30.0}, training={"rounds": 2})
+    assert coordinate(plan, tmp_path / "run", sites, pause=0.001).history[1]["answered"] == ["north", "south", "west"]
+
+
+def test_a_node_that_gives_no_greeting_in_time_does_not_hold_up_every_look(tmp_path: Path) -> None:
+    sites = world(tmp_path)
+    answer = sites._answer
+
+    def mute(kind: Any, name: str, parcel: Any) -> Any:
+        return Failure("late", "Slow.") if name == "west" else answer(kind, name, parcel)
+
+    sites._answer = mute  # type: ignore[method-assign]
+    plan = config(rules={"patience": 0.3}, training={"rounds": 1})
+    coordinate(plan, tmp_path / "run", sites, pause=0.001)
+    asked = [names for kind, names in sites.asked if kind == "hello" and "west" in names]
+    assert len(asked) <= 3
+
+
+def test_a_name_that_belongs_to_anothers_key_is_not_believed(tmp_path: Path) -> None:
+    sites = world(tmp_path)
+    said: list[str] = []
+    owners = {node: name for name, node in sites.nodes.items()}
+    owners[sites.nodes["west"]] = "south"
+    members = Members(sites, config(), owners, lambda state, line: said.append(line), 0.001)
+    members.agree_first()
+    assert set(members.counts) == {"north", "south"}
+    assert any("says it is the site 'west', but has the key of 'south'" in line for line in said)
+
+
+def test_a_second_node_of_the_same_name_waits_until_the_first_is_gone(tmp_path: Path) -> None:
+    sites = world(tmp_path, (90, 70))
+    sites.folders["twin"] = site_folder(tmp_path / "twin", "north", people(90, 0))
+    sites.nodes["twin"] = 5
+    members = Members(sites, config(("south", "north")), {}, lambda state, line: None, 0.001)
+    members.agree_first()
+    assert members.node("north") in (5, sites.nodes["north"])
+    first = "twin" if members.node("north") == 5 else "north"
+    sites.away = {first}
+    members.settle()
+    other = "north" if first == "twin" else "twin"
+    assert members.node("north") == sites.nodes[other]

@@ -1,0 +1,111 @@
+"""The two commands of the documentation, and what else a person does with a federation, as real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
+
+from tests.federate.deploy.machines import PATIENCE, Machines, assert_equals_simulation, until
+
+from ffalm.federate.deploy.processes import environment, executable
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Machines]:
+    made = Machines(tmp_path)
+    yield made
+    made.close()
+
+
+def test_two_commands_train_a_federation_to_the_end_and_leave_nothing_running(machines: Machines) -> None:
+    machines.init("--sites", "2", "--rounds", "2")
+    code, out, said = machines.ffalm("run", machines.path, "--local")
+    assert code == 0, said
+    assert "round 1/2" in said and "round 2/2" in said
+    assert "All sites together" in out and "north" in out and "report.md" in out
+    machines.assert_nothing_left()
+    assert_equals_simulation(machines)
+    code, out, said = machines.ffalm("run", machines.path, "--local", "--json")
+    assert code == 0
+    assert "ended already" in said
+    assert json.loads(out)["test"] == machines.result()["test"]
+    machines.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_a_coordinator_and_three_sites_each_by_their_own_command(machines: Machines) -> None:
+    machines.init("--sites", "3", "--rounds", "3", "--algorithm", "fairfed")
+    machines.bring_up()
+    code, out, _ = machines.ffalm("status", machines.path, "--json")
+    seen = json.loads(out)
+    assert code == 0
+    assert {site["status"] for site in seen["sites"].values()} == {"online"}
+    assert (seen["training"], seen["round"]) == ("not started", 0)
+    code, _, said = machines.ffalm("run", machines.path, "--detach")
+    assert code == 0, said
+    code, _, said = machines.ffalm("run", machines.path)
+    assert code == 2
+    assert "under way" in said
+    until((machines.folder.run / "result.json").exists, "the training ends")
+    code, out, _ = machines.ffalm("status", machines.path, "--json")
+    seen = json.loads(out)
+    assert (seen["training"], seen["round"]) == ("finished", 3)
+    assert 0 < seen["metrics"]["accuracy"] <= 1
+    code, out, _ = machines.ffalm("stop", machines.path)
+    assert code == 0
+    assert out.strip() == "Ended: north, south, west, coordinator."
+    machines.assert_nothing_left()
+    assert_equals_simulation(machines)
+
+
+@pytest.mark.slow
+def test_a_plain_flwr_run_of_the_app_trains_too(machines: Machines) -> None:
+    machines.init("--sites", "2", "--rounds", "1")
+    machines.bring_up()
+    home = machines.folder.coordinator / "home"
+    source = os.pathsep.join([str(Path(__file__).parents[3] / "src"), os.environ.get("PYTHONPATH", "")])
+    plain = {**os.environ, "FLWR_HOME": str(home), "PATH": environment(home)["PATH"], "PYTHONPATH": source}
+    done = subprocess.run(
+        [executable("flwr"), "run", str(machines.folder.app), "--stream"],
+        env=plain,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert_equals_simulation(machines)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_everything_and_the_same_command_goes_on(machines: Machines) -> None:
+    machines.init("--sites", "2", "--rounds", "4")
+    run = machines.background("run", machines.path, "--local")
+    until(lambda: len(machines.history()) >= 2 or run.poll() is not None, "two rounds")
+    os.killpg(run.pid, signal.SIGINT)
+    _, said = run.communicate(timeout=PATIENCE)
+    assert run.returncode == 130, said
+    assert f"go on with: ffalm federate run {machines.path} --local" in said
+    assert "Traceback" not in said
+    machines.assert_nothing_left()
+    assert 2 <= len(machines.history()) < 4
+    code, _, said = machines.ffalm("run", machines.path, "--local")
+    assert code == 0, said
+    assert_equals_simulation(machines)
+
+
+@pytest.mark.slow
+def test_without_keys_it_trains_only_when_asked_to_and_warns(machines: Machines) -> None:
+    machines.init("--sites", "2", "--rounds", "1")
+    code, _, said = machines.ffalm("run", machines.path, "--local", "--insecure")
+    assert code == 0, said
+    assert "nothing is encrypted" in said
+    assert_equals_simulation(machines)

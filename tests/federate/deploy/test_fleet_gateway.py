@@ -1,0 +1,78 @@
+"""What is open to the network, and what to the coordinator's own machine alone."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+
+from ffalm.federate.deploy.fleet_gateway import FleetGateway, Receive, Scope, Send, listener
+
+INNER = ("127.0.0.1", 4001)
+OUTER = ("127.0.0.1", 4000)
+Sent = list[MutableMapping[str, Any]]
+
+
+def _through(scope: Scope) -> tuple[bool, Sent]:
+    """Whether a request reached the application, and what was answered in its stead."""
+    reached: list[Scope] = []
+    sent: Sent = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        reached.append(scope)
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request"}
+
+    asyncio.run(FleetGateway(app, INNER)(scope, receive, send))
+    return bool(reached), sent
+
+
+@pytest.mark.parametrize("path", ["/v1/fleet/activate-node", "/v1/fleet/pull-messages"])
+def test_sites_are_let_through(path: str) -> None:
+    assert _through({"type": "http", "path": path, "server": OUTER}) == (True, [])
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/control/register-node", "/v1/control/start-run", "/v1/runtime/acquire-task", "/docs", "/", "/v1/fleet"],
+)
+def test_everything_else_is_refused_from_outside_and_open_from_inside(path: str) -> None:
+    reached, sent = _through({"type": "http", "path": path, "server": OUTER})
+    assert not reached
+    assert sent[0]["status"] == 403
+    assert _through({"type": "http", "path": path, "server": INNER}) == (True, [])
+
+
+def test_a_request_of_unknown_arrival_counts_as_from_outside() -> None:
+    assert not _through({"type": "http", "path": "/v1/control/start-run", "server": None})[0]
+    assert not _through({"type": "http", "path": "/v1/control/start-run"})[0]
+
+
+def test_what_claims_to_be_forwarded_from_inside_is_refused_too() -> None:
+    headers = [(b"host", b"127.0.0.1:4001"), (b"x-forwarded-for", b"127.0.0.1"), (b"x-forwarded-port", b"4001")]
+    scope = {"type": "http", "path": "/v1/control/start-run", "server": OUTER, "client": INNER, "headers": headers}
+    assert not _through(scope)[0]
+
+
+def test_a_websocket_from_outside_is_closed() -> None:
+    reached, sent = _through({"type": "websocket", "path": "/v1/fleet/x", "server": OUTER})
+    assert not reached
+    assert sent == [{"type": "websocket.close", "code": 1008}]
+
+
+def test_the_application_starts_and_ends_as_usual() -> None:
+    assert _through({"type": "lifespan"})[0]
+
+
+def test_an_address_that_is_taken_cannot_be_listened_on() -> None:
+    with listener("127.0.0.1", 0) as taken:
+        assert taken.family == socket.AF_INET
+        with pytest.raises(OSError, match="in use"):
+            listener("127.0.0.1", taken.getsockname()[1])

@@ -1,0 +1,77 @@
+"""A SuperNode whose tasks are forks of a process that has everything imported."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.federate.deploy.machines import until
+
+from ffalm.federate.deploy.processes import FlowerProcess
+
+if sys.platform != "linux":
+    pytest.skip("forks are used on Linux alone", allow_module_level=True)
+
+#: Stands in for Flower: a SuperNode that starts two tasks as Flower does, by a command on its PATH, and a task.
+FLOWER = """
+import json, os, subprocess, sys, time
+from ffalm.federate.deploy import fork_server
+
+def preload():
+    sys.modules["preloaded"] = sys
+
+def entry(command):
+    if command == "flower-supernode":
+        print(json.dumps({"who": "node", "pid": os.getpid(), "told": sys.argv}), flush=True)
+        for number in "12":
+            subprocess.run(["flwr-clientapp", "--token", number, "--insecure"], check=True)
+        time.sleep(60)
+    print(json.dumps({"who": "task", "pid": os.getpid(), "told": sys.argv, "ready": "preloaded" in sys.modules}))
+    if sys.argv[2] == "2":
+        raise RuntimeError("a task that fails")
+
+fork_server._preload, fork_server._entry = preload, entry
+fork_server.main()
+"""
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[FlowerProcess]:
+    folder = tmp_path / "a site's folder"
+    folder.mkdir()
+    started = FlowerProcess(folder, "supernode")
+    started.start([sys.executable, "-c", FLOWER, str(started.home), "--superlink", "here"])
+    yield started
+    started.stop()
+    assert started.family() == []
+
+
+def _lines(process: FlowerProcess) -> list[dict[str, object]]:
+    return [json.loads(line) for line in process.said().splitlines() if line.startswith("{")]
+
+
+def test_each_task_is_a_process_of_its_own_with_everything_imported(process: FlowerProcess) -> None:
+    until(lambda: len(_lines(process)) == 3 and "a task that fails" in process.said(), "both tasks", 20)
+    node, *tasks = _lines(process)
+    assert node["pid"] == process.pid()
+    assert node["told"] == ["flower-supernode", "--superlink", "here"]
+    assert sorted(str(task["told"]) for task in tasks) == [
+        str(["flwr-clientapp", "--token", number, "--insecure"]) for number in "12"
+    ]
+    assert all(task["ready"] for task in tasks)
+    assert len({line["pid"] for line in _lines(process)}) == 3
+    until(lambda: len(process.family()) == 2, "the tasks are gone, the SuperNode and its helper are not", 10)
+
+
+def test_the_helper_ends_when_its_supernode_is_killed(process: FlowerProcess) -> None:
+    import os
+    import signal
+
+    until(lambda: len(_lines(process)) == 3, "both tasks", 20)
+    pid = process.pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: process.family() == [], "the helper ends by itself", 10)

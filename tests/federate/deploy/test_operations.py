@@ -1,0 +1,73 @@
+"""Sites and coordinators brought up and down; what keeps a site out is told such that something can be done."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
+
+from ffalm.errors import UserError
+from ffalm.federate.deploy.folder import SiteFolder
+from ffalm.federate.deploy.operations import COORDINATOR, SiteProcess, _obstacle, stop_all
+from ffalm.federate.deploy.processes import FlowerProcess, free_port
+
+
+def test_a_port_where_nobody_listens_is_told_from_one_that_answers_otherwise() -> None:
+    assert "nothing listens there" in _obstacle("127.0.0.1", free_port())
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        assert "--insecure" in _obstacle("127.0.0.1", other.getsockname()[1])
+
+
+def test_a_name_that_is_not_known_and_a_network_that_is_shut_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    def shut(*_: object, **__: object) -> None:
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(socket, "create_connection", unknown)
+    assert "knows no fair.example" in _obstacle("fair.example", 18000)
+    monkeypatch.setattr(socket, "create_connection", shut)
+    assert "no connection (timed out); let outgoing TCP" in _obstacle("fair.example", 18000)
+
+
+def test_a_site_that_is_given_up_does_not_try_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower refuses a site that died a moment ago, so `start` tries again for a while; a Ctrl-C must not wait."""
+    refused = [sys.executable, "-c", "print('[code: 2004]')"]
+    monkeypatch.setattr(SiteProcess, "_command", lambda self, insecure: refused)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "let-in").touch()
+    (tmp_path / "site.toml").write_text('name = "north"\n')
+    (tmp_path / "coordinator.toml").write_text('address = "127.0.0.1:18000"\n')
+    site = SiteProcess(SiteFolder.find(tmp_path))
+    with ThreadPoolExecutor(1) as other:
+        starting = other.submit(site.start, 60.0)
+        while not site.process.said():
+            time.sleep(0.02)
+        began = time.monotonic()
+        site.give_up()
+        with pytest.raises(UserError, match="not let in"):
+            starting.result(30)
+    assert time.monotonic() - began < 20
+    assert site.process.family() == []
+
+
+def test_sites_end_before_the_coordinator_so_that_they_can_sign_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+
+    def stop(process: FlowerProcess) -> bool:
+        ended.append(process.log.stem)
+        return process.log.stem != "south"
+
+    monkeypatch.setattr(FlowerProcess, "stop", stop)
+    names = (COORDINATOR, "north", "south")
+    assert stop_all({name: FlowerProcess(tmp_path, name) for name in names}) == [COORDINATOR, "north"]
+    assert ended[-1] == COORDINATOR and len(ended) == 3

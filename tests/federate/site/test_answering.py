@@ -1,0 +1,242 @@
+"""A site's answers: what it says of its own file, that it splits alone, and that no row leaves it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from tests.federate.makers import Simulated, World, config, people, site_folder
+
+from ffalm.engines import Snapshot
+from ffalm.engines.common import built_model
+from ffalm.engines.remote.message import Parcel
+from ffalm.engines.remote.round_messages import addressed, train_parcel
+from ffalm.errors import UserError
+from ffalm.federate.coordinator.agreement import agree
+from ffalm.federate.coordinator.federated_run import coordinate
+from ffalm.federate.description import Description
+from ffalm.federate.federation_config import FederationConfig, SiteConfig, shared_settings
+from ffalm.federate.site.answering import answer
+from ffalm.federate.site.rows import read_rows
+from ffalm.federate.terms import SiteTerms
+
+
+def hello(folder: Path, plan: FederationConfig, describe: bool = True) -> dict[str, Any]:
+    question = Parcel(facts={"describe": describe, "data": json.dumps(shared_settings(plan.data))})
+    return answer("hello", question, {"site": str(folder)}).facts
+
+
+def agreed(folder: Path, plan: FederationConfig) -> tuple[SiteTerms, Parcel]:
+    """The terms of a federation of this one site, and what it answers to them."""
+    told = Description.from_json(hello(folder, plan)["description"])
+    terms = agree(plan, {"north": told})[0].terms("north", plan)
+    return terms, answer("agree", Parcel(facts={"terms": terms.to_text()}), {"site": str(folder)})
+
+
+def asked(terms: SiteTerms, plan: FederationConfig, round: int = 0) -> Parcel:
+    model = built_model(terms.work(torch.device("cpu"))).state_dict()
+    state = plan.algorithm.start(torch.ones(1, 2, 2, dtype=torch.int64))
+    parcel = addressed(train_parcel(Snapshot(round, model, state), plan.algorithm), terms.client)
+    return Parcel(parcel.tensors, {**parcel.facts, "terms": terms.key})
+
+
+def test_a_site_says_names_counts_and_sums_of_its_training_rows_alone(tmp_path: Path) -> None:
+    frame = people(100, 1)
+    folder = site_folder(tmp_path, "north", frame)
+    facts = hello(folder, config())
+    assert set(facts) == {"name", "terms", "description"} and facts["name"] == "north"
+    told = Description.from_json(facts["description"])
+    assert told.labels == ("no", "yes") and told.groups == ("female", "male")
+    rows = read_rows(SiteConfig.read(folder / "site.toml"), config().data, folder)
+    train = frame.iloc[rows.parts[0]]  # type: ignore[union-attr]
+    assert told.columns is not None and len(train) == 70
+    assert told.columns.columns["age"].total == train["age"].sum()  # type: ignore[union-attr]
+    assert set(told.columns.columns) == {"age", "hours", "job", "sex"}
+
+
+def test_a_file_with_decimal_commas_is_read_where_the_site_says_so(tmp_path: Path) -> None:
+    frame = people(100, 1).assign(hours=lambda rows: rows["hours"] + 0.5)
+    folder = site_folder(tmp_path, "north", frame)
+    frame.to_csv(folder / "rows.csv", index=False, sep=";", decimal=",")
+    site = SiteConfig.read(folder / "site.toml")
+    with pytest.raises(UserError, match="decimal comma"):
+        read_rows(site, config().data, folder).description()
+    comma = replace(site, data=replace(site.data, decimal=","))  # type: ignore[arg-type]
+    told = read_rows(comma, config().data, folder)
+    assert told.features["hours"].tolist() == frame["hours"].tolist()  # type: ignore[union-attr]
+
+
+def test_a_greeting_without_a_description_does_not_read_the_file(tmp_path: Path) -> None:
+    folder = site_folder(tmp_path, "north", None)
+    assert hello(folder, config(), describe=False) == {"name": "north", "terms": ""}
+
+
+def test_held_out_rows_are_the_same_every_time_and_do_not_depend_on_the_agreement(tmp_path: Path) -> None:
+    folder = site_folder(tmp_path, "north", people(80, 2))
+    site = SiteConfig.read(folder / "site.toml")
+    one = read_rows(site, config().data, folder)
+    other = read_rows(site, config(data={"groups": ["male", "female"], "favourable": "no"}).data, folder)
+    assert all(np.array_equal(mine, theirs) for mine, theirs in zip(one.parts, other.parts, strict=True))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda frame: frame.drop(columns="loan"), "(its file) has no column 'loan'"),
+        (
+            lambda frame: frame.assign(sex=[None, *frame["sex"][1:]]),
+            "The group column 'sex' of (its file) is empty in 1",
+        ),
+        (lambda frame: frame.assign(age=[None, *frame["age"][1:]]), "The numeric column 'age' has 1 missing"),
+        (lambda frame: frame.iloc[:2], "would be empty"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told_in_a_sentence_that_names_no_path(
+    tmp_path: Path, change: Any, sentence: str
+) -> None:
+    folder = site_folder(tmp_path, "north", change(people(60, 3)))
+    facts = hello(folder, config())
+    assert sentence in facts["misfit"] and "rows.csv" not in facts["misfit"]
+    assert facts["name"] == "north"
+
+
+def test_a_file_outside_the_sites_folder_is_named_in_its_own_log_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stays = tmp_path / "ward 7" / "stays.csv"
+    stays.parent.mkdir()
+    stays.touch()
+    folder = site_folder(tmp_path, "north", None, file=str(stays))
+    assert hello(folder, config())["misfit"] == "(its file) is empty."
+    assert f"{str(stays)!r} is empty." in caplog.text
+    (folder / "site.toml").write_text("name = ")
+    with pytest.raises(UserError, match=r"file site\.toml is not valid TOML") as error:
+        hello(folder, config())
+    assert str(tmp_path) not in str(error.value)
+
+
+def test_the_answer_to_the_terms_is_counts(tmp_path: Path) -> None:
+    folder = site_folder(tmp_path, "north", people(100, 4))
+    plan = config(("north",), rules={"min_sites": 1, "min_group": 6})
+    _, told = agreed(folder, plan)
+    counts = told.tensors["counts"]
+    assert int(counts["train"].sum()) == 70
+    assert torch.equal(counts["test.withheld"], counts["test"] == 0)
+    assert hello(folder, plan, describe=False)["terms"]
+
+
+def test_rows_are_kept_encoded_and_read_again_only_when_the_file_or_the_terms_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = site_folder(tmp_path, "north", people(100, 4))
+    plan = config(("north",), rules={"min_sites": 1})
+    terms, _ = agreed(folder, plan)
+    first = answer("train", asked(terms, plan), {"site": str(folder)})
+
+    def no_reading(*_: Any) -> Any:
+        raise AssertionError("the file was read")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ffalm.federate.site.rows.read_rows", no_reading)
+        again = answer("train", asked(terms, plan), {"site": str(folder)})
+        people(100, 5).to_csv(folder / "rows.csv", index=False)
+        with pytest.raises(AssertionError, match="the file was read"):
+            answer("train", asked(terms, plan), {"site": str(folder)})
+    for name, value in first.tensors["model"].items():
+        assert torch.equal(again.tensors["model"][name], value)
+    assert len(list((folder / ".cache").iterdir())) == 1
+
+
+def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
+    folder = site_folder(tmp_path, "north", people(100, 4))
+    plan = config(("north",), rules={"min_sites": 1})
+    terms, _ = agreed(folder, plan)
+    first = answer("train", asked(terms, plan), {"site": str(folder)})
+    next((folder / ".cache").iterdir()).write_bytes(b"broken")
+    again = answer("train", asked(terms, plan), {"site": str(folder)})
+    assert torch.equal(first.tensors["model"]["0.weight"], again.tensors["model"]["0.weight"])
+
+
+def test_a_site_trains_by_no_terms_but_those_it_was_told(tmp_path: Path) -> None:
+    folder = site_folder(tmp_path, "north", people(100, 4))
+    plan = config(("north",), rules={"min_sites": 1})
+    told = Description.from_json(hello(folder, plan)["description"])
+    terms = agree(plan, {"north": told})[0].terms("north", plan)
+    with pytest.raises(UserError, match="must agree first"):
+        answer("train", asked(terms, plan), {"site": str(folder)})
+    with pytest.raises(UserError, match="where its site's folder is"):
+        answer("hello", Parcel(), {})
+
+
+def test_training_does_not_import_pandas_once_rows_are_kept(tmp_path: Path) -> None:
+    code = "import sys, ffalm.federate.site.answering; sys.exit('pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_site_may_lack_a_group_and_another_a_label(tmp_path: Path) -> None:
+    only_men = people(70, 1).assign(sex="male")
+    only_no = people(70, 2).assign(loan="no")
+    folders = {
+        name: site_folder(tmp_path / "sites", name, frame)
+        for name, frame in {"north": people(90, 0), "south": only_men, "west": only_no}.items()
+    }
+    plan = config(training={"rounds": 3})
+    outcome = coordinate(plan, tmp_path / "run", World(folders), pause=0.001)
+    assert [record["answered"] for record in outcome.history] == [["north", "south", "west"]] * 3
+    expected = Simulated(plan, folders, tmp_path / "run").rounds(set())
+    assert outcome.history[-1]["dual"] == expected[-1].record["dual"]
+
+
+def test_a_table_splits_by_its_own_column(tmp_path: Path) -> None:
+    frame = people(60, 1).assign(part=["train"] * 40 + ["val"] * 8 + ["test"] * 12)
+    folder = site_folder(tmp_path, "north", frame)
+    settings = {"name": "north", "data": {"file": "rows.csv"}, "split": {"column": "part"}}
+    SiteConfig.parse(settings).write(folder / "site.toml")
+    _, told = agreed(folder, config(("north",), rules={"min_sites": 1}))
+    assert [int(told.tensors["counts"][part].sum()) for part in ("train", "validation", "test")] == [40, 8, 12]
+
+
+# Images
+
+
+def pictures(root: Path, name: str, seed: int, count: int = 40, **data: Any) -> Path:
+    """A site of small pictures, brighter where the label is 1."""
+    folder, draw = root / name, np.random.default_rng(seed)
+    (folder / "pictures").mkdir(parents=True)
+    label, group = draw.integers(0, 2, count), draw.choice(["a", "b"], count)
+    for number in range(count):
+        pixels = draw.integers(0, 120, (10, 10, 3)) + 100 * label[number]
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / "pictures" / f"{number}.png")
+    files = [f"{number}.png" for number in range(count)]
+    pd.DataFrame({"file": files, "loan": label, "sex": group}).to_csv(folder / "labels.csv", index=False)
+    settings = {"source": "images", "folder": "pictures", "labels": "labels.csv", **data}
+    SiteConfig.parse({"name": name, "device": "cpu", "data": settings}).write(folder / "site.toml")
+    return folder
+
+
+def test_sites_of_images_train_together_and_equal_the_simulation(tmp_path: Path) -> None:
+    folders = {name: pictures(tmp_path / "sites", name, seed) for seed, name in enumerate(("north", "south"))}
+    data = {"source": "images", "size": 8, "favourable": 1}
+    plan = config(("north", "south"), data=data, model={"name": "linear"}, training={"rounds": 2})
+    outcome = coordinate(plan, tmp_path / "run", World(folders), pause=0.001)
+    expected = Simulated(plan, folders, tmp_path / "run").rounds(set())
+    assert [record["train_loss"] for record in outcome.history] == [done.record["train_loss"] for done in expected]
+
+
+def test_a_site_whose_pictures_were_made_for_another_size_is_a_misfit(tmp_path: Path) -> None:
+    folders = {name: pictures(tmp_path / "sites", name, seed) for seed, name in enumerate(("north", "south"))}
+    folders["west"] = pictures(tmp_path / "sites", "west", 3, size=16)
+    data = {"source": "images", "size": 8, "favourable": 1}
+    plan = config(data=data, model={"name": "linear"}, training={"rounds": 1})
+    sites = World(folders)
+    coordinate(plan, tmp_path / "run", sites, pause=0.001)
+    assert sites.told["west"] == "The site 'west' has images of 16 pixels, the federation works with 8."

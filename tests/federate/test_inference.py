@@ -1,0 +1,69 @@
+"""The model of a federation, applied to rows that came later by the encoding that was saved with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tests.federate.makers import Simulated, World, config, people, world
+from tests.federate.site.test_answering import pictures
+
+from ffalm.errors import UserError
+from ffalm.federate.coordinator.federated_run import coordinate
+from ffalm.federate.federation_config import SiteConfig
+from ffalm.federate.inference import Trained
+from ffalm.federate.site.rows import read_rows
+
+
+def test_predictions_are_those_that_the_sites_scored(tmp_path: Path) -> None:
+    plan, sites = config(training={"rounds": 2}), world(tmp_path)
+    coordinate(plan, tmp_path / "run", sites, pause=0.001)
+    trained = Trained.load(tmp_path)  # the federation folder will do
+    part = Simulated(plan, sites.folders, tmp_path / "run").parts[0]["test"]
+    folder = sites.folders["north"]
+    rows = read_rows(SiteConfig.read(folder / "site.toml"), plan.data, folder).parts[2]  # type: ignore[union-attr]
+    frame = people(90, 0).iloc[rows]
+    chances = trained.probabilities(frame)
+    assert torch.allclose(chances, trained.module(part.x).softmax(-1), atol=1e-6)
+    assert set(trained.predict(frame)) <= {"no", "yes"}
+
+
+def test_a_file_is_predicted_too_though_it_has_no_label_and_new_categories(tmp_path: Path) -> None:
+    coordinate(config(training={"rounds": 1}), tmp_path / "run", world(tmp_path), pause=0.001)
+    people(12, 5).drop(columns="loan").assign(job="baker").to_csv(tmp_path / "new.csv", index=False)
+    trained = Trained.load(tmp_path / "run")
+    assert len(trained.predict(tmp_path / "new.csv")) == 12
+    with pytest.raises(UserError, match="lacks the column 'age'"):
+        trained.predict(people(12, 5).drop(columns="age"))
+    with pytest.raises(UserError, match="takes a table"):
+        trained.predict(["a.png"])
+
+
+def test_images_are_predicted_by_the_agreed_size(tmp_path: Path) -> None:
+    folders = {name: pictures(tmp_path / "sites", name, seed) for seed, name in enumerate(("north", "south"))}
+    data = {"source": "images", "size": 8, "favourable": 1}
+    plan = config(("north", "south"), data=data, model={"name": "linear"}, training={"rounds": 12})
+    coordinate(plan, tmp_path / "run", World(folders), pause=0.001)
+    trained = Trained.load(tmp_path)
+    files = []
+    for name, level in (("dark", 30), ("bright", 190)):
+        files.append(tmp_path / f"{name}.png")
+        Image.fromarray(np.full((20, 20, 3), level, dtype=np.uint8)).save(files[-1])
+    assert trained.predict(files) == ["0", "1"]
+    with pytest.raises(UserError, match="takes images"):
+        trained.predict(people(3, 1))
+    (tmp_path / "none.png").write_text("no picture")
+    with pytest.raises(UserError, match=r"none.png cannot be used"):
+        trained.predict([tmp_path / "none.png"])
+
+
+def test_what_is_not_there_yet_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"encoding.json is missing"):
+        Trained.load(tmp_path)
+    coordinate(config(training={"rounds": 1}), tmp_path / "run", world(tmp_path), pause=0.001)
+    (tmp_path / "run" / "model.safetensors").unlink()
+    with pytest.raises(UserError, match="no final model yet"):
+        Trained.load(tmp_path)
