@@ -11,7 +11,7 @@ from tests.contract import batch_of, report_of, task_of
 from torch import Tensor
 
 import ffalm
-from ffalm.algorithms import Measure, State, algorithm_class, register
+from ffalm.algorithms import Batch, Measure, State, algorithm_class, register
 from ffalm.errors import UserError
 
 
@@ -88,7 +88,7 @@ def test_a_users_own_algorithm_runs_by_name_once_it_is_registered(monkeypatch: p
         title: ClassVar[str] = "Doubled"
 
         def objective(self, batch: Batch, state: State) -> Tensor:
-            return (losses * (1 + groups) * mask).sum(-1) / mask.sum(-1)
+            return (batch.losses * (1 + batch.groups) * batch.mask).sum(-1) / batch.mask.sum(-1)
 
     draws = torch.Generator().manual_seed(0)
     x = torch.randn(40, 3, generator=draws)

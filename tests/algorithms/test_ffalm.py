@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.contract import TASK, batch_of, report_of
+from tests.contract import TASK, batch_of, report_of, task_of
 from torch import Tensor, nn
 
 import ffalm
@@ -114,7 +114,7 @@ def test_a_batch_of_one_group_is_weighed_as_by_fedavg(only: int, dual: float) ->
 def test_masked_rows_have_no_say() -> None:
     now, mask = state(0.7, 2.0), torch.tensor([True, True, True, True, False, False])
     longer = torch.cat([LOSSES, torch.tensor([9.0, 9.0], dtype=torch.float64)]).requires_grad_()
-    groups, labels = torch.tensor([0, 0, 1, 1, 0, 1]), torch.zeros(6, dtype=torch.int64)
+    groups = torch.tensor([0, 0, 1, 1, 0, 1])
     objective = ffalm.FFALM().objective(batch_of(longer, groups, mask=mask), now)
     (weights,) = torch.autograd.grad(objective, longer)
     assert weights.tolist() == pytest.approx([0.1, 0.1, 0.4, 0.4, 0, 0], abs=1e-12)
@@ -286,9 +286,35 @@ def test_settings_without_meaning_are_refused(settings: dict[str, Any]) -> None:
         ffalm.FFALM(**settings)
 
 
-def test_three_groups_are_refused_with_a_way_out() -> None:
-    with pytest.raises(UserError, match="two groups"):
-        ffalm.FFALM().start(TASK, torch.ones(2, 2, 3, dtype=torch.int64))
+def test_three_groups_have_two_duals_each_for_a_gap_to_group_0() -> None:
+    """Losses 0.2 0.4 | 0.6 1.0 | 0.9: means 0.3, 0.8, 0.9, gaps -0.5 and -0.6, L = 0.62.
+
+    With duals 0.7 and -0.1 and penalty 2: J = 0.62 - 0.35 + 0.06 + 0.25 + 0.36 = 0.94; the pulls are 0.7 - 1 = -0.3
+    and -0.1 - 1.2 = -1.3, so rows weigh 0.2 - 1.6 / 2 = -0.6, 0.2 + 0.3 / 2 = 0.35 and 0.2 + 1.3 = 1.5.
+    """
+    task = task_of(groups=3)
+    losses = torch.tensor([0.2, 0.4, 0.6, 1.0, 0.9], dtype=torch.float64)
+    batch = batch_of(losses, torch.tensor([0, 0, 1, 1, 2]), task=task)
+    begun = ffalm.FFALM(dual_init=0.7).start(task, torch.ones(2, 2, 3, dtype=torch.int64))
+    assert begun["dual"].tolist() == [0.7, 0.7]
+    now = {**begun, "dual": torch.tensor([0.7, -0.1], dtype=torch.float64)}
+    assert float(ffalm.FFALM().objective(batch, now)) == pytest.approx(0.94, abs=1e-12)
+    assert ffalm.FFALM().slopes(batch, now).tolist() == pytest.approx([-0.6, -0.6, 0.35, 0.35, 1.5], abs=1e-12)
+    confusion = torch.zeros(1, 2, 2, 3, dtype=torch.int64)
+    confusion[0, 0, 0] = torch.tensor([2, 2, 1])
+    loss = torch.zeros(1, 2, 3, dtype=torch.float64)
+    loss[0, 0] = torch.tensor([0.6, 1.6, 0.9], dtype=torch.float64)
+    told = report_of(1, torch.tensor([5]), torch.tensor([True]), Tally(confusion, loss), task)
+    assert ffalm.FFALM().update(now, told)[1]["dual"].tolist() == pytest.approx([-0.3, -1.3], abs=1e-12)
+    bounded = ffalm.FFALM(dual_bound=1.0).update(now, told)[1]["dual"]
+    assert bounded.tolist() == pytest.approx([-0.3, -1.0], abs=1e-12)
+
+
+def test_a_batch_without_a_group_has_no_gap_to_it() -> None:
+    task = task_of(groups=3)
+    now = {"dual": torch.tensor([0.7, 5.0], dtype=torch.float64), "penalty": torch.tensor(2.0, dtype=torch.float64)}
+    three = ffalm.FFALM().slopes(batch_of(LOSSES, GROUPS, task=task), now)
+    assert three.tolist() == pytest.approx([0.1, 0.1, 0.4, 0.4], abs=1e-12)
 
 
 @pytest.mark.parametrize("images", [False, True])

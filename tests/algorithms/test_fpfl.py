@@ -27,7 +27,9 @@ def duals(*values: float) -> State:
     return {"duals": torch.tensor(values, dtype=torch.float64)}
 
 
-def report(losses: list[Tensor], groups: list[Tensor], group_count: int = 2, part: list[bool] | None = None) -> RoundReport:
+def report(
+    losses: list[Tensor], groups: list[Tensor], group_count: int = 2, part: list[bool] | None = None
+) -> RoundReport:
     """Clients that measured these losses."""
     tallies = []
     for loss, group in zip(losses, groups, strict=True):

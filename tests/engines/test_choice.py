@@ -37,7 +37,7 @@ def test_a_small_model_is_stacked_where_there_is_memory_or_nobody_knows(
 
 def test_runs_that_do_not_fit_together_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     one = job()
-    with_free(monkeypatch, int(1.3 * needs_of([one] * 3, one.model()).total))
+    with_free(monkeypatch, int(1.3 * needs_of([one] * 3, one.spec.model()).total))
     engine, reason = choose("auto", one, 10)
     assert engine.name == "stacked"
     assert "one tensor, in 4 stacks since" in reason
@@ -69,9 +69,12 @@ def test_what_cannot_be_stacked_is_refused_as_the_engine_is_chosen() -> None:
     with pytest.raises(UserError, match=r"Sequential cannot be stacked: its layer '1' \(BatchNorm1d\).*engine='loop'"):
         choose("stacked", job(nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))))
     with pytest.raises(UserError, match="does not compute in bfloat16"):
-        choose("stacked", replace(job(), precision="bf16"))
-    with pytest.raises(UserError, match="knows no differential privacy"):
-        choose("stacked", replace(job(), privacy=ffalm.Privacy(noise=1.0)))
+        choose("stacked", replace(job(), spec=replace(job().spec, precision="bf16")))
+
+
+def test_a_private_run_of_a_small_model_is_stacked() -> None:
+    engine, _ = choose("auto", replace(job(), privacy=ffalm.Privacy(noise=1.0)))
+    assert engine.name == "stacked"
 
 
 def test_an_unknown_engine_is_refused() -> None:

@@ -85,6 +85,13 @@ def assert_same_numbers(engine: str, jobs: list[Job]) -> None:
             torch.testing.assert_close(done.snapshot.model[name], entry, rtol=CLOSE, atol=CLOSE, msg=f"{key} {name}")
         for name, value in reference.snapshot.state.items():
             torch.testing.assert_close(done.snapshot.state[name], value, rtol=CLOSE, atol=CLOSE, msg=f"{key} {name}")
+        for kind in ("vectors", "client_vectors"):
+            vectors, others = getattr(reference.snapshot, kind), getattr(done.snapshot, kind)
+            assert vectors.keys() == others.keys()
+            for name, vector in vectors.items():
+                assert vector.keys() == others[name].keys()
+                for part, value in vector.items():
+                    torch.testing.assert_close(others[name][part], value, rtol=CLOSE, atol=CLOSE, msg=f"{key} {name}")
         assert_same_record(done.record, reference.record)
 
 
@@ -105,6 +112,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "many steps": {"local_steps": 9, "clip": None},
     "full batch": {"batch_size": None},
     "some clients": {"participation": 0.5, "rounds": 4, "lr_step": 2},
+    "adam": {"optimizer": "adam", "lr": 0.01, "local_epochs": 2},
+    "momentum": {"momentum": 0.9, "lr": 0.05, "weight_decay": 0.01},
 }
 
 
@@ -172,6 +181,34 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize("model", MODELS)
 def test_every_kind_of_model_gives_the_reference_numbers(engine: str, model: str) -> None:
     assert_same_numbers(engine, jobs_of(ffalm.FFALM(), MODELS[model]))
+
+
+@others
+@pytest.mark.parametrize("algorithm", ["scaffold", "fedprox", "fedadam"])
+@pytest.mark.parametrize("model", MODELS)
+def test_model_sized_state_of_every_kind_of_model_gives_the_reference_numbers(
+    engine: str, algorithm: str, model: str
+) -> None:
+    assert_same_numbers(engine, jobs_of(ffalm.algorithms()[algorithm](), MODELS[model], rounds=2))
+
+
+@others
+@pytest.mark.parametrize("algorithm", ["ffalm", "fpfl"])
+def test_three_groups_give_the_reference_numbers(engine: str, algorithm: str) -> None:
+    jobs = jobs_of(ffalm.algorithms()[algorithm](), local_epochs=2)
+    assert_same_numbers(engine, [three_groups(job) for job in jobs])
+
+
+def three_groups(job: Job) -> Job:
+    """The same job, some rows of group 1 being of a third group."""
+    owned = [
+        (rows.x, rows.y, torch.where(torch.arange(len(rows)) % 3 == 0, 2 * rows.group, rows.group))
+        for rows in job.federation.clients
+    ]
+    federation = Federation.from_arrays(owned)
+    assert federation.task.groups == 3
+    spec = dataclasses.replace(job.spec, task=federation.task)
+    return dataclasses.replace(job, federation=federation, spec=spec)
 
 
 @others

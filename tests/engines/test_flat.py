@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ffalm.engines.common import average
 from ffalm.engines.flat import Flat
+from ffalm.engines.server import average
 from ffalm.models import ResNet18
 
 

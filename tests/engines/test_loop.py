@@ -13,9 +13,10 @@ from torch.nn.functional import cross_entropy
 
 import ffalm
 from ffalm.engines import Job, Round, Snapshot, Training
-from ffalm.engines.common import average, row_losses
+from ffalm.engines.common import row_losses
 from ffalm.engines.loop import LoopEngine
 from ffalm.engines.sampling import batches, participants
+from ffalm.engines.server import average
 from ffalm.errors import UserError
 
 Arrays = tuple[Any, Any, Any]

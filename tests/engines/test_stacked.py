@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ffalm.engines.stacked.columns import binary_columns
+from tests.contract import TASK
 from torch import Tensor, nn
 
 import ffalm
-from ffalm.engines import Job, Round, Training
+from ffalm.engines import ClientSpec, Job, Round, Training
 from ffalm.engines.loop import LoopEngine
 from ffalm.engines.stacked import StackedEngine, why_not_stacked
+from ffalm.engines.stacked.binary_columns import binary_columns
 from ffalm.engines.stacked.choose import kernel_for, values_per_row
 from ffalm.engines.stacked.grouping import same_function
 from ffalm.engines.stacked.kernels import Layered
@@ -23,12 +24,13 @@ from ffalm.engines.stacked.losses import losses_of, predictions, targets
 from ffalm.engines.stacked.mapped import Mapped
 from ffalm.engines.stacked.network import read_network
 from ffalm.engines.stacked.onehot import OneHot
-from ffalm.engines.stacked.schedule import Lane, chunks, ordered, scoring_steps, training_steps
+from ffalm.engines.stacked.schedule import ClientSlot, chunks, ordered, scoring_steps, training_steps
 from ffalm.errors import UserError
 from ffalm.federation import Federation
 from ffalm.models import CNN, ResNet18
 
 CPU = torch.device("cpu")
+SPEC = ClientSpec(ffalm.FFALM(), nn.Identity, Training(), TASK, 0, CPU)
 
 
 def federation(x_of: Callable[[int], Tensor], sizes: tuple[int, ...] = (30, 11, 50), seed: int = 0) -> Federation:
@@ -59,6 +61,11 @@ def categories(columns: int) -> Callable[[int], Tensor]:
 
 def images(rows: int) -> Tensor:
     return torch.randint(0, 256, (rows, 3, 8, 8), generator=torch.Generator().manual_seed(rows), dtype=torch.uint8)
+
+
+def changed(one: Job, **changes: Any) -> Job:
+    """A job whose clients are told something else."""
+    return dataclasses.replace(one, spec=dataclasses.replace(one.spec, **changes))
 
 
 def job(owned: Federation, model: Callable[[], nn.Module], seed: int = 0) -> Job:
@@ -146,17 +153,17 @@ def test_a_model_with_the_wrong_number_of_logits_is_refused() -> None:
 
 
 def test_bfloat16_is_refused() -> None:
-    wanted = dataclasses.replace(job(federation(numbers), lambda: nn.Linear(6, 2).double()), precision="bf16")
+    wanted = changed(job(federation(numbers), lambda: nn.Linear(6, 2).double()), precision="bf16")
     with pytest.raises(UserError, match="bfloat16"):
         list(StackedEngine().train([wanted]))
 
 
 def test_the_fastest_kernel_that_fits_is_chosen() -> None:
     mlp = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
-    assert isinstance(kernel_for(mlp, [numbers(20)], CPU), Layered)
+    assert isinstance(kernel_for(mlp, [numbers(20)], SPEC), Layered)
     wide = nn.Sequential(nn.Linear(13, 8), nn.ReLU(), nn.Linear(8, 2))
-    assert isinstance(kernel_for(wide, [categories(12)(20)], CPU), OneHot)
-    assert isinstance(kernel_for(CNN((4,)).build((3, 8, 8), 2), [images(4)], CPU), Mapped)
+    assert isinstance(kernel_for(wide, [categories(12)(20)], SPEC), OneHot)
+    assert isinstance(kernel_for(CNN((4,)).build((3, 8, 8), 2), [images(4)], SPEC), Mapped)
 
 
 def test_numbers_that_only_look_binary_in_one_part_are_not_looked_up() -> None:
@@ -252,7 +259,7 @@ def test_one_hot_columns_give_the_loops_numbers(columns: int, bias: bool) -> Non
         return nn.Sequential(hidden, nn.ReLU(), nn.Linear(20, 4), nn.Tanh(), nn.Linear(4, 2)).double()
 
     owned = federation(categories(columns))
-    assert isinstance(kernel_for(model(), [client.x for client in owned.clients], CPU), OneHot)
+    assert isinstance(kernel_for(model(), [client.x for client in owned.clients], SPEC), OneHot)
     assert_like_the_loop([job(owned, model, seed) for seed in range(2)])
 
 
@@ -262,7 +269,7 @@ def test_columns_that_are_all_one_hot_give_the_loops_numbers(bias: bool, labels:
     owned = federation(lambda rows: categories(40)(rows)[:, 1:])
     owned = dataclasses.replace(owned, task=dataclasses.replace(owned.task, label_names=tuple("abc"[:labels])))
     model: Callable[[], nn.Module] = lambda: nn.Sequential(nn.Linear(40, labels, bias=bias)).double()  # noqa: E731
-    assert isinstance(kernel_for(model(), [client.x for client in owned.clients], CPU), OneHot)
+    assert isinstance(kernel_for(model(), [client.x for client in owned.clients], SPEC), OneHot)
     assert_like_the_loop([job(owned, model)])
 
 
@@ -270,7 +277,7 @@ def test_columns_that_are_all_one_hot_give_the_loops_numbers(bias: bool, labels:
 def test_a_logistic_model_of_lists_of_unequal_length_gives_the_loops_numbers(bias: bool) -> None:
     owned = federation(categories(16))
     model: Callable[[], nn.Module] = lambda: nn.Sequential(nn.Linear(17, 2, bias=bias)).double()  # noqa: E731
-    assert isinstance(kernel_for(model(), [client.x for client in owned.clients], CPU), OneHot)
+    assert isinstance(kernel_for(model(), [client.x for client in owned.clients], SPEC), OneHot)
     assert_like_the_loop([job(owned, model)])
 
 
@@ -308,8 +315,8 @@ def test_the_same_jobs_give_the_same_bits_twice() -> None:
     assert all(torch.equal(first[n][name], second[n][name]) for n in first for name in first[n])
 
 
-def lane(rows: int, *sizes: int) -> Lane:
-    return Lane(0, 0, 0, rows, np.concatenate([np.arange(size) for size in sizes]), np.array(sizes))
+def lane(rows: int, *sizes: int) -> ClientSlot:
+    return ClientSlot(0, 0, 0, rows, np.concatenate([np.arange(size) for size in sizes]), np.array(sizes))
 
 
 def test_chunks_keep_within_the_budget_and_part_unequal_batches() -> None:
@@ -382,7 +389,7 @@ def test_a_run_from_a_snapshot_gives_the_same_bits(x_of: Callable[[int], Tensor]
     model = lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))  # noqa: E731
     longer = Training(rounds=4, batch_size=8, lr=0.2)
     owned = [federation(lambda rows: x_of(rows).float(), seed=seed) for seed in range(2)]
-    jobs = [dataclasses.replace(job(owned[seed], model, seed), training=longer) for seed in range(2)]
+    jobs = [changed(job(owned[seed], model, seed), training=longer) for seed in range(2)]
     whole = {(number, done.snapshot.round): done.snapshot for number, done in StackedEngine().train(jobs)}
     started = [dataclasses.replace(one, start=whole[number, 2]) for number, one in enumerate(jobs)]
     for number, model_then in last(StackedEngine().train(started)).items():
@@ -406,11 +413,11 @@ def test_a_gpu_gives_the_cpus_numbers(
     x_of: Callable[[int], Tensor], model: Callable[[], nn.Module], dual_data: Any
 ) -> None:
     jobs = [
-        dataclasses.replace(job(federation(x_of, seed=seed), model, seed), algorithm=ffalm.FFALM(dual_data=dual_data))
+        changed(job(federation(x_of, seed=seed), model, seed), algorithm=ffalm.FFALM(dual_data=dual_data))
         for seed in range(2)
     ]
     expected = last(StackedEngine().train(jobs))
-    found = last(StackedEngine().train([dataclasses.replace(one, device=torch.device("cuda")) for one in jobs]))
+    found = last(StackedEngine().train([changed(one, device=torch.device("cuda")) for one in jobs]))
     for number, entries in expected.items():
         for name, entry in entries.items():
             torch.testing.assert_close(found[number][name].cpu(), entry, rtol=1e-9, atol=1e-9)

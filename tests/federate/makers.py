@@ -178,10 +178,11 @@ class Simulated:
             rows = read_rows(site, plan.data, folders[name])
             encoding = self.agreement.encoding
             self.parts.append(rows.encoded(self.agreement.task, None if encoding is None else encoding.to_json()))
-        work = replace(self.agreement.terms(plan.sites[0], plan), model=plan.model).work(torch.device("cpu"))
+        terms = replace(self.agreement.terms(plan.sites[0], plan), model=plan.model)
+        spec = terms.client_spec(torch.device("cpu"))
         federation = Federation(tuple(part["train"] for part in self.parts), None, None, self.agreement.task)
-        self.job = Job.of(plan.algorithm, federation, work.model, plan.training, plan.seed, torch.device("cpu"))
-        self._learner = Learner(work, self.agreement.task)
+        self.job = Job(spec, federation)
+        self._learner = Learner(spec)
 
     def rounds(self, missing: set[tuple[int, int]]) -> list[Round]:
         return list(rounds(ServerContext.of(self.job), Leaving(self.job, missing)))

@@ -76,7 +76,11 @@ def test_a_client_moves_the_dual_no_further_than_its_share_of_the_clip() -> None
     step = torch.zeros(3, 2, 2, dtype=torch.float64)
     step[1, :, 0] = 100.0
     near, far = (
-        float(mechanism(0.0, state_clip=0.05).update(algorithm, algorithm.start(TASK, COUNTS), report(worse=by))[1]["dual"])
+        float(
+            mechanism(0.0, state_clip=0.05).update(algorithm, algorithm.start(TASK, COUNTS), report(worse=by))[1][
+                "dual"
+            ]
+        )
         for by in (-step, step)
     )
     assert far - near == pytest.approx(2 * 0.05 * 40 / 140)

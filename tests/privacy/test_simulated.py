@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 import ffalm
 from ffalm import Federation, Privacy
 from ffalm.algorithms import Algorithm
-from ffalm.engines import ENGINES, Job, Training, choose
+from ffalm.engines import ENGINES, Job, Training
 from ffalm.engines.loop import LoopClients
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.errors import UserError
@@ -25,11 +26,14 @@ BRIEF: dict[str, Any] = {"model": "linear", "rounds": 3, "batch_size": 8, "seed"
 OPEN = Privacy(0.0, clip=1e9, state_clip=1e9, loss_bound=1e9)
 
 
+NOISY = [algorithm for algorithm in variants() if not algorithm.uploads]
+
+
 def ids(algorithm: Algorithm) -> str:
     return repr(algorithm)
 
 
-@pytest.mark.parametrize("algorithm", list(variants()), ids=ids)
+@pytest.mark.parametrize("algorithm", NOISY, ids=ids)
 def test_noise_0_and_no_bounds_equal_the_plain_run(algorithm: Algorithm, federation: Federation) -> None:
     plain = ffalm.simulate(algorithm, federation, engine="loop", **BRIEF)
     private = ffalm.simulate(algorithm, federation, privacy=OPEN, **BRIEF)
@@ -54,7 +58,7 @@ def test_what_is_frozen_gets_no_noise_and_the_rest_as_much_as_ever(federation: F
         assert torch.equal(private.state_dict[name], value) == name.startswith("0.")
 
 
-@pytest.mark.parametrize("algorithm", list(variants()), ids=ids)
+@pytest.mark.parametrize("algorithm", NOISY, ids=ids)
 def test_every_algorithm_runs_with_noise_and_tells_what_it_spent(algorithm: Algorithm, federation: Federation) -> None:
     result = ffalm.simulate(algorithm, federation, privacy=Privacy(6.0, tally_noise=12.0), **BRIEF)
     tallies = 4 / 144 if algorithm.measure.value != "nothing" else 0.0
@@ -141,17 +145,39 @@ def test_a_client_whose_training_diverges_neither_stops_the_run_nor_shows(federa
     assert all(value.isfinite().all() for value in done[-1].snapshot.model.values())
 
 
-def test_auto_leaves_the_stacked_engine_and_says_why(federation: Federation) -> None:
-    assert choose("auto", job(federation, ffalm.FedAvg(), None))[0].name == "stacked"
-    engine, reason = choose("auto", job(federation, ffalm.FedAvg(), Privacy(1.0)))
-    assert engine.name == "loop" and "privacy" in reason
+@pytest.mark.parametrize("algorithm", NOISY, ids=ids)
+def test_the_stacked_engine_gives_the_loops_private_numbers(algorithm: Algorithm, federation: Federation) -> None:
+    asked = job(federation, algorithm, Privacy(6.0, tally_noise=12.0))
+    loop, stacked = ([done for _, done in ENGINES[name]().train([asked])] for name in ("loop", "stacked"))
+    assert [done.record["epsilon"] for done in stacked] == [done.record["epsilon"] for done in loop]
+    assert not {"train_loss", "negative_weight_share", "privacy_spent"} & stacked[0].record.keys()
+    for one, other in zip(loop, stacked, strict=True):
+        for name, value in one.snapshot.model.items():
+            torch.testing.assert_close(other.snapshot.model[name], value, rtol=1e-4, atol=1e-5)
+        for name, value in one.snapshot.state.items():
+            torch.testing.assert_close(other.snapshot.state[name], value, rtol=1e-4, atol=1e-5)
 
 
-def test_the_stacked_engine_refuses_privacy(federation: Federation) -> None:
-    with pytest.raises(UserError, match="knows no differential privacy"):
-        choose("stacked", job(federation, ffalm.FedAvg(), Privacy(1.0)))
-    with pytest.raises(UserError, match="knows no differential privacy"):
-        next(iter(ENGINES["stacked"]().train([job(federation, ffalm.FedAvg(), Privacy(1.0))])))
+def test_uploads_beside_the_model_are_refused_under_privacy(federation: Federation) -> None:
+    with pytest.raises(UserError, match="SCAFFOLD uploads more than models and Tallies"):
+        ffalm.simulate("scaffold", federation, privacy=Privacy(6.0), **BRIEF)
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+def test_a_checkpoint_whose_entries_come_back_in_another_order_changes_no_number(
+    federation: Federation, engine: str
+) -> None:
+    """safetensors gives entries back by name; noise is drawn in the model's own order."""
+    asked = job(federation, ffalm.FFALM(), Privacy(6.0))
+    asked = replace(asked, spec=replace(asked.spec, model=model_factory("mlp", federation)))
+    whole = [done for _, done in ENGINES[engine]().train([asked])]
+    kept = whole[1].snapshot
+    assert list(kept.model) != sorted(kept.model, reverse=True)
+    shuffled = replace(kept, model=dict(sorted(kept.model.items(), reverse=True)))
+    rest = [done for _, done in ENGINES[engine]().train([replace(asked, start=shuffled)])]
+    assert list(rest[-1].snapshot.model) == list(whole[-1].snapshot.model)
+    for name, value in whole[-1].snapshot.model.items():
+        assert torch.equal(value, rest[-1].snapshot.model[name])
 
 
 def test_a_study_keeps_privacy_in_its_settings_and_tells_epsilon(tmp_path: Path) -> None:

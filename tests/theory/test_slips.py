@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.contract import batch_of
 
 from ffalm.algorithms import FFALM
 from ffalm.theory import slips as theory
@@ -33,7 +34,7 @@ def test_the_later_dual_would_turn_a_rows_weight_around() -> None:
 def test_the_weights_are_those_that_ffalm_itself_gives() -> None:
     losses, groups = torch.tensor([0.2, 0.4, 0.6, 1.0]), torch.tensor([0, 0, 1, 1])
     state = {"dual": torch.tensor(0.7), "penalty": torch.tensor(2.0)}
-    weights = FFALM().row_weights(losses, groups, groups, torch.ones(4, dtype=torch.bool), state)
+    weights = FFALM().slopes(batch_of(losses, groups), state)
     assert weights.tolist() == pytest.approx([0.10, 0.10, 0.40, 0.40])
 
 

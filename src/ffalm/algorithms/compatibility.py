@@ -25,8 +25,8 @@ def adapt_old_signatures(cls: Any) -> None:
         cls.start = lambda self, task, counts: start(self, counts)
     if old:
         warnings.warn(
-            f"{cls.__name__} uses the algorithm contract of ffalm 0.1 ({', '.join(old)}), which the next release drops: "
-            "write objective(batch, state), start(task, counts), dual_step and project (see CONTRIBUTING.md).",
+            f"{cls.__name__} uses the algorithm contract of ffalm 0.1 ({', '.join(old)}), which the next release "
+            "drops: write objective(batch, state), start(task, counts), dual_step and project (see CONTRIBUTING.md).",
             DeprecationWarning,
             stacklevel=4,
         )

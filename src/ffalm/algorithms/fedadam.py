@@ -1,7 +1,7 @@
 """FedAdam: Adam at the server on the clients' mean change (Reddi et al., ICLR 2021, algorithm 2).
 
-    D = sum_i p_i w_i - x_t,    m <- beta1 m + (1 - beta1) D,    v <- beta2 v + (1 - beta2) D^2
-    x_{t+1} = x_t + server_lr * m / (sqrt(v) + tau),             m_0 = 0, v_0 = tau^2
+D = sum_i p_i w_i - x_t,    m <- beta1 m + (1 - beta1) D,    v <- beta2 v + (1 - beta2) D^2
+x_{t+1} = x_t + server_lr * m / (sqrt(v) + tau),             m_0 = 0, v_0 = tau^2
 """
 
 from __future__ import annotations

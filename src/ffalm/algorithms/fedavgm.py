@@ -1,6 +1,6 @@
 """FedAvgM: the server takes the clients' mean change as a gradient and adds momentum to it (Hsu et al., 2019).
 
-    v <- momentum * v + (x_t - sum_i p_i w_i),        x_{t+1} = x_t - server_lr * v
+v <- momentum * v + (x_t - sum_i p_i w_i),        x_{t+1} = x_t - server_lr * v
 """
 
 from __future__ import annotations

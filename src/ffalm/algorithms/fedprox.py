@@ -1,6 +1,6 @@
 """FedProx: a proximal term keeps local models near the global one (Li et al., MLSys 2020).
 
-    min_w  F_i(w) + mu / 2 * |w - w_t|^2,        so each gradient gains  mu * (w - w_t)
+min_w  F_i(w) + mu / 2 * |w - w_t|^2,        so each gradient gains  mu * (w - w_t)
 """
 
 from __future__ import annotations

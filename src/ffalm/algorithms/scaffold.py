@@ -52,5 +52,5 @@ class SCAFFOLD(PlainTraining):
         self, model: ModelVector, mean: ModelVector, vectors: Vectors, uploads: Vectors, report: RoundReport
     ) -> tuple[ModelVector, Vectors]:
         """c moves by the clients' mean change, in proportion to the rows that took part."""
-        present = (report.sizes * report.taking_part).sum(-1) / report.sizes.sum(-1)
+        present = (report.sizes * report.taking_part).sum(-1).double() / report.sizes.sum(-1)
         return mean, {"control": vectors["control"] + uploads["control_change"] * present}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ class LocalOptimizer:
     them. Plain SGD without drift needs none of that and is a function of its own.
     """
 
-    def __init__(self, spec: ClientSpec, parameters: dict[str, Tensor]) -> None:
+    def __init__(self, spec: ClientSpec, parameters: Mapping[str, Tensor]) -> None:
         self._algorithm, self._clip = spec.algorithm, spec.training.clip
         self._names = list(parameters)
         self._parameters = list(parameters.values())
@@ -82,7 +82,7 @@ class LocalOptimizer:
             return {}, {}
         assert self._sent is not None
         weights = ModelVector([parameter.detach() for parameter in self._parameters])
-        taken = torch.tensor(float(steps), device=self._step.device)
+        taken = torch.tensor(float(steps), dtype=torch.float64, device=self._step.device)
         kept, uploads = self._algorithm.finish(weights, self._sent, self._own, taken, lr)
         return self._copied(kept), self._copied(uploads)
 
@@ -100,13 +100,12 @@ def clip_factor(gradients: Sequence[Tensor], clip: float | None) -> Tensor | Non
     """What brings the gradients' common norm down to `clip`, at most 1; None without a bound."""
     if clip is None:
         return None
-    norm = torch.stack(torch._foreach_norm(list(gradients))).norm()
-    return (clip / norm).clamp(max=1.0)
+    norm: Tensor = torch.stack(torch._foreach_norm(list(gradients))).norm()
+    factor: Tensor = (clip / norm).clamp(max=1.0)
+    return factor
 
 
-def sgd_step(
-    parameters: Sequence[Tensor], gradients: Sequence[Tensor], lr: float | Tensor, scale: Tensor | None
-) -> None:
+def sgd_step(parameters: list[Tensor], gradients: list[Tensor], lr: float | Tensor, scale: Tensor | None) -> None:
     """One step of SGD, in place; `scale` is the gradients' clip factor."""
     step = torch.as_tensor(lr, dtype=gradients[0].dtype, device=gradients[0].device)
     if scale is not None:

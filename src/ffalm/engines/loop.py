@@ -105,9 +105,7 @@ class Learner:
         kept, uploads = self._local.finish(len(steps), lr)
         if wanted is Measure.TRAINED:
             tally = self._tally(examples)
-        return ClientUpdate(
-            _copy(model), tally, float(loss) / len(steps), float(negative) / len(steps), uploads, kept
-        )
+        return ClientUpdate(_copy(model), tally, float(loss) / len(steps), float(negative) / len(steps), uploads, kept)
 
     def _no_vectors(self) -> dict[str, Model]:
         return {
@@ -152,9 +150,7 @@ class LoopClients:
 
 def client_vectors(sent: Snapshot, client: int) -> dict[str, Model]:
     """What a client kept from its last round, where the engine keeps it for it."""
-    return {
-        name: {key: value[client] for key, value in vector.items()} for name, vector in sent.client_vectors.items()
-    }
+    return {name: {key: value[client] for key, value in vector.items()} for name, vector in sent.client_vectors.items()}
 
 
 def _copy(model: nn.Module) -> Model:

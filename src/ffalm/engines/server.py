@@ -1,6 +1,6 @@
 """The server's part of a round, the same under every engine and in real federations.
 
-    report -> client weights and recorded state -> weighted mean -> next model and vectors -> record, divergence
+report -> client weights and recorded state -> weighted mean -> next model and vectors -> record, divergence
 """
 
 from __future__ import annotations

@@ -14,29 +14,15 @@ from typing import Any
 import torch
 
 from ffalm import config as study
-from ffalm.algorithms import Algorithm
 from ffalm.config import Contender
 from ffalm.data.types import Task
-from ffalm.engines import ModelFactory, Precision, Training
+from ffalm.engines import ClientSpec, Training
 from ffalm.errors import UserError
 from ffalm.federate.federation_config import SharedData, shared_of, shared_settings
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.models import Architecture
 from ffalm.settings import build
 from ffalm.simulation import Built
-
-
-@dataclass(frozen=True)
-class Work:
-    """What local training depends on besides rows, as `Learner` takes it."""
-
-    algorithm: Algorithm
-    model: ModelFactory
-    training: Training
-    seed: int
-    device: torch.device
-    precision: Precision = "fp32"
-    channels_last: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -55,10 +41,10 @@ class SiteTerms:
     min_group: int
     secure: Secure | None = None  # where the coordinator sees sums alone
 
-    def work(self, device: torch.device) -> Work:
+    def client_spec(self, device: torch.device) -> ClientSpec:
         """The local training that these terms ask for."""
         factory = Built(self.model, self.shape, self.task.labels)
-        return Work(self.contender.algorithm, factory, self.training, self.seed, device)
+        return ClientSpec(self.contender.algorithm, factory, self.training, self.task, self.seed, device)
 
     def to_text(self) -> str:
         """As text for the wire and the site's folder."""

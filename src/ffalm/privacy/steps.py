@@ -56,7 +56,9 @@ def _alone(report: RoundReport, client: int, tally: Tally) -> RoundReport:
 def _moved_by_rows(algorithm: Algorithm, state: State, report: RoundReport, still: State) -> list[str]:
     """The entries of the state that made-up Tallies move: found without a look at anybody's rows."""
     assert report.tally is not None
-    ends = [algorithm.dual_step(state, _alone(report, 0, tally)) for tally in _made_up(report.tally.confusion.shape[-3:])]
+    ends = [
+        algorithm.dual_step(state, _alone(report, 0, tally)) for tally in _made_up(report.tally.confusion.shape[-3:])
+    ]
     return [name for name in still if any(not torch.equal(end[name], still[name]) for end in ends)]
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from tests.contract import TASK
-from tests.engines.remote.messages import assert_same_tensors, awkward
 from tests.engines.remote.parcels import assert_same_tensors, awkward
 from torch import nn
 

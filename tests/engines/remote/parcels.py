@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ffalm.engines.jobs import Job
-from ffalm.engines.loop import LoopClients
+from ffalm.engines.loop import Learner
 from ffalm.engines.remote.message import Failure, Kind, Parcel
 from ffalm.engines.remote.round_messages import received, reply_parcel
 
@@ -56,5 +56,6 @@ class Nearby:
         return {site: self.failing.get(site) or self._train(parcels[site]) for site in reversed(list(parcels))}
 
     def _train(self, parcel: Parcel) -> Parcel:
-        client, sent = received(parcel)
-        return reply_parcel(LoopClients(self.job).train([client], sent)[client])
+        client, sent, own = received(parcel)
+        rows = self.job.federation.clients[client]
+        return reply_parcel(Learner(self.job.spec).learn(client, rows, sent, own))

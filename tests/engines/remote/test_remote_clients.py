@@ -28,7 +28,9 @@ def led(job: Job, sites: Nearby) -> Iterator[Round]:
     """A run whose clients are at these sites."""
     here = LoopClients(job)
     order = dict(enumerate(sites.present()))
-    return rounds(ServerContext.of(job), RemoteClients(sites, lambda: order, job.algorithm, here.begin, 5.0, here.validate))
+    return rounds(
+        ServerContext.of(job), RemoteClients(sites, lambda: order, job.spec.algorithm, here.begin, 5.0, here.validate)
+    )
 
 
 def test_a_run_at_sites_gives_the_reference_numbers_in_whatever_order_they_answer() -> None:
@@ -71,7 +73,7 @@ def test_whoever_leads_decides_which_answers_count() -> None:
     whole = jobs_of(ffalm.FFALM(), seeds=1)[0]
     sites, here = Nearby(whole, {101: LATE}), LoopClients(whole)
     order = {client: 100 + client for client in range(4)}
-    clients = RemoteClients(sites, lambda: order, whole.algorithm, here.begin, 5.0, usable=usable)
+    clients = RemoteClients(sites, lambda: order, whole.spec.algorithm, here.begin, 5.0, usable=usable)
     done = next(rounds(ServerContext.of(whole), clients))
     assert seen[0][1] == LATE
     assert isinstance(seen[0][4], Failure) and seen[0][4].kind == "lost"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from tests.contract import TASK
-from tests.engines.remote.messages import assert_same_tensors, awkward
 from tests.engines.remote.parcels import assert_same_tensors, awkward
 
 import ffalm
@@ -19,8 +18,8 @@ TALLY = Tally(torch.arange(8).view(2, 2, 2), torch.rand(2, 2, dtype=torch.float6
 def test_a_client_receives_its_number_the_model_and_the_state_of_its_objective() -> None:
     algorithm = ffalm.FFALM()
     state = {**algorithm.start(TASK, torch.ones(3, 2, 2)), "secret": torch.ones(3)}
-    client, sent = received(addressed(train_parcel(Snapshot(4, awkward(), state), algorithm), client=2))
-    assert (client, sent.round) == (2, 4)
+    client, sent, own = received(addressed(train_parcel(Snapshot(4, awkward(), state), algorithm), client=2))
+    assert (client, sent.round, own) == (2, 4, {})
     assert set(sent.model) == set(awkward())
     assert_same_tensors(sent.state, {name: state[name] for name in algorithm.broadcasts})
 

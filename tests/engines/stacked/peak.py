@@ -93,7 +93,7 @@ def main(case: str) -> None:
         pass
     jobs = jobs_of(kind, **sizes)
     alone = peak(jobs, 1)
-    print(alone, needs_of(jobs, jobs[0].model()).total, peak(jobs, BUDGET), BUDGET)
+    print(alone, needs_of(jobs, jobs[0].spec.model()).total, peak(jobs, BUDGET), BUDGET)
 
 
 if __name__ == "__main__":

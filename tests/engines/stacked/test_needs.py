@@ -45,7 +45,7 @@ def jobs_of(seeds: int, rows: int = 4000, clients: int = 10, hidden: int = 8, **
 
 
 def total(jobs: list[Job]) -> int:
-    return needs_of(jobs, jobs[0].model()).total
+    return needs_of(jobs, jobs[0].spec.model()).total
 
 
 def waiting(jobs: list[Job]) -> list[Ready]:
@@ -90,7 +90,7 @@ def test_jobs_that_do_not_fit_together_are_parted(monkeypatch: pytest.MonkeyPatc
     found = cut(waiting(jobs), USUAL)
     assert [len(stack) for stack in found.stacks] == [2, 1, 1, 1]
     assert sorted(one.number for stack in found.stacks for one in stack) == list(range(5))
-    assert stacks_in(room, jobs, jobs[0].model()) == 4
+    assert stacks_in(room, jobs, jobs[0].spec.model()) == 4
 
 
 def test_a_job_that_fits_nowhere_is_tried_in_the_least_memory(monkeypatch: pytest.MonkeyPatch) -> None:

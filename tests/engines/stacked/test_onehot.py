@@ -42,8 +42,8 @@ def assert_like_the_loop(owned: Federation, hidden: int) -> None:
     def model() -> nn.Module:
         return nn.Sequential(nn.Linear(1 + sum(SIZES), hidden), nn.ReLU(), nn.Linear(hidden, 2)).double()
 
-    assert isinstance(kernel_for(model(), [client.x for client in owned.clients], CPU), OneHot)
     one = Job.of(ffalm.FFALM(), owned, model, Training(rounds=3, batch_size=8, lr=0.2), 0, CPU)
+    assert isinstance(kernel_for(model(), [client.x for client in owned.clients], one.spec), OneHot)
     (*_, (_, expected)), (*_, (_, found)) = LoopEngine().train([one]), StackedEngine().train([one])
     for name, entry in expected.snapshot.model.items():
         torch.testing.assert_close(found.snapshot.model[name], entry, rtol=1e-9, atol=1e-9)

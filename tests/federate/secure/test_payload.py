@@ -45,14 +45,14 @@ def reply(weight: list[float], batches: int, loss: float) -> ClientUpdate:
 
 def words(answer: ClientUpdate, dual: float, rows: int) -> Words:
     moved = {"dual": torch.tensor(dual, dtype=torch.float64)}
-    layout = round_layout(SENT, TASK, Secure(), 2)
+    layout = round_layout(SENT, {}, TASK, Secure(), 2)
     return layout.words(round_numbers(SENT, answer, moved, tally(0.5, 1.5), rows), rows / 30)
 
 
 def test_models_and_duals_are_averaged_by_rows_and_losses_by_sites() -> None:
-    layout = round_layout(SENT, TASK, Secure(), 2)
+    layout = round_layout(SENT, {}, TASK, Secure(), 2)
     total = added(words(reply([2.0, -2.0], 110, 0.6), 1.0, 30), words(reply([1.0, 2.0], 150, 0.2), -1.0, 10))
-    found = round_sum(layout, layout.values(total), SENT, 2, 30)
+    found = round_sum(layout, layout.values(total), SENT, {}, 2, 30)
     assert found.rows == 40
     assert found.model["weight"].tolist() == pytest.approx([1.75, -1.0], abs=1e-6)
     assert found.model["weight"].dtype == torch.float32
@@ -65,9 +65,9 @@ def test_models_and_duals_are_averaged_by_rows_and_losses_by_sites() -> None:
 
 def test_the_stated_rounding_is_half_a_step_of_each_site_over_their_weights() -> None:
     """Two sites in 32 bits: 2^30 - 1 units each for a range of 16, so steps of 2^-25; weights 1 and 1/3."""
-    layout = round_layout(SENT, TASK, Secure(), 2)
+    layout = round_layout(SENT, {}, TASK, Secure(), 2)
     total = added(words(reply([1.1, 0.1], 100, 0.0), 0.0, 30), words(reply([0.7, 0.3], 100, 0.0), 0.0, 10))
-    found = round_sum(layout, layout.values(total), SENT, 2, 30)
+    found = round_sum(layout, layout.values(total), SENT, {}, 2, 30)
     assert found.error == pytest.approx(2 * 2.0**-25 / 2 / (4 / 3))
     exact = [(3 * first + second) / 4 for first, second in zip((1.1, 0.1), (0.7, 0.3), strict=True)]
     assert np.abs(np.array(found.model["weight"].tolist()) - exact).max() <= found.error + 2e-7
@@ -76,9 +76,9 @@ def test_the_stated_rounding_is_half_a_step_of_each_site_over_their_weights() ->
 def test_a_site_moves_the_state_by_its_own_tally() -> None:
     state: dict[str, Tensor] = {"dual": torch.tensor(0.5).double(), "penalty": torch.tensor(2.0).double()}
     sent = Snapshot(0, {}, state)
-    moved = alone(ffalm.FFALM(dual_lr=2.0), sent, tally(0.75, 0.5), 2, 1)
+    moved = alone(ffalm.FFALM(dual_lr=2.0), sent, tally(0.75, 0.5), 2, TASK)
     assert (float(moved["dual"]), float(moved["penalty"])) == (1.0, 2.0)
-    assert alone(ffalm.FedAvg(), sent, tally(0, 0), 2, 1) == state
+    assert alone(ffalm.FedAvg(), sent, tally(0, 0), 2, TASK) == state
 
 
 def test_scores_add_up() -> None:

@@ -43,8 +43,8 @@ def agreed(folder: Path, plan: FederationConfig) -> tuple[SiteTerms, Parcel]:
 
 
 def asked(terms: SiteTerms, plan: FederationConfig, round: int = 0) -> Parcel:
-    model = built_model(terms.work(torch.device("cpu"))).state_dict()
-    state = plan.algorithm.start(torch.ones(1, 2, 2, dtype=torch.int64))
+    model = built_model(terms.client_spec(torch.device("cpu"))).state_dict()
+    state = plan.algorithm.start(terms.task, torch.ones(1, 2, 2, dtype=torch.int64))
     parcel = addressed(train_parcel(Snapshot(round, model, state), plan.algorithm), terms.client)
     return Parcel(parcel.tensors, {**parcel.facts, "terms": terms.key})
 

@@ -163,9 +163,7 @@ class StreamWorker:
         whole = len(examples) == spec.training.batch_size
         losses, logits = self._forward(self._whole if whole else self._model, examples)
         rows = Rows(examples.y, examples.group, batch.mask, spec.task)
-        found, raised = gradients(
-            list(self._parameters.values()), spec.algorithm, rows, losses, logits, self._state
-        )
+        found, raised = gradients(list(self._parameters.values()), spec.algorithm, rows, losses, logits, self._state)
         self.local.step(found, self._lr)
         self.loss += losses.detach().mean()
         self.negative += raised

@@ -32,7 +32,7 @@ class WorkerPool:
         return self._workers[0]
 
     def open(self, clients: int, source: Examples, received: Received) -> list[StreamWorker]:
-        """Workers for a round of this many clients. The first tells what a worker takes, the others must fit beside it."""
+        """Workers for a round of this many clients. The first tells what one takes, the others must fit beside it."""
         rows = min(self._job.spec.training.batch_size or len(source), len(source))
         wanted = min(self._wanted, clients)
         if wanted > 1 and len(self._workers) < wanted:
@@ -58,7 +58,7 @@ def shared_out(loads: Mapping[int, int], workers: int) -> list[list[int]]:
 
 
 def side_by_side(workers: Sequence[StreamWorker], works: Sequence[Iterator[None]]) -> None:
-    """Advance all workers' work in turns, a launch at a time, after what was launched before and before what follows."""
+    """Advance all workers in turns, a launch at a time, after what was launched before and before what follows."""
     main = torch.cuda.current_stream(workers[0].stream.device)
     for worker in workers:
         worker.stream.wait_stream(main)

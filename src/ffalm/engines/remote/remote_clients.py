@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from torch import Tensor
 
 from ffalm.algorithms import Algorithm
-from ffalm.engines.common import average
 from ffalm.engines.jobs import Model, Snapshot
 from ffalm.engines.loop import client_vectors
 from ffalm.engines.remote.message import Failure, Parcel, Sites
@@ -73,7 +72,11 @@ class RemoteClients:
         """What each chosen client answers, whatever it is; a client of no known site counts as lost."""
         known = self._order()
         parcel = train_parcel(sent, self._algorithm)
-        parcels = {known[client]: addressed(parcel, client, client_vectors(sent, client)) for client in chosen if client in known}
+        parcels = {
+            known[client]: addressed(parcel, client, client_vectors(sent, client))
+            for client in chosen
+            if client in known
+        }
         answers = self._sites.ask("train", parcels, self._deadline)
         absent = Failure("lost", "The site is not connected.")
         return {client: answers[known[client]] if client in known else absent for client in chosen}

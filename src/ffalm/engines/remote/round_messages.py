@@ -84,9 +84,7 @@ def _records(prefix: str, vectors: dict[str, Model]) -> dict[str, Model]:
 
 def _vectors(prefix: str, parcel: Parcel) -> dict[str, Model]:
     """The inverse of `_records`."""
-    return {
-        name.removeprefix(prefix): vector for name, vector in parcel.tensors.items() if name.startswith(prefix)
-    }
+    return {name.removeprefix(prefix): vector for name, vector in parcel.tensors.items() if name.startswith(prefix)}
 
 
 def _on_cpu(model: Model) -> Model:

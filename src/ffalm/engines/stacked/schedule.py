@@ -2,7 +2,8 @@
 
 A lane of the stack is one client of one job in one round (`ClientSlot`). Lanes are sorted by their number of steps,
 longest first, so that the lanes still training at a step are the first ones: step k runs on a prefix of the stack, and
-nobody waits for a large client by computing on nothing. Only a last, smaller batch is filled up, with rows that a mask leaves out.
+nobody waits for a large client by computing on nothing. Only a last, smaller batch is filled up, with
+rows that a mask leaves out.
 """
 
 from __future__ import annotations

@@ -47,7 +47,9 @@ class Plan:
     cells: Cells
 
 
-def scoring_plan(kernel: Kernel, rows: StackedRows, spans: Sequence[tuple[int, int]], most: int, dtype: torch.dtype) -> Plan:
+def scoring_plan(
+    kernel: Kernel, rows: StackedRows, spans: Sequence[tuple[int, int]], most: int, dtype: torch.dtype
+) -> Plan:
     """Plan the scoring of copies, given the rows of each as (first row, number of rows), `most` rows at a time."""
     device = rows.y.device
     order = sorted(range(len(spans)), key=lambda copy: -spans[copy][1])

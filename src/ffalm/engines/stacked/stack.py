@@ -77,7 +77,7 @@ class Stack:
     def rounds(self) -> Iterator[tuple[int, Round]]:
         """Every round of every job; a job that diverges ends, the others go on."""
         going = list(range(len(self._jobs)))
-        scores = self._scores(going)
+        scores: dict[int, Tally] | None = None
         for number in range(self._now[0].round + 1, self._training.rounds + 1):
             began = time.perf_counter()
             weighed, scores = self._round(number, going, scores)
@@ -92,7 +92,9 @@ class Stack:
             if not going:
                 return
 
-    def _round(self, number: int, going: list[int], sent_scores: dict[int, Tally]) -> tuple[Weighed, dict[int, Tally]]:
+    def _round(
+        self, number: int, going: list[int], sent_scores: dict[int, Tally] | None
+    ) -> tuple[Weighed, dict[int, Tally]]:
         """One round; where memory runs out it begins anew in half the working memory, down to a slot at a time."""
         before = list(self._now)
         while True:
@@ -105,10 +107,11 @@ class Stack:
             self._models = self._packed([one.model for one in before])
 
     def _attempt(
-        self, number: int, going: list[int], sent_scores: dict[int, Tally]
+        self, number: int, going: list[int], sent_scores: dict[int, Tally] | None
     ) -> tuple[Weighed, dict[int, Tally]] | None:
         """One round, None where memory ran out and less of it would still do."""
         try:
+            sent_scores = self._scores(going) if sent_scores is None else sent_scores
             done = self._trained(number, going)
             weighed = {job: self._served(number, job, done, sent_scores.get(job)) for job in going}
             self._models = self._packed([one.model for one in self._now])
@@ -159,7 +162,7 @@ class Stack:
         if self._algorithm.client_vectors or self._algorithm.uploads:
             taken = torch.bincount(steps.lanes, minlength=len(slots))
             kept, sent = self._algorithm.finish(
-                ModelVector(weights.trained), received.sent, received.own, taken.to(self._dtype), lr
+                ModelVector(weights.trained), received.sent, received.own, taken.double(), lr
             )
             own, uploads = self._unpacked_vectors(kept, weights), self._unpacked_vectors(sent, weights)
         if measure is Measure.TRAINED:
@@ -183,9 +186,7 @@ class Stack:
         }  # fmt: skip
         return Received(Sent(state, ModelVector([block.clone() for block in weights.trained]), vectors), own)
 
-    def _served(
-        self, number: int, job: int, done: _Done, validation: Tally | None
-    ) -> tuple[Tensor, TrainingSummary]:
+    def _served(self, number: int, job: int, done: _Done, validation: Tally | None) -> tuple[Tensor, TrainingSummary]:
         """The server's part of a round for one job."""
         one, now = self._jobs[job], self._now[job]
         own = sorted((place for place, slot in enumerate(done.slots) if slot.job == job),
@@ -256,7 +257,9 @@ class Stack:
     def _unpacked_vectors(self, vectors: Vectors, weights: Weights) -> Named:
         """The reverse of `_packed_vector`, for each of several."""
         trained = self._jobs[0].context.trained
-        found = {name: self._kernel.unpacked(Weights(vector.tensors, weights.fixed)) for name, vector in vectors.items()}
+        found = {
+            name: self._kernel.unpacked(Weights(vector.tensors, weights.fixed)) for name, vector in vectors.items()
+        }
         return {name: {key: entries[key] for key in trained} for name, entries in found.items()}
 
     def _slots(self, number: int, job: int) -> list[ClientSlot]:

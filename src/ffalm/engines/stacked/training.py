@@ -119,9 +119,7 @@ def _descend_all(
     return seen
 
 
-def _laid_out(
-    kernel: Kernel, spec: ClientSpec, rows: StackedRows, steps: Steps, dtype: torch.dtype
-) -> Iterator[Step]:
+def _laid_out(kernel: Kernel, spec: ClientSpec, rows: StackedRows, steps: Steps, dtype: torch.dtype) -> Iterator[Step]:
     """The steps, a window of them at a time: what does not depend on the weights is done for all of these first."""
     for window in steps.windows(WINDOW):
         with torch.inference_mode(False), torch.no_grad():  # an algorithm may hand these to autograd
@@ -183,7 +181,8 @@ def _sgd_step(blocks: Sequence[Tensor], gradients: Sequence[Tensor | None], lr: 
 
 def _lane_norms(gradients: Sequence[Tensor]) -> Tensor:
     """The norm of each lane's gradient over all blocks, of shape (lane, 1)."""
-    return reduce(torch.hypot, [torch.linalg.vector_norm(gradient, dim=1, keepdim=True) for gradient in gradients])
+    norms: list[Tensor] = [torch.linalg.vector_norm(gradient, dim=1, keepdim=True) for gradient in gradients]
+    return reduce(torch.hypot, norms)
 
 
 def _per_lane(steps: Steps, losses: Tensor, lowest: Tensor) -> tuple[Tensor, Tensor]:

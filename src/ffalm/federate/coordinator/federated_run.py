@@ -20,7 +20,7 @@ from ffalm import toml
 from ffalm.algorithms import State
 from ffalm.data.types import Task
 from ffalm.engines import Round, Snapshot
-from ffalm.engines.common import built_model
+from ffalm.engines.common import built_model, trained_parameters
 from ffalm.engines.remote.message import Fact, Sites
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.errors import UserError, require
@@ -78,6 +78,7 @@ class _Coordinator:
         self._privacy = None if config.privacy is None else Mechanism(config.privacy, SystemNoise())
         self._journal = RunLog(run, config.sites)
         self._members = Members(sites, config, owners, self._journal.say, pause)
+        self._trained: tuple[str, ...] = ()  # the model's trained parameters, once it is built
 
     def run(self) -> Outcome:
         """Everything from the agreement to the report; where it must stop, the folder says why."""
@@ -105,7 +106,9 @@ class _Coordinator:
         else:
             members.agreement, members.counts = before, journal.counts(before.task)
         members.gather()
-        self._config.algorithm.start(members.rows())  # an algorithm that cannot take this task says so here
+        self._config.algorithm.start(
+            members.agreed.task, members.rows()
+        )  # an algorithm that cannot take this task says so here
         if self._privacy is not None:
             Mechanism.check(self._config.algorithm)
         journal.keep_members(members.agreed, members.counts, members.refused)
@@ -130,8 +133,10 @@ class _Coordinator:
         """One round, recorded; the metrics of the model that it began with came with its answers."""
         config, members, journal = self._config, self._members, self._journal
         task = members.agreed.task
-        terms = ServerContext(config.algorithm, config.training, task, members.rows(), config.seed, now, self._privacy)
-        done = secure_round(terms, clients) if isinstance(clients, SecureClients) else next(rounds(terms, clients))
+        context = ServerContext(
+            config.algorithm, config.training, task, members.rows(), config.seed, self._trained, now, self._privacy
+        )
+        done = secure_round(context, clients) if isinstance(clients, SecureClients) else next(rounds(context, clients))
         answered = clients.scored.sites
         if self._privacy is None:
             journal.complete(done.snapshot.round - 1, clients.scored, task)
@@ -151,9 +156,9 @@ class _Coordinator:
         terms = self._members.agreed.terms(self._config.sites[0], self._config)
         if done == 0:
             terms = replace(terms, model=self._config.model)
-        return {
-            name: value.detach() for name, value in built_model(terms.work(torch.device("cpu"))).state_dict().items()
-        }
+        model = built_model(terms.client_spec(torch.device("cpu")))
+        self._trained = trained_parameters(model)
+        return {name: value.detach() for name, value in model.state_dict().items()}
 
     def _finish(self, clients: SiteClients | SecureClients, final: Snapshot, diverged: str | None) -> Outcome:
         """Score the final model at the sites and write what the run came to."""

@@ -58,7 +58,8 @@ def notes_on(
 def privacy_notes(epsilon: float, delta: float) -> list[str]:
     """What everything that the run gave out tells about any one site, and what that number does not cover."""
     return [
-        f"This run has {describe_guarantee(epsilon, delta)}, its metrics included; they have noise, and no interval allows for it.",
+        f"This run has {describe_guarantee(epsilon, delta)}, its metrics included; they have noise, and no interval "
+        "allows for it.",
         "That holds towards all who see the model, this report or the history, not towards the coordinator, who sees "
         "every answer. Not covered: how many rows of each label and group a site has, when it took part, and what was "
         "agreed before the first round (categories, and means and spreads of columns).",

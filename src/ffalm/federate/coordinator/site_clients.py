@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from ffalm.engines import Snapshot
-from ffalm.engines.common import average
+from ffalm.engines.jobs import Model
 from ffalm.engines.remote.message import Failure, Kind, Parcel, Sites
 from ffalm.engines.remote.round_messages import addressed, train_parcel
-from ffalm.engines.server import ClientUpdate
+from ffalm.engines.server import ClientUpdate, average
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 from ffalm.federate.coordinator.members import Members, Say, too_few
@@ -96,9 +96,9 @@ class Asking:
 class SiteClients(Asking):
     """`Clients` of `rounds`, over sites: one message a round, and every answer is judged."""
 
-    def merge(self, replies: Sequence[ClientUpdate], weights: Tensor) -> dict[str, Tensor]:
-        """The weighted mean of the replies' models."""
-        return average([reply.model for reply in replies], weights)
+    def average(self, models: Sequence[Model], weights: Tensor) -> Model:
+        """Their weighted mean."""
+        return average(models, weights)
 
     def validate(self, model: dict[str, Tensor]) -> Tally | None:
         """Nothing yet: sites score a model when they receive it, which is in the next round."""
@@ -124,7 +124,11 @@ class SiteClients(Asking):
             asked = members
         told = {site: usable[site].validation for site in names if site in usable}
         self.scored = Scored.of(told, self._members.agreed.task)
-        return {names.index(site): answer.reply for site, answer in usable.items()}
+        private = self._config.privacy is not None  # then held-out Tallies of single rounds are told to nobody
+        return {
+            names.index(site): replace(answer.reply, validation=None if private else answer.validation.tally)
+            for site, answer in usable.items()
+        }
 
     def score(self, final: Snapshot) -> Scores:
         """The final model's scores on the held-out rows of every member that is here."""
@@ -158,7 +162,7 @@ class SiteClients(Asking):
         read: dict[str, Answer] = {}
         for site, answer in self._answers("train", parcels).items():
             try:
-                well = read_answer(answer, sent, task)
+                well = read_answer(answer, sent, task, algorithm.uploads)
                 if well.finite:
                     check_counts(well, self._members.counts[site], algorithm.measure, self._config.training)
                 read[site] = well

@@ -4,7 +4,7 @@ is put in quarantine for that round, with a reason; the round goes on without it
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from statistics import median
 
@@ -70,13 +70,14 @@ class Answer:
     def finite(self) -> bool:
         """Whether all numbers in it are; a site that has diverged still answers in good form."""
         reply = self.reply
-        tensors = [*reply.model.values(), reply.tally.loss, self.validation.tally.loss]
+        uploads = [value for vector in reply.uploads.values() for value in vector.values()]
+        tensors = [*reply.model.values(), *uploads, reply.tally.loss, self.validation.tally.loss]
         whole = math.isfinite(reply.loss) and math.isfinite(reply.negative)
         return whole and all(bool(value.isfinite().all()) for value in tensors)
 
 
-def read_answer(parcel: Parcel, sent: Snapshot, task: Task) -> Answer:
-    """The answer in a parcel; raises `UserError` where its form is wrong."""
+def read_answer(parcel: Parcel, sent: Snapshot, task: Task, uploads: Collection[str] = ()) -> Answer:
+    """The answer in a parcel; raises `UserError` where its form is wrong. `uploads` are the algorithm's."""
     for name in ("model", "tally", "validation"):
         _need(name in parcel.tensors, f"its answer lacks the record {name!r}")
     model = parcel.tensors["model"]
@@ -90,7 +91,15 @@ def read_answer(parcel: Parcel, sent: Snapshot, task: Task) -> Answer:
     for name in ("loss", "negative"):
         _need(isinstance(parcel.facts.get(name), int | float), f"its answer lacks the number {name!r}")
     _check_tally(parcel.tensors["tally"], task, "Tally")
-    return Answer(answered(parcel), read_scores(parcel, "validation", task))
+    update = answered(parcel)
+    _need(update.uploads.keys() == set(uploads), f"its answer's uploads are not {', '.join(uploads) or 'none'}")
+    for vector in update.uploads.values():
+        fits = all(
+            name in sent.model and (value.shape, value.dtype) == (sent.model[name].shape, sent.model[name].dtype)
+            for name, value in vector.items()
+        )
+        _need(fits, "an upload of its answer does not have the model's form")
+    return Answer(update, read_scores(parcel, "validation", task))
 
 
 def read_scores(parcel: Parcel, part: str, task: Task) -> Disclosed:

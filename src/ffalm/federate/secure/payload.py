@@ -7,7 +7,7 @@ are agreed, they and the counts in the Tallies show whether the sum is that of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ffalm.algorithms import Algorithm, Measure, Report, State
+from ffalm.algorithms import Algorithm, Measure, RoundReport, State
 from ffalm.data.types import Task
 from ffalm.engines import Snapshot
+from ffalm.engines.jobs import Model
 from ffalm.engines.server import ClientUpdate
 from ffalm.fairness import Tally
 from ffalm.federate.secure.fixed_point import Record, VectorLayout
@@ -27,6 +28,9 @@ _MOST_ROWS = 2.0**40  # a bound of counts that nobody reaches
 
 Numbers = dict[str, NDArray[np.float64]]
 
+Uploads = Mapping[str, Sequence[str]]
+"""The parameters over which each of the algorithm's uploads goes."""
+
 
 @dataclass(frozen=True)
 class RoundSum:
@@ -34,34 +38,50 @@ class RoundSum:
 
     rows: int
     model: dict[str, Tensor]  # the mean by rows
-    state: State  # likewise, before the algorithm settles it
+    state: State  # likewise, before the algorithm projects it
+    uploads: dict[str, Model]  # likewise
     loss: float  # means over sites
     negative: float
     validation: Tally
     error: float  # how far rounding to whole units may have moved an entry of the model, at most
 
 
-def round_layout(sent: Snapshot, task: Task, secure: Secure, sites: int) -> VectorLayout:
-    """The numbers of a round's answer: how far the model moved, the moved state, and the scores of what was sent."""
-    model = [_model_record(name, value, secure) for name, value in sent.model.items()]
+def round_layout(sent: Snapshot, uploads: Uploads, task: Task, secure: Secure, sites: int) -> VectorLayout:
+    """The numbers of a round's answer: the model's change, the stepped state, uploads, and the sent model's scores."""
+    model = [_model_record("model's", name, value, secure) for name, value in sent.model.items()]
     state = [
         Record(f"state's {name!r}", tuple(value.shape), secure.state_range, "state_range", weighted=True)
         for name, value in sent.state.items()
+    ]
+    uploaded = [
+        _model_record(f"upload {name}'s", key, sent.model[key], secure)
+        for name, parameters in uploads.items()
+        for key in parameters
     ]
     plain = [
         Record("rows", (), _MOST_ROWS, "largest number of rows", whole=True),
         Record("loss", (), secure.loss_range, "loss_range"),
         Record("negative", (), 1.0, "largest share"),
     ]
-    return VectorLayout([*model, *state, *plain, *_tally_records("validation", task, secure)], sites)
+    return VectorLayout([*model, *state, *uploaded, *plain, *_tally_records("validation", task, secure)], sites)
 
 
 def round_numbers(sent: Snapshot, reply: ClientUpdate, moved: State, validation: Tally, rows: int) -> Numbers:
     """A site's own numbers of a round, to be laid out and weighted."""
     model = {f"model's {name!r}": reply.model[name].double() - value.double() for name, value in sent.model.items()}
     state = {f"state's {name!r}": value.double() for name, value in moved.items()}
+    uploads = {
+        f"upload {name}'s {key!r}": value.double()
+        for name, vector in reply.uploads.items()
+        for key, value in vector.items()
+    }
     plain = {"rows": rows, "loss": reply.loss, "negative": reply.negative}
-    tensors = {**model, **state, **{name: torch.tensor(value, dtype=torch.float64) for name, value in plain.items()}}
+    tensors = {
+        **model,
+        **state,
+        **uploads,
+        **{name: torch.tensor(value, dtype=torch.float64) for name, value in plain.items()},
+    }
     return {
         **{name: value.cpu().numpy() for name, value in tensors.items()},
         **_tally_numbers("validation", validation),
@@ -69,7 +89,12 @@ def round_numbers(sent: Snapshot, reply: ClientUpdate, moved: State, validation:
 
 
 def round_sum(
-    layout: VectorLayout, sums: Mapping[str, NDArray[np.float64]], sent: Snapshot, sites: int, largest: int
+    layout: VectorLayout,
+    sums: Mapping[str, NDArray[np.float64]],
+    sent: Snapshot,
+    uploads: Uploads,
+    sites: int,
+    largest: int,
 ) -> RoundSum:
     """What the summed numbers of so many sites mean."""
     rows = int(sums["rows"])
@@ -84,6 +109,13 @@ def round_sum(
         rows,
         model,
         {name: torch.from_numpy(sums[f"state's {name!r}"]) * scale for name in sent.state},
+        {
+            name: {
+                key: (torch.from_numpy(sums[f"upload {name}'s {key!r}"]) * scale).to(sent.model[key].dtype)
+                for key in parameters
+            }
+            for name, parameters in uploads.items()
+        },
         float(sums["loss"]) / sites,
         float(sums["negative"]) / sites,
         read_tally("validation", sums),
@@ -91,11 +123,15 @@ def round_sum(
     )
 
 
-def alone(algorithm: Algorithm, sent: Snapshot, tally: Tally, rows: int, favourable: int) -> State:
+def alone(algorithm: Algorithm, sent: Snapshot, tally: Tally, rows: int, task: Task) -> State:
     """Where a site's own Tally alone would move the state."""
-    measured = None if algorithm.measure is Measure.NOTHING else Tally.stack([tally])
-    report = Report(sent.round + 1, torch.tensor([rows]), torch.tensor([True]), measured, favourable)
-    return algorithm.moved(sent.state, report)
+    if algorithm.measure is Measure.NOTHING:
+        return sent.state
+    measured = Tally.stack([tally])
+    counts = torch.zeros(1, task.labels, task.groups, dtype=torch.int64)
+    counts[0, 0, 0] = rows  # all that a site's own step depends on is how many there are
+    report = RoundReport(sent.round + 1, counts, torch.tensor([True]), measured, task)
+    return algorithm.dual_step(sent.state, report)
 
 
 def score_layout(task: Task, secure: Secure, sites: int) -> VectorLayout:
@@ -116,13 +152,13 @@ def read_tally(part: str, sums: Mapping[str, NDArray[np.float64]]) -> Tally:
     return Tally(confusion.round().long(), loss)
 
 
-def _model_record(name: str, value: Tensor, secure: Secure) -> Record:
+def _model_record(of: str, name: str, value: Tensor, secure: Secure) -> Record:
     """An entry of the model; a counter, such as BatchNorm's of batches, moves by whole rounds at a time."""
     if value.is_floating_point():
         bound, setting, bits = secure.model_range, "model_range", int(secure.bits)
     else:
         bound, setting, bits = _MOST_ROWS, "largest number of rows", 64
-    return Record(f"model's {name!r}", tuple(value.shape), bound, setting, bits, weighted=True)
+    return Record(f"{of} {name!r}", tuple(value.shape), bound, setting, bits, weighted=True)
 
 
 def _tally_records(part: str, task: Task, secure: Secure) -> list[Record]:

@@ -30,7 +30,7 @@ from ffalm.federate.secure.aggregator import Aggregator, TooFew
 from ffalm.federate.secure.crypto import KEY_BYTES
 from ffalm.federate.secure.fixed_point import VectorLayout, Words
 from ffalm.federate.secure.neighbours import needed as needed_of
-from ffalm.federate.secure.payload import RoundSum, read_tally, round_layout, round_sum, score_layout
+from ffalm.federate.secure.payload import RoundSum, Uploads, read_tally, round_layout, round_sum, score_layout
 from ffalm.federate.secure.protocol import Offer
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.federate.secure.secure_site import passed_text, words_of
@@ -57,14 +57,16 @@ class SecureClients(Asking):
         assert self._config.secure is not None
         return self._config.secure
 
-    def round(self, chosen: Sequence[int], sent: Snapshot, upcoming: Sequence[int] | None) -> RoundSum:
+    def round(
+        self, chosen: Sequence[int], sent: Snapshot, uploads: Uploads, upcoming: Sequence[int] | None
+    ) -> RoundSum:
         """What the sites' answers to a round add up to.
 
         `upcoming` are the clients of the round after, whose offers are asked for on the way; None of the last, after
         which everybody scores.
         """
         names, task = self._config.sites, self._members.agreed.task
-        layout = round_layout(sent, task, self._secure, len(names))
+        layout = round_layout(sent, uploads, task, self._secure, len(names))
         parcel = train_parcel(sent, self._config.algorithm)
         whole = replace(parcel, tensors={**parcel.tensors, "state": sent.state})
 
@@ -72,7 +74,7 @@ class SecureClients(Asking):
             return list(self._members.counts) if upcoming is None else [names[client] for client in upcoming]
 
         sums, summed = self._sum("train", [names[client] for client in chosen], whole, layout, after)
-        found = round_sum(layout, layout.values(sums), sent, len(summed), self._largest())
+        found = round_sum(layout, layout.values(sums), sent, uploads, len(summed), self._largest())
         self._check(int(self._members.rows()[self._numbers(summed)].sum()) == found.rows, "training")
         self._check_tally("validation", found.validation, summed)
         self.scored = Scored(summed, found.validation, {})

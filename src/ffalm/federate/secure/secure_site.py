@@ -102,8 +102,9 @@ def answered_round(
 
     def found(secure: Secure, sites: int) -> tuple[VectorLayout, Numbers]:
         scores, reply = worked()
-        moved = alone(terms.contender.algorithm, sent, reply.tally, rows, terms.task.favourable)
-        layout = round_layout(sent, terms.task, secure, sites)
+        moved = alone(terms.contender.algorithm, sent, reply.tally, rows, terms.task)
+        uploads = {name: tuple(vector) for name, vector in reply.uploads.items()}
+        layout = round_layout(sent, uploads, terms.task, secure, sites)
         return layout, round_numbers(sent, reply, moved, scores.tally, rows)
 
     return _masked(asked, folder, terms, rows, found)

@@ -98,18 +98,21 @@ class LocalSite:
     def train(self, asked: Parcel) -> Parcel:
         """Score the model received on the validation rows, train it on the training rows, and answer with both."""
         terms = self._agreed(asked)
-        _, sent = received(asked)
+        _, sent, _ = received(asked)
         parts, learner, threads = self._ready(terms)
+        number, vectors = sent.round + 1, self._cache.client_vectors(terms, sent.round)
 
         def worked() -> tuple[Disclosed, ClientUpdate]:
             with steady(threads):
                 scores = Disclosed.of(learner.score(sent.model, parts["validation"]), terms.min_group)
-                return scores, learner.learn(terms.client, parts["train"], sent)
+                update = learner.learn(terms.client, parts["train"], sent, vectors)
+            self._cache.keep_client_vectors(terms, number, update.own)
+            return scores, update
 
         if terms.secure is not None:
             return answered_round(asked, self._folder, terms, sent, len(parts["train"]), worked)
         scores, reply = worked()
-        parcel = reply_parcel(reply)
+        parcel = reply_parcel(reply, keeps_own=True)
         return replace(parcel, tensors={**parcel.tensors, "validation": scores.record()})
 
     def score(self, asked: Parcel) -> Parcel:
@@ -153,9 +156,9 @@ class LocalSite:
 
     def _ready(self, terms: SiteTerms) -> tuple[Parts, Learner, int]:
         device = device_of(self._config.device)
-        work = terms.work(device)
+        spec = terms.client_spec(device)
         parts = {name: rows.to(device) for name, rows in self._rows(terms).items()}
-        return parts, Learner(work, terms.task), threads_for(built_model(work))
+        return parts, Learner(spec), threads_for(built_model(spec))
 
     def _rows(self, terms: SiteTerms) -> Parts:
         """The rows under the agreed encoding, from the cache or from the site's file."""

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from ffalm.data.types import Examples
+from ffalm.engines.jobs import Model
 from ffalm.federate.federation_config import LocalTable, SiteConfig
 from ffalm.federate.terms import SiteTerms
 from ffalm.files import write_whole
@@ -39,6 +40,35 @@ class SiteCache:
             return None
         return SiteTerms.from_text(self._agreed.read_text(encoding="utf-8"))
 
+    def keep_client_vectors(self, terms: SiteTerms, round: int, vectors: dict[str, Model]) -> None:
+        """Keep what the algorithm leaves with the client after a round, and what it left after the one before.
+
+        A coordinator that was stopped may ask for its last round again, which then starts from the earlier ones.
+        """
+        if not vectors:
+            return
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        flat = {f"{name}/{key}": value.cpu().contiguous() for name, vector in vectors.items()
+                for key, value in vector.items()}  # fmt: skip
+        earlier = [path for path in self._vector_files(terms) if _round_of(path) < round]
+        write_whole(self._folder / f"client-{terms.key}-{round:06d}.vectors", save(flat))
+        kept = {*(path.name for path in earlier[-1:]), f"client-{terms.key}-{round:06d}.vectors"}
+        for path in self._folder.glob("client-*.vectors"):
+            if path.name not in kept:
+                path.unlink()
+
+    def client_vectors(self, terms: SiteTerms, round: int) -> dict[str, Model]:
+        """What the algorithm left with the client after its last round up to this one; nothing before its first."""
+        earlier = [path for path in self._vector_files(terms) if _round_of(path) <= round]
+        vectors: dict[str, Model] = {}
+        for path, value in load_file(earlier[-1]).items() if earlier else ():
+            name, _, key = path.partition("/")
+            vectors.setdefault(name, {})[key] = value.clone()
+        return vectors
+
+    def _vector_files(self, terms: SiteTerms) -> list[Path]:
+        return sorted(self._folder.glob(f"client-{terms.key}-*.vectors"))
+
     def keep(self, key: str, parts: Parts) -> None:
         """Remember encoded rows, for the site's own eyes, and forget those that they replace."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -58,6 +88,10 @@ class SiteCache:
             return {name: Examples(*(flat[f"{name}.{field}"] for field in ("x", "y", "group"))) for name in names}
         except (OSError, SafetensorError, KeyError):
             return None
+
+
+def _round_of(path: Path) -> int:
+    return int(path.stem.rpartition("-")[2])
 
 
 def rows_key(site: SiteConfig, terms: SiteTerms, folder: Path) -> str:
