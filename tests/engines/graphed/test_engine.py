@@ -52,6 +52,21 @@ def both(algorithm: ffalm.Algorithm, model: Callable[[], nn.Module], **settings:
 
 @needs_gpu
 @pytest.mark.gpu
+@pytest.mark.parametrize(
+    "settings",
+    [{"optimizer": "adam", "lr": 0.01}, {"momentum": 0.9, "weight_decay": 0.01}],
+    ids=["adam", "momentum and decay"],
+)
+@pytest.mark.parametrize("name", ["ffalm", "scaffold", "fedprox"])
+def test_client_optimizers_equal_the_loops(name: str, settings: dict[str, Any]) -> None:
+    model = double(lambda: CNN((4,)).build((3, 32, 32), 2))
+    reference, found = both(VARIANTS[name], model, participation=0.7, **settings)
+    for entry, value in reference.state_dict.items():
+        torch.testing.assert_close(found.state_dict[entry], value, rtol=1e-9, atol=1e-9)
+
+
+@needs_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", VARIANTS)
 def test_in_float64_it_equals_the_loop(name: str) -> None:
     model = double(lambda: ResNet18().build((3, 32, 32), 2))
