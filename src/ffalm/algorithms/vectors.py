@@ -85,4 +85,4 @@ Vectors = dict[str, ModelVector]
 
 def _aligned(value: Tensor, like: Tensor) -> Tensor:
     """A tensor over leading axes, shaped so that it broadcasts over the others."""
-    return value.to(like.dtype).reshape(*value.shape, *[1] * (like.ndim - value.ndim))
+    return value.to(device=like.device, dtype=like.dtype).reshape(*value.shape, *[1] * (like.ndim - value.ndim))
