@@ -16,7 +16,7 @@ from ffalm import metrics
 from ffalm.algorithms import Measure, Report
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
-from ffalm.fairness.metrics import signed_dpd
+from ffalm.fairness.group_metrics import signed_dpd
 
 Rows = tuple[list[int], list[int], list[int]]
 Metric = Literal["dpd", "eod"]

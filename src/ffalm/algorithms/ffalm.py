@@ -25,7 +25,7 @@ from ffalm.algorithms.checks import finite, not_negative, positive, two_groups
 from ffalm.algorithms.registry import register
 from ffalm.errors import require, unknown
 from ffalm.fairness import group_gap, masked_mean
-from ffalm.fairness.metrics import loss_gap
+from ffalm.fairness.group_metrics import loss_gap
 
 _MEASURES = {"full": Measure.TRAINED, "last_batch": Measure.LAST_BATCH, "epoch_mean": Measure.EPOCH}
 

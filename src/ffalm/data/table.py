@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ffalm.data.columns import MOST_CATEGORIES, check_feature, filled, remarks
 from ffalm.data.encoding import RawTable, as_text, distinct, is_numeric
 from ffalm.data.endings import PARQUET, SEPARATORS
 from ffalm.data.splits import split_rows
+from ffalm.data.table_columns import MOST_CATEGORIES, check_feature, filled, remarks
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require, unknown
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ffalm.errors import require, unknown
-from ffalm.fairness import metrics
+from ffalm.fairness import group_metrics
 from ffalm.randomness import Purpose, generator
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ def newcombe(first: Share, second: Share, level: float = 0.95) -> tuple[float, f
 
 def interval(tally: Tally, metric: str, level: float = 0.95, favourable: int = 1) -> tuple[float, float]:
     """The interval of a metric by its name; (NaN, NaN) where the metric itself is undefined."""
-    if metric not in metrics.METRICS:
-        raise unknown("metric", metric, metrics.METRICS)
+    if metric not in group_metrics.METRICS:
+        raise unknown("metric", metric, group_metrics.METRICS)
     require(metric not in _OF_LOSSES, f"A Tally holds sums of losses, not their spread: {metric!r} has no interval.")
     require(0 < level < 1, f"The level of an interval lies between 0 and 1; got {level}.")
-    if math.isnan(float(metrics.METRICS[metric](tally, favourable))):
+    if math.isnan(float(group_metrics.METRICS[metric](tally, favourable))):
         return math.nan, math.nan
     if metric == "accuracy":
-        right = metrics.accuracy(tally) * tally.count.sum()
+        right = group_metrics.accuracy(tally) * tally.count.sum()
         return wilson(float(right), float(tally.count.sum()), level)
     if metric == "worst_group_accuracy":
         return _smallest(_right(tally), level)
@@ -85,7 +85,7 @@ def _compared(tally: Tally, metric: str, favourable: int) -> list[list[Share]] |
 def _right(tally: Tally) -> list[Share]:
     """Each group's rows that were predicted right."""
     rows = tally.count.sum(0)
-    return _shares(metrics.group_accuracy(tally) * rows, rows)
+    return _shares(group_metrics.group_accuracy(tally) * rows, rows)
 
 
 def _shares(hits: Tensor, trials: Tensor) -> list[Share]:
@@ -139,7 +139,7 @@ def _bootstrap(tally: Tally, metric: str, level: float, favourable: int) -> tupl
         drawn = draws.multinomial(round(cells.sum()), cells.ravel() / cells.sum(), size=_DRAWS)
         resampled[..., group] = drawn.reshape(_DRAWS, *cells.shape)
     many = replace(tally, confusion=torch.from_numpy(resampled))
-    values: Tensor = metrics.METRICS[metric](many, favourable)
+    values: Tensor = group_metrics.METRICS[metric](many, favourable)
     values = values[~values.isnan()]
     if len(values) == 0:
         return math.nan, math.nan

@@ -15,7 +15,7 @@ from torch.nn.functional import one_hot
 
 from ffalm.arrays import codes, numbers
 from ffalm.errors import require
-from ffalm.fairness import intervals, metrics
+from ffalm.fairness import group_metrics, intervals
 
 
 @dataclass(frozen=True)
@@ -95,39 +95,39 @@ class Tally:
 
     def accuracy(self) -> float:
         """Share of rows predicted right."""
-        return float(metrics.accuracy(self))
+        return float(group_metrics.accuracy(self))
 
     def dpd(self, favourable: int = 1) -> float:
         """Demographic parity difference: largest gap in P(prediction favourable | group)."""
-        return float(metrics.dpd(self, favourable))
+        return float(group_metrics.dpd(self, favourable))
 
     def eod(self, favourable: int = 1) -> float:
         """Equal opportunity difference: largest gap in P(prediction favourable | label favourable, group)."""
-        return float(metrics.eod(self, favourable))
+        return float(group_metrics.eod(self, favourable))
 
     def equalized_odds(self, favourable: int = 1) -> float:
         """The worst gap in P(prediction favourable | label, group) over all labels."""
-        return float(metrics.equalized_odds(self, favourable))
+        return float(group_metrics.equalized_odds(self, favourable))
 
     def accuracy_parity(self) -> float:
         """Largest gap in accuracy between groups."""
-        return float(metrics.accuracy_parity(self))
+        return float(group_metrics.accuracy_parity(self))
 
     def loss_gap(self) -> float:
         """Mean loss of group 0 minus that of group 1 (largest minus smallest where there are more)."""
-        return float(metrics.loss_gap(self))
+        return float(group_metrics.loss_gap(self))
 
     def worst_group_accuracy(self) -> float:
         """Accuracy of the group that fares worst."""
-        return float(metrics.worst_group_accuracy(self))
+        return float(group_metrics.worst_group_accuracy(self))
 
     def metrics(self, favourable: int = 1) -> dict[str, float]:
         """Every metric by name."""
-        return {name: float(metric(self, favourable)) for name, metric in metrics.METRICS.items()}
+        return {name: float(metric(self, favourable)) for name, metric in group_metrics.METRICS.items()}
 
     def metrics_of_each(self, favourable: int = 1) -> list[dict[str, float]]:
         """Every metric by name, of each Tally along the one leading axis, computed for all of them at once."""
-        columns = {name: metric(self, favourable).tolist() for name, metric in metrics.METRICS.items()}
+        columns = {name: metric(self, favourable).tolist() for name, metric in group_metrics.METRICS.items()}
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def interval(self, metric: str, level: float = 0.95, favourable: int = 1) -> tuple[float, float]:
@@ -142,7 +142,7 @@ def tally(y_true: Any, y_pred: Any, group: Any, losses: Any = None) -> Tally:
     """
     given = {"labels": y_true, "predictions": y_pred, "groups": group}
     labels, predictions, groups = (codes(values, what).flatten() for what, values in given.items())
-    metrics.check_rows(labels, predictions, groups)
+    group_metrics.check_rows(labels, predictions, groups)
     label_count = max(2, int(labels.max()) + 1, int(predictions.max()) + 1)
     group_count = max(2, int(groups.max()) + 1)
     known = torch.full(labels.shape, torch.nan) if losses is None else numbers(losses, "losses").flatten()

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ffalm.errors import require, unknown
-from ffalm.models.base import Architecture
 from ffalm.models.cnn import CNN
+from ffalm.models.interface import Architecture
 from ffalm.models.mlp import MLP, Linear
 from ffalm.models.pretrained import Pretrained, from_scratch
 from ffalm.models.resnet import ResNet18

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ffalm.errors import UserError, require
-from ffalm.models.base import Architecture
+from ffalm.models.interface import Architecture
 
 _WANTED = "it takes safetensors, or a file of torch.save(model.state_dict(), ...)"
 _COUNTER = "num_batches_tracked"  # of BatchNorm: files from before it was kept lack it, and nothing depends on it

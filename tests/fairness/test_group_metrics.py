@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ffalm import metrics
 from ffalm.fairness import Tally, undefined
-from ffalm.fairness.metrics import joint_dpd, joint_eod, signed_dpd, signed_eod
+from ffalm.fairness.group_metrics import joint_dpd, joint_eod, signed_dpd, signed_eod
 
 Codes = NDArray[np.int64]
 
