@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import ClassVar
 
-import numpy as np
 import pandas as pd
 import torch
 
@@ -21,7 +20,16 @@ from ffalm.data.pictures import (
     shared_content,
     split_by_content,
 )
-from ffalm.data.table import Value, code_groups, code_label, code_owner, parts_of, pick, read_table
+from ffalm.data.table import (
+    Value,
+    check_training_labels,
+    code_groups,
+    code_label,
+    code_owner,
+    parts_of,
+    pick,
+    read_table,
+)
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require
 
@@ -79,19 +87,16 @@ class Images:
         contents = [decoded.contents[row] for row in good]
         parts, copies = self._parts(frame.iloc[good], contents, y[good], group[good])
         train, validation, test = (good[part] for part in parts)
-        require(
-            len(np.unique(y[train])) == 2,
-            f"The training part of {self.labels!r} holds only one value of the label {self.label!r}.",
-        )
+        unseen = check_training_labels(y[train], labels, self.label, self.labels)
         owner, owners = self._owners(frame, train)
         return Dataset(
-            Task(folder.name or "images", self.label, self.group, labels, groups),
+            Task(folder.name or "images", self.label, self.group, labels, groups, len(labels) - 1),
             examples(decoded, train, y, group),
             examples(decoded, validation, y, group),
             examples(decoded, test, y, group),
             owner,
             owners,
-            (*notes, *assumed, *skipped, *copies),
+            (*notes, *assumed, *unseen, *skipped, *copies),
         )
 
     def _owners(self, frame: pd.DataFrame, train: Codes) -> tuple[torch.Tensor | None, tuple[str, ...]]:

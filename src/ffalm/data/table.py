@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ffalm.data.encoding import RawTable, as_text, distinct, is_numeric
 from ffalm.data.endings import PARQUET, SEPARATORS
 from ffalm.data.splits import split_rows
-from ffalm.data.table_columns import MOST_CATEGORIES, check_feature, filled, remarks
+from ffalm.data.table_columns import FEWEST_IDS, MOST_CATEGORIES, check_feature, filled, remarks
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require, unknown
 
@@ -36,7 +36,7 @@ REST = "rest"
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the user's own, with a label of two values and a group of two or more.
+    """A table of your own, with a label of two or more values and two or more groups.
 
     Columns of numbers are standardised, all others become categories (`categorical` names number columns
     that are codes). The group stays a feature unless `use_group_as_feature` is false; label, owner, split and
@@ -97,10 +97,7 @@ class Table:
         y, labels, assumed = code_label(pick(frame, self.label, self.file), self.favourable, self.file)
         group, names, merged = self._grouped(pick(frame, self.group, self.file))
         train, validation, test = self._parts(frame, y * len(names) + group)
-        require(
-            len(np.unique(y[train])) == 2,
-            f"The training part of {self.file!r} holds only one value of the label {self.label!r}.",
-        )
+        unseen = check_training_labels(y[train], labels, self.label, self.file)
         owner: Codes | None = None
         owners: tuple[str, ...] = ()
         if self.owner is not None:
@@ -109,7 +106,7 @@ class Table:
         frame, gaps = filled(frame, measured, train, self.missing == "mean", self.file)
         features = self.features(frame)
         return RawTable(
-            task=Task(Path(self.file).name.split(".")[0], self.label, self.group, labels, names),
+            task=Task(Path(self.file).name.split(".")[0], self.label, self.group, labels, names, len(labels) - 1),
             features=features,
             y=y,
             group=group,
@@ -118,7 +115,7 @@ class Table:
             test=test,
             owner=owner,
             owner_names=owners,
-            notes=(*notes, *assumed, *merged, *gaps, *remarks(features)),
+            notes=(*notes, *assumed, *unseen, *merged, *gaps, *remarks(features)),
         )
 
     def _grouped(self, column: pd.Series) -> tuple[Codes, tuple[str, ...], tuple[str, ...]]:
@@ -203,25 +200,49 @@ def pick(frame: pd.DataFrame, name: str, file: str) -> pd.Series:
 
 def code_label(
     column: pd.Series, favourable: Value | None, file: str
-) -> tuple[Codes, tuple[str, str], tuple[str, ...]]:
-    """Label codes with 1 for the favourable value, both values' names (unfavourable first), and notes."""
+) -> tuple[Codes, tuple[str, ...], tuple[str, ...]]:
+    """Label codes 0..C-1, the names of the labels (in natural order, the favourable one last), and notes."""
     codes, values = complete(column, "label", file)
-    where = f"The label column {str(column.name)!r} of {file!r}"
+    name = str(column.name)
+    where = f"The label column {name!r} of {file!r}"
     require(len(values) != 1, f"{where} holds one value only, {values[0]!r}: there is nothing to predict.")
-    require(len(values) == 2, f"{where} must hold two values; it holds {len(values)}: {listed(values)}.")
-    notes: tuple[str, ...] = ()
+    notes = list(_check_label_count(column, values, where))
     if favourable is None:
         require(
             {_canonical(value) for value in values} == {"0", "1"},
-            f"Say which outcome of the label {str(column.name)!r} of {file!r} people want: set favourable to "
-            f"{' or '.join(repr(value) for value in sorted(values))}.",
+            f"Say which value of the label {name!r} of {file!r} is favourable: set favourable to "
+            f"{' or '.join(map(repr, sorted(values))) if len(values) == 2 else f'one of {listed(values)}'}.",
         )
         favourable = 1
-        notes = (f"{str(column.name)!r} = 1 was taken as the favourable outcome; favourable changes it.",)
+        notes.append(f"{name!r} = 1 was taken as the favourable outcome; favourable changes it.")
     best = place_of(favourable, values)
     if best < 0:
-        raise unknown(f"value of the label {str(column.name)!r}", as_text(favourable), values)
-    return (codes == best).astype(np.int64), (values[1 - best], values[best]), notes
+        raise unknown(f"value of the label {name!r}", as_text(favourable), values)
+    names = (*sorted(values[:best] + values[best + 1 :], key=natural), values[best])
+    return np.array([names.index(value) for value in values], dtype=np.int64)[codes], names, tuple(notes)
+
+
+def _check_label_count(column: pd.Series, values: list[str], where: str) -> tuple[str, ...]:
+    """Refuse a label that looks like a quantity or an id; a note where numbers may be classes or a quantity."""
+    rows, count, numeric = len(column), len(values), is_numeric(column)
+    if count <= FEWEST_IDS:
+        return ()
+    many = f"{where} holds {count} different {'numbers' if numeric else 'values'} in {rows} rows"
+    looks, bins = ("a quantity", "put them into bins, such as under 40, or ") if numeric else ("a name", "")
+    require(
+        count <= min(rows / 10, MOST_CATEGORIES) and not (numeric and (column % 1 != 0).any()),
+        f"{many}, like {looks} or an id: {bins}name another column.",
+    )
+    return (f"{many}, each a label of its own: put them into bins if they are a quantity.",) if numeric else ()
+
+
+def check_training_labels(y: Codes, names: tuple[str, ...], label: str, file: str) -> tuple[str, ...]:
+    """A note on labels without training rows; refuses fewer than two labels, or none of the favourable (last) one."""
+    missing = [name for code, name in enumerate(names) if not (y == code).any()]
+    where = f"The training part of {file!r}"
+    require(len(names) - len(missing) > 1, f"{where} holds only one value of the label {label!r}.")
+    require(names[-1] not in missing, f"{where} has no row with the favourable label {names[-1]!r}.")
+    return (f"{where} has no row with the label {listed(missing)}; models cannot learn it.",) if missing else ()
 
 
 def code_groups(column: pd.Series, groups: tuple[Value, ...], file: str) -> tuple[Codes, tuple[str, ...]]:
