@@ -399,6 +399,16 @@ def test_a_label_that_looks_like_a_quantity_or_an_id_is_refused(write: Any, labe
     assert said in refusal(table(write(people(400, hired=label))))
 
 
+def test_a_stray_or_misspelt_label_is_refused_instead_of_becoming_a_class(write: Any) -> None:
+    frame = people()
+    frame.loc[[3, 9], "hired"] = "perhaps"
+    assert "holds 'perhaps' in fewer than 3 rows: correct these rows" in refusal(table(write(frame)))
+    frame.loc[15, "hired"] = "perhaps"
+    assert table(write(frame)).read().task.label_names == ("no", "perhaps", "yes")
+    frame.loc[20:40, "hired"] = "Yes"
+    assert "holds 'Yes', 'yes', which differ in spelling alone" in refusal(table(write(frame)))
+
+
 def test_many_classes_are_taken_and_numbers_among_them_noted(write: Any) -> None:
     named = table(write(people(400, hired=[f"class {row % 40}" for row in range(400)])), favourable="class 7").read()
     assert named.task.labels == 40 and named.task.label_names[-2:] == ("class 39", "class 7") and named.notes == ()

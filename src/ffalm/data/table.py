@@ -205,8 +205,7 @@ def code_label(
     codes, values = complete(column, "label", file)
     name = str(column.name)
     where = f"The label column {name!r} of {file!r}"
-    require(len(values) != 1, f"{where} holds one value only, {values[0]!r}: there is nothing to predict.")
-    notes = list(_check_label_count(column, values, where))
+    notes = list(_check_label_values(column, codes, values, where))
     if favourable is None:
         require(
             {_canonical(value) for value in values} == {"0", "1"},
@@ -222,18 +221,27 @@ def code_label(
     return np.array([names.index(value) for value in values], dtype=np.int64)[codes], names, tuple(notes)
 
 
-def _check_label_count(column: pd.Series, values: list[str], where: str) -> tuple[str, ...]:
-    """Refuse a label that looks like a quantity or an id; a note where numbers may be classes or a quantity."""
+def _check_label_values(column: pd.Series, codes: Codes, values: list[str], where: str) -> tuple[str, ...]:
+    """Refuse a label that looks like a quantity, an id or a misspelling; a note where numbers may be a quantity."""
     rows, count, numeric = len(column), len(values), is_numeric(column)
-    if count <= FEWEST_IDS:
-        return ()
+    require(count > 1, f"{where} holds one value only, {values[0]!r}: there is nothing to predict.")
     many = f"{where} holds {count} different {'numbers' if numeric else 'values'} in {rows} rows"
     looks, bins = ("a quantity", "put them into bins, such as under 40, or ") if numeric else ("a name", "")
     require(
-        count <= min(rows / 10, MOST_CATEGORIES) and not (numeric and (column % 1 != 0).any()),
+        count <= max(FEWEST_IDS, min(rows / 10, MOST_CATEGORIES))
+        and not (numeric and count > FEWEST_IDS and (column % 1 != 0).any()),
         f"{many}, like {looks} or an id: {bins}name another column.",
     )
-    return (f"{many}, each a label of its own: put them into bins if they are a quantity.",) if numeric else ()
+    alike = [value for value in values if sum(_canonical(value) == _canonical(other) for other in values) > 1]
+    require(not alike, f"{where} holds {listed(alike)}, which differ in spelling alone: write them the same way.")
+    rare = [value for value, found in zip(values, np.bincount(codes), strict=True) if found < len(PARTS)]
+    require(
+        count == 2 or not rare,
+        f"{where} holds {listed(rare)} in fewer than {len(PARTS)} rows: correct these rows or leave them out.",
+    )
+    if not numeric or count <= FEWEST_IDS:
+        return ()
+    return (f"{many}, each a label of its own: put them into bins if they are a quantity.",)
 
 
 def check_training_labels(y: Codes, names: tuple[str, ...], label: str, file: str) -> tuple[str, ...]:
