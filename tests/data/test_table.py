@@ -249,7 +249,7 @@ def test_another_separator_can_be_named(tmp_path: Path) -> None:
     people().to_csv(file, sep="#", index=False)
     assert "set `separator`" in refusal(table(str(file)))
     assert len(table(str(file), separator="#").load().train) == 56
-    assert "one sign" in refusal(table(str(file), separator="::"))
+    assert "one character" in refusal(table(str(file), separator="::"))
 
 
 @pytest.mark.parametrize("separator", [";", "\t", "|"])
@@ -276,7 +276,7 @@ def test_a_saved_row_index_is_left_out_with_a_note(tmp_path: Path) -> None:
 
 
 def test_a_column_that_counts_the_rows_is_noted(write: Any) -> None:
-    assert "'id' only counts the rows" in table(write(people(id=range(7, 87)))).read().notes[0]
+    assert "'id' is a row number" in table(write(people(id=range(7, 87)))).read().notes[0]
 
 
 def test_numbers_that_are_codes_can_be_made_categories(write: Any) -> None:
@@ -323,7 +323,7 @@ def test_missing_numbers_take_the_mean_of_the_training_rows_alone(write: Any) ->
     raw = table(write(frame), split="part", missing="mean").read()
     known = raw.features["pay"].iloc[[row for row in raw.train if row != 59]].mean()
     assert raw.features["pay"].iloc[[59, 79]].tolist() == [known, known]
-    assert "The column 'pay' was empty in 2 of 80 rows; its mean stands there." in raw.notes
+    assert "The column 'pay' was empty in 2 of 80 rows; missing values were replaced by the mean." in raw.notes
     frame.loc[:59, "pay"] = None
     assert "'pay'" in (message := refusal(table(write(frame), split="part", missing="mean")))
     assert "empty in every training row" in message
@@ -344,7 +344,7 @@ def test_dates_are_refused_rather_than_made_categories(write: Any, form: str) ->
 
 def test_a_column_that_never_changes_is_told_of(write: Any) -> None:
     notes = table(write(people(country="UK"))).read().notes
-    assert notes == ("The column 'country' holds one value only, which tells nothing.",)
+    assert notes == ("The column 'country' is constant and carries no information.",)
 
 
 def three_labels(rows: int = 90) -> pd.DataFrame:

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Decoded:
-    """The pictures asked for, in order; one that is no picture is black and has a reason in `bad`."""
+    """The requested images, in order; one that cannot be decoded is black and has a reason in `bad`."""
 
     pixels: Pixels  # (rows, 3, size, size), possibly mapped from disk: copy the rows you need
     contents: list[str]  # a digest of each file's bytes
@@ -49,7 +49,7 @@ class Decoded:
 
 
 def cache_folder() -> Path:
-    """Where decoded images are kept: $FFALM_CACHE, or `ffalm` in the user's cache folder."""
+    """The cache folder: $FFALM_CACHE, or `ffalm` in the user's cache folder."""
     chosen = os.environ.get("FFALM_CACHE")
     if chosen:
         return Path(os.path.expanduser(chosen))
@@ -79,7 +79,7 @@ def load_images(root: Path, names: Sequence[str], recipe: Recipe) -> Decoded:
 
 
 def _make(entry: _Entry, root: Path, names: Sequence[str], recipe: Recipe) -> Decoded | None:
-    """Decode into the cache, unless another process did so while this one waited for it."""
+    """Decode into the cache, unless another process did so while this one waited for the lock."""
     with _lock(entry.folder / f"{entry.place}.lock") as alone:
         found = entry.read()
         if found is not None:
@@ -99,7 +99,7 @@ class _Entry:
         self.about = folder / f"{place}-{fingerprint}.json"
 
     def read(self) -> Decoded | None:
-        """The cache, or None where there is none or it is not whole."""
+        """The cache, or None if it is missing or incomplete."""
         try:
             about = json.loads(self.about.read_text(encoding="utf-8"))
             pixels = np.load(self.pixels, mmap_mode="r", allow_pickle=False)
@@ -139,7 +139,7 @@ class _Entry:
                 path.unlink(missing_ok=True)
 
     def clear_place(self) -> None:
-        """Remove what killed makers left and what changed pictures outdated; only the lock's holder may."""
+        """Remove leftovers of killed processes and outdated caches; only the holder of the lock may call it."""
         for path in self.folder.glob(f"{self.place}-*"):
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -164,7 +164,7 @@ def _digest(values: list[Any]) -> str:
 
 
 def _chunks(root: Path, names: Sequence[str], recipe: Recipe) -> Iterator[Chunk]:
-    """Decode, with a progress bar where a person is watching."""
+    """Decode, with a progress bar on a terminal."""
     log.info("Decoding %d images of %s.", len(names), root)
     chunks = decode_all([root / name for name in names], recipe)
     total = -(-len(names) // recipe.chunk)
@@ -188,7 +188,7 @@ def _in_memory(chunks: Iterator[Chunk], rows: int, recipe: Recipe, note: str) ->
 
 @contextlib.contextmanager
 def _synced(path: Path) -> Iterator[BinaryIO]:
-    """A new file whose bytes are on the disk, not just promised, before anybody renames it."""
+    """A new file, synced to disk before it is renamed."""
     with open(path, "xb") as file:
         yield file
         file.flush()

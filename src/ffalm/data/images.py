@@ -1,4 +1,4 @@
-"""Anybody's folder of images with a table beside it that says each image's label and group."""
+"""Your own folder of images with a table of each image's label and group."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from ffalm.errors import UserError, require
 
 @dataclass(frozen=True)
 class Images:
-    """A folder of images and a CSV, TSV or Parquet file with one row an image.
+    """A folder of images and a CSV, TSV or Parquet file with one row per image.
 
-    `file_column` names the image within the folder (the ending may be left out), `label` and `group` what is
-    predicted and for whom. `owner`, `split`, `groups` and `favourable` mean what they mean for a table.
+    `file_column` is the column of file names within the folder (extensions may be omitted). `label`, `group`, `owner`,
+    `split`, `groups` and `favourable` are as for a table.
     """
 
     name: ClassVar[str] = "images"
@@ -108,7 +108,7 @@ class Images:
     def _parts(
         self, frame: pd.DataFrame, contents: Sequence[str], y: Codes, group: Codes
     ) -> tuple[Sequence[Codes], tuple[str, ...]]:
-        """The parts' rows, with a note on copies: a split column is obeyed even where it parts them."""
+        """The rows of each part, and a note on copies: a split column is followed even if it separates copies."""
         if self.split is None:
             return split_by_content(contents, y, group, self.validation, self.test, self.data_seed)
         column = pick(frame, self.split, self.labels)
@@ -118,7 +118,7 @@ class Images:
 
 
 def image_names(column: pd.Series, folder: Path, file: str) -> list[str]:
-    """The images' names within the folder, one a row; every one must be there, once, and inside."""
+    """The image names within the folder, one per row; each must exist, once, inside the folder."""
     where = f"The column {str(column.name)!r} of {file!r}"
     blank = column.isna() | (column.astype(str).str.strip() == "")
     require(not blank.any(), f"{where} names no image in {int(blank.sum())} rows.")
@@ -142,12 +142,12 @@ def image_names(column: pd.Series, folder: Path, file: str) -> list[str]:
 
 
 def _leaves(name: str) -> bool:
-    """Whether a name points out of the folder it should be in."""
+    """Whether a name points outside the folder."""
     return name.startswith("/") or ".." in PurePosixPath(name).parts or bool(PureWindowsPath(name).drive)
 
 
 def _on_disk(folder: Path, name: str) -> str | None:
-    """The name as the file has it: tables often leave the ending out."""
+    """The name of the file on disk; tables often omit the extension."""
     try:
         for ending in ("", *ENDINGS, *(ending.upper() for ending in ENDINGS)):
             if (folder / (name + ending)).is_file():

@@ -1,4 +1,4 @@
-"""What every model promises before it knows the data."""
+"""The interface of model architectures."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from torch import nn
 
 
 class Architecture(Protocol):
-    """What a model is before it knows the data: settings, and a way to build it."""
+    """The settings of a model, which can build it once the input shape and the number of labels are known."""
 
     def build(self, shape: tuple[int, ...], labels: int) -> nn.Module:
-        """A fresh module for inputs of this shape (without the row axis)."""
+        """A new module for inputs of this shape (without the row axis)."""
         ...
