@@ -323,7 +323,7 @@ def test_missing_numbers_take_the_mean_of_the_training_rows_alone(write: Any) ->
     raw = table(write(frame), split="part", missing="mean").read()
     known = raw.features["pay"].iloc[[row for row in raw.train if row != 59]].mean()
     assert raw.features["pay"].iloc[[59, 79]].tolist() == [known, known]
-    assert "The column 'pay' was empty in 2 of 80 rows; missing values were replaced by the mean." in raw.notes
+    assert "The column 'pay' was empty in 2 of 80 rows; the mean was used there." in raw.notes
     frame.loc[:59, "pay"] = None
     assert "'pay'" in (message := refusal(table(write(frame), split="part", missing="mean")))
     assert "empty in every training row" in message

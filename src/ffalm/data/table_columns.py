@@ -68,7 +68,7 @@ def filled(
         known = column.iloc[train].dropna()
         require(len(known) > 0, f"{where} is empty in every training row: list it in drop.")
         frame = frame.assign(**{name: column.astype(np.float64).fillna(float(known.mean()))})
-        notes.append(f"The column {name!r} was empty in {count} of {len(column)} rows; missing values were replaced by the mean.")
+        notes.append(f"The column {name!r} was empty in {count} of {len(column)} rows; the mean was used there.")
     return frame, tuple(notes)
 
 

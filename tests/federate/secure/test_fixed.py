@@ -87,9 +87,9 @@ def test_a_bound_that_the_words_cannot_hold_is_refused() -> None:
 @pytest.mark.parametrize(("sites", "bits"), [(1, 32), (3, 32), (7, 64)])
 def test_the_largest_count_that_fits_is_accepted_and_the_next_refused(sites: int, bits: int) -> None:
     most = float((2 ** (bits - 1) - 1) // sites) if bits == 32 else 2.0**60
-    largest = Record("counts", (1,), most, "range", bits, whole=True)  # type: ignore[arg-type]
+    largest = Record("counts", (1,), most, "range", bits, whole=True)
     assert Layout([largest], sites).step(largest) == 1.0
-    beyond = Record("counts", (1,), most + 1 if bits == 32 else 2.0**61, "range", bits, whole=True)  # type: ignore[arg-type]
+    beyond = Record("counts", (1,), most + 1 if bits == 32 else 2.0**61, "range", bits, whole=True)
     with pytest.raises(UserError, match=f"{bits} bits cannot hold counts of {sites} sites"):
         Layout([beyond], sites).step(beyond)
 
