@@ -1,7 +1,6 @@
-"""From image files to pixels: every picture becomes three bytes a pixel, square, of one size.
+"""Decoding of image files: every image becomes square RGB pixels of one size.
 
-Decoding runs in threads, not processes: Pillow gives the interpreter lock back while it decompresses and
-resizes, and threads need neither pickling nor a `__main__` guard in the user's script.
+Decoding runs in threads, not processes: Pillow releases the interpreter lock while it decompresses and resizes, and threads need neither pickling nor a `__main__` guard in the user's script.
 """
 
 from __future__ import annotations
@@ -74,10 +73,10 @@ def decode_all(paths: Sequence[Path], recipe: Recipe) -> Iterator[Chunk]:
 
 
 def decode_bytes(content: bytes, recipe: Recipe) -> Pixels:
-    """The pixels (3, size, size) of one encoded picture, upright and in RGB.
+    """The pixels (3, size, size) of one encoded image, upright and in RGB.
 
-    Large JPEGs are first shrunk while being decompressed, but never below three times the size asked for, so
-    that the antialiased bilinear resize still decides what the result looks like.
+    Large JPEGs are downscaled during decompression, but never below three times the requested size, so that the result
+    is determined by the antialiased bilinear resize.
     """
     with Image.open(io.BytesIO(content)) as opened:
         opened.draft(None, (3 * recipe.size, 3 * recipe.size))

@@ -1,10 +1,9 @@
-"""Decoded images kept on disk, so that pictures are decompressed once and then read at the speed of memory.
+"""A disk cache of decoded images, so that images are decompressed once and then memory-mapped.
 
-A cache is two files, `<place>-<fingerprint>.npy` (the pixels) and `.json` (each file's content digest and
-which were no pictures). The place stands for the file names and the recipe, the fingerprint also for the
-files' sizes and times, so a changed picture leads to another cache and the one it replaces is removed. Both
-are written under a temporary name and renamed, the JSON last: at whatever instant a process is killed, a
-cache with a JSON is whole.
+A cache is two files, `<place>-<fingerprint>.npy` (the pixels) and `.json` (each file's content digest, and which files
+could not be decoded). The place is a hash of the file names and the recipe, the fingerprint also of the files' sizes and
+times: a changed image gives another cache, and the one it replaces is removed. Both files are written under a temporary
+name and renamed, the JSON last, so a cache with a JSON is complete even if a process was killed.
 """
 
 from __future__ import annotations
@@ -58,10 +57,9 @@ def cache_folder() -> Path:
 
 
 def load_images(root: Path, names: Sequence[str], recipe: Recipe) -> Decoded:
-    """The pixels of these files under a folder, from the cache or decoded now and kept there.
+    """The pixels of these files under a folder, from the cache, or decoded and then cached.
 
-    A cache folder that cannot be written (read-only, disk full) costs only time: the pictures are then
-    decoded into memory and a note says so.
+    If the cache folder cannot be written (read-only, disk full), the images are decoded into memory, with a note.
     """
     place, fingerprint = _identity(root, names, recipe)
     try:
@@ -146,7 +144,7 @@ class _Entry:
 
 
 def _identity(root: Path, names: Sequence[str], recipe: Recipe) -> tuple[str, str]:
-    """(place, fingerprint): which pictures and how, and that together with the state their files are in."""
+    """(place, fingerprint): a hash of names and recipe, and one that includes the state of the files."""
     where: list[Any] = [str(root.resolve()), recipe.size, recipe.crop, *names]
     state: list[Any] = [DECODER_VERSION, LAYOUT_VERSION, PIL.__version__]
     folder = os.fspath(root)
@@ -197,9 +195,9 @@ def _synced(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[bool]:
-    """Wait until no other process holds this lock; gives False where the file system knows no locks.
+    """Wait until no other process holds this lock; yields False if the file system does not support locks.
 
-    The operating system frees the lock when its holder ends, however it ends: a killed process blocks nobody.
+    The operating system releases the lock when its holder ends, even if it is killed.
     """
     if fcntl is None:
         yield False
