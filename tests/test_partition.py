@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -143,6 +143,26 @@ def test_plain_skew_keeps_the_minimum_size() -> None:
     data = dataset({(0, 0): 300, (1, 1): 100})
     for seed in range(5):
         assert min(len(rows) for rows in Partition("plain", 8, 0.3, min_rows=10).split(data, seed)) >= 10
+
+
+@pytest.mark.parametrize("kind", ["plain", "group"])
+def test_a_draw_with_exactly_the_minimum_size_is_kept(kind: Literal["plain", "group"]) -> None:
+    data = dataset({(0, 0): 300, (1, 1): 100})
+    first = Partition(kind, 4, 1.0, min_rows=1).split(data, 0)
+    smallest = min(len(rows) for rows in first)
+    again = Partition(kind, 4, 1.0, min_rows=smallest).split(data, 0)
+    assert [rows.tolist() for rows in again] == [rows.tolist() for rows in first]
+    redrawn = Partition(kind, 4, 1.0, min_rows=smallest + 1).split(data, 0)
+    assert min(len(rows) for rows in redrawn) > smallest
+
+
+@pytest.mark.parametrize("kind", ["even", "balanced"])
+def test_equal_clients_of_exactly_the_minimum_size_are_accepted(kind: Literal["even", "balanced"]) -> None:
+    data = dataset({(0, 0): 300, (1, 1): 100})
+    size = len(Partition(kind, 7, 0.5, min_rows=1).split(data, 0)[0])
+    assert {len(rows) for rows in Partition(kind, 7, 0.5, min_rows=size).split(data, 0)} == {size}
+    with pytest.raises(UserError, match=f"a client with {size} rows, fewer than {size + 1}"):
+        Partition(kind, 7, 0.5, min_rows=size + 1).split(data, 0)
 
 
 def test_a_minimum_size_that_no_draw_gives_is_refused_after_a_thousand() -> None:

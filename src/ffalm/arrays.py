@@ -1,4 +1,4 @@
-"""Numbers that people give us, as tensors: numpy arrays, tensors, data frames or lists."""
+"""Conversion of user input to tensors: numpy arrays, tensors, data frames or lists."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor
 
 from ffalm.errors import UserError, require
 
-_MOST_CODES = 10_000  # labels or groups; postal codes and years are names of groups rather than their numbers
+_MOST_CODES = 10_000  # labels or groups; larger numbers, such as postal codes or years, are names and not codes
 
 
 def numbers(values: Any, what: str) -> Tensor:
-    """A tensor of these values on the CPU; text, ragged lists and the like are the user's to mend.
+    """A tensor of these values on the CPU; a `UserError` for text, ragged lists and the like.
 
-    Arrays that torch cannot share (read-only, reversed, unsigned 16 bit) are copied; others are not.
+    Arrays that torch cannot share (read-only, reversed, unsigned 16 bit) are copied, others are not.
     """
     if isinstance(values, Tensor):
         return values.detach().cpu()
@@ -34,7 +34,7 @@ def numbers(values: Any, what: str) -> Tensor:
 
 
 def codes(values: Any, what: str) -> Tensor:
-    """Whole numbers from 0 up, however they were stored; 0.7 is refused rather than cut to 0."""
+    """Whole numbers from 0, of any dtype; 0.7 is refused, not truncated."""
     given = numbers(values, what)
     whole = given.long()
     fits = bool((whole == given).all()) and (whole.numel() == 0 or int(whole.min()) >= 0)

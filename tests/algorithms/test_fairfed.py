@@ -17,7 +17,7 @@ from ffalm import metrics
 from ffalm.algorithms import Measure, RoundReport
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
-from ffalm.fairness.metrics import signed_dpd
+from ffalm.fairness.group_metrics import signed_dpd
 
 Rows = tuple[list[int], list[int], list[int]]
 Metric = Literal["dpd", "eod"]
@@ -155,6 +155,44 @@ def test_clients_that_sit_out_weigh_nothing_now_and_keep_their_weight_for_later(
     assert float(weights.sum()) == pytest.approx(1)
     assert float(after["client_weights"][2]) == pytest.approx(0.5)
     assert weights[:2].tolist() == pytest.approx([0.4, 0.6])  # both are 0.1 from the pooled 0.2: no move
+
+
+def test_the_authors_variant_takes_clients_that_sit_out_as_without_a_gap() -> None:
+    """Joint gaps 0.1 and 0.3 with shares 1/4 and 3/4 give 0.25; distances 0.15 and 0.05, their mean 0.1."""
+    silent = Tally.stack(
+        [tally_of(selected((5, 10), (3, 10))), tally_of(selected((8, 10), (2, 10))), Tally.zeros((2, 2))]
+    )
+    told = Report(1, torch.tensor([10, 30, 60]), torch.tensor([True, True, False]), silent)
+    state = {"client_weights": torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)}
+    weights, after = ffalm.FairFed(step=0.5, variant="authors").update(state, told)
+    assert after["client_weights"].tolist() == pytest.approx([0.175, 0.325, 0.5])
+    assert weights.tolist() == pytest.approx([0.35, 0.65, 0.0])
+
+
+@pytest.mark.parametrize("variant", ["pooled", "authors"])
+@pytest.mark.parametrize("metric", ["dpd", "eod"])
+def test_several_seeds_at_once_give_what_each_gives_alone(
+    metric: Metric, variant: Literal["pooled", "authors"]
+) -> None:
+    lacking = ([0, 1, 1, 1], [1, 1, 1, 0], [0, 0, 0, 0])  # its metric is undefined: the fallback is on the path too
+    algorithm = ffalm.FairFed(step=0.4, metric=metric, variant=variant)
+    alone = [
+        report([*random_clients(seed, 3), lacking], part=part)
+        for seed, part in ((0, [True] * 4), (1, [True, False, True, True]))
+    ]
+    before = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.4, 0.1, 0.2, 0.3]], dtype=torch.float64)
+    tallies = [one.tally for one in alone if one.tally is not None]
+    together = Report(
+        1,
+        torch.stack([one.sizes for one in alone]),
+        torch.stack([one.taking_part for one in alone]),
+        Tally.stack(tallies),
+    )
+    weights, after = algorithm.update({"client_weights": before}, together)
+    for seed, one in enumerate(alone):
+        own, carried = algorithm.update({"client_weights": before[seed]}, one)
+        torch.testing.assert_close(weights[seed], own, rtol=0, atol=1e-15)
+        torch.testing.assert_close(after["client_weights"][seed], carried["client_weights"], rtol=0, atol=1e-15)
 
 
 def test_it_starts_from_the_shares_of_the_training_rows_and_measures_the_received_model() -> None:

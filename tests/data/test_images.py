@@ -58,6 +58,24 @@ def test_labels_and_groups_come_from_the_table(clinic: Path) -> None:
     assert data.test.group.tolist() == [int(number % 2 == 0) for number in range(50, 60)]
 
 
+def test_images_may_have_more_than_two_labels(clinic: Path) -> None:
+    stages = ("early", "late", "none")
+    write_table(clinic, [{**row(number), "ill": stages[number // 2 % 3]} for number in range(ROWS)])
+    data = load(clinic, split="part", favourable="none")
+    assert data.task.label_names == stages and data.task.favourable == 2
+    assert data.train.y.tolist() == [number // 2 % 3 for number in range(40)]
+    assert load(clinic, split="part", favourable="early").task.label_names == ("late", "none", "early")
+    with pytest.raises(UserError, match="set favourable to one of 'early', 'late', 'none'"):
+        load(clinic, favourable=None)
+
+
+def test_a_label_that_no_training_image_has_is_noted(clinic: Path) -> None:
+    rows = [row(number) for number in range(ROWS)]
+    write_table(clinic, [*rows[:-3], *({**one, "ill": "unclear"} for one in rows[-3:])])
+    (note,) = load(clinic, split="part").notes
+    assert note.endswith("has no row with the label 'unclear'; models cannot learn it.")
+
+
 def test_examples_are_bytes_with_channels_first(clinic: Path) -> None:
     data = load(clinic)
     assert data.train.x.dtype == torch.uint8

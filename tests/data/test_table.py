@@ -249,7 +249,7 @@ def test_another_separator_can_be_named(tmp_path: Path) -> None:
     people().to_csv(file, sep="#", index=False)
     assert "set `separator`" in refusal(table(str(file)))
     assert len(table(str(file), separator="#").load().train) == 56
-    assert "one sign" in refusal(table(str(file), separator="::"))
+    assert "one character" in refusal(table(str(file), separator="::"))
 
 
 @pytest.mark.parametrize("separator", [";", "\t", "|"])
@@ -276,7 +276,7 @@ def test_a_saved_row_index_is_left_out_with_a_note(tmp_path: Path) -> None:
 
 
 def test_a_column_that_counts_the_rows_is_noted(write: Any) -> None:
-    assert "'id' only counts the rows" in table(write(people(id=range(7, 87)))).read().notes[0]
+    assert "'id' is a row number" in table(write(people(id=range(7, 87)))).read().notes[0]
 
 
 def test_numbers_that_are_codes_can_be_made_categories(write: Any) -> None:
@@ -323,7 +323,7 @@ def test_missing_numbers_take_the_mean_of_the_training_rows_alone(write: Any) ->
     raw = table(write(frame), split="part", missing="mean").read()
     known = raw.features["pay"].iloc[[row for row in raw.train if row != 59]].mean()
     assert raw.features["pay"].iloc[[59, 79]].tolist() == [known, known]
-    assert "The column 'pay' was empty in 2 of 80 rows; its mean stands there." in raw.notes
+    assert "The column 'pay' was empty in 2 of 80 rows; the mean was used there." in raw.notes
     frame.loc[:59, "pay"] = None
     assert "'pay'" in (message := refusal(table(write(frame), split="part", missing="mean")))
     assert "empty in every training row" in message
@@ -344,14 +344,89 @@ def test_dates_are_refused_rather_than_made_categories(write: Any, form: str) ->
 
 def test_a_column_that_never_changes_is_told_of(write: Any) -> None:
     notes = table(write(people(country="UK"))).read().notes
-    assert notes == ("The column 'country' holds one value only, which tells nothing.",)
+    assert notes == ("The column 'country' is constant and carries no information.",)
 
 
-def test_a_label_must_have_two_values_and_they_are_listed(write: Any) -> None:
-    three = people(hired=np.array(["yes", "no", "maybe"])[np.arange(80) % 3])
-    assert "must hold two values; it holds 3: 'maybe', 'no', 'yes'." in refusal(table(write(three)))
+def three_labels(rows: int = 90) -> pd.DataFrame:
+    """Three labels in three groups, all nine combinations equally often."""
+    number = np.arange(rows)
+    return people(
+        rows,
+        hired=np.array(["yes", "no", "maybe"])[number % 3],
+        sex=np.array(["woman", "man", "other"])[number // 3 % 3],
+    )
+
+
+@pytest.mark.parametrize(
+    ("favourable", "names"), [("yes", ("maybe", "no", "yes")), ("maybe", ("no", "yes", "maybe")), (" NO ", None)]
+)
+def test_a_label_may_have_many_values_and_the_favourable_one_comes_last(
+    write: Any, favourable: str, names: tuple[str, ...] | None
+) -> None:
+    frame = three_labels()
+    data = table(write(frame), favourable=favourable).read()
+    assert data.task.label_names == (names or ("maybe", "yes", "no"))
+    assert data.task.favourable == 2 and data.task.labels == 3 and data.task.groups == 3
+    assert [data.task.label_names[code] for code in data.y] == frame["hired"].tolist()
+
+
+def test_splits_keep_the_shares_of_every_label_and_group(write: Any) -> None:
+    data = table(write(three_labels()), validation=0.2, test=0.3).load()
+    assert data.train.counts(data.task).tolist() == [[5] * 3] * 3
+    assert data.test.counts(data.task).tolist() == [[3] * 3] * 3
+
+
+def test_many_labels_need_a_favourable_one_even_if_they_are_numbers(write: Any) -> None:
+    file = write(people(hired=np.arange(80) % 3))
+    assert "set favourable to one of '0', '1', '2'." in refusal(table(file, favourable=None))
+    assert table(file, favourable=0).read().task.label_names == ("1", "2", "0")
+
+
+def test_a_label_with_one_value_is_refused(write: Any) -> None:
     assert "one value only, 'yes'" in refusal(table(write(people(hired="yes"))))
-    assert "it holds 80: '0', '1'" in refusal(table(write(people(hired=range(80)))))
+
+
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        (np.arange(400), "holds 400 different numbers in 400 rows, like a quantity or an id: put them into bins"),
+        (np.arange(400) % 40 + 0.5, "holds 40 different numbers in 400 rows, like a quantity or an id"),
+        (np.arange(400) % 41, "holds 41 different numbers in 400 rows, like a quantity or an id"),
+        ([f"person {row}" for row in range(400)], "400 different values in 400 rows, like a name or an id: name"),
+    ],
+)
+def test_a_label_that_looks_like_a_quantity_or_an_id_is_refused(write: Any, label: Any, said: str) -> None:
+    assert said in refusal(table(write(people(400, hired=label))))
+
+
+def test_a_stray_or_misspelt_label_is_refused_instead_of_becoming_a_class(write: Any) -> None:
+    frame = people()
+    frame.loc[[3, 9], "hired"] = "perhaps"
+    assert "holds 'perhaps' in fewer than 3 rows: correct these rows" in refusal(table(write(frame)))
+    frame.loc[15, "hired"] = "perhaps"
+    assert table(write(frame)).read().task.label_names == ("no", "perhaps", "yes")
+    frame.loc[20:40, "hired"] = "Yes"
+    assert "holds 'Yes', 'yes', which differ in spelling alone" in refusal(table(write(frame)))
+
+
+def test_many_classes_are_taken_and_numbers_among_them_noted(write: Any) -> None:
+    named = table(write(people(400, hired=[f"class {row % 40}" for row in range(400)])), favourable="class 7").read()
+    assert named.task.labels == 40 and named.task.label_names[-2:] == ("class 39", "class 7") and named.notes == ()
+    coded = table(write(people(400, hired=np.arange(400) % 40)), favourable=7).read()
+    assert coded.task.label_names[:3] == ("0", "1", "2") and coded.task.label_names[-1] == "7"
+    assert "40 different numbers in 400 rows, each a label of its own: put them into bins" in coded.notes[0]
+    assert table(write(people(200, hired=np.arange(200) % 20 + 0.5)), favourable=0.5).read().task.labels == 20
+
+
+def test_a_label_without_training_rows_is_noted_unless_it_is_the_favourable_one(write: Any) -> None:
+    frame = three_labels()
+    frame["part"] = np.where(frame["hired"] == "maybe", "test", np.where(np.arange(90) % 9 < 6, "train", "test"))
+    file = write(frame)
+    data = table(file, split="part").read()
+    assert data.task.labels == 3
+    assert data.notes == (f"The training part of {file!r} has no row with the label 'maybe'; models cannot learn it.",)
+    message = refusal(table(file, split="part", favourable="maybe"))
+    assert "has no row with the favourable label 'maybe'" in message
 
 
 def test_a_wrong_name_is_answered_with_the_nearest(write: Any) -> None:

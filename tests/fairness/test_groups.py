@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from ffalm.fairness import group_gap, group_means, masked_mean
+from ffalm.fairness.groups import equal_weights
 
 LOSSES = torch.tensor([0.2, 0.4, 0.6, 1.0], dtype=torch.float64)
 GROUPS = torch.tensor([0, 0, 1, 1])
@@ -25,6 +26,15 @@ def test_masked_rows_count_nowhere() -> None:
     means, _ = group_means(LOSSES, GROUPS, mask, 2)
     assert means.tolist() == pytest.approx([0.2, 0.8])
     assert float(masked_mean(LOSSES, mask)) == pytest.approx(0.6)
+
+
+def test_a_mean_over_no_rows_is_0_and_over_one_row_is_that_row() -> None:
+    nobody, one = torch.zeros(4, dtype=torch.bool), torch.tensor([False, True, False, False])
+    assert float(masked_mean(LOSSES, nobody)) == 0
+    assert float(masked_mean(LOSSES, one)) == 0.4
+    assert equal_weights(nobody, torch.float64).tolist() == [0, 0, 0, 0]
+    assert equal_weights(one, torch.float64).tolist() == [0, 1, 0, 0]
+    assert group_means(LOSSES, GROUPS, one, 2)[0].tolist() == [0.4, 0]
 
 
 @pytest.mark.parametrize("only", [0, 1])

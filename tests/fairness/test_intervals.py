@@ -111,6 +111,16 @@ def test_the_bootstrap_agrees_with_the_normal_approximation_on_many_rows() -> No
     assert high - low == pytest.approx(2 * 1.96 * deviation, rel=0.08)
 
 
+@pytest.mark.parametrize(("level", "z"), [(0.95, 1.95996), (0.8, 1.28155)])
+def test_each_end_of_the_bootstrap_interval_is_its_own_percentile(level: float, z: float) -> None:
+    hits, sizes = (12_000, 9_000), (20_000, 30_000)
+    share = np.array(hits) / np.array(sizes)
+    deviation = math.sqrt(float((np.array(sizes) * share * (1 - share)).sum())) / sum(sizes)
+    low, high = groups(hits, sizes).interval("joint_dpd", level)
+    assert (3_000 / 50_000 - low) / deviation == pytest.approx(z, abs=0.15)
+    assert (high - 3_000 / 50_000) / deviation == pytest.approx(z, abs=0.15)
+
+
 @pytest.mark.parametrize("metric", ["equalized_odds", "worst_group_accuracy", "joint_eod"])
 def test_intervals_hold_the_value_and_shrink_with_more_rows(metric: str) -> None:
     draws = np.random.default_rng(0)

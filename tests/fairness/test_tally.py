@@ -159,5 +159,5 @@ def test_rows_that_cannot_be_tallied_are_refused_in_one_sentence(
 
 
 def test_every_row_needs_its_loss() -> None:
-    with pytest.raises(UserError, match="one loss a row"):
+    with pytest.raises(UserError, match="one loss per row"):
         metrics.tally([0, 1], [0, 1], [0, 1], losses=[0.3])

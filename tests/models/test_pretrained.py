@@ -71,7 +71,7 @@ def test_a_file_for_another_body_is_refused_and_says_where_it_differs(tmp_path: 
     fewer = {name: value for name, value in other.items() if name != first}
     more = {**other, "stem.weight": torch.zeros(2)}
     for weights, word in ((narrow, first), (fewer, first), (more, "stem.weight")):
-        with pytest.raises(UserError, match=f"not those of this model: {word} missing, unknown or of another shape"):
+        with pytest.raises(UserError, match=f"do not match this model: {word} missing, unknown or of another shape"):
             built(Pretrained(MLP((4,)), written(weights, tmp_path / "start.pth")))
 
 
@@ -98,7 +98,7 @@ def test_what_is_no_file_of_weights_is_refused_in_a_sentence(tmp_path: Path) -> 
         with pytest.raises(UserError, match=words) as found:
             built(Pretrained(MLP((4,)), str(tmp_path / name)))
         assert "\n" not in str(found.value)
-    with pytest.raises(UserError, match="name of a file; got 3"):
+    with pytest.raises(UserError, match="must be a file name; got 3"):
         architecture("mlp", {"weights": 3})
 
 
@@ -122,7 +122,7 @@ def test_torchs_advice_to_load_a_pickled_model_all_the_same_is_not_passed_on(tmp
 
 def test_a_file_of_which_a_single_layer_takes_nothing_is_refused(tmp_path: Path) -> None:
     for weights in ({}, built(MLP(()), labels=3)):
-        with pytest.raises(UserError, match="nothing that fits"):
+        with pytest.raises(UserError, match="no entry that matches"):
             built(architecture("linear", {"weights": written(weights, tmp_path / "start.pth")}))
 
 

@@ -54,6 +54,14 @@ def test_huge_mu_stays_finite_and_between_its_bounds(mu: float) -> None:
     assert mu * mu / 2 + mu * (quantile - 0.1) <= found <= mu * mu / 2 + mu * math.sqrt(2 * math.log(1e5))
 
 
+@pytest.mark.parametrize(("mu", "epsilon"), [(1.0, 31.0), (1.0, 40.0), (0.5, 16.0), (2.0, 400.0), (0.01, 3.0)])
+def test_the_series_far_in_the_tail_agrees_with_scipy(mu: float, epsilon: float) -> None:
+    upper, lower = (float(stats.norm.logcdf(side * mu / 2 - epsilon / mu)) for side in (1, -1))
+    assert upper < -450  # beyond the threshold of the series
+    expected = upper + math.log(-math.expm1(epsilon + lower - upper))
+    assert log_delta(mu, epsilon) == pytest.approx(expected, rel=0, abs=2e-8)
+
+
 def test_epsilon_grows_with_mu_and_falls_with_delta() -> None:
     by_mu = [epsilon_of(mu, 1e-5) for mu in np.geomspace(1e-3, 1e3, 40)]
     by_delta = [epsilon_of(1.0, delta) for delta in np.geomspace(1e-12, 0.1, 20)]

@@ -25,6 +25,13 @@ def test_keyed_noise_is_a_function_of_seed_purpose_round_and_client() -> None:
         assert not torch.isclose(one, other).any()
 
 
+def test_keyed_noise_of_a_seed_never_changes() -> None:
+    """The numbers of numpy's default generator seeded with [seed, purpose 9, round, client 0]."""
+    found = KeyedNoise(3).normal(Purpose.MODEL_NOISE, 2, 3)
+    assert found.tolist() == pytest.approx([0.962705266, -0.941631921, 0.176667949], abs=1e-9)
+    assert torch.equal(found, KeyedNoise(3).normal(Purpose.MODEL_NOISE, 2, 3, client=0))
+
+
 def test_system_noise_is_never_the_same_whatever_was_seeded() -> None:
     found = []
     for _ in range(2):

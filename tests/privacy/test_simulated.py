@@ -44,6 +44,27 @@ def test_noise_0_and_no_bounds_equal_the_plain_run(algorithm: Algorithm, federat
     assert private.epsilon == math.inf and plain.epsilon is None
 
 
+def three_groups(labels: int) -> Federation:
+    """Four small clients with three groups and this many labels."""
+    draws = torch.Generator().manual_seed(0)
+
+    def part(rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        x = torch.randn(rows, 3, generator=draws)
+        return x, (x[:, 0] * 9).long().abs() % labels, torch.arange(rows) % 3
+
+    return Federation.from_arrays([part(rows) for rows in (40, 24, 32, 16)], validation=part(40), test=part(40))
+
+
+@pytest.mark.parametrize("labels", [2, 4])
+def test_fpfl_with_three_groups_runs_under_privacy(labels: int) -> None:
+    federation = three_groups(labels)
+    plain = ffalm.simulate("fpfl", federation, engine="loop", **BRIEF)
+    private = ffalm.simulate("fpfl", federation, privacy=OPEN, **BRIEF)
+    torch.testing.assert_close(private.state["duals"], plain.state["duals"])
+    noisy = ffalm.simulate("fpfl", federation, privacy=Privacy(6.0), **BRIEF)
+    assert noisy.state["duals"].shape == (3,) and noisy.state["duals"].isfinite().all()
+
+
 def test_what_is_frozen_gets_no_noise_and_the_rest_as_much_as_ever(federation: Federation) -> None:
     columns = federation.clients[0].x.shape[1]
 

@@ -21,7 +21,7 @@ from ffalm.algorithms.contract import Measure, PlainTraining, RoundReport, State
 from ffalm.algorithms.registry import register
 from ffalm.errors import unknown
 from ffalm.fairness import Tally
-from ffalm.fairness.metrics import accuracy, joint_dpd, joint_eod, signed_dpd, signed_eod
+from ffalm.fairness.group_metrics import accuracy, joint_dpd, joint_eod, signed_dpd, signed_eod
 
 _POOLED = {"dpd": signed_dpd, "eod": signed_eod}
 _AUTHORS = {"dpd": joint_dpd, "eod": joint_eod}

@@ -1,4 +1,4 @@
-"""Data sources: each turns somebody's files, or a seed, into examples with a label and a group."""
+"""Data sources: each turns files, or a seed, into examples with a label and a group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ffalm.errors import unknown
 if TYPE_CHECKING:
     from ffalm.data.types import Source
 
-#: name -> class, in the order in which `ffalm data` lists them. One file a source; imported when asked for.
+#: name -> class, in the order in which `ffalm data` lists them. One module per source, imported on first use.
 SOURCES = {
     "census": "Census",
     "faces": "Faces",

@@ -1,4 +1,4 @@
-"""CelebA from its publishers' files: does a portrait count as attractive, and does that depend on gender?
+"""CelebA from its publishers' files: predict an attribute, by default Attractive, with another as the group.
 
 Any two of the 40 attributes can be label and group. The official partition is the default; people recur in
 CelebA, so the alternative splits by identity and never by image.
@@ -56,7 +56,7 @@ class CelebA:
         Recipe(self.size)
 
     def load(self) -> Dataset:
-        """Read the portraits and share them out by the official partition or by identity."""
+        """Read the portraits and split them by the official partition or by identity."""
         root = existing_folder(self.root, ADVICE)
         folder = _image_folder(root)
         table = _attributes(_file(root, "list_attr_celeba"), self.label, self.group)

@@ -1,8 +1,8 @@
-"""Generated people whose figures are those of a real census: a table to try things on that needs no file.
+"""A synthetic census: a table that needs no file, generated from published statistics of UCI Adult.
 
-Within each cell of sex and income, every column has its published distribution and every two columns have
-their published correlation (a Gaussian copula). So a classifier finds the task about as hard, and becomes
-about as unfair, as on UCI Adult; and no row describes anybody.
+Within each cell of sex and income, every column has its published distribution and every pair of columns its published
+correlation (a Gaussian copula). Classifiers reach about the accuracy and the fairness gaps that they have on UCI Adult;
+no row describes a real person.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ TASK = Task(
 
 @dataclass(frozen=True)
 class Census:
-    """People drawn by `data_seed`; sex stays a feature, as in `Adult`, because household tells it anyway.
+    """Rows drawn by `data_seed`; sex stays a feature, as in `Adult`, because household reveals it anyway.
 
-    The four cells of sex and income have their exact shares under every seed, so that base rates do not vary
-    between seeds and only the people do.
+    The four cells of sex and income have exact shares under every seed: base rates do not vary between seeds.
     """
 
     name: ClassVar[str] = "census"

@@ -1,8 +1,8 @@
-"""Published figures of UCI Adult, 32,561 people of the 1994 census: shares and correlations, never rows.
+"""Published statistics of UCI Adult, 32,561 people of the 1994 census: shares and correlations, no rows.
 
-Every figure is given for the four cells of `CELLS`. Shares are rounded to three digits, so those of a column
-add up to one only roughly, and whoever draws from them scales them. The order of the categories matters: the
-correlations are between places in these orders.
+Every statistic is given for the four cells of `CELLS`. Shares are rounded to three digits, so those of a column sum to
+one only approximately and must be normalised. The order of the categories matters: correlations are between ranks in
+these orders.
 """
 
 from __future__ import annotations

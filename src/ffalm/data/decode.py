@@ -1,7 +1,6 @@
-"""From image files to pixels: every picture becomes three bytes a pixel, square, of one size.
+"""Decoding of image files: every image becomes square RGB pixels of one size.
 
-Decoding runs in threads, not processes: Pillow gives the interpreter lock back while it decompresses and
-resizes, and threads need neither pickling nor a `__main__` guard in the user's script.
+Decoding runs in threads, not processes: Pillow releases the interpreter lock while it decompresses and resizes, and threads need neither pickling nor a `__main__` guard in the user's script.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ffalm.errors import UserError
 
-#: Part of every cache's fingerprint. Raise it whenever the same file would come out as other pixels.
+#: Part of every cache's fingerprint. Increase it whenever the same file would give other pixels.
 DECODER_VERSION = 1
 
 Crop = Literal["centre", "none"]
@@ -44,13 +43,13 @@ class Recipe:
 
     @property
     def chunk(self) -> int:
-        """Pictures a task: enough that handing tasks out costs nothing, at most some 16 MB of pixels."""
+        """Images per task: enough to make scheduling negligible, at most about 16 MB of pixels."""
         return max(1, min(128, 2**24 // (3 * self.size**2)))
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some consecutive pictures. One that is no picture has black pixels and a reason in `bad`."""
+    """Some consecutive images. A file that cannot be decoded has black pixels and a reason in `bad`."""
 
     pixels: Pixels  # (rows, 3, size, size)
     contents: list[str]  # a digest of each file's bytes: equal files have equal digests
@@ -58,7 +57,7 @@ class Chunk:
 
 
 def decode_all(paths: Sequence[Path], recipe: Recipe) -> Iterator[Chunk]:
-    """Decode files in parallel and give them back in order, holding only a few chunks at a time."""
+    """Decode files in parallel and yield them in order, holding only a few chunks at a time."""
     workers = _cores()
     waiting: deque[Future[Chunk]] = deque()
     executor = ThreadPoolExecutor(workers, thread_name_prefix="ffalm-decode")
@@ -74,10 +73,10 @@ def decode_all(paths: Sequence[Path], recipe: Recipe) -> Iterator[Chunk]:
 
 
 def decode_bytes(content: bytes, recipe: Recipe) -> Pixels:
-    """The pixels (3, size, size) of one encoded picture, upright and in RGB.
+    """The pixels (3, size, size) of one encoded image, upright and in RGB.
 
-    Large JPEGs are first shrunk while being decompressed, but never below three times the size asked for, so
-    that the antialiased bilinear resize still decides what the result looks like.
+    Large JPEGs are downscaled during decompression, but never below three times the requested size, so that the result
+    is determined by the antialiased bilinear resize.
     """
     with Image.open(io.BytesIO(content)) as opened:
         opened.draft(None, (3 * recipe.size, 3 * recipe.size))
@@ -105,7 +104,7 @@ def _decode_chunk(paths: Sequence[Path], recipe: Recipe) -> Chunk:
 
 
 def _read(path: Path) -> bytes:
-    """The file's bytes. One that cannot be read at all is not a bad picture: it may be readable tomorrow."""
+    """The file's bytes; an I/O error is raised instead of marking the image as bad, because it may be temporary."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -121,7 +120,7 @@ def _reason(content: bytes, error: Exception) -> str:
 
 
 def _upright(picture: Image.Image) -> Image.Image:
-    """The picture turned as its camera noted; a note that cannot be read does not spoil a good picture."""
+    """The image rotated by its EXIF orientation; unreadable EXIF data is ignored."""
     try:
         return ImageOps.exif_transpose(picture)
     except Exception:
@@ -129,7 +128,7 @@ def _upright(picture: Image.Image) -> Image.Image:
 
 
 def _as_rgb(picture: Image.Image) -> Image.Image:
-    """Grey, palette, CMYK, 16-bit and transparent pictures as RGB; what is transparent shows white."""
+    """Grey, palette, CMYK, 16-bit and transparent images as RGB, on a white background."""
     if picture.mode == "RGB":
         return picture
     if picture.mode.startswith("I"):
@@ -144,7 +143,7 @@ def _as_rgb(picture: Image.Image) -> Image.Image:
 
 
 def _centre(picture: Image.Image) -> Image.Image:
-    """The centred square, cut out before resizing: the filter must not mix in what lies beyond its edge."""
+    """The centred square, cropped before resizing, so that the filter does not use pixels outside of it."""
     width, height = picture.size
     if width == height:
         return picture
@@ -154,7 +153,7 @@ def _centre(picture: Image.Image) -> Image.Image:
 
 
 def _cores() -> int:
-    """The cores this process may use, which in a container are fewer than the machine has."""
+    """The cores this process may use; in a container fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return os.cpu_count() or 1

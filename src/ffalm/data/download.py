@@ -1,4 +1,4 @@
-"""Fetching published data sets from their publishers, each file checked against a known checksum."""
+"""Download of published data sets from their publishers, each file verified by its checksum."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """A file as its publisher gives it out: where it lies, how long it is and what it hashes to."""
+    """A published file: URL, size and checksum."""
 
     name: str
     url: str
@@ -28,7 +28,7 @@ class PublishedFile:
 
 @dataclass(frozen=True)
 class Publication:
-    """A data set's files, and the page where a person finds them."""
+    """The files of a data set, and the web page about them."""
 
     page: str
     files: tuple[PublishedFile, ...]
@@ -36,7 +36,7 @@ class Publication:
 
 @dataclass(frozen=True)
 class Fetched:
-    """What became of one file: downloaded now, or already there and right."""
+    """The outcome for one file: downloaded, or already present and correct."""
 
     path: Path
     downloaded: bool
@@ -91,14 +91,14 @@ PUBLICATIONS = {
 
 
 def fetch(name: str, folder: str | Path, timeout: float = 30.0) -> list[Fetched]:
-    """Put a data set's files into a folder; what is already there and right is left alone."""
+    """Download a data set's files into a folder; files that are present and correct are kept."""
     if name not in PUBLICATIONS:
         raise unknown("data set to download", name, PUBLICATIONS)
     return fetch_publication(PUBLICATIONS[name], folder, timeout)
 
 
 def fetch_publication(publication: Publication, folder: str | Path, timeout: float = 30.0) -> list[Fetched]:
-    """Put a publication's files into a folder, each whole and checked or not at all."""
+    """Download a publication's files into a folder; a file appears only when it is complete and verified."""
     folder = Path(folder).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def _fetch_file(file: PublishedFile, folder: Path, page: str, timeout: float) ->
 
 
 def _check_present(target: Path, file: PublishedFile) -> None:
-    """Never overwrite what a person put there, right or wrong."""
+    """Refuse to overwrite an existing file with other content."""
     try:
         with target.open("rb") as present:
             right = hashlib.file_digest(present, "sha256").hexdigest() == file.sha256
@@ -152,7 +152,7 @@ def _opened(file: PublishedFile, folder: Path, page: str, timeout: float) -> htt
 
 
 def _copy(response: http.client.HTTPResponse, output: IO[bytes], file: PublishedFile, folder: Path, page: str) -> None:
-    """Copy the body and check it as it comes; a body that is too long is cut off rather than stored."""
+    """Copy and verify the body; a body that is too long is rejected without storing all of it."""
     digest, received, broken = hashlib.sha256(), 0, False
     try:
         while received <= file.size and (chunk := response.read(CHUNK)):

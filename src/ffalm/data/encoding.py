@@ -1,7 +1,7 @@
-"""Turning table columns into numbers by statistics that sites can agree on without showing rows.
+"""Encoding of table columns by statistics that sites can share without sharing rows.
 
-Numeric columns are standardised, categories become one column each. The statistics come from `TableSummary`s,
-which add up with `+`: sites sum theirs, build the same `TableEncoding` of the sum and save it with the model.
+Numeric columns are standardised, categories are one-hot encoded. The statistics come from `TableSummary`s, which are
+added with `+`: sites sum theirs, build the same `TableEncoding` from the sum and save it with the model.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from torch import Tensor
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.errors import UserError, require
 
-#: A variance below this share of the mean square is rounding: the column counts as constant.
+#: A variance below this share of the mean square is rounding error: the column is constant.
 ROUNDING = 1e-13
 
 
 @dataclass(frozen=True)
 class NumericSummary:
-    """What a site says of a numeric column: how many values, their sum and the sum of their squares."""
+    """Statistics of a numeric column: count, sum and sum of squares."""
 
     count: int
     total: float
@@ -38,7 +38,7 @@ class NumericSummary:
 
 @dataclass(frozen=True)
 class CategorySummary:
-    """What a site says of a categorical column: how often each category occurs; `None` is a missing value."""
+    """Statistics of a categorical column: the count of each category; `None` is a missing value."""
 
     counts: dict[str | None, int]
 
@@ -54,13 +54,13 @@ ColumnSummary = NumericSummary | CategorySummary
 
 @dataclass(frozen=True)
 class TableSummary:
-    """The summaries of all feature columns by name; adding two gives that of their rows put together."""
+    """The summaries of all feature columns by name; the sum of two is the summary of all their rows."""
 
     columns: dict[str, ColumnSummary]
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> TableSummary:
-        """The summary of these rows: the only thing of them that an encoding depends on."""
+        """The summary of these rows; an encoding depends on nothing else."""
         return cls({str(name): _summarise(frame[name]) for name in frame.columns})
 
     def __add__(self, other: TableSummary) -> TableSummary:
@@ -69,7 +69,7 @@ class TableSummary:
         return TableSummary({name: _added(name, column, other.columns[name]) for name, column in self.columns.items()})
 
     def to_json(self) -> str:
-        """As text for the wire; category counts travel as pairs because a missing value has no name."""
+        """As JSON; category counts are pairs because a missing value has no name."""
         columns = {
             name: {"counts": list(column.counts.items())} if isinstance(column, CategorySummary) else asdict(column)
             for name, column in self.columns.items()
@@ -121,12 +121,12 @@ class TableEncoding:
 
     @classmethod
     def of(cls, summary: TableSummary) -> TableEncoding:
-        """The encoding of a summary, columns sorted by name so that no order of sites or files matters."""
+        """The encoding of a summary; columns are sorted by name, so the order of sites and files does not matter."""
         return cls(tuple(_column(name, summary.columns[name]) for name in sorted(summary.columns)))
 
     @property
     def features(self) -> tuple[str, ...]:
-        """A name for each encoded feature, such as `age` or `sex=Female`."""
+        """The name of each encoded feature, such as `age` or `sex=Female`."""
         names: list[str] = []
         for column in self.columns:
             if isinstance(column, NumericColumn):
@@ -155,7 +155,7 @@ class TableEncoding:
         return torch.from_numpy(features)
 
     def to_json(self) -> str:
-        """As text to be saved beside a model."""
+        """As JSON, to be saved with a model."""
         return json.dumps({"columns": [asdict(column) for column in self.columns]})
 
     @classmethod
@@ -172,7 +172,7 @@ class TableEncoding:
 
 @dataclass(frozen=True)
 class RawTable:
-    """A table read, coded and split but not yet encoded: here sites stop to agree on an encoding."""
+    """A table that is read, coded and split but not encoded: sites first agree on an encoding."""
 
     task: Task
     features: pd.DataFrame
@@ -186,7 +186,7 @@ class RawTable:
     notes: tuple[str, ...] = ()
 
     def summary(self) -> TableSummary:
-        """The summary of the training rows; validation and test rows never shape the encoding."""
+        """The summary of the training rows; validation and test rows never influence the encoding."""
         return TableSummary.of(self.features.iloc[self.train])
 
     def encoded(self, encoding: TableEncoding | None = None) -> Dataset:
@@ -208,13 +208,13 @@ class RawTable:
 
 
 def is_numeric(column: pd.Series) -> bool:
-    """Whether a column is standardised; booleans are not, they are two categories."""
+    """Whether a column is standardised; booleans are categories."""
     dtype = column.dtype
     return bool(pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype))
 
 
 def numbers(column: pd.Series) -> NDArray[np.float64]:
-    """A numeric column's values, all finite; anything else in it is the user's to mend."""
+    """The values of a numeric column; a `UserError` unless all are finite."""
     if not is_numeric(column):
         raise UserError(f"The column {str(column.name)!r} must hold numbers only; it holds text.")
     values: NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -228,14 +228,14 @@ def numbers(column: pd.Series) -> NDArray[np.float64]:
 
 
 def as_text(value: object) -> str:
-    """A value as people write it, so that 1, 1.0 and " 1" are one category whatever type a file gave it."""
+    """A value as text, such that 1, 1.0 and " 1" are one category whatever its type in the file."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value).strip()
 
 
 def distinct(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
-    """Each row's place in the returned list of texts, in order of appearance; -1 where it is missing."""
+    """Each row's index in the returned list of values, in order of appearance; -1 for a missing value."""
     try:
         codes, uniques = pd.factorize(column)
     except TypeError:
@@ -252,7 +252,7 @@ def distinct(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
 def _summarise(column: pd.Series) -> ColumnSummary:
     if is_numeric(column):
         values = numbers(column)
-        with np.errstate(over="ignore"):  # an overflow is told where the encoding is made
+        with np.errstate(over="ignore"):  # an overflow is reported when the encoding is made
             return NumericSummary(len(values), float(values.sum()), float(np.square(values).sum()))
     codes, texts = distinct(column)
     tally = np.bincount(codes + 1, minlength=len(texts) + 1).tolist()
@@ -273,7 +273,7 @@ def _column(name: str, summary: ColumnSummary) -> NumericColumn | CategoryColumn
 
 
 def _positions(column: pd.Series, categories: tuple[str | None, ...]) -> NDArray[np.int64]:
-    """For each row the place of its category among the known ones, -1 where it is not known."""
+    """The index of each row's category among the known ones, -1 for an unknown one."""
     codes, texts = distinct(column)
     place = {category: number for number, category in enumerate(categories)}
     return np.array([place.get(text, -1) for text in [*texts, None]], dtype=np.int64)[codes]

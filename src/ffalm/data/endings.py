@@ -1,4 +1,4 @@
-"""By which endings a file is known as a user's table; here alone, for commands ask before pandas is loaded."""
+"""File extensions of tables; a module of its own, because commands need it before pandas is imported."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ PARQUET = (".parquet", ".pq")
 
 
 def is_table(name: str) -> bool:
-    """Whether a name is the path of a user's table rather than that of a source."""
+    """Whether a name is the path of a table rather than the name of a source."""
     return name.lower().endswith((*SEPARATORS, *PARQUET))

@@ -1,7 +1,7 @@
-"""Drawn faces that are young or not, in lighter and darker skin: pictures to try things on that need no file.
+"""Synthetic faces, young or not, with lighter and darker skin: images that need no file.
 
-Two things make a classifier unfair here, as they do with photographs: darker faces are less often young, and
-they are harder to read, because their pictures are underexposed and people's looks tell their age less well.
+Two things make a classifier unfair here, as with photographs: darker faces are less often young, and their age is
+harder to see, because their images are underexposed and their apparent age is noisier.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Looks:
 
 
 def draw_faces(looks: Looks, size: int, draw: np.random.Generator) -> NDArray[np.uint8]:
-    """Pictures (rows, 3, size, size) of these people."""
+    """Images (rows, 3, size, size) of these people."""
     pictures = np.empty((len(looks), 3, size, size), dtype=np.uint8)
     for start in range(0, len(looks), CHUNK):
         rows = slice(start, start + CHUNK)
@@ -83,7 +83,7 @@ def _photograph(looks: Looks, size: int) -> Array:
 
 
 def _averaged(sharp: Array) -> Array:
-    """Each square of neighbouring pixels made one; adding shifted pictures is much faster than `mean`."""
+    """Downsampling by averaging squares of pixels; adding shifted images is much faster than `mean`."""
     total = np.zeros_like(sharp[:, ::SUPERSAMPLING, ::SUPERSAMPLING])
     for down in range(SUPERSAMPLING):
         for right in range(SUPERSAMPLING):
@@ -92,7 +92,7 @@ def _averaged(sharp: Array) -> Array:
 
 
 def _each(values: NDArray[np.generic], axes: int = 2) -> Array:
-    """One value a person, shaped to act on all of their pixels."""
+    """One value per person, broadcast over the pixels."""
     return values.astype(np.float32).reshape(-1, *(1,) * axes)
 
 

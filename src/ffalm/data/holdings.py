@@ -1,4 +1,4 @@
-"""Who holds which rows of a table, without a copy of them: a table that is dealt out ten times is held once."""
+"""Rows of a shared table by row number, without copies: ten partitions of a table hold it once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ffalm.data.types import Examples, Task
 
 @dataclass(frozen=True)
 class Holding:
-    """Some rows of a source of examples, by their numbers."""
+    """Some rows of a source of examples, by row number."""
 
     source: Examples
     rows: Tensor | None = None  # None: all of them, in their order
@@ -23,11 +23,11 @@ class Holding:
         return len(self.source if self.rows is None else self.rows)
 
     def examples(self) -> Examples:
-        """The rows themselves: a fresh copy, unless they are all of the source."""
+        """The rows: a new copy, unless they are the whole source."""
         return self.source if self.rows is None else self.source.take(self.rows)
 
     def first(self, count: int) -> Examples:
-        """A few rows, for a look at their shape and type."""
+        """The first rows, to inspect their shape and type."""
         rows = torch.arange(min(count, len(self))) if self.rows is None else self.rows[:count]
         return self.source.take(rows)
 
@@ -40,7 +40,7 @@ class Holding:
 
 
 class Dealt(Sequence[Examples]):
-    """The examples of several holders, gathered whenever they are asked for and kept by nobody."""
+    """The examples of several clients, gathered on each access and not kept."""
 
     def __init__(self, holdings: Sequence[Holding]) -> None:
         self.holdings = tuple(holdings)
@@ -60,5 +60,5 @@ class Dealt(Sequence[Examples]):
 
 
 def holdings_of(clients: Sequence[Examples]) -> tuple[Holding, ...]:
-    """What each client holds; examples that stand for themselves are held whole."""
+    """The holding of each client; plain examples are held whole."""
     return clients.holdings if isinstance(clients, Dealt) else tuple(Holding(examples) for examples in clients)

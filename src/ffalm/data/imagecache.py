@@ -1,10 +1,9 @@
-"""Decoded images kept on disk, so that pictures are decompressed once and then read at the speed of memory.
+"""A disk cache of decoded images, so that images are decompressed once and then memory-mapped.
 
-A cache is two files, `<place>-<fingerprint>.npy` (the pixels) and `.json` (each file's content digest and
-which were no pictures). The place stands for the file names and the recipe, the fingerprint also for the
-files' sizes and times, so a changed picture leads to another cache and the one it replaces is removed. Both
-are written under a temporary name and renamed, the JSON last: at whatever instant a process is killed, a
-cache with a JSON is whole.
+A cache is two files, `<place>-<fingerprint>.npy` (the pixels) and `.json` (each file's content digest, and which files
+could not be decoded). The place is a hash of the file names and the recipe, the fingerprint also of the files' sizes and
+times: a changed image gives another cache, and the one it replaces is removed. Both files are written under a temporary
+name and renamed, the JSON last, so a cache with a JSON is complete even if a process was killed.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Decoded:
-    """The pictures asked for, in order; one that is no picture is black and has a reason in `bad`."""
+    """The requested images, in order; one that cannot be decoded is black and has a reason in `bad`."""
 
     pixels: Pixels  # (rows, 3, size, size), possibly mapped from disk: copy the rows you need
     contents: list[str]  # a digest of each file's bytes
@@ -49,7 +48,7 @@ class Decoded:
 
 
 def cache_folder() -> Path:
-    """Where decoded images are kept: $FFALM_CACHE, or `ffalm` in the user's cache folder."""
+    """The cache folder: $FFALM_CACHE, or `ffalm` in the user's cache folder."""
     chosen = os.environ.get("FFALM_CACHE")
     if chosen:
         return Path(os.path.expanduser(chosen))
@@ -58,10 +57,9 @@ def cache_folder() -> Path:
 
 
 def load_images(root: Path, names: Sequence[str], recipe: Recipe) -> Decoded:
-    """The pixels of these files under a folder, from the cache or decoded now and kept there.
+    """The pixels of these files under a folder, from the cache, or decoded and then cached.
 
-    A cache folder that cannot be written (read-only, disk full) costs only time: the pictures are then
-    decoded into memory and a note says so.
+    If the cache folder cannot be written (read-only, disk full), the images are decoded into memory, with a note.
     """
     place, fingerprint = _identity(root, names, recipe)
     try:
@@ -79,7 +77,7 @@ def load_images(root: Path, names: Sequence[str], recipe: Recipe) -> Decoded:
 
 
 def _make(entry: _Entry, root: Path, names: Sequence[str], recipe: Recipe) -> Decoded | None:
-    """Decode into the cache, unless another process did so while this one waited for it."""
+    """Decode into the cache, unless another process did so while this one waited for the lock."""
     with _lock(entry.folder / f"{entry.place}.lock") as alone:
         found = entry.read()
         if found is not None:
@@ -99,7 +97,7 @@ class _Entry:
         self.about = folder / f"{place}-{fingerprint}.json"
 
     def read(self) -> Decoded | None:
-        """The cache, or None where there is none or it is not whole."""
+        """The cache, or None if it is missing or incomplete."""
         try:
             about = json.loads(self.about.read_text(encoding="utf-8"))
             pixels = np.load(self.pixels, mmap_mode="r", allow_pickle=False)
@@ -139,14 +137,14 @@ class _Entry:
                 path.unlink(missing_ok=True)
 
     def clear_place(self) -> None:
-        """Remove what killed makers left and what changed pictures outdated; only the lock's holder may."""
+        """Remove leftovers of killed processes and outdated caches; only the holder of the lock may call it."""
         for path in self.folder.glob(f"{self.place}-*"):
             with contextlib.suppress(OSError):
                 path.unlink()
 
 
 def _identity(root: Path, names: Sequence[str], recipe: Recipe) -> tuple[str, str]:
-    """(place, fingerprint): which pictures and how, and that together with the state their files are in."""
+    """(place, fingerprint): a hash of names and recipe, and one that includes the state of the files."""
     where: list[Any] = [str(root.resolve()), recipe.size, recipe.crop, *names]
     state: list[Any] = [DECODER_VERSION, LAYOUT_VERSION, PIL.__version__]
     folder = os.fspath(root)
@@ -164,7 +162,7 @@ def _digest(values: list[Any]) -> str:
 
 
 def _chunks(root: Path, names: Sequence[str], recipe: Recipe) -> Iterator[Chunk]:
-    """Decode, with a progress bar where a person is watching."""
+    """Decode, with a progress bar on a terminal."""
     log.info("Decoding %d images of %s.", len(names), root)
     chunks = decode_all([root / name for name in names], recipe)
     total = -(-len(names) // recipe.chunk)
@@ -188,7 +186,7 @@ def _in_memory(chunks: Iterator[Chunk], rows: int, recipe: Recipe, note: str) ->
 
 @contextlib.contextmanager
 def _synced(path: Path) -> Iterator[BinaryIO]:
-    """A new file whose bytes are on the disk, not just promised, before anybody renames it."""
+    """A new file, synced to disk before it is renamed."""
     with open(path, "xb") as file:
         yield file
         file.flush()
@@ -197,9 +195,9 @@ def _synced(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[bool]:
-    """Wait until no other process holds this lock; gives False where the file system knows no locks.
+    """Wait until no other process holds this lock; yields False if the file system does not support locks.
 
-    The operating system frees the lock when its holder ends, however it ends: a killed process blocks nobody.
+    The operating system releases the lock when its holder ends, even if it is killed.
     """
     if fcntl is None:
         yield False

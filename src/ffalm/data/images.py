@@ -1,4 +1,4 @@
-"""Anybody's folder of images with a table beside it that says each image's label and group."""
+"""Your own folder of images with a table of each image's label and group."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import ClassVar
 
-import numpy as np
 import pandas as pd
 import torch
 
@@ -21,17 +20,26 @@ from ffalm.data.pictures import (
     shared_content,
     split_by_content,
 )
-from ffalm.data.table import Value, code_groups, code_label, code_owner, parts_of, pick, read_table
+from ffalm.data.table import (
+    Value,
+    check_training_labels,
+    code_groups,
+    code_label,
+    code_owner,
+    parts_of,
+    pick,
+    read_table,
+)
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require
 
 
 @dataclass(frozen=True)
 class Images:
-    """A folder of images and a CSV, TSV or Parquet file with one row an image.
+    """A folder of images and a CSV, TSV or Parquet file with one row per image.
 
-    `file_column` names the image within the folder (the ending may be left out), `label` and `group` what is
-    predicted and for whom. `owner`, `split`, `groups` and `favourable` mean what they mean for a table.
+    `file_column` is the column of file names within the folder (extensions may be omitted). `label`, `group`, `owner`,
+    `split`, `groups` and `favourable` are as for a table.
     """
 
     name: ClassVar[str] = "images"
@@ -79,19 +87,16 @@ class Images:
         contents = [decoded.contents[row] for row in good]
         parts, copies = self._parts(frame.iloc[good], contents, y[good], group[good])
         train, validation, test = (good[part] for part in parts)
-        require(
-            len(np.unique(y[train])) == 2,
-            f"The training part of {self.labels!r} holds only one value of the label {self.label!r}.",
-        )
+        unseen = check_training_labels(y[train], labels, self.label, self.labels)
         owner, owners = self._owners(frame, train)
         return Dataset(
-            Task(folder.name or "images", self.label, self.group, labels, groups),
+            Task(folder.name or "images", self.label, self.group, labels, groups, len(labels) - 1),
             examples(decoded, train, y, group),
             examples(decoded, validation, y, group),
             examples(decoded, test, y, group),
             owner,
             owners,
-            (*notes, *assumed, *skipped, *copies),
+            (*notes, *assumed, *unseen, *skipped, *copies),
         )
 
     def _owners(self, frame: pd.DataFrame, train: Codes) -> tuple[torch.Tensor | None, tuple[str, ...]]:
@@ -103,7 +108,7 @@ class Images:
     def _parts(
         self, frame: pd.DataFrame, contents: Sequence[str], y: Codes, group: Codes
     ) -> tuple[Sequence[Codes], tuple[str, ...]]:
-        """The parts' rows, with a note on copies: a split column is obeyed even where it parts them."""
+        """The rows of each part, and a note on copies: a split column is followed even if it separates copies."""
         if self.split is None:
             return split_by_content(contents, y, group, self.validation, self.test, self.data_seed)
         column = pick(frame, self.split, self.labels)
@@ -113,7 +118,7 @@ class Images:
 
 
 def image_names(column: pd.Series, folder: Path, file: str) -> list[str]:
-    """The images' names within the folder, one a row; every one must be there, once, and inside."""
+    """The image names within the folder, one per row; each must exist, once, inside the folder."""
     where = f"The column {str(column.name)!r} of {file!r}"
     blank = column.isna() | (column.astype(str).str.strip() == "")
     require(not blank.any(), f"{where} names no image in {int(blank.sum())} rows.")
@@ -137,12 +142,12 @@ def image_names(column: pd.Series, folder: Path, file: str) -> list[str]:
 
 
 def _leaves(name: str) -> bool:
-    """Whether a name points out of the folder it should be in."""
+    """Whether a name points outside the folder."""
     return name.startswith("/") or ".." in PurePosixPath(name).parts or bool(PureWindowsPath(name).drive)
 
 
 def _on_disk(folder: Path, name: str) -> str | None:
-    """The name as the file has it: tables often leave the ending out."""
+    """The name of the file on disk; tables often omit the extension."""
     try:
         for ending in ("", *ENDINGS, *(ending.upper() for ending in ENDINGS)):
             if (folder / (name + ending)).is_file():

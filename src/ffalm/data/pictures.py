@@ -1,4 +1,4 @@
-"""What the image sources share: leaving bad pictures out, keeping copies together, and making examples."""
+"""Shared by the image sources: skipping bad images, keeping copies together, making examples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Codes = NDArray[np.int64]
 def load_usable(
     root: Path, names: Sequence[str], recipe: Recipe, skip_bad: bool
 ) -> tuple[Decoded, Codes, tuple[str, ...]]:
-    """Decoded files, the rows that are pictures, and notes; bad files are an error unless skipped."""
+    """Decoded files, the rows that could be decoded, and notes; bad files are an error unless skipped."""
     decoded = load_images(root, names, recipe)
     if not decoded.bad:
         return decoded, np.arange(len(names)), decoded.notes
@@ -31,7 +31,7 @@ def load_usable(
     count = f"{len(decoded.bad)} of {len(names)} images in {root}"
     what = f"{count} cannot be decoded, first {names[first]} ({reason})"
     if not skip_bad:
-        raise UserError(f"{what}: mend or remove them, or set skip_bad to leave them out.")
+        raise UserError(f"{what}: repair or remove them, or set skip_bad to leave them out.")
     require(len(decoded.bad) < len(names), f"{what}: none is left to learn from.")
     good = np.setdiff1d(np.arange(len(names)), np.fromiter(decoded.bad, dtype=np.int64))
     return decoded, good, (*decoded.notes, f"{what}; left out.")
@@ -40,9 +40,9 @@ def load_usable(
 def split_by_content(
     contents: Sequence[str], y: Codes, group: Codes, validation: float, test: float, seed: int
 ) -> tuple[list[Codes], tuple[str, ...]]:
-    """Rows of the train, validation and test parts, alike in (label, group); equal files share a part.
+    """Rows of the train, validation and test parts, stratified by (label, group); equal files share a part.
 
-    A picture stored twice that lands in two parts would be tested on what it was trained on.
+    Otherwise a model could be tested on an image that it was trained on.
     """
     keys = np.asarray(contents)
     strata = y * (group.max() + 1) + group
@@ -51,7 +51,7 @@ def split_by_content(
 
 
 def shared_content(contents: Sequence[str], parts: Sequence[Codes]) -> tuple[str, ...]:
-    """A note on images held out by somebody else's split that are byte for byte among the training images."""
+    """A note on held-out images of a given split that are byte-identical to training images."""
     keys = np.asarray(contents)
     train, *held_out = parts
     leaked = sum(int(np.isin(keys[rows], keys[train]).sum()) for rows in held_out)
@@ -61,7 +61,7 @@ def shared_content(contents: Sequence[str], parts: Sequence[Codes]) -> tuple[str
 
 
 def _duplicates(keys: NDArray[np.str_], y: Codes) -> tuple[str, ...]:
-    """A note on files that are byte for byte the same, and on how many of those disagree about the label."""
+    """A note on byte-identical files, and on how many of them have different labels."""
     _, first, key, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
     groups = int((counts > 1).sum())
     if not groups:
@@ -73,13 +73,13 @@ def _duplicates(keys: NDArray[np.str_], y: Codes) -> tuple[str, ...]:
 
 
 def examples(decoded: Decoded, rows: Codes, y: Codes, group: Codes) -> Examples:
-    """These rows as tensors; the pixels are copied, so nothing refers to the cache any more."""
+    """These rows as tensors; the pixels are copied, so that the cache file can be released."""
     pixels = torch.from_numpy(np.asarray(decoded.pixels)[rows])
     return Examples(pixels, torch.from_numpy(y[rows]), torch.from_numpy(group[rows]))
 
 
 def check_present(task: Task, y: Codes, group: Codes, where: Path) -> None:
-    """Every label and every group must occur, or there is nothing to learn or to compare."""
+    """Refuse images in which a label or a group does not occur."""
     for codes, names, kind in ((y, task.label_names, task.label), (group, task.group_names, task.group)):
         missing = [name for code, name in enumerate(names) if not (codes == code).any()]
         if missing:
@@ -87,7 +87,7 @@ def check_present(task: Task, y: Codes, group: Codes, where: Path) -> None:
 
 
 def existing_folder(root: str, advice: str) -> Path:
-    """The folder of that name; where there is none, the advice says where the data comes from."""
+    """The folder, or a `UserError` with advice on where to get the data."""
     folder = Path(root).expanduser()
     require(folder.exists(), f"There is no folder {folder}: {advice}")
     require(folder.is_dir(), f"{folder} is not a folder: {advice}")

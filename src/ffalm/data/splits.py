@@ -1,7 +1,7 @@
-"""Splitting rows into parts that look alike: same shares of every (label, group), chosen by a seed.
+"""Random splits stratified by (label, group).
 
-A part that happens to hold few rows of a small group makes its gaps noise, so splits are stratified; and rows
-that belong together (one person, one image stored twice) stay together, or the test part leaks into training.
+Stratified, because gaps of a small group with few test rows would be noise. Rows that belong together (one person, one
+image stored twice) stay in one part, otherwise the test part leaks into training.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Shares = NDArray[np.float64]
 
 
 def split_rows(strata: NDArray[np.integer], fractions: Sequence[float], seed: int) -> list[Rows]:
-    """Ascending row numbers of each part; strata are shared out as exactly as whole rows allow."""
+    """Ascending row numbers of each part; strata are divided as exactly as whole rows allow."""
     return split_by_key(np.arange(len(strata)), strata, fractions, seed)
 
 
@@ -29,14 +29,14 @@ def split_by_key(
 ) -> list[Rows]:
     """Like `split_rows`, but rows with equal key land in the same part.
 
-    Keys may be numbers or strings. Where rows of one key differ in stratum, the first row's counts.
+    Keys may be numbers or strings. If rows of one key differ in stratum, that of the first row is used.
     """
     _check(len(keys), len(strata), fractions)
     _, first, key_of_row, sizes = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
     part_of_key = np.empty(len(first), dtype=np.int64)
     stratum_of_key = np.asarray(strata)[first]
     draw = generator(seed, Purpose.SPLIT)
-    owed = np.zeros(len(fractions))  # rows each part still lacks; carried on, so that rounding never adds up
+    owed = np.zeros(len(fractions))  # rows each part still lacks; carried over, so that rounding errors do not add up
     for stratum in np.unique(stratum_of_key):
         members = draw.permutation(np.flatnonzero(stratum_of_key == stratum))
         owed += np.asarray(fractions) * sizes[members].sum()
@@ -52,10 +52,10 @@ def split_by_key(
 
 
 def _share_out(members: Rows, sizes: Rows, fractions: Shares, owed: Shares, part_of_key: Rows) -> None:
-    """Give each key of one stratum to the part that lacks most, in random order; writes in place.
+    """Assign each key of one stratum to the part that lacks most rows, in random order; writes in place.
 
-    What a key of several rows goes by is what a part lacks for its size: else large keys, such as people with many
-    pictures, would nearly all end up in the largest part.
+    For keys of several rows the deficit is relative to the part's size; otherwise large keys, such as people with many
+    images, would nearly all end up in the largest part.
     """
     single = sizes[members] == 1
     _one_by_one(members[~single], sizes, fractions, owed, part_of_key)
@@ -78,7 +78,7 @@ def _one_by_one(keys: Rows, sizes: Rows, scale: Shares, owed: Shares, part_of_ke
 
 def _check(keys: int, strata: int, fractions: Sequence[float]) -> None:
     if keys != strata:
-        raise UserError(f"A split needs one key and one stratum a row; got {keys} and {strata}.")
+        raise UserError(f"A split needs one key and one stratum per row; got {keys} and {strata}.")
     if not all(0 < fraction <= 1 for fraction in fractions) or not math.isclose(sum(fractions), 1.0):
         shown = ", ".join(f"{fraction:g}" for fraction in fractions)
         raise UserError(f"The fractions of a split must be above 0 and add up to 1; got {shown}.")

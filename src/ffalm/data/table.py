@@ -1,4 +1,4 @@
-"""Anybody's CSV, TSV or Parquet file: one column is the label, one the group, the rest are features."""
+"""Your own CSV, TSV or Parquet file: one column is the label, one the group, the rest are features."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ffalm.data.columns import MOST_CATEGORIES, check_feature, filled, remarks
 from ffalm.data.encoding import RawTable, as_text, distinct, is_numeric
 from ffalm.data.endings import PARQUET, SEPARATORS
 from ffalm.data.splits import split_rows
+from ffalm.data.table_columns import FEWEST_IDS, MOST_CATEGORIES, check_feature, filled, remarks
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require, unknown
 
@@ -36,17 +36,17 @@ REST = "rest"
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the user's own, with a label of two values and a group of two or more.
+    """A table of your own, with a label of two or more values and two or more groups.
 
-    Columns of numbers are standardised, all others become categories (`categorical` names number columns
-    that are codes). The group stays a feature unless `use_group_as_feature` is false; label, owner, split and
-    `drop` never are. `groups` fixes which groups there are, in order; without it their order is natural.
-    `against_rest` makes two groups of many: everybody whose group is this value (or one of these) against the rest;
-    as a feature the group keeps all its values.
-    `owner` names the column that says whose row it is, `split` one that says train, validation or test; where
-    that marks no validation rows, the share `validation` of the training rows becomes them. Where numbers are
-    missing, `missing = "mean"` puts the training rows' mean. `separator` and `decimal` say how the file is written;
-    a separator is found without it where the first line leaves no doubt.
+    `favourable` is the label value for which fairness is measured. Numeric columns are standardised, all others are
+    one-hot encoded; `categorical` lists numeric columns that are codes. The group column is a feature unless
+    `use_group_as_feature` is false; label, owner, split and `drop` columns never are. `groups` lists the groups in
+    order; the default is every value, in natural order. `against_rest` compares one group (or several, merged) with
+    all others; the feature keeps its original values.
+    `owner` is the column of data owners (one client per value), `split` a column of train, validation or test; if it
+    has no validation rows, the share `validation` of the training rows is used. `missing = "mean"` replaces missing
+    numbers by the mean of the training rows. `separator` and `decimal` describe the file format; the separator is
+    detected from the header where it is unambiguous.
     """
 
     name: ClassVar[str] = "table"
@@ -80,7 +80,7 @@ class Table:
             )
         require(
             not (self.groups and self.against_rest),
-            "`groups` and `against_rest` exclude each other: the one lists all groups, the other makes two of them.",
+            "`groups` and `against_rest` exclude each other: one lists all groups, the other merges them into two.",
         )
         require(
             min(self.validation, self.test) > 0 and self.validation + self.test < 1,
@@ -97,10 +97,7 @@ class Table:
         y, labels, assumed = code_label(pick(frame, self.label, self.file), self.favourable, self.file)
         group, names, merged = self._grouped(pick(frame, self.group, self.file))
         train, validation, test = self._parts(frame, y * len(names) + group)
-        require(
-            len(np.unique(y[train])) == 2,
-            f"The training part of {self.file!r} holds only one value of the label {self.label!r}.",
-        )
+        unseen = check_training_labels(y[train], labels, self.label, self.file)
         owner: Codes | None = None
         owners: tuple[str, ...] = ()
         if self.owner is not None:
@@ -109,7 +106,7 @@ class Table:
         frame, gaps = filled(frame, measured, train, self.missing == "mean", self.file)
         features = self.features(frame)
         return RawTable(
-            task=Task(Path(self.file).name.split(".")[0], self.label, self.group, labels, names),
+            task=Task(Path(self.file).name.split(".")[0], self.label, self.group, labels, names, len(labels) - 1),
             features=features,
             y=y,
             group=group,
@@ -118,11 +115,11 @@ class Table:
             test=test,
             owner=owner,
             owner_names=owners,
-            notes=(*notes, *assumed, *merged, *gaps, *remarks(features)),
+            notes=(*notes, *assumed, *unseen, *merged, *gaps, *remarks(features)),
         )
 
     def _grouped(self, column: pd.Series) -> tuple[Codes, tuple[str, ...], tuple[str, ...]]:
-        """Group codes, the groups' names, and a note where groups were merged."""
+        """Group codes, group names, and a note if groups were merged."""
         if self.against_rest:
             return code_against_rest(column, self.against_rest, self.file)
         return *code_groups(column, self.groups, self.file), ()
@@ -136,9 +133,9 @@ class Table:
         return parts_of(column, strata, self.validation, self.data_seed, self.file)
 
     def features(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The feature columns of the file, each checked to be worth learning from."""
+        """The feature columns of the file, each checked by `check_feature`."""
         names = self._feature_names(frame)
-        codes = {*self.categorical, self.group}  # a group is a category even where its values are numbers
+        codes = {*self.categorical, self.group}  # the group is a category even if its values are numbers
         columns = {name: frame[name].astype(object) if name in codes else frame[name] for name in names}
         for name, column in columns.items():
             check_feature(column, name in codes, self.file)
@@ -158,11 +155,11 @@ class Table:
 def read_table(
     file: str, separator: str | None = None, decimal: Literal[".", ","] = "."
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """A file's columns under their stripped names, and notes on what was left out of it."""
+    """The columns of a file, with stripped names, and notes on columns that were left out."""
     path = Path(file).expanduser()
     require(path.exists(), f"There is no file {file!r}: check the path.")
     require(path.is_file(), f"{file!r} is a folder: name the file in it.")
-    require(separator is None or len(separator) == 1, f"The separator must be one sign; got {separator!r}.")
+    require(separator is None or len(separator) == 1, f"The separator must be one character; got {separator!r}.")
     ending = next((ending for ending in (*SEPARATORS, *PARQUET) if path.name.lower().endswith(ending)), None)
     if ending is None:
         raise UserError(f"{file!r} has no known ending: use {', '.join((*SEPARATORS, *PARQUET))}.")
@@ -194,7 +191,7 @@ def read_table(
 
 
 def pick(frame: pd.DataFrame, name: str, file: str) -> pd.Series:
-    """A column by its name, or a `UserError` that suggests the nearest."""
+    """A column by name, or a `UserError` that suggests the closest one."""
     if name not in frame.columns:
         names = [str(column) for column in frame.columns]
         raise UserError(f"{file!r} has no column {name!r}: {_nearest(name, names, 'columns')}")
@@ -203,29 +200,61 @@ def pick(frame: pd.DataFrame, name: str, file: str) -> pd.Series:
 
 def code_label(
     column: pd.Series, favourable: Value | None, file: str
-) -> tuple[Codes, tuple[str, str], tuple[str, ...]]:
-    """Label codes with 1 for the favourable value, both values' names (unfavourable first), and notes."""
+) -> tuple[Codes, tuple[str, ...], tuple[str, ...]]:
+    """Label codes 0..C-1, the names of the labels (in natural order, the favourable one last), and notes."""
     codes, values = complete(column, "label", file)
-    where = f"The label column {str(column.name)!r} of {file!r}"
-    require(len(values) != 1, f"{where} holds one value only, {values[0]!r}: there is nothing to predict.")
-    require(len(values) == 2, f"{where} must hold two values; it holds {len(values)}: {listed(values)}.")
-    notes: tuple[str, ...] = ()
+    name = str(column.name)
+    where = f"The label column {name!r} of {file!r}"
+    notes = list(_check_label_values(column, codes, values, where))
     if favourable is None:
         require(
             {_canonical(value) for value in values} == {"0", "1"},
-            f"Say which outcome of the label {str(column.name)!r} of {file!r} people want: set favourable to "
-            f"{' or '.join(repr(value) for value in sorted(values))}.",
+            f"Say which value of the label {name!r} of {file!r} is favourable: set favourable to "
+            f"{' or '.join(map(repr, sorted(values))) if len(values) == 2 else f'one of {listed(values)}'}.",
         )
         favourable = 1
-        notes = (f"{str(column.name)!r} = 1 was taken as the favourable outcome; favourable changes it.",)
+        notes.append(f"{name!r} = 1 was taken as the favourable outcome; favourable changes it.")
     best = place_of(favourable, values)
     if best < 0:
-        raise unknown(f"value of the label {str(column.name)!r}", as_text(favourable), values)
-    return (codes == best).astype(np.int64), (values[1 - best], values[best]), notes
+        raise unknown(f"value of the label {name!r}", as_text(favourable), values)
+    names = (*sorted(values[:best] + values[best + 1 :], key=natural), values[best])
+    return np.array([names.index(value) for value in values], dtype=np.int64)[codes], names, tuple(notes)
+
+
+def _check_label_values(column: pd.Series, codes: Codes, values: list[str], where: str) -> tuple[str, ...]:
+    """Refuse a label that looks like a quantity, an id or a misspelling; a note where numbers may be a quantity."""
+    rows, count, numeric = len(column), len(values), is_numeric(column)
+    require(count > 1, f"{where} holds one value only, {values[0]!r}: there is nothing to predict.")
+    many = f"{where} holds {count} different {'numbers' if numeric else 'values'} in {rows} rows"
+    looks, bins = ("a quantity", "put them into bins, such as under 40, or ") if numeric else ("a name", "")
+    require(
+        count <= max(FEWEST_IDS, min(rows / 10, MOST_CATEGORIES))
+        and not (numeric and count > FEWEST_IDS and (column % 1 != 0).any()),
+        f"{many}, like {looks} or an id: {bins}name another column.",
+    )
+    alike = [value for value in values if sum(_canonical(value) == _canonical(other) for other in values) > 1]
+    require(not alike, f"{where} holds {listed(alike)}, which differ in spelling alone: write them the same way.")
+    rare = [value for value, found in zip(values, np.bincount(codes), strict=True) if found < len(PARTS)]
+    require(
+        count == 2 or not rare,
+        f"{where} holds {listed(rare)} in fewer than {len(PARTS)} rows: correct these rows or leave them out.",
+    )
+    if not numeric or count <= FEWEST_IDS:
+        return ()
+    return (f"{many}, each a label of its own: put them into bins if they are a quantity.",)
+
+
+def check_training_labels(y: Codes, names: tuple[str, ...], label: str, file: str) -> tuple[str, ...]:
+    """A note on labels without training rows; refuses fewer than two labels, or none of the favourable (last) one."""
+    missing = [name for code, name in enumerate(names) if not (y == code).any()]
+    where = f"The training part of {file!r}"
+    require(len(names) - len(missing) > 1, f"{where} holds only one value of the label {label!r}.")
+    require(names[-1] not in missing, f"{where} has no row with the favourable label {names[-1]!r}.")
+    return (f"{where} has no row with the label {listed(missing)}; models cannot learn it.",) if missing else ()
 
 
 def code_groups(column: pd.Series, groups: tuple[Value, ...], file: str) -> tuple[Codes, tuple[str, ...]]:
-    """Group codes and names, in the order given or else in natural order."""
+    """Group codes and names, in the given order or in natural order."""
     codes, values = complete(column, "group", file)
     where = f"The group column {str(column.name)!r} of {file!r}"
     if is_numeric(column) and len(values) > MOST_NUMERIC_GROUPS:
@@ -243,7 +272,7 @@ def code_groups(column: pd.Series, groups: tuple[Value, ...], file: str) -> tupl
 def code_against_rest(
     column: pd.Series, against: tuple[Value, ...], file: str
 ) -> tuple[Codes, tuple[str, ...], tuple[str, ...]]:
-    """Group codes with 1 for these values and 0 for all others, both groups' names, and a note on who is in them."""
+    """Group codes with 1 for these values and 0 for all others, the two group names, and a note on their members."""
     codes, values = complete(column, "group", file)
     where = f"The group column {str(column.name)!r} of {file!r}"
     chosen = {place_of(value, values): as_text(value) for value in against}
@@ -259,7 +288,7 @@ def code_against_rest(
 
 
 def code_owner(column: pd.Series, rows: Codes, file: str) -> tuple[Codes, tuple[str, ...]]:
-    """Owner codes of these rows, and the names of those who own any of them in natural order."""
+    """Owner codes of these rows, and the owners' names in natural order."""
     codes, values = complete(column, "owner", file)
     present = {values[code] for code in np.unique(codes[rows])}
     names = tuple(sorted(present, key=natural))
@@ -268,7 +297,7 @@ def code_owner(column: pd.Series, rows: Codes, file: str) -> tuple[Codes, tuple[
 
 
 def parts_of(column: pd.Series, strata: Codes, validation: float, seed: int, file: str) -> tuple[Codes, Codes, Codes]:
-    """Row numbers of the parts a split column names; some training rows become validation if none are."""
+    """Row numbers of each part of a split column; without validation rows, some training rows are taken."""
     codes, values = complete(column, "split", file)
     where = f"The split column {str(column.name)!r} of {file!r}"
     spelled = {spelling: part for part, spellings in PARTS.items() for spelling in spellings}
@@ -286,7 +315,7 @@ def parts_of(column: pd.Series, strata: Codes, validation: float, seed: int, fil
 
 
 def natural(text: str) -> tuple[tuple[int, float, str], ...]:
-    """A sort key that puts 2 before 10 and -1 before 0, as people do."""
+    """A sort key for natural order: 2 before 10, -1 before 0."""
     if re.fullmatch(r"[+-]?\d+(\.\d*)?", text):
         return ((0, float(text), ""), (3, 0.0, text))
     pieces = (piece for piece in re.split(r"(\d+)", text.casefold()) if piece)
@@ -295,7 +324,7 @@ def natural(text: str) -> tuple[tuple[int, float, str], ...]:
 
 
 def _separator(path: Path, usual: str) -> str:
-    """What separates the columns: the usual sign, or another one where the header has that alone."""
+    """The separator: the usual one, or another one if the header contains only that."""
     options = {"sep": "\0", "quoting": csv.QUOTE_NONE, "encoding": "utf-8-sig"}
     line = str(pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0, 0])
     bare = re.sub(r'"[^"]*"', "", line)
@@ -304,7 +333,7 @@ def _separator(path: Path, usual: str) -> str:
 
 
 def _read_text(path: Path, separator: str, decimal: str) -> pd.DataFrame:
-    """The table under the header as written; pandas alone would rename repeated and empty names."""
+    """The table with its header as written; pandas would rename repeated and empty names."""
     options = {"sep": separator, "skipinitialspace": True, "encoding": "utf-8-sig", "decimal": decimal}
     header = pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0].tolist()
     frame = pd.read_csv(path, low_memory=False, **options)
@@ -315,7 +344,7 @@ def _read_text(path: Path, separator: str, decimal: str) -> pd.DataFrame:
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
-    """The table; exact decimals become floats, since pandas would make objects of them."""
+    """The table; exact decimals become floats, because pandas would read them as objects."""
     import pyarrow
     import pyarrow.parquet
 
@@ -327,7 +356,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 
 def complete(column: pd.Series, role: str, file: str) -> tuple[Codes, list[str]]:
-    """Each row's place in the returned list of texts, of a column that must not have gaps."""
+    """Each row's index in the returned list of values, for a column without missing values."""
     codes, values = distinct(column)
     missing = np.flatnonzero(codes < 0)
     if len(missing):
@@ -339,7 +368,7 @@ def complete(column: pd.Series, role: str, file: str) -> tuple[Codes, list[str]]
 
 
 def _canonical(value: object) -> str:
-    """A spelling by which 1, "1.0" and True are the same answer, and so are "Yes" and "yes"."""
+    """A normal form in which 1, "1.0" and True are equal, and so are "Yes" and "yes"."""
     text = as_text(value).casefold()
     text = {"true": "1", "false": "0"}.get(text, text)
     try:
@@ -349,7 +378,7 @@ def _canonical(value: object) -> str:
 
 
 def place_of(value: Value, values: Sequence[str]) -> int:
-    """A value's place among others by its exact spelling, else by a like one; -1 where it has none."""
+    """The index of a value by exact match, else by its normal form; -1 where there is none."""
     if as_text(value) in values:
         return values.index(as_text(value))
     alike = [place for place, other in enumerate(values) if _canonical(other) == _canonical(value)]
@@ -357,12 +386,12 @@ def place_of(value: Value, values: Sequence[str]) -> int:
 
 
 def _nearest(name: str, known: list[str], what: str = "values") -> str:
-    """The rest of a sentence about a name that does not occur: the nearest that does, or those there are."""
+    """The end of a message about an unknown name: the closest known one, or all known ones."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else f"its {what} are {listed(known)}."
 
 
 def listed(values: list[str]) -> str:
-    """Values as a sentence names them, at most ten."""
+    """Values for a message, at most ten."""
     shown = ", ".join(repr(value) for value in sorted(values, key=natural)[:10])
     return shown if len(values) <= 10 else f"{shown} and {len(values) - 10} more"

@@ -1,4 +1,4 @@
-"""What every data source gives: examples with a label and a group, and the task they pose."""
+"""The types that every data source returns: examples with a label and a group, and their task."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ffalm.errors import UserError, require
 
 @dataclass(frozen=True)
 class Task:
-    """What is predicted, for whom, and which outcome people want.
+    """What is predicted, for which groups, and which label is the favourable outcome.
 
-    Labels are 0..C-1 and groups 0..K-1 everywhere; the names here are for people to read.
+    Labels are 0..C-1 and groups 0..K-1 everywhere; the names are for display.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Examples:
         rows = self.x.shape[0]
         if self.y.shape != (rows,) or self.group.shape != (rows,):
             raise UserError(
-                f"Features, labels and groups must have one entry a row; "
+                f"Features, labels and groups must have one entry per row; "
                 f"got {rows}, {tuple(self.y.shape)} and {tuple(self.group.shape)}."
             )
 
@@ -64,7 +64,7 @@ class Examples:
         return self.x.shape[0]
 
     def __repr__(self) -> str:
-        """How many rows of what shape: whoever looks at a federation must not get all its numbers."""
+        """Number and shape of the rows; printing a federation must not print its data."""
         shape = " x ".join(map(str, self.x.shape[1:])) or "single numbers"
         return f"Examples({len(self)} rows, features {shape})"
 
@@ -77,16 +77,16 @@ class Examples:
         return Examples(self.x.to(device), self.y.to(device), self.group.to(device))
 
     def counts(self, task: Task) -> Tensor:
-        """Number of rows per (label, group), the only thing a client says about itself before training."""
+        """Number of rows per (label, group): all that a client sends before training."""
         cell = self.y * task.groups + self.group
         return torch.bincount(cell, minlength=task.labels * task.groups).view(task.labels, task.groups)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A source's examples in three parts, before anybody owns them.
+    """A source's examples in three parts, before they are partitioned into clients.
 
-    `owner` says which natural silo each training row belongs to, where the source knows.
+    `owner` is the natural silo of each training row, if the source knows it.
     """
 
     task: Task
@@ -95,7 +95,7 @@ class Dataset:
     test: Examples
     owner: Tensor | None = None
     owner_names: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()  # what a reader of the results should know: rows skipped, duplicates kept together
+    notes: tuple[str, ...] = ()  # shown with the results: skipped rows, duplicates and the like
 
 
 class Source(Protocol):

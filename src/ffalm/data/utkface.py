@@ -1,4 +1,4 @@
-"""UTKFace: is a face that of somebody under 20, and does the answer depend on race?
+"""UTKFace: predict whether a person is under 20, with race or gender as the group.
 
 The paper says "skin colour" without saying which races that joins; Black against the rest is the grouping
 whose base rates fit its tables best, so it is the default. In every `A_vs_B`, group 1 is A and group 0 is

@@ -1,7 +1,7 @@
 """Group fairness: the Tally and everything that is computed from one."""
 
+from ffalm.fairness.group_metrics import METRICS, undefined
 from ffalm.fairness.groups import group_gap, group_means, masked_mean
-from ffalm.fairness.metrics import METRICS, undefined
 from ffalm.fairness.tally import Tally, tally
 
 __all__ = ["METRICS", "Tally", "group_gap", "group_means", "masked_mean", "tally", "undefined"]

@@ -1,9 +1,9 @@
 """Confidence intervals of metrics over the sampling of the evaluated rows, from the Tally alone.
 
-Shares get Wilson's score interval and differences of two shares Newcombe's, built from it; both keep their promise on
-small groups where the textbook interval does not. The largest difference between several shares, and the smallest of
-them, get one that is built from these. Everything else is bootstrapped: a Tally's counts are all that a
-resample of the rows could change, so drawing them from a multinomial is the bootstrap over rows, without the rows.
+Proportions get Wilson's score interval and differences of two proportions Newcombe's, which is built from it; both have
+their nominal coverage in small groups, where the normal approximation does not. The largest difference between several
+proportions, and the smallest of them, get intervals built from these. All other metrics are bootstrapped: resampling
+the rows changes nothing but the Tally's counts, so drawing the counts from a multinomial is the bootstrap over rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ffalm.errors import require, unknown
-from ffalm.fairness import metrics
+from ffalm.fairness import group_metrics
 from ffalm.randomness import Purpose, generator
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _OF_LOSSES = frozenset({"loss", "loss_gap"})
 
 
 def wilson(successes: float, trials: float, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval of a share; NaN for no trials."""
+    """Wilson's score interval of a proportion; NaN for no trials."""
     if trials == 0:
         return math.nan, math.nan
     z = NormalDist().inv_cdf(0.5 + level / 2)
@@ -46,21 +46,21 @@ def wilson(successes: float, trials: float, level: float = 0.95) -> tuple[float,
 
 
 def newcombe(first: Share, second: Share, level: float = 0.95) -> tuple[float, float]:
-    """Newcombe's hybrid score interval of a difference of two shares, each given as (successes, trials)."""
+    """Newcombe's hybrid score interval of the difference of two proportions, each as (successes, trials)."""
     low, high = _differences([first, second], level)
     return float(low[0, 1]), float(high[0, 1])
 
 
 def interval(tally: Tally, metric: str, level: float = 0.95, favourable: int = 1) -> tuple[float, float]:
     """The interval of a metric by its name; (NaN, NaN) where the metric itself is undefined."""
-    if metric not in metrics.METRICS:
-        raise unknown("metric", metric, metrics.METRICS)
+    if metric not in group_metrics.METRICS:
+        raise unknown("metric", metric, group_metrics.METRICS)
     require(metric not in _OF_LOSSES, f"A Tally holds sums of losses, not their spread: {metric!r} has no interval.")
-    require(0 < level < 1, f"The level of an interval lies between 0 and 1; got {level}.")
-    if math.isnan(float(metrics.METRICS[metric](tally, favourable))):
+    require(0 < level < 1, f"The level of an interval must be between 0 and 1; got {level}.")
+    if math.isnan(float(group_metrics.METRICS[metric](tally, favourable))):
         return math.nan, math.nan
     if metric == "accuracy":
-        right = metrics.accuracy(tally) * tally.count.sum()
+        right = group_metrics.accuracy(tally) * tally.count.sum()
         return wilson(float(right), float(tally.count.sum()), level)
     if metric == "worst_group_accuracy":
         return _smallest(_right(tally), level)
@@ -69,7 +69,7 @@ def interval(tally: Tally, metric: str, level: float = 0.95, favourable: int = 1
 
 
 def _compared(tally: Tally, metric: str, favourable: int) -> list[list[Share]] | None:
-    """The groups' shares of which a metric takes the largest difference, of any label; None where it does not."""
+    """For each label the groups' shares of which a metric is the largest difference; None for other metrics."""
     chosen, counts = tally.confusion[favourable], tally.count  # by label and group
     if metric == "dpd":
         return [_shares(chosen.sum(0), counts.sum(0))]
@@ -83,9 +83,9 @@ def _compared(tally: Tally, metric: str, favourable: int) -> list[list[Share]] |
 
 
 def _right(tally: Tally) -> list[Share]:
-    """Each group's rows that were predicted right."""
+    """The rows of each group that were predicted correctly."""
     rows = tally.count.sum(0)
-    return _shares(metrics.group_accuracy(tally) * rows, rows)
+    return _shares(group_metrics.group_accuracy(tally) * rows, rows)
 
 
 def _shares(hits: Tensor, trials: Tensor) -> list[Share]:
@@ -95,25 +95,25 @@ def _shares(hits: Tensor, trials: Tensor) -> list[Share]:
 def _largest(compared: Sequence[Sequence[Share]], level: float) -> tuple[float, float]:
     """The interval of the largest absolute difference between two shares of a list.
 
-    It reaches as far as the interval of any two, so as far as that of the two that truly lie farthest apart. Some two
-    of many lie apart by chance, so its lower end wants more of each two: as many times less room for error as there
-    are twos. Resampling would not do: it never shrinks a largest difference to 0, even where all groups are alike.
+    Its upper end is the largest upper end of any pair, so it covers the pair that is truly farthest apart. Some of many
+    pairs differ by chance, so its lower end has a Bonferroni correction for the number of pairs. A bootstrapped largest
+    difference would never shrink to 0, even if all groups are equal.
     """
-    twos = sum(math.comb(len(shares), 2) for shares in compared)
-    low = max(float(_differences(shares, 1 - (1 - level) / twos)[0].max()) for shares in compared)
-    high = max(float(_apart(_differences(shares, level)[1]).max()) for shares in compared)
+    pairs = sum(math.comb(len(shares), 2) for shares in compared)
+    low = max(float(_differences(shares, 1 - (1 - level) / pairs)[0].max()) for shares in compared)
+    high = max(float(_off_diagonal(_differences(shares, level)[1]).max()) for shares in compared)
     return max(0.0, low), high
 
 
 def _smallest(shares: Sequence[Share], level: float) -> tuple[float, float]:
-    """The interval of the smallest of several shares, by the same reasoning."""
+    """The interval of the smallest of several shares, by the same argument."""
     low = min(wilson(*share, level)[0] for share in shares)
     return low, min(wilson(*share, 1 - (1 - level) / len(shares))[1] for share in shares)
 
 
-def _apart(of_twos: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What a square says of two different shares."""
-    return of_twos[~np.eye(len(of_twos), dtype=bool)]
+def _off_diagonal(pairs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The off-diagonal entries."""
+    return pairs[~np.eye(len(pairs), dtype=bool)]
 
 
 def _differences(shares: Sequence[Share], level: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -126,10 +126,9 @@ def _differences(shares: Sequence[Share], level: float) -> tuple[NDArray[np.floa
 
 
 def _bootstrap(tally: Tally, metric: str, level: float, favourable: int) -> tuple[float, float]:
-    """Percentiles of the metric over resampled rows, groups kept at their sizes as an auditor would.
+    """Percentiles of the metric over resampled rows, with group sizes fixed.
 
-    Counts with noise need not be whole, so a group's size is rounded. Where rows are so few that the metric is
-    undefined in every resample, so are its percentiles.
+    Noisy counts need not be whole, so group sizes are rounded. NaN if the metric is undefined in every resample.
     """
     counts = tally.confusion.numpy(force=True)
     draws = generator(0, Purpose.BOOTSTRAP)
@@ -139,7 +138,7 @@ def _bootstrap(tally: Tally, metric: str, level: float, favourable: int) -> tupl
         drawn = draws.multinomial(round(cells.sum()), cells.ravel() / cells.sum(), size=_DRAWS)
         resampled[..., group] = drawn.reshape(_DRAWS, *cells.shape)
     many = replace(tally, confusion=torch.from_numpy(resampled))
-    values: Tensor = metrics.METRICS[metric](many, favourable)
+    values: Tensor = group_metrics.METRICS[metric](many, favourable)
     values = values[~values.isnan()]
     if len(values) == 0:
         return math.nan, math.nan

@@ -1,7 +1,7 @@
-"""The Tally: everything a client says about fairness, as sums and counts per (label, group).
+"""The Tally: all that a client reports about fairness, as sums and counts per (label, group).
 
-Sums add up exactly: the Tally of a union of data sets is the sum of their Tallies. So global metrics need no central
-test set, can be securely summed, and never average ratios.
+The Tally of a union of data sets is exactly the sum of their Tallies. Therefore global metrics need no central test
+set, work with secure aggregation, and are never averages of ratios.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from torch.nn.functional import one_hot
 
 from ffalm.arrays import codes, numbers
 from ffalm.errors import require
-from ffalm.fairness import intervals, metrics
+from ffalm.fairness import group_metrics, intervals
 
 
 @dataclass(frozen=True)
 class Tally:
     """Counts of predictions and sums of losses, with any leading axes (seed, client).
 
-    `confusion` is int64 of shape (..., prediction, label, group), or float64 where privacy has put noise on it; `loss`
+    `confusion` is int64 of shape (..., prediction, label, group), or float64 with differential privacy; `loss`
     is float64 of shape (..., label, group).
     """
 
@@ -46,14 +46,14 @@ class Tally:
         if mask is not None:
             member = member * mask.unsqueeze(-1)
         predicted = one_hot(predictions, label_count).double()
-        # Products with 0/1 matrices rather than scatters: exact for counts, and deterministic on a GPU too.
+        # Products with 0/1 matrices instead of scatters: exact for counts, and deterministic on a GPU.
         confusion = (predicted.transpose(-1, -2) @ member).round().long()
         loss = (losses.detach().double().unsqueeze(-2) @ member).squeeze(-2)
         return cls(confusion.view(*confusion.shape[:-1], *shape), loss.view(*loss.shape[:-1], *shape))
 
     @classmethod
     def zeros(cls, shape: tuple[int, int], device: torch.device | None = None) -> Tally:
-        """The Tally of no rows: what adding starts from."""
+        """The Tally of no rows, the neutral element of addition."""
         labels, groups = shape
         confusion = torch.zeros(labels, labels, groups, dtype=torch.int64, device=device)
         return cls(confusion, torch.zeros(labels, groups, dtype=torch.float64, device=device))
@@ -94,40 +94,40 @@ class Tally:
     # One number each, for a Tally without leading axes. NaN means undefined, never 0.
 
     def accuracy(self) -> float:
-        """Share of rows predicted right."""
-        return float(metrics.accuracy(self))
+        """Share of rows predicted correctly."""
+        return float(group_metrics.accuracy(self))
 
     def dpd(self, favourable: int = 1) -> float:
-        """Demographic parity difference: largest gap in P(prediction favourable | group)."""
-        return float(metrics.dpd(self, favourable))
+        """Demographic parity difference (DPD): largest gap in P(prediction favourable | group)."""
+        return float(group_metrics.dpd(self, favourable))
 
     def eod(self, favourable: int = 1) -> float:
-        """Equal opportunity difference: largest gap in P(prediction favourable | label favourable, group)."""
-        return float(metrics.eod(self, favourable))
+        """Equal opportunity difference (EOD): largest gap in P(prediction favourable | label favourable, group)."""
+        return float(group_metrics.eod(self, favourable))
 
     def equalized_odds(self, favourable: int = 1) -> float:
-        """The worst gap in P(prediction favourable | label, group) over all labels."""
-        return float(metrics.equalized_odds(self, favourable))
+        """Equalised odds difference: largest gap in P(prediction favourable | label, group) over all true labels."""
+        return float(group_metrics.equalized_odds(self, favourable))
 
     def accuracy_parity(self) -> float:
         """Largest gap in accuracy between groups."""
-        return float(metrics.accuracy_parity(self))
+        return float(group_metrics.accuracy_parity(self))
 
     def loss_gap(self) -> float:
-        """Mean loss of group 0 minus that of group 1 (largest minus smallest where there are more)."""
-        return float(metrics.loss_gap(self))
+        """Mean loss of group 0 minus that of group 1 (for more groups: largest minus smallest)."""
+        return float(group_metrics.loss_gap(self))
 
     def worst_group_accuracy(self) -> float:
-        """Accuracy of the group that fares worst."""
-        return float(metrics.worst_group_accuracy(self))
+        """Accuracy of the group with the lowest accuracy."""
+        return float(group_metrics.worst_group_accuracy(self))
 
     def metrics(self, favourable: int = 1) -> dict[str, float]:
         """Every metric by name."""
-        return {name: float(metric(self, favourable)) for name, metric in metrics.METRICS.items()}
+        return {name: float(metric(self, favourable)) for name, metric in group_metrics.METRICS.items()}
 
     def metrics_of_each(self, favourable: int = 1) -> list[dict[str, float]]:
-        """Every metric by name, of each Tally along the one leading axis, computed for all of them at once."""
-        columns = {name: metric(self, favourable).tolist() for name, metric in metrics.METRICS.items()}
+        """Every metric by name, for each Tally along the one leading axis."""
+        columns = {name: metric(self, favourable).tolist() for name, metric in group_metrics.METRICS.items()}
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def interval(self, metric: str, level: float = 0.95, favourable: int = 1) -> tuple[float, float]:
@@ -136,15 +136,15 @@ class Tally:
 
 
 def tally(y_true: Any, y_pred: Any, group: Any, losses: Any = None) -> Tally:
-    """The Tally of predictions that were made elsewhere: arrays of whole numbers, one entry a row.
+    """The Tally of any predictions: arrays of whole numbers, one entry per row.
 
-    Without `losses` the loss sums are NaN, so that nothing computed from them looks like a number.
+    Without `losses` the loss sums, and every metric computed from them, are NaN.
     """
     given = {"labels": y_true, "predictions": y_pred, "groups": group}
     labels, predictions, groups = (codes(values, what).flatten() for what, values in given.items())
-    metrics.check_rows(labels, predictions, groups)
+    group_metrics.check_rows(labels, predictions, groups)
     label_count = max(2, int(labels.max()) + 1, int(predictions.max()) + 1)
     group_count = max(2, int(groups.max()) + 1)
     known = torch.full(labels.shape, torch.nan) if losses is None else numbers(losses, "losses").flatten()
-    require(len(known) == len(labels), f"There must be one loss a row; got {len(known)} for {len(labels)} rows.")
+    require(len(known) == len(labels), f"There must be one loss per row; got {len(known)} for {len(labels)} rows.")
     return Tally.of(predictions, known, labels, groups, (label_count, group_count))

@@ -1,4 +1,4 @@
-"""Models by name: each a frozen dataclass of settings that builds an `nn.Module` for a shape of input."""
+"""Models by name: frozen dataclasses of settings that build an `nn.Module` for an input shape."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ffalm.errors import require, unknown
-from ffalm.models.base import Architecture
 from ffalm.models.cnn import CNN
+from ffalm.models.interface import Architecture
 from ffalm.models.mlp import MLP, Linear
 from ffalm.models.pretrained import Pretrained, from_scratch
 from ffalm.models.resnet import ResNet18
@@ -17,7 +17,7 @@ ARCHITECTURES: dict[str, type[Architecture]] = {"linear": Linear, "mlp": MLP, "c
 
 
 def architecture(name: str, settings: Mapping[str, Any] | None = None) -> Architecture:
-    """An architecture by its name, with its settings checked; any can start from a file that `weights` names."""
+    """An architecture by name, with checked settings; `weights` is a file of pretrained weights for any of them."""
     if name not in ARCHITECTURES:
         raise unknown("model", name, ARCHITECTURES)
     own = dict(settings or {})
@@ -25,7 +25,7 @@ def architecture(name: str, settings: Mapping[str, Any] | None = None) -> Archit
     model = build(ARCHITECTURES[name], own, f"model {name!r}")
     if weights is None:
         return model
-    require(isinstance(weights, str), f"The weights of a model are the name of a file; got {weights!r}.")
+    require(isinstance(weights, str), f"The setting 'weights' of a model must be a file name; got {weights!r}.")
     return Pretrained(model, weights)
 
 

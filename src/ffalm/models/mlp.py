@@ -1,4 +1,4 @@
-"""Models of rows: logistic regression and multi-layer perceptrons."""
+"""Models for tables: logistic regression and multi-layer perceptrons."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MLP:
         require(all(width > 0 for width in self.hidden), f"Hidden layers need a width above 0; got {self.hidden}.")
 
     def build(self, shape: tuple[int, ...], labels: int) -> nn.Module:
-        """The layers in a row; inputs with more than one axis are flattened first."""
+        """The layers in sequence; inputs with more than one axis are flattened first."""
         widths = [math.prod(shape), *self.hidden]
         layers: list[nn.Module] = [nn.Flatten()] if len(shape) > 1 else []
         for inputs, outputs in pairwise(widths):

@@ -1,4 +1,4 @@
-"""A model that starts from weights in a file, of ImageNet's ResNet-18 say or of another run, instead of from a draw."""
+"""Models initialised from a file of weights, such as ImageNet's ResNet-18 or another run's model."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ffalm.errors import UserError, require
-from ffalm.models.base import Architecture
+from ffalm.models.interface import Architecture
 
 _WANTED = "it takes safetensors, or a file of torch.save(model.state_dict(), ...)"
-_COUNTER = "num_batches_tracked"  # of BatchNorm: files from before it was kept lack it, and nothing depends on it
+_COUNTER = "num_batches_tracked"  # of BatchNorm: old files lack it, and nothing depends on it
 
 
 @dataclass(frozen=True)
 class Pretrained:
     """An architecture and a file of weights under its names: safetensors, or a `state_dict` that torch saved.
 
-    The file must fit in everything but the last layer. That one is drawn by the seed where the file's has another
-    shape, as ImageNet's thousand labels have, or is missing.
+    The file must match in everything but the last layer, which is initialised by the seed if the file's has another
+    shape (such as ImageNet's 1000 labels) or is missing.
     """
 
     architecture: Architecture
@@ -38,38 +38,38 @@ class Pretrained:
         wrong = sorted((wanted.keys() | found.keys()) - fitting.keys() - spared)
         require(
             not wrong,
-            f"The weights in {self.weights} are not those of this model: {', '.join(wrong[:3])}"
+            f"The weights in {self.weights} do not match this model: {', '.join(wrong[:3])}"
             f"{f' and {len(wrong) - 3} more' if len(wrong) > 3 else ''} missing, unknown or of another shape.",
         )
-        require(bool(fitting), f"The weights in {self.weights} have nothing that fits this model.")
+        require(bool(fitting), f"The weights in {self.weights} have no entry that matches this model.")
         module.load_state_dict(fitting, strict=False)
         return module
 
     def check(self) -> Path:
-        """The file, if there is one: whoever needs it later can ask before long work begins."""
+        """The file; a `UserError` if it does not exist, so that callers can check before long work begins."""
         file = Path(self.weights)
         require(file.is_file(), f"There is no file of weights {file}.")
         return file
 
 
 def from_scratch(model: Architecture) -> Architecture:
-    """The same architecture without a file of weights, for whoever receives weights anyway."""
+    """The architecture without a file of weights, for clients that receive the weights."""
     return model.architecture if isinstance(model, Pretrained) else model
 
 
 def _last_layer(module: nn.Module) -> set[str]:
-    """The parameters of the layer that gives the labels."""
+    """The parameter names of the output layer."""
     home = list(dict(module.named_parameters()))[-1].rpartition(".")[0]
     return {name for name, _ in module.named_parameters() if name.rpartition(".")[0] == home}
 
 
 def _read(file: Path) -> Mapping[str, Tensor]:
-    """The tensors by name. What is no such file fails in many ways inside torch, whose advice to load it all the same
-    would let the file run code: hence any failure is answered here, in one way.
+    """The tensors by name. Invalid files fail in many ways inside torch, and its advice to load them with
+    weights_only=False would let the file run code: so every failure gives the same message.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # guesses about files that are not torch's at all
+            warnings.simplefilter("ignore")  # torch's guesses about files of other formats
             found = load_file(file) if file.suffix == ".safetensors" else torch.load(file, "cpu", weights_only=True)
     except OSError as error:
         raise UserError(f"The weights in {file} cannot be read: {error.strerror or error}.") from None

@@ -14,7 +14,7 @@ from ffalm.errors import require, unknown
 
 @dataclass(frozen=True)
 class ResNet18:
-    """From scratch; `head="fairalm"` is the pooling that the paper's released code inherited.
+    """Randomly initialised; `head="fairalm"` is the pooling of the paper's released code.
 
     That head averages windows of 7 with padding 2 and flattens what is left. On the 4x4 map of a 128 px image this
     replicates the global mean, scaled by 16/49, four times; it is offered for comparison only.

@@ -84,6 +84,16 @@ def test_a_bound_that_the_words_cannot_hold_is_refused() -> None:
         VectorLayout([], 1000).step(Record("counts", (1,), 2.0**30, "range", 32, whole=True))
 
 
+@pytest.mark.parametrize(("sites", "bits"), [(1, 32), (3, 32), (7, 64)])
+def test_the_largest_count_that_fits_is_accepted_and_the_next_refused(sites: int, bits: int) -> None:
+    most = float((2 ** (bits - 1) - 1) // sites) if bits == 32 else 2.0**60
+    largest = Record("counts", (1,), most, "range", bits, whole=True)
+    assert Layout([largest], sites).step(largest) == 1.0
+    beyond = Record("counts", (1,), most + 1 if bits == 32 else 2.0**61, "range", bits, whole=True)
+    with pytest.raises(UserError, match=f"{bits} bits cannot hold counts of {sites} sites"):
+        Layout([beyond], sites).step(beyond)
+
+
 def test_the_order_of_records_does_not_matter_and_layouts_have_names() -> None:
     first, second = Record("a", (), 1.0, "range", 32), Record("b", (), 1.0, "range", 32)
     there, back = VectorLayout([first, second], 2), VectorLayout([second, first], 2)

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ffalm.data.columns import MOST_CATEGORIES
 from ffalm.data.decode import Recipe
 from ffalm.data.encoding import RawTable, TableEncoding, TableSummary
 from ffalm.data.images import image_names
@@ -30,6 +29,7 @@ from ffalm.data.table import (
     place_of,
     read_table,
 )
+from ffalm.data.table_columns import MOST_CATEGORIES
 from ffalm.data.types import Task
 from ffalm.errors import UserError, require
 from ffalm.federate.description import Description

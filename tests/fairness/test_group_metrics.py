@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ffalm import metrics
 from ffalm.fairness import Tally, undefined
-from ffalm.fairness.metrics import joint_dpd, joint_eod, signed_dpd, signed_eod
+from ffalm.fairness.group_metrics import joint_dpd, joint_eod, signed_dpd, signed_eod
 
 Codes = NDArray[np.int64]
 
@@ -166,13 +166,58 @@ def test_the_favourable_label_may_be_any() -> None:
     assert tally.eod(favourable=0) != tally.eod(favourable=1)
 
 
-def test_more_than_two_labels_compare_the_favourable_one_with_all_others() -> None:
-    y, p, s = [0, 1, 2, 2, 0, 1, 2, 2], [2, 1, 2, 2, 0, 1, 2, 0], [0, 0, 0, 0, 1, 1, 1, 1]
-    tally = metrics.tally(y, p, s)
-    assert tally.dpd(favourable=2) == pytest.approx(3 / 4 - 1 / 4)
-    assert tally.eod(favourable=2) == pytest.approx(1 - 1 / 2)
-    assert tally.equalized_odds(favourable=2) == 1  # among label 0: every row of group 0, none of group 1
-    assert tally.accuracy() == 6 / 8
+#: Predictions of three labels (down) for each true label (across), of three groups.
+THREE_BY_THREE = torch.tensor(
+    [
+        [[4, 2, 0], [1, 5, 2], [0, 3, 3]],  # group 0: 20 rows
+        [[3, 1, 1], [1, 2, 0], [1, 0, 1]],  # group 1: 10 rows
+        [[8, 0, 4], [1, 4, 0], [1, 1, 6]],  # group 2: 25 rows
+    ]
+).permute(1, 2, 0)
+
+
+def test_three_labels_in_three_groups_by_hand() -> None:
+    tally = Tally(THREE_BY_THREE, torch.zeros(3, 3, dtype=torch.float64))
+    assert tally.count.tolist() == [[5, 5, 10], [10, 3, 5], [5, 2, 10]]
+    assert tally.accuracy() == pytest.approx((12 + 6 + 18) / 55)
+    # Predicted label 2: 6 of 20, 2 of 10, 8 of 25; predicted right: 12 of 20, 6 of 10, 18 of 25.
+    assert tally.dpd(favourable=2) == pytest.approx(8 / 25 - 2 / 10)
+    assert tally.accuracy_parity() == pytest.approx(18 / 25 - 6 / 10)
+    assert tally.worst_group_accuracy() == pytest.approx(6 / 10)
+    # Among rows with label 2: 3 of 5, 1 of 2, 6 of 10.
+    assert tally.eod(favourable=2) == pytest.approx(6 / 10 - 1 / 2)
+    # Among label 0: 0 of 5, 1 of 5, 1 of 10; among label 1: 3 of 10, 0 of 3, 1 of 5.
+    assert tally.equalized_odds(favourable=2) == pytest.approx(max(1 / 5, 3 / 10, 1 / 10))
+    # Another favourable label: predicted label 0 in 6 of 20, 5 of 10 and 12 of 25 rows.
+    assert tally.dpd(favourable=0) == pytest.approx(5 / 10 - 6 / 20)
+    assert tally.eod(favourable=0) == pytest.approx(4 / 5 - 3 / 5)
+    assert tally.metrics(2)["joint_dpd"] == pytest.approx((8 - 2) / 55)
+    assert tally.metrics(2)["joint_eod"] == pytest.approx((6 - 1) / 17)
+
+
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 2**31), labels=st.integers(3, 5), groups=st.integers(2, 4), data=st.data())
+def test_fairlearn_agrees_on_the_favourable_label_against_all_others(
+    seed: int, labels: int, groups: int, data: st.DataObject
+) -> None:
+    favourable = data.draw(st.integers(0, labels - 1))
+    draws = np.random.default_rng(seed)
+    y = np.concatenate([np.tile(np.arange(labels), groups), draws.integers(0, labels, 80)])
+    s = np.concatenate([np.repeat(np.arange(groups), labels), draws.integers(0, groups, 80)])
+    prediction = draws.integers(0, labels, len(y))
+    tally = metrics.tally(y, prediction, s)
+    wanted, chosen = y == favourable, prediction == favourable
+    assert tally.dpd(favourable) == pytest.approx(
+        demographic_parity_difference(wanted, chosen, sensitive_features=s), abs=1e-12
+    )
+    assert tally.eod(favourable) == pytest.approx(
+        equal_opportunity_difference(wanted, chosen, sensitive_features=s), abs=1e-12
+    )
+    by_label = [
+        demographic_parity_difference(y[y == label], chosen[y == label], sensitive_features=s[y == label])
+        for label in range(labels)
+    ]
+    assert tally.equalized_odds(favourable) == pytest.approx(max(by_label), abs=1e-12)
 
 
 def test_every_empty_cell_is_named_in_a_sentence() -> None:

@@ -1,11 +1,12 @@
 """Every fairness metric as a function of a Tally, over any leading axes.
 
-With r_s = P(prediction favourable | group s) and tpr_s = P(prediction favourable | label favourable, group s):
+With r_s = P(prediction favourable | group s) and tpr_s = P(prediction favourable | label favourable, group s), the
+demographic parity difference (DPD) and the equal opportunity difference (EOD; not equalised odds) are
 
     DPD = max_s r_s - min_s r_s          EOD = max_s tpr_s - min_s tpr_s
 
-which for two groups are |r_0 - r_1| and |tpr_0 - tpr_1|. Counts are summed first and divided once. A group without the
-rows a metric needs makes it NaN: undefined is not the same as fair.
+for two groups |r_0 - r_1| and |tpr_0 - tpr_1|. With more than two labels one of them is favourable and all others are
+not. Counts are summed first and divided once. A metric is NaN if a group lacks the rows it needs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def selection_rate(tally: Tally, favourable: int = 1) -> Tensor:
-    """P(prediction favourable | group), one entry a group."""
+    """P(prediction favourable | group), one entry per group."""
     return _share(tally.confusion[..., favourable, :, :].sum(-2), tally.count.sum(-2))
 
 
@@ -37,22 +38,22 @@ def group_accuracy(tally: Tally) -> Tensor:
 
 
 def accuracy(tally: Tally, favourable: int = 1) -> Tensor:
-    """Share of rows predicted right."""
+    """Share of rows predicted correctly."""
     return _share(_right(tally).sum((-1, -2)), tally.count.sum((-1, -2)))
 
 
 def dpd(tally: Tally, favourable: int = 1) -> Tensor:
-    """Demographic parity difference."""
+    """Demographic parity difference (DPD)."""
     return _spread(selection_rate(tally, favourable))
 
 
 def eod(tally: Tally, favourable: int = 1) -> Tensor:
-    """Equal opportunity difference."""
+    """Equal opportunity difference (EOD)."""
     return _spread(favourable_rate(tally, favourable)[..., favourable, :])
 
 
 def equalized_odds(tally: Tally, favourable: int = 1) -> Tensor:
-    """The worst over labels of the gap in P(prediction favourable | label, group)."""
+    """Equalised odds difference: the largest gap in P(prediction favourable | label, group) over all true labels."""
     return _spread(favourable_rate(tally, favourable)).amax(-1)
 
 
@@ -62,7 +63,7 @@ def accuracy_parity(tally: Tally, favourable: int = 1) -> Tensor:
 
 
 def worst_group_accuracy(tally: Tally, favourable: int = 1) -> Tensor:
-    """Accuracy of the group with the lowest."""
+    """Accuracy of the group with the lowest accuracy."""
     return group_accuracy(tally).amin(-1)
 
 
@@ -72,27 +73,27 @@ def loss(tally: Tally, favourable: int = 1) -> Tensor:
 
 
 def loss_gap(tally: Tally, favourable: int = 1) -> Tensor:
-    """The constraint of FFALM, mu_0 - mu_1, with its sign; for more than two groups the largest minus the smallest."""
+    """The constraint of FFALM, mu_0 - mu_1, signed; for more groups the largest minus the smallest mean loss."""
     means = tally.group_losses()
     return means[..., 0] - means[..., 1] if means.shape[-1] == 2 else _spread(means)
 
 
 def signed_dpd(tally: Tally, favourable: int = 1) -> Tensor:
-    """r_0 - r_1, for methods that follow the direction of the gap between two groups."""
+    """r_0 - r_1, for methods that need the sign of the gap between two groups."""
     rates = selection_rate(tally, favourable)
     return rates[..., 0] - rates[..., 1]
 
 
 def signed_eod(tally: Tally, favourable: int = 1) -> Tensor:
-    """tpr_0 - tpr_1, for methods that follow the direction of the gap between two groups."""
+    """tpr_0 - tpr_1, for methods that need the sign of the gap between two groups."""
     rates = favourable_rate(tally, favourable)[..., favourable, :]
     return rates[..., 0] - rates[..., 1]
 
 
 def joint_dpd(tally: Tally, favourable: int = 1) -> Tensor:
-    """The gap of joint probabilities P(prediction favourable, group), as the paper's released code reports it.
+    """The gap of the joint probabilities P(prediction favourable, group), as in the paper's released code.
 
-    Both groups share one denominator, so group sizes alone make a gap: for comparison with that code only.
+    Both groups share one denominator, so unequal group sizes alone give a gap: for comparison with that code only.
     """
     chosen = tally.confusion[..., favourable, :, :].sum(-2)
     return _spread(_share(chosen, tally.count.sum((-1, -2)).unsqueeze(-1)))
@@ -106,7 +107,7 @@ def joint_eod(tally: Tally, favourable: int = 1) -> Tensor:
 
 Metric = Callable[["Tally", int], Tensor]
 
-#: Everything that is recorded each round, by the name under which users find it.
+#: The metrics recorded each round, by public name.
 METRICS: dict[str, Metric] = {
     "accuracy": accuracy,
     "dpd": dpd,
@@ -122,7 +123,7 @@ METRICS: dict[str, Metric] = {
 
 
 def undefined(tally: Tally, label_names: tuple[str, ...], group_names: tuple[str, ...]) -> list[str]:
-    """One sentence for each cell of (label, group) without rows, since some metric is NaN for want of it."""
+    """One sentence for each (label, group) cell without rows, because some metrics are NaN then."""
     empty = (tally.count == 0).nonzero().tolist()
     return [
         f"No row of group {group_names[group]!r} has the label {label_names[label]!r}: metrics that compare it are "
@@ -132,22 +133,22 @@ def undefined(tally: Tally, label_names: tuple[str, ...], group_names: tuple[str
 
 
 def check_rows(labels: Tensor, predictions: Tensor, groups: Tensor) -> None:
-    """Refuse rows that cannot be tallied: none at all, or unequal numbers of them."""
+    """Refuse empty input and inputs of unequal length."""
     require(
         len(labels) == len(predictions) == len(groups),
-        f"Labels, predictions and groups must have one entry a row; got {len(labels)}, {len(predictions)} and "
+        f"Labels, predictions and groups must have one entry per row; got {len(labels)}, {len(predictions)} and "
         f"{len(groups)}.",
     )
     require(len(labels) > 0, "There are no rows to tally.")
 
 
 def _right(tally: Tally) -> Tensor:
-    """Rows predicted right, of shape (..., label, group)."""
+    """Rows predicted correctly, of shape (..., label, group)."""
     return tally.confusion.diagonal(dim1=-3, dim2=-2).transpose(-1, -2)
 
 
 def _share(hits: Tensor, trials: Tensor) -> Tensor:
-    """Whole numbers divided once, in float64; NaN for no trials."""
+    """Ratio of counts in float64; NaN for no trials."""
     return hits.double() / trials.double()
 
 

@@ -1,7 +1,7 @@
-"""Feature columns of a user's table: which are refused, which are told of, and how gaps in numbers are filled.
+"""Checks of a table's feature columns, and imputation of missing numbers.
 
-What would silently make a useless model (ids, dates, numbers that were read as text) is the user's to mend; what is
-merely odd becomes a note.
+Columns that would silently give a useless model (ids, dates, numbers read as text) are refused; columns that are only
+suspicious give a note.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ffalm.data.encoding import distinct, is_numeric, numbers
 from ffalm.errors import UserError, require
 
 MOST_CATEGORIES = 1000
-FEWEST_IDS = 20  # fewer distinct texts than this do not prove a column of ids, dates, or of numbers
+FEWEST_IDS = 20  # with fewer distinct values a column is never taken for ids, dates or numbers
 
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(\.\d{3})*,\d+")
 _WHOLE = re.compile(r"[+-]?\d+(\.\d{3})*")
@@ -25,7 +25,7 @@ _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{
 
 
 def check_feature(column: pd.Series, declared: bool, file: str) -> None:
-    """Refuse a column that would silently make a useless model; `declared` ones are categories by the user's word."""
+    """Refuse a column that would silently give a useless model; `declared` ones are listed as categorical."""
     if is_numeric(column):
         numbers(column)
         return
@@ -51,7 +51,7 @@ def check_feature(column: pd.Series, declared: bool, file: str) -> None:
 def filled(
     frame: pd.DataFrame, names: Iterable[str], train: NDArray[np.int64], mean: bool, file: str
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """The frame with no gap in these columns' numbers: the training rows' mean in its place, or a refusal."""
+    """Replace missing numbers in these columns by the training rows' mean, or refuse them."""
     notes = []
     for name in names:
         column = frame[name]
@@ -68,20 +68,20 @@ def filled(
         known = column.iloc[train].dropna()
         require(len(known) > 0, f"{where} is empty in every training row: list it in drop.")
         frame = frame.assign(**{name: column.astype(np.float64).fillna(float(known.mean()))})
-        notes.append(f"The column {name!r} was empty in {count} of {len(column)} rows; its mean stands there.")
+        notes.append(f"The column {name!r} was empty in {count} of {len(column)} rows; the mean was used there.")
     return frame, tuple(notes)
 
 
 def remarks(features: pd.DataFrame) -> tuple[str, ...]:
-    """Notes on columns that do no good: those that only count the rows, and those that never change."""
+    """Notes on columns without information: row numbers and constants."""
     notes = []
     for name, column in features.items():
         whole = pd.api.types.is_integer_dtype(column.dtype) and len(column) >= FEWEST_IDS
         if whole and np.all(np.diff(column.to_numpy(dtype=np.float64)) == 1):
-            # In a sorted file a row's number gives the label away.
-            notes.append(f"The column {str(name)!r} only counts the rows; list it in drop unless it matters.")
+            # In a sorted file the row number reveals the label.
+            notes.append(f"The column {str(name)!r} is a row number; list it in drop unless it is a feature.")
         if column.nunique(dropna=False) == 1:
-            notes.append(f"The column {str(name)!r} holds one value only, which tells nothing.")
+            notes.append(f"The column {str(name)!r} is constant and carries no information.")
     return tuple(notes)
 
 
