@@ -12,9 +12,6 @@ from torch import Tensor
 
 import ffalm
 
-GROUPS = 2
-
-
 @ffalm.register
 @dataclass(frozen=True)
 class WorstGroup(ffalm.Algorithm):
@@ -23,10 +20,8 @@ class WorstGroup(ffalm.Algorithm):
     name: ClassVar[str] = "worst-group"
     title: ClassVar[str] = "Worst group"
 
-    def objective(
-        self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: dict[str, Tensor]
-    ) -> Tensor:
-        means, present = ffalm.fairness.group_means(losses, groups, mask, group_count=GROUPS)
+    def objective(self, batch: ffalm.Batch, state: dict[str, Tensor]) -> Tensor:
+        means, present = ffalm.fairness.group_means(batch.losses, batch.groups, batch.mask, batch.task.groups)
         return means.masked_fill(~present, float("-inf")).amax(-1)
 
 

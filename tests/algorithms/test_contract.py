@@ -129,7 +129,7 @@ def test_algorithms_of_the_first_contract_still_run_with_a_warning() -> None:
             def moved(self, state: State, report: RoundReport) -> State:
                 return {**state, "dual": state["dual"] + 1}
 
-    old = Old()
+    old: Any = Old()
     counts = torch.ones(1, 2, 2, dtype=torch.int64)
     assert float(old.start(TASK, counts)["penalty"]) == 4
     losses = torch.tensor([1.0, 2.0])

@@ -162,7 +162,7 @@ def test_the_authors_variant_takes_clients_that_sit_out_as_without_a_gap() -> No
     silent = Tally.stack(
         [tally_of(selected((5, 10), (3, 10))), tally_of(selected((8, 10), (2, 10))), Tally.zeros((2, 2))]
     )
-    told = Report(1, torch.tensor([10, 30, 60]), torch.tensor([True, True, False]), silent)
+    told = report_of(1, torch.tensor([10, 30, 60]), torch.tensor([True, True, False]), silent)
     state = {"client_weights": torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)}
     weights, after = ffalm.FairFed(step=0.5, variant="authors").update(state, told)
     assert after["client_weights"].tolist() == pytest.approx([0.175, 0.325, 0.5])
@@ -182,7 +182,7 @@ def test_several_seeds_at_once_give_what_each_gives_alone(
     ]
     before = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.4, 0.1, 0.2, 0.3]], dtype=torch.float64)
     tallies = [one.tally for one in alone if one.tally is not None]
-    together = Report(
+    together = report_of(
         1,
         torch.stack([one.sizes for one in alone]),
         torch.stack([one.taking_part for one in alone]),

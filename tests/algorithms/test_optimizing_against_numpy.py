@@ -38,7 +38,7 @@ def gradient(w: Array, x: Array, y: NDArray[np.int64], clip: float | None) -> Ar
     shares = np.exp(logits - logits.max(1, keepdims=True))
     shares /= shares.sum(1, keepdims=True)
     shares[np.arange(len(y)), y] -= 1
-    found = shares.T @ x / len(y)
+    found: Array = shares.T @ x / len(y)
     norm = float(np.linalg.norm(found))
     return found if clip is None or norm <= clip else found * clip / norm
 
@@ -125,7 +125,8 @@ def started() -> Array:
     still = ffalm.simulate(
         "fedavg", ffalm.Federation.from_arrays(data), model=linear, rounds=1, lr=0.0, engine="loop", device="cpu"
     )
-    return still.state_dict["weight"].numpy()
+    found: Array = still.state_dict["weight"].numpy()
+    return found
 
 
 def simulated(algorithm: Algorithm, engine: str, **settings: Any) -> Array:
@@ -134,7 +135,8 @@ def simulated(algorithm: Algorithm, engine: str, **settings: Any) -> Array:
     result = ffalm.simulate(
         algorithm, ffalm.Federation.from_arrays(data), engine=engine, device="cpu", **{**common, **settings}
     )
-    return result.state_dict["weight"].numpy()
+    found: Array = result.state_dict["weight"].numpy()
+    return found
 
 
 @pytest.mark.parametrize("engine", ["loop", "stacked"])

@@ -88,10 +88,10 @@ def test_a_bound_that_the_words_cannot_hold_is_refused() -> None:
 def test_the_largest_count_that_fits_is_accepted_and_the_next_refused(sites: int, bits: int) -> None:
     most = float((2 ** (bits - 1) - 1) // sites) if bits == 32 else 2.0**60
     largest = Record("counts", (1,), most, "range", bits, whole=True)
-    assert Layout([largest], sites).step(largest) == 1.0
+    assert VectorLayout([largest], sites).step(largest) == 1.0
     beyond = Record("counts", (1,), most + 1 if bits == 32 else 2.0**61, "range", bits, whole=True)
     with pytest.raises(UserError, match=f"{bits} bits cannot hold counts of {sites} sites"):
-        Layout([beyond], sites).step(beyond)
+        VectorLayout([beyond], sites).step(beyond)
 
 
 def test_the_order_of_records_does_not_matter_and_layouts_have_names() -> None:
