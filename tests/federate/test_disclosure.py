@@ -90,7 +90,7 @@ def test_no_count_of_a_withheld_cell_leaves_the_site(tmp_path: Path) -> None:
 
 def test_a_cell_that_every_site_withholds_leaves_metrics_undefined_and_a_note(tmp_path: Path) -> None:
     folders = {name: site_folder(tmp_path / "s", name, people(60, n)) for n, name in enumerate(("north", "south"))}
-    plan = config(("north", "south"), rules={"min_group": 1000}, training={"rounds": 1})
+    plan = config(("north", "south"), rules={"min_group": 20}, training={"rounds": 1})
     outcome = coordinate(plan, tmp_path / "run", World(folders), pause=0.001)
     assert math.isnan(outcome.test["dpd"])
     assert "No site tells of any test row with loan yes, sex male" in (tmp_path / "run" / "report.md").read_text()

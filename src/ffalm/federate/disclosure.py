@@ -54,6 +54,11 @@ class Scored:
         return cls(tuple(told), pooled(list(told.values()), task), told)
 
 
+def fewest_rows(min_group: int) -> int:
+    """How many rows of a site must hold a value before it may be named: never one alone, whatever the rule says."""
+    return max(2, min_group)
+
+
 def withheld(counts: Tensor, min_group: int) -> Tensor:
     """Which cells hold too few rows to be told; none where a single row is enough."""
     return (counts < min_group) & (min_group > 1)

@@ -62,14 +62,14 @@ def test_a_federation_of_three_sites_equals_the_simulation(tmp_path: Path, algor
         metrics = simulated.metrics(done.snapshot.model, "validation", [0, 1, 2])
         assert {name: record[name] for name in metrics} == metrics
     assert outcome.test == simulated.metrics(expected[-1].snapshot.model, "test", [0, 1, 2])
-    assert [kind for kind, _ in sites.asked] == ["hello", "agree", *["train"] * 5, "score"]
+    assert [kind for kind, _ in sites.asked] == ["hello", "hello", "agree", *["train"] * 5, "score"]
 
 
 def test_a_federation_can_start_from_a_file_that_the_coordinator_alone_has(tmp_path: Path) -> None:
     first = led(config(training={"rounds": 2}), tmp_path / "first", world(tmp_path / "a"))
     start = tmp_path / "first" / "model.safetensors"
     plan, sites = config(model={"name": "mlp", "hidden": [4], "weights": str(start)}), world(tmp_path / "b")
-    sites.kill = ("after", 3)
+    sites.kill = ("after", 4)
     with pytest.raises(Killed):
         led(plan, tmp_path / "run", sites)
     start.rename(tmp_path / "moved.safetensors")  # what was trained since lies in the run folder
@@ -227,7 +227,7 @@ def test_killed_at_any_question_it_comes_to_the_same_numbers(tmp_path: Path, mom
     plan, sites = config(training={"rounds": 3}), world(tmp_path)
     mishaps: dict[tuple[str, int], Mishap] = {("west", 2): "late", ("south", 3): with_model(nan)}
     expected = uninterrupted(plan, sites.folders, tmp_path / "whole", mishaps)
-    for number in range(6):
+    for number in range(7):
         again = World(sites.folders, mishaps)
         again.kill = (moment, number)
         run = tmp_path / f"{moment}-{number}"
