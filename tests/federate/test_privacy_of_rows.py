@@ -26,6 +26,7 @@ from ffalm.federate.federation_config import FederationConfig, SiteConfig
 from ffalm.federate.site.answering import answer
 
 MARKER = "HIV positive; ask Dr. Meyer"
+TRAINING_ROW = 4  # of people(90, 5), under the default split
 _PIECES = ("HIV", "positive", "Meyer")
 
 Change = Callable[[pd.DataFrame], pd.DataFrame]
@@ -61,8 +62,8 @@ MISFITS: dict[str, Change] = {
     "text in a numeric column that has many values": both(
         column_of("age", lambda row: 20 + row % 45 / 7), one_cell("age", f"{MARKER} 17")
     ),
-    "an unknown category": one_cell("job"),
-    "a very long category": one_cell("job", f"{MARKER} " * 2000),
+    "an unknown category": one_cell("job", row=TRAINING_ROW),
+    "a very long category": one_cell("job", f"{MARKER} " * 2000, TRAINING_ROW),
     "an unknown label": one_cell("loan"),
     "an unknown group": one_cell("sex"),
     "a missing label beside an unknown one": both(one_cell("loan"), one_cell("loan", None, 9)),

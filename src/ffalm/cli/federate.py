@@ -69,7 +69,7 @@ def init(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any setting, e.g. --set rules.min_sites=3.")] = None,
 ) -> None:
     """Write a federation folder: settings, certificates, the app, and a folder for each site."""
-    from ffalm.federate.deploy.processes import require_flower
+    from ffalm.federate.deploy import require_flower
 
     require_flower()
     from ffalm.federate.deploy.creation import make
@@ -138,9 +138,9 @@ def site(
     wait: Annotated[float, typer.Option(help="Seconds to try to reach the coordinator.")] = _SECONDS_TO_CONNECT,
 ) -> None:
     """Take part with this site's data until stopped."""
+    from ffalm.federate.deploy import require_flower
     from ffalm.federate.deploy.folder import SiteFolder
     from ffalm.federate.deploy.operations import SiteProcess
-    from ffalm.federate.deploy.processes import require_flower
     from ffalm.federate.federation_config import SiteConfig
 
     require_flower()
@@ -218,6 +218,9 @@ def status(name: _Any, as_json: _Json = False) -> None:
 @federate.command(epilog="Example: ffalm federate stop hospitals")
 def stop(name: _Any) -> None:
     """End every process of a folder on this machine; what was trained is kept."""
+    from ffalm.federate.deploy import require_flower
+
+    require_flower()
     from ffalm.federate.deploy.operations import processes_of, stop_all
 
     require(name.is_dir(), f"There is no folder {name}: name a federation folder, or a site folder.")
@@ -236,8 +239,8 @@ def _require_data(folder: Path, data: LocalData) -> None:
 
 
 def _federation(path: Path) -> Any:
+    from ffalm.federate.deploy import require_flower
     from ffalm.federate.deploy.folder import FederationFolder
-    from ffalm.federate.deploy.processes import require_flower
 
     require_flower()
     return FederationFolder.find(path)

@@ -29,7 +29,7 @@ You train a classifier together with {len(config.sites) - 1} other site(s). Your
 
 ## What leaves this machine
 - Once: the names of your columns (not those in `drop`); for the columns that the federation uses, how many rows, their
-  sum and sum of squares, and the categories that enough rows hold ({config.rules.min_group} or more, and at least 2; set
+  sum and sum of squares, and the categories that enough rows hold ({config.rules.min_group}, and at least 2; set
   `min_group` in `site.toml` to ask for more); how many training rows there are of each label and group.
 - Each round: the model's weights after training here, the mean loss, and counts and sums of losses per label and
   group, of training rows and of held-out rows. Cells of held-out rows with fewer than
