@@ -25,7 +25,13 @@ from ffalm.engines.remote.message import Fact, Sites
 from ffalm.engines.rounds import Terms, rounds
 from ffalm.errors import UserError, require
 from ffalm.fairness import Tally
-from ffalm.federate.coordinator.federation_report import notes_on, privacy_notes, secure_notes, write_report
+from ffalm.federate.coordinator.federation_report import (
+    notes_on,
+    privacy_notes,
+    secure_notes,
+    write_record,
+    write_report,
+)
 from ffalm.federate.coordinator.members import Members
 from ffalm.federate.coordinator.run_log import RunLog
 from ffalm.federate.coordinator.site_clients import Scores, SiteClients
@@ -65,6 +71,7 @@ def coordinate(
     with locked(folder):
         outcome = run.outcome() or _Coordinator(config, run, sites, owners or {}, pause).run()
         write_report(folder)
+        write_record(folder)
         return outcome
 
 

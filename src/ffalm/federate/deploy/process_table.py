@@ -19,7 +19,7 @@ def mark_of(process: psutil.Process | None) -> str | None:
 
 def find(pid: int) -> psutil.Process | None:
     """The process of this number."""
-    with suppress(psutil.Error):
+    with suppress(psutil.Error, ValueError, OverflowError):
         return psutil.Process(pid)
     return None
 
