@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ffalm.federate.deploy import control, fleet_gateway, follow, operations, status
+from ffalm.federate.deploy import control, fleet_gateway, operations, status
 from ffalm.quiet import QUIET
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'ffalm[flower]'")
@@ -74,7 +74,6 @@ def test_a_supernode_finds_its_client_command_on_the_path() -> None:
     [
         (operations._LET_IN, "flwr.supernode.start_client_internal", "deploy/operations"),
         (control._KNOWN_KEY, "flwr.server.superlink.linkstate.sql_linkstate", "deploy/control"),
-        (follow._FLOWERS_WORDS, "flwr.superlink.runtime.run_serverapp", "deploy/follow"),
         ("Using SuperLink", "flwr.cli.utils", "deploy/control"),
         ('"node-id"', "flwr.cli.supernode.register", "deploy/control"),
         ('"run-id"', "flwr.cli.run.run", "deploy/control"),

@@ -87,7 +87,7 @@ class Members:
                 break
             if time.monotonic() >= until:
                 break
-            self._wait(missing, until)
+            self._wait(missing)
         if problem or found is None:
             raise UserError(f"{problem or 'No site came.'} Nothing was trained; fix that and run again.")
         self._stop_where_misfit()
@@ -108,7 +108,7 @@ class Members:
                 return
             if time.monotonic() >= until:
                 break
-            self._wait(missing, until)
+            self._wait(missing)
         self._stop_where_misfit()
         if few:
             raise UserError(too_few(len(self.counts), rules.min_sites, rules.patience, list(self.refused.values())))
@@ -171,11 +171,10 @@ class Members:
                 '"go_on", and run again.'
             )
 
-    def _wait(self, missing: Iterable[str], until: float) -> None:
+    def _wait(self, missing: Iterable[str]) -> None:
         """Pause before looking again; sites whose file does not fit are asked again where the rule says so."""
         names = ", ".join([*missing, *(self.refused if self._must_wait() else ())])
-        left = max(0.0, until - time.monotonic())
-        self._say("waiting", f"Waiting for {names or 'more sites'}, {left:.0f} seconds more at most.")
+        self._say("waiting", f"Waiting for {names or 'more sites'}, {self._config.rules.patience:g} seconds at most.")
         if self._must_wait():
             for site in list(self.refused):
                 self.forget(site)
