@@ -35,10 +35,6 @@ class Disclosed:
         """What `record` wrote."""
         return cls(Tally(record["confusion"], record["loss"]), record["withheld"])
 
-    def hidden(self, task: Task) -> list[str]:
-        """The withheld cells in words."""
-        return cells(self.withheld, task)
-
 
 @dataclass(frozen=True)
 class Scored:

@@ -192,24 +192,12 @@ class FederationConfig:
     @classmethod
     def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> FederationConfig:
         """A checked federation from nested settings; plugins are looked for beside the file they are named in."""
-        known = (
-            "name",
-            "address",
-            "sites",
-            "seed",
-            "plugins",
-            "rules",
-            "data",
-            "model",
-            "training",
-            "privacy",
-            "secure",
-            "algorithm",
+        plain = ("name", "address", "sites", "seed")
+        _check_known(
+            settings, (*plain, *["plugins", "rules", "data", "model", "training", "privacy", "secure", "algorithm"])
         )
-        _check_known(settings, known)
         plugins = _plugins(settings, folder)
         algorithm = study.section(settings, "algorithm")
-        plain = {name: settings[name] for name in ("name", "address", "sites", "seed") if name in settings}
         values = {
             "rules": build(Rules, study.section(settings, "rules"), "rules"),
             "data": _one_of(_SHARED, settings, "federation's data"),
@@ -226,7 +214,7 @@ class FederationConfig:
             "The section [secure] says how answers are hidden in sums, but the rule 'secure' is not on: write "
             "secure = true under [rules], or take the section out.",
         )
-        return build(cls, {**plain, **values}, "federation")
+        return build(cls, {**{name: settings[name] for name in plain if name in settings}, **values}, "federation")
 
     @classmethod
     def read(cls, file: Path) -> FederationConfig:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -368,3 +369,16 @@ def test_a_folder_is_led_by_its_federation_toml_and_a_key_is_no_other_sites(tmp_
     assert "has the key of 'south'" in sites.told["west"]
     with pytest.raises(UserError, match="where the federation folder is"):
         lead(sites, {})
+
+
+def test_a_federation_of_three_labels_that_federation_toml_lists_equals_the_simulation(tmp_path: Path) -> None:
+    sites = world(tmp_path)
+    for folder in sites.folders.values():
+        frame = pd.read_csv(folder / "rows.csv")
+        frame.loc[frame["age"] > 60, "loan"] = "later"
+        frame.to_csv(folder / "rows.csv", index=False)
+    plan = config(data={"label_values": ["no", "yes", "later"]}, algorithm={"name": "fedavg"}, training={"rounds": 2})
+    outcome = led(plan, tmp_path / "run", sites)
+    simulated = Simulated(plan, sites.folders, tmp_path / "run")
+    assert simulated.agreement.task.label_names == ("no", "later", "yes") and simulated.agreement.task.favourable == 2
+    assert_equal(tmp_path / "run", outcome, simulated.rounds(set()))

@@ -248,3 +248,21 @@ def test_a_site_whose_pictures_were_made_for_another_size_is_a_misfit(tmp_path: 
     sites = World(folders)
     coordinate(plan, tmp_path / "run", sites, pause=0.001)
     assert sites.told["west"] == "The site 'west' has images of 16 pixels, the federation works with 8."
+
+
+def test_a_site_that_comes_to_insist_on_secure_sums_answers_nothing_in_clear(tmp_path: Path) -> None:
+    folder = site_folder(tmp_path, "north", people(100, 4))
+    plan = config(("north",), rules={"min_sites": 1})
+    terms, _ = agreed(folder, plan)
+    question = asked(terms, plan)
+    toml = (folder / "site.toml").read_text()
+    (folder / "site.toml").write_text(toml.replace("secure = false", "secure = true"))
+    for kind in ("train", "score"):
+        with pytest.raises(UserError, match="secure sums only"):
+            answer(kind, question, {"site": str(folder)})
+
+
+def test_the_coordinators_run_folder_is_for_its_owner_alone(tmp_path: Path) -> None:
+    sites = World({"north": site_folder(tmp_path, "north", people(100, 4))})
+    coordinate(config(("north",), rules={"min_sites": 1}, training={"rounds": 1}), tmp_path / "run", sites, pause=0.001)
+    assert (tmp_path / "run").stat().st_mode & 0o077 == 0

@@ -84,11 +84,7 @@ class LocalSite:
             log.warning("The federation goes on without this site: %s", asked.facts["refused"])
             return Parcel(facts=facts)
         try:
-            terms = SiteTerms.from_text(str(asked.facts["terms"]))
-            require_public(
-                terms.secure is not None or not self._config.secure,
-                "Its site.toml says to answer in secure sums only, and this federation's rule 'secure' is off.",
-            )
+            terms = self._acceptable(SiteTerms.from_text(str(asked.facts["terms"])))
             parts = self._rows(terms)
             self._cache.keep_terms(terms)
             return Parcel({"counts": _counts(parts, terms.task, self._min_group(terms.min_group))}, facts)
@@ -153,6 +149,14 @@ class LocalSite:
         terms = self._cache.terms()
         if terms is None or terms.key != asked.facts.get("terms"):
             raise PublicError(f"The site {self._config.name!r} does not have these terms yet: it must agree first.")
+        return self._acceptable(terms)
+
+    def _acceptable(self, terms: SiteTerms) -> SiteTerms:
+        """The terms, if they keep to what this site insists on; its site.toml may have changed since it agreed."""
+        require_public(
+            terms.secure is not None or not self._config.secure,
+            "Its site.toml says to answer in secure sums only, and this federation's rule 'secure' is off.",
+        )
         return terms
 
     def _ready(self, terms: SiteTerms) -> tuple[Parts, Learner, int]:
