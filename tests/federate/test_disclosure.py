@@ -14,7 +14,7 @@ from ffalm.data.types import Task
 from ffalm.engines.remote.message import Failure, Parcel
 from ffalm.fairness import Tally
 from ffalm.federate.coordinator.federated_run import coordinate
-from ffalm.federate.disclosure import Disclosed, pooled
+from ffalm.federate.disclosure import Disclosed, cells, pooled
 
 TASK = Task("t", "loan", "sex", ("no", "yes"), ("female", "male"))
 
@@ -30,7 +30,7 @@ def test_small_cells_are_withheld_with_their_counts_and_losses_and_others_stay_e
     assert told.tally.count.tolist() == [[12, 0], [10, 0]]
     assert told.tally.loss.tolist() == [[6.0, 0.0], [5.0, 0.0]]
     assert told.withheld.tolist() == [[False, True], [False, True]]
-    assert told.hidden(TASK) == ["loan no, sex male", "loan yes, sex male"]
+    assert cells(told.withheld, TASK) == ["loan no, sex male", "loan yes, sex male"]
 
 
 def test_where_one_row_is_enough_nothing_is_withheld() -> None:
@@ -90,7 +90,7 @@ def test_no_count_of_a_withheld_cell_leaves_the_site(tmp_path: Path) -> None:
 
 def test_a_cell_that_every_site_withholds_leaves_metrics_undefined_and_a_note(tmp_path: Path) -> None:
     folders = {name: site_folder(tmp_path / "s", name, people(60, n)) for n, name in enumerate(("north", "south"))}
-    plan = config(("north", "south"), rules={"min_group": 1000}, training={"rounds": 1})
+    plan = config(("north", "south"), rules={"min_group": 20}, training={"rounds": 1})
     outcome = coordinate(plan, tmp_path / "run", World(folders), pause=0.001)
     assert math.isnan(outcome.test["dpd"])
     assert "No site tells of any test row with loan yes, sex male" in (tmp_path / "run" / "report.md").read_text()

@@ -72,7 +72,7 @@ def test_images_have_a_size() -> None:
         ({"data": {"source": "census"}}, "no data source of a federation 'census'"),
         ({"data": {"label": "y", "group": "y"}}, "different columns"),
         ({"data": {"label": "y", "group": "g", "groups": ["x"]}}, "at least two groups"),
-        ({"data": {"label": "y", "group": "g", "label_values": [1]}}, "both values"),
+        ({"data": {"label": "y", "group": "g", "label_values": [1]}}, "all values of the label"),
         ({"data": {"label": "y"}}, "needs the setting group"),
         ({"data": {"label": "y", "group": "g", "file": "rows.csv"}}, "no setting of federation's data 'file'"),
         ({"algorithm": {"name": "fedagv"}}, "did you mean 'fedavg'"),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ffalm.federate.deploy.follow import Record
     from ffalm.federate.deploy.operations import CoordinatorProcess, SiteProcess
+    from ffalm.federate.deploy.processes import FlowerProcess
     from ffalm.federate.federation_config import LocalData
 
 federate = typer.Typer(
@@ -69,7 +70,7 @@ def init(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any setting, e.g. --set rules.min_sites=3.")] = None,
 ) -> None:
     """Write a federation folder: settings, certificates, the app, and a folder for each site."""
-    from ffalm.federate.deploy.processes import require_flower
+    from ffalm.federate.deploy import require_flower
 
     require_flower()
     from ffalm.federate.deploy.creation import make
@@ -118,16 +119,8 @@ def coordinator(
     leader = CoordinatorProcess(folder)
     host, port = folder.address
     _warn(insecure)
-    with _undone(leader.process.stop, "the coordinator was stopped"):
-        leader.start(listen, insecure)
-        say = (
-            f"The coordinator of {folder.path.name} waits for sites at {host}:{port}; its log is {leader.process.log}."
-        )
-        typer.echo(say if detach else f"{say} Ctrl-C ends it.")
-        if detach:
-            return
-        leader.process.join(f"The coordinator of {folder.path.name}")
-    typer.echo("The coordinator has ended.")
+    who = f"The coordinator of {folder.path.name}"
+    _serve(leader.process, lambda: leader.start(listen, insecure), who, f"waits for sites at {host}:{port}", detach)
 
 
 @federate.command(epilog="Example: ffalm federate site north")
@@ -138,23 +131,16 @@ def site(
     wait: Annotated[float, typer.Option(help="Seconds to try to reach the coordinator.")] = _SECONDS_TO_CONNECT,
 ) -> None:
     """Take part with this site's data until stopped."""
+    from ffalm.federate.deploy import require_flower
     from ffalm.federate.deploy.folder import SiteFolder
     from ffalm.federate.deploy.operations import SiteProcess
-    from ffalm.federate.deploy.processes import require_flower
     from ffalm.federate.federation_config import SiteConfig
 
     require_flower()
     own = SiteProcess(SiteFolder.find(folder))
     _require_data(own.folder.path, SiteConfig.read(own.folder.path / "site.toml").data)
     _warn(insecure)
-    with _undone(own.process.stop, f"the site {own.folder.name} was stopped"):
-        own.start(wait, insecure)
-        say = f"The site {own.folder.name} takes part; its log is {own.process.log}."
-        typer.echo(say if detach else f"{say} Ctrl-C ends it.")
-        if detach:
-            return
-        own.process.join(f"The site {own.folder.name}")
-    typer.echo(f"The site {own.folder.name} has ended.")
+    _serve(own.process, lambda: own.start(wait, insecure), f"The site {own.folder.name}", "takes part", detach)
 
 
 @federate.command(epilog="Example: ffalm federate run demo --local")
@@ -218,11 +204,25 @@ def status(name: _Any, as_json: _Json = False) -> None:
 @federate.command(epilog="Example: ffalm federate stop hospitals")
 def stop(name: _Any) -> None:
     """End every process of a folder on this machine; what was trained is kept."""
+    from ffalm.federate.deploy import require_flower
+
+    require_flower()
     from ffalm.federate.deploy.operations import processes_of, stop_all
 
     require(name.is_dir(), f"There is no folder {name}: name a federation folder, or a site folder.")
     ended = stop_all(processes_of(name))
     typer.echo(f"Ended: {', '.join(ended)}." if ended else f"Nothing of {name} was running here.")
+
+
+def _serve(process: FlowerProcess, start: Callable[[], None], who: str, does: str, detach: bool) -> None:
+    """Start a process; unless detached, wait until it ends or the user stops it."""
+    with _undone(process.stop, f"t{who[1:]} was stopped"):
+        start()
+        typer.echo(f"{who} {does}; its log is {process.log}.{'' if detach else ' Ctrl-C ends it.'}")
+        if detach:
+            return
+        process.join(who)
+    typer.echo(f"{who} has ended.")
 
 
 def _require_data(folder: Path, data: LocalData) -> None:
@@ -236,8 +236,8 @@ def _require_data(folder: Path, data: LocalData) -> None:
 
 
 def _federation(path: Path) -> Any:
+    from ffalm.federate.deploy import require_flower
     from ffalm.federate.deploy.folder import FederationFolder
-    from ffalm.federate.deploy.processes import require_flower
 
     require_flower()
     return FederationFolder.find(path)

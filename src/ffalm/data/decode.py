@@ -108,7 +108,8 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise UserError(f"Cannot read the image {path}: {error.strerror or error}.") from error
+        public = "Some of its images cannot be read."
+        raise UserError(f"Cannot read the image {path}: {error.strerror or error}.", public) from error
 
 
 def _reason(content: bytes, error: Exception) -> str:

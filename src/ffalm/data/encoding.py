@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ffalm.data.types import Dataset, Examples, Task
-from ffalm.errors import UserError, require
+from ffalm.errors import PublicError, UserError, require
 
 #: A variance below this share of the mean square is rounding error: the column is constant.
 ROUNDING = 1e-13
@@ -141,7 +141,7 @@ class TableEncoding:
         start = 0
         for column in self.columns:
             if column.name not in frame.columns:
-                raise UserError(f"The table lacks the column {column.name!r} that the encoding was made with.")
+                raise PublicError(f"The table lacks the column {column.name!r} that the encoding was made with.")
             values = frame[column.name]
             if isinstance(column, NumericColumn):
                 if column.scale > 0:
@@ -216,13 +216,14 @@ def is_numeric(column: pd.Series) -> bool:
 def numbers(column: pd.Series) -> NDArray[np.float64]:
     """The values of a numeric column; a `UserError` unless all are finite."""
     if not is_numeric(column):
-        raise UserError(f"The column {str(column.name)!r} must hold numbers only; it holds text.")
+        raise PublicError(f"The column {str(column.name)!r} must hold numbers only; it holds text.")
     values: NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
         raise UserError(
             f"The numeric column {str(column.name)!r} has {len(bad)} missing or infinite "
-            f"value{'s' * (len(bad) > 1)}, first in data row {bad[0] + 1}: fill them in or drop the column."
+            f"value{'s' * (len(bad) > 1)}, first in data row {bad[0] + 1}: fill them in or drop the column.",
+            f"Its numeric column {str(column.name)!r} has missing or infinite values.",
         )
     return values
 
@@ -239,7 +240,7 @@ def distinct(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
     try:
         codes, uniques = pd.factorize(column)
     except TypeError:
-        raise UserError(f"The column {str(column.name)!r} holds lists or records, which are no category.") from None
+        raise PublicError(f"The column {str(column.name)!r} holds lists or records, which are no category.") from None
     places: dict[str, int] = {}
     lookup = np.full(len(uniques) + 1, -1, dtype=np.int64)  # the last one serves the code -1
     for number, unique in enumerate(uniques):

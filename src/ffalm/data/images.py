@@ -121,23 +121,25 @@ def image_names(column: pd.Series, folder: Path, file: str) -> list[str]:
     """The image names within the folder, one per row; each must exist, once, inside the folder."""
     where = f"The column {str(column.name)!r} of {file!r}"
     blank = column.isna() | (column.astype(str).str.strip() == "")
-    require(not blank.any(), f"{where} names no image in {int(blank.sum())} rows.")
+    public = "Its labels file does not name, in every row, one image of its folder that no other row names."
+    require(not blank.any(), f"{where} names no image in {int(blank.sum())} rows.", public)
     names = [str(PurePosixPath(str(name).strip().replace("\\", "/"))) for name in column]
     outside = [name for name in names if _leaves(name)]
     if outside:
-        raise UserError(f"{where} names {len(outside)} images outside {folder}, first {outside[0]!r}.")
+        raise UserError(f"{where} names {len(outside)} images outside {folder}, first {outside[0]!r}.", public)
     found = [_on_disk(folder, name) for name in names]
     missing = [name for name, there in zip(names, found, strict=True) if there is None]
     if missing:
         raise UserError(
             f"{where} names {len(missing)} images that are not in {folder}, first {missing[0]!r}: "
-            f"add the files, write their names in full, or remove the rows."
+            f"add the files, write their names in full, or remove the rows.",
+            public,
         )
     there = [name for name in found if name is not None]
     twice = pd.Index(there).duplicated()
     if twice.any():
         first = there[int(twice.argmax())]
-        raise UserError(f"{where} names {int(twice.sum())} images again, first {first!r}: keep one row each.")
+        raise UserError(f"{where} names {int(twice.sum())} images again, first {first!r}: keep one row each.", public)
     return there
 
 

@@ -19,6 +19,8 @@ ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
 
 Codes = NDArray[np.int64]
 
+_BAD = "Some of its images cannot be decoded."
+
 
 def load_usable(
     root: Path, names: Sequence[str], recipe: Recipe, skip_bad: bool
@@ -31,8 +33,8 @@ def load_usable(
     count = f"{len(decoded.bad)} of {len(names)} images in {root}"
     what = f"{count} cannot be decoded, first {names[first]} ({reason})"
     if not skip_bad:
-        raise UserError(f"{what}: repair or remove them, or set skip_bad to leave them out.")
-    require(len(decoded.bad) < len(names), f"{what}: none is left to learn from.")
+        raise UserError(f"{what}: repair or remove them, or set skip_bad to leave them out.", _BAD)
+    require(len(decoded.bad) < len(names), f"{what}: none is left to learn from.", _BAD)
     good = np.setdiff1d(np.arange(len(names)), np.fromiter(decoded.bad, dtype=np.int64))
     return decoded, good, (*decoded.notes, f"{what}; left out.")
 
@@ -89,6 +91,6 @@ def check_present(task: Task, y: Codes, group: Codes, where: Path) -> None:
 def existing_folder(root: str, advice: str) -> Path:
     """The folder, or a `UserError` with advice on where to get the data."""
     folder = Path(root).expanduser()
-    require(folder.exists(), f"There is no folder {folder}: {advice}")
-    require(folder.is_dir(), f"{folder} is not a folder: {advice}")
+    require(folder.exists(), f"There is no folder {folder}: {advice}", "Its folder of images does not exist.")
+    require(folder.is_dir(), f"{folder} is not a folder: {advice}", "Its folder of images is not a folder.")
     return folder

@@ -47,6 +47,7 @@ def split_by_key(
         require(
             len(part) > 0,
             f"A part of {fraction:g} of {len(keys)} rows would be empty: use more rows or a larger fraction.",
+            "It has too few rows to split into training, validation and test rows.",
         )
     return parts
 

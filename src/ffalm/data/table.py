@@ -32,6 +32,7 @@ PARTS = {
 }
 MOST_NUMERIC_GROUPS = 20
 REST = "rest"
+_TWICE = "Its data file has two columns of the same name."
 
 
 @dataclass(frozen=True)
@@ -134,12 +135,20 @@ class Table:
 
     def features(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The feature columns of the file, each checked by `check_feature`."""
+        columns = self.unchecked_features(frame)
+        for name in columns:
+            self.check(columns[name])
+        return columns
+
+    def unchecked_features(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The feature columns; the group is a category even if its values are numbers."""
+        codes = {*self.categorical, self.group}
         names = self._feature_names(frame)
-        codes = {*self.categorical, self.group}  # the group is a category even if its values are numbers
-        columns = {name: frame[name].astype(object) if name in codes else frame[name] for name in names}
-        for name, column in columns.items():
-            check_feature(column, name in codes, self.file)
-        return pd.DataFrame(columns)
+        return pd.DataFrame({name: frame[name].astype(object) if name in codes else frame[name] for name in names})
+
+    def check(self, column: pd.Series) -> None:
+        """Refuse a feature column that cannot be learned from."""
+        check_feature(column, column.name in {*self.categorical, self.group}, self.file)
 
     def _feature_names(self, frame: pd.DataFrame) -> list[str]:
         for name in (*self.drop, *self.categorical):
@@ -157,35 +166,41 @@ def read_table(
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """The columns of a file, with stripped names, and notes on columns that were left out."""
     path = Path(file).expanduser()
-    require(path.exists(), f"There is no file {file!r}: check the path.")
-    require(path.is_file(), f"{file!r} is a folder: name the file in it.")
+    require(path.exists(), f"There is no file {file!r}: check the path.", "Its data file does not exist.")
+    require(path.is_file(), f"{file!r} is a folder: name the file in it.", "Its data file is a folder.")
     require(separator is None or len(separator) == 1, f"The separator must be one character; got {separator!r}.")
     ending = next((ending for ending in (*SEPARATORS, *PARQUET) if path.name.lower().endswith(ending)), None)
     if ending is None:
-        raise UserError(f"{file!r} has no known ending: use {', '.join((*SEPARATORS, *PARQUET))}.")
+        known = ", ".join((*SEPARATORS, *PARQUET))
+        raise UserError(
+            f"{file!r} has no known ending: use {known}.", f"Its data file has none of the endings {known}."
+        )
     try:
         if ending in PARQUET:
             frame = _read_parquet(path)
         else:
             frame = _read_text(path, separator or _separator(path, SEPARATORS[ending]), decimal)
     except UnicodeDecodeError as error:
-        raise UserError(f"{file!r} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from None
+        public = "Its data file is not UTF-8 text."
+        raise UserError(f"{file!r} is not UTF-8 text (byte {error.start}): save it as UTF-8.", public) from None
     except pd.errors.EmptyDataError:
-        raise UserError(f"{file!r} is empty.") from None
+        raise UserError(f"{file!r} is empty.", "Its data file is empty.") from None
     except (ValueError, OSError, EOFError, zlib.error) as error:
         reason = str(error).splitlines()[0].removeprefix("Error tokenizing data. C error: ").strip().rstrip(".")
-        raise UserError(f"{file!r} cannot be read as a table: {reason}.") from None
+        unreadable = "Its data file cannot be read as a table."
+        raise UserError(f"{file!r} cannot be read as a table: {reason}.", unreadable) from None
     frame.columns = [str(name).strip() for name in frame.columns]
     unnamed = [place for place, name in enumerate(frame.columns) if not name]
     notes = (f"A column without a name was left out of {path.name}.",) if unnamed else ()
     frame = frame.iloc[:, [place for place in range(frame.shape[1]) if place not in unnamed]]
     twice = frame.columns[frame.columns.duplicated()]
-    require(len(twice) == 0, f"{file!r} has more than one column named {twice[0] if len(twice) else ''!r}.")
-    require(len(frame) > 0, f"{file!r} has a header but no rows.")
+    require(len(twice) == 0, f"{file!r} has more than one column named {twice[0] if len(twice) else ''!r}.", _TWICE)
+    require(len(frame) > 0, f"{file!r} has a header but no rows.", "Its data file has no rows.")
     require(
         frame.shape[1] > 1,
         f"{file!r} has only one column, {frame.columns[0] if frame.shape[1] else ''!r}: "
         f"set `separator` if its columns are not separated by commas.",
+        "Its data file has only one column: `separator` in its site.toml may be wrong.",
     )
     return frame, notes
 
@@ -194,7 +209,8 @@ def pick(frame: pd.DataFrame, name: str, file: str) -> pd.Series:
     """A column by name, or a `UserError` that suggests the closest one."""
     if name not in frame.columns:
         names = [str(column) for column in frame.columns]
-        raise UserError(f"{file!r} has no column {name!r}: {_nearest(name, names, 'columns')}")
+        nearest = _nearest(name, names, "columns")
+        raise UserError(f"{file!r} has no column {name!r}: {nearest}", f"Its data file has no column {name!r}.")
     return frame[name]
 
 
@@ -302,11 +318,12 @@ def parts_of(column: pd.Series, strata: Codes, validation: float, seed: int, fil
     where = f"The split column {str(column.name)!r} of {file!r}"
     spelled = {spelling: part for part, spellings in PARTS.items() for spelling in spellings}
     strange = [value for value in values if value.casefold() not in spelled]
-    require(not strange, f"{where} may hold train, validation and test; it holds {listed(strange)}.")
+    public = "Its split column does not mark every row as train, validation or test, with rows of train and test."
+    require(not strange, f"{where} may hold train, validation and test; it holds {listed(strange)}.", public)
     part = np.array([spelled[value.casefold()] for value in values])[codes]
     rows = {name: np.flatnonzero(part == name) for name in PARTS}
     for name in ("train", "test"):
-        require(len(rows[name]) > 0, f"{where} marks no row as {name}.")
+        require(len(rows[name]) > 0, f"{where} marks no row as {name}.", public)
     if len(rows["validation"]) == 0:
         train = rows["train"]
         kept, carved = split_rows(strata[train], (1 - validation, validation), seed)
@@ -362,7 +379,8 @@ def complete(column: pd.Series, role: str, file: str) -> tuple[Codes, list[str]]
     if len(missing):
         raise UserError(
             f"The {role} column {str(column.name)!r} of {file!r} is empty in {len(missing)} of {len(codes)} "
-            f"rows, first in data row {missing[0] + 1}: fill them in or leave those rows out."
+            f"rows, first in data row {missing[0] + 1}: fill them in or leave those rows out.",
+            f"Its {role} column {str(column.name)!r} is empty in some rows.",
         )
     return codes, values
 

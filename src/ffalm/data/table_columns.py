@@ -32,19 +32,22 @@ def check_feature(column: pd.Series, declared: bool, file: str) -> None:
     codes, values = distinct(column)
     where = f"The column {str(column.name)!r} of {file!r}"
     if not declared:
-        _refuse_decimal_commas(values, where)
-        _refuse_dates(values, where)
+        _refuse_decimal_commas(values, where, str(column.name))
+        _refuse_dates(values, where, str(column.name))
     if len(values) > MOST_CATEGORIES or len(values) == len(column) >= FEWEST_IDS:
         raise UserError(
-            f"{where} holds {len(values)} different texts in {len(column)} rows, like a name or an id: list it in drop."
+            f"{where} holds {len(values)} different texts in {len(column)} rows, like a name or an id: list it in "
+            "drop.",
+            f"Its column {str(column.name)!r} holds a different text in nearly every row, like a name or an id.",
         )
     text = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").isna().to_numpy()
     if not declared and 0 < 10 * text.sum() <= len(values) and len(values) > FEWEST_IDS:
         rows = np.flatnonzero(np.isin(codes, np.flatnonzero(text)))
         raise UserError(
             f"{where} holds numbers, but text such as {values[codes[rows[0]]]!r} in {len(rows)} "
-            f"row{'s' * (len(rows) > 1)}, first in data row {rows[0] + 1}: mend it, or list the column in "
-            f"categorical or drop."
+            f"row{'s' * (len(rows) > 1)}, first in data row {rows[0] + 1}: correct it, or list the column in "
+            f"categorical or drop.",
+            f"Its column {str(column.name)!r} holds numbers, but text in some rows.",
         )
 
 
@@ -85,19 +88,21 @@ def remarks(features: pd.DataFrame) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _refuse_decimal_commas(values: list[str], where: str) -> None:
+def _refuse_decimal_commas(values: list[str], where: str, name: str) -> None:
     commas = [value for value in values if _DECIMAL_COMMA.fullmatch(value)]
     if commas and len(commas) + sum(bool(_WHOLE.fullmatch(value)) for value in values) == len(values):
         raise UserError(
             f"{where} holds numbers with a decimal comma, such as {commas[0]!r}: set decimal to ',', or list the "
-            "column in categorical or drop."
+            "column in categorical or drop.",
+            f"Its column {name!r} holds numbers with a decimal comma.",
         )
 
 
-def _refuse_dates(values: list[str], where: str) -> None:
+def _refuse_dates(values: list[str], where: str, name: str) -> None:
     dates = [value for value in values if _DATE.fullmatch(value)]
     if len(values) > FEWEST_IDS and 10 * len(dates) >= 9 * len(values):
         raise UserError(
             f"{where} holds dates, such as {dates[0]!r}: make numbers of them, such as days or years, or list the "
-            "column in drop."
+            "column in drop.",
+            f"Its column {name!r} holds dates.",
         )

@@ -1,12 +1,19 @@
-"""What a site says of its file before anything is agreed: names, counts and sums, never a row."""
+"""What a site says of its data before anything is agreed: names, kinds, counts and sums, never a row.
+
+First come the names and kinds of its columns; statistics follow for the columns that the federation uses, and no other.
+A value (of the label, of the group, of a text column) is named only if enough of the site's rows hold it.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
 
 from ffalm.data.encoding import NumericSummary, TableSummary
 from ffalm.errors import UserError
+
+ColumnKind = Literal["numbers", "text"]
 
 
 @dataclass(frozen=True)
@@ -16,26 +23,37 @@ class Description:
     source: str
     labels: tuple[str, ...]
     groups: tuple[str, ...]
-    columns: TableSummary | None = None
+    kinds: dict[str, ColumnKind] | None = None  # of a table's feature columns
+    columns: TableSummary | None = None  # of the columns that were asked for
     size: int | None = None
+
+    def after(self, earlier: Description | None) -> Description:
+        """This description with the kinds of columns that an earlier one named."""
+        if earlier is None or earlier.kinds is None or self.kinds is None:
+            return self
+        return replace(self, kinds={**earlier.kinds, **self.kinds})
 
     def to_json(self) -> str:
         """As text for the wire."""
-        columns = None if self.columns is None else self.columns.to_json()
-        return json.dumps(
-            {"source": self.source, "labels": self.labels, "groups": self.groups, "columns": columns, "size": self.size}
-        )
+        return json.dumps({**asdict(self), "columns": None if self.columns is None else self.columns.to_json()})
 
     @classmethod
     def from_json(cls, text: str) -> Description:
-        """The description that `to_json` wrote; one that makes no sense is refused, since sites run other versions."""
+        """The description that `to_json` wrote; a malformed one is refused, since sites may run other versions."""
         try:
             values = json.loads(text)
             columns = None if values["columns"] is None else _checked(TableSummary.from_json(values["columns"]))
             labels, groups = (tuple(str(value) for value in values[name]) for name in ("labels", "groups"))
-            return cls(str(values["source"]), labels, groups, columns, values["size"])
+            kinds = None if values["kinds"] is None else {str(n): _kind(k) for n, k in values["kinds"].items()}
+            return cls(str(values["source"]), labels, groups, kinds, columns, values["size"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"The site's description of its file cannot be read ({error}).") from None
+
+
+def _kind(text: object) -> ColumnKind:
+    if text not in ("numbers", "text"):
+        raise ValueError("a column is of an unknown kind")
+    return "numbers" if text == "numbers" else "text"
 
 
 def _checked(summary: TableSummary) -> TableSummary:

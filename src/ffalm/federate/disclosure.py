@@ -35,10 +35,6 @@ class Disclosed:
         """What `record` wrote."""
         return cls(Tally(record["confusion"], record["loss"]), record["withheld"])
 
-    def hidden(self, task: Task) -> list[str]:
-        """The withheld cells in words."""
-        return cells(self.withheld, task)
-
 
 @dataclass(frozen=True)
 class Scored:
@@ -52,6 +48,11 @@ class Scored:
     def of(cls, told: dict[str, Disclosed], task: Task) -> Scored:
         """The sum of single answers."""
         return cls(tuple(told), pooled(list(told.values()), task), told)
+
+
+def fewest_rows(min_group: int) -> int:
+    """How many rows of a site must hold a value before it may be named: never one alone, whatever the rule says."""
+    return max(2, min_group)
 
 
 def withheld(counts: Tensor, min_group: int) -> Tensor:

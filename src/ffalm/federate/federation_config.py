@@ -52,9 +52,9 @@ class Rules:
 class SharedTable:
     """What a table must hold at every site.
 
-    Labels and groups may be left to the sites' own values; `label_values` (both) and `groups` fix them, and then any
-    other value is a misfit. Columns in `drop` are no features wherever they occur; those in `categorical` are
-    categories even where they are numbers.
+    Labels and groups may be left to the sites' own values; `label_values` (all of them) and `groups` fix them, and then
+    any other value is a misfit; more than two labels must be listed. Columns in `drop` are no features anywhere; those
+    in `categorical` are categories even where they are numbers.
     """
 
     source: ClassVar[str] = "table"
@@ -67,6 +67,7 @@ class SharedTable:
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
     use_group_as_feature: bool = True
+    columns: tuple[str, ...] = ()  # the features; left empty, the columns that most sites have
 
     def __post_init__(self) -> None:
         _check_roles(self)
@@ -191,24 +192,12 @@ class FederationConfig:
     @classmethod
     def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> FederationConfig:
         """A checked federation from nested settings; plugins are looked for beside the file they are named in."""
-        known = (
-            "name",
-            "address",
-            "sites",
-            "seed",
-            "plugins",
-            "rules",
-            "data",
-            "model",
-            "training",
-            "privacy",
-            "secure",
-            "algorithm",
+        plain = ("name", "address", "sites", "seed")
+        _check_known(
+            settings, (*plain, *["plugins", "rules", "data", "model", "training", "privacy", "secure", "algorithm"])
         )
-        _check_known(settings, known)
         plugins = _plugins(settings, folder)
         algorithm = study.section(settings, "algorithm")
-        plain = {name: settings[name] for name in ("name", "address", "sites", "seed") if name in settings}
         values = {
             "rules": build(Rules, study.section(settings, "rules"), "rules"),
             "data": _one_of(_SHARED, settings, "federation's data"),
@@ -225,7 +214,7 @@ class FederationConfig:
             "The section [secure] says how answers are hidden in sums, but the rule 'secure' is not on: write "
             "secure = true under [rules], or take the section out.",
         )
-        return build(cls, {**plain, **values}, "federation")
+        return build(cls, {**{name: settings[name] for name in plain if name in settings}, **values}, "federation")
 
     @classmethod
     def read(cls, file: Path) -> FederationConfig:
@@ -264,6 +253,7 @@ class SiteConfig:
     split: Split = Split()
     device: str = "auto"
     secure: bool = False  # whether this site takes no terms under which its own answers can be seen
+    min_group: int = 0  # the federation's rule of this name counts only where it is stricter
     plugins: tuple[str, ...] = ()  # files that register algorithms, as the coordinator has them
 
     def __post_init__(self) -> None:
@@ -272,8 +262,8 @@ class SiteConfig:
     @classmethod
     def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> SiteConfig:
         """A checked site from nested settings."""
-        _check_known(settings, ("name", "device", "secure", "plugins", "data", "split"))
-        plain = {name: settings[name] for name in ("name", "device", "secure") if name in settings}
+        _check_known(settings, ("name", "device", "secure", "min_group", "plugins", "data", "split"))
+        plain = {name: settings[name] for name in ("name", "device", "secure", "min_group") if name in settings}
         values = {
             "data": _one_of(_LOCAL, settings, "site's data"),
             "split": build(Split, study.section(settings, "split"), "split"),
@@ -293,6 +283,7 @@ class SiteConfig:
             "name": self.name,
             "device": self.device,
             "secure": self.secure,
+            "min_group": self.min_group,
             "plugins": list(self.plugins),
             "data": {"source": self.data.source, **study.fields_of(self.data)},
             "split": study.fields_of(self.split),
@@ -371,7 +362,7 @@ def _check_secure(config: FederationConfig) -> None:
 def _check_roles(data: SharedTable | SharedImages) -> None:
     require(data.label != data.group, f"The label and the group must be different columns; both are {data.label!r}.")
     require(
-        len(data.label_values) in (0, 2),
-        f"The setting 'label_values' lists both values of the label; got {len(data.label_values)}.",
+        len(data.label_values) != 1,
+        "The setting 'label_values' lists all values of the label, two or more, or none to take the sites' own.",
     )
     require(len(data.groups) != 1, "The setting 'groups' lists at least two groups, or none to take the sites' own.")

@@ -17,7 +17,7 @@ from ffalm import config as study
 from ffalm.config import Contender
 from ffalm.data.types import Task
 from ffalm.engines import ClientSpec, Training
-from ffalm.errors import UserError
+from ffalm.errors import PublicError, UserError
 from ffalm.federate.federation_config import SharedData, shared_of, shared_settings
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.models import Architecture
@@ -81,9 +81,11 @@ class SiteTerms:
                 min_group=int(values["min_group"]),
                 secure=None if values["secure"] is None else build(Secure, values["secure"], "secure"),
             )
+        except UserError as error:  # the text came from the coordinator, so the sentence holds nothing of this site
+            raise PublicError(str(error)) from None
         except (ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                f"The terms of the federation cannot be read ({error}): use the same ffalm everywhere."
+            raise PublicError(
+                f"The terms of the federation cannot be read ({type(error).__name__}): use the same ffalm everywhere."
             ) from None
 
     @property

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ffalm.engines.remote.message import Fact, Failure, Kind, Parcel
-from ffalm.errors import UserError
+from ffalm.errors import NOT_PUBLIC, UserError
 
 
 @pytest.fixture(autouse=True)
@@ -44,11 +44,15 @@ def test_a_site_is_told_what_is_asked_with_what_and_the_settings_of_its_node(kin
     assert answered(answer, kind) == Parcel({}, {"kind": asked, "round": 2, "site": "north"})
 
 
-def test_a_user_error_arrives_in_its_own_words() -> None:
+def test_of_a_user_error_only_the_public_part_arrives() -> None:
     def answer(*asked: Any) -> Parcel:
-        raise UserError("The file has no column 'income'.")
+        raise UserError("'/data/ward 7.csv' has no column 'income'.", "Its data file has no column 'income'.")
 
-    assert answered(answer, "train") == Failure("failed", "The file has no column 'income'.")
+    def silent(*asked: Any) -> Parcel:
+        raise UserError("'/data/ward 7.csv' is empty.")
+
+    assert answered(answer, "train") == Failure("failed", "Its data file has no column 'income'.")
+    assert answered(silent, "train") == Failure("failed", NOT_PUBLIC)
 
 
 def test_of_any_other_error_only_the_kind_leaves_the_site(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -62,14 +63,14 @@ def test_a_federation_of_three_sites_equals_the_simulation(tmp_path: Path, algor
         metrics = simulated.metrics(done.snapshot.model, "validation", [0, 1, 2])
         assert {name: record[name] for name in metrics} == metrics
     assert outcome.test == simulated.metrics(expected[-1].snapshot.model, "test", [0, 1, 2])
-    assert [kind for kind, _ in sites.asked] == ["hello", "agree", *["train"] * 5, "score"]
+    assert [kind for kind, _ in sites.asked] == ["hello", "hello", "agree", *["train"] * 5, "score"]
 
 
 def test_a_federation_can_start_from_a_file_that_the_coordinator_alone_has(tmp_path: Path) -> None:
     first = led(config(training={"rounds": 2}), tmp_path / "first", world(tmp_path / "a"))
     start = tmp_path / "first" / "model.safetensors"
     plan, sites = config(model={"name": "mlp", "hidden": [4], "weights": str(start)}), world(tmp_path / "b")
-    sites.kill = ("after", 3)
+    sites.kill = ("after", 4)
     with pytest.raises(Killed):
         led(plan, tmp_path / "run", sites)
     start.rename(tmp_path / "moved.safetensors")  # what was trained since lies in the run folder
@@ -227,7 +228,7 @@ def test_killed_at_any_question_it_comes_to_the_same_numbers(tmp_path: Path, mom
     plan, sites = config(training={"rounds": 3}), world(tmp_path)
     mishaps: dict[tuple[str, int], Mishap] = {("west", 2): "late", ("south", 3): with_model(nan)}
     expected = uninterrupted(plan, sites.folders, tmp_path / "whole", mishaps)
-    for number in range(6):
+    for number in range(7):
         again = World(sites.folders, mishaps)
         again.kill = (moment, number)
         run = tmp_path / f"{moment}-{number}"
@@ -368,3 +369,16 @@ def test_a_folder_is_led_by_its_federation_toml_and_a_key_is_no_other_sites(tmp_
     assert "has the key of 'south'" in sites.told["west"]
     with pytest.raises(UserError, match="where the federation folder is"):
         lead(sites, {})
+
+
+def test_a_federation_of_three_labels_that_federation_toml_lists_equals_the_simulation(tmp_path: Path) -> None:
+    sites = world(tmp_path)
+    for folder in sites.folders.values():
+        frame = pd.read_csv(folder / "rows.csv")
+        frame.loc[frame["age"] > 60, "loan"] = "later"
+        frame.to_csv(folder / "rows.csv", index=False)
+    plan = config(data={"label_values": ["no", "yes", "later"]}, algorithm={"name": "fedavg"}, training={"rounds": 2})
+    outcome = led(plan, tmp_path / "run", sites)
+    simulated = Simulated(plan, sites.folders, tmp_path / "run")
+    assert simulated.agreement.task.label_names == ("no", "later", "yes") and simulated.agreement.task.favourable == 2
+    assert_equal(tmp_path / "run", outcome, simulated.rounds(set()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,17 @@ def test_the_terminal_shows_the_same_in_plain_text(run: Path) -> None:
     assert "All sites together" in text and "Worst group's accuracy" in text
     assert "The site 'north' missed 2 rounds" in text
     assert "\x1b" not in text and max(map(len, text.splitlines())) <= 100
+
+
+def test_the_run_folder_is_a_study_of_one_run(run: Path) -> None:
+    record = json.loads((run / "study.json").read_text())
+    assert record["title"] == "FFALM over 3 sites" and record["runs"] == ["."]
+    assert record["task"] == {"data": "loans", "label": "loan", "favourable": "yes", "groups": "sex: female, male"}
+    assert [client["client"] for client in record["clients"]] == ["north", "south", "west"]
+    north = record["clients"][0]
+    assert north["rows"] == 63 and north["group female"] + north["group male"] == pytest.approx(1)
+    assert any("missed 2 rounds" in note for note in record["data_notes"])
+    assert record["choices"]["training: rounds"] == "5"
 
 
 def test_rounds_are_written_as_ranges() -> None:

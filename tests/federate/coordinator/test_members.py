@@ -37,7 +37,7 @@ def test_the_federation_goes_on_without_a_misfit_tells_it_and_records_it(tmp_pat
     assert not any("west" in names for kind, names in sites.asked if kind in ("train", "score"))
 
 
-def test_a_file_that_its_site_cannot_read_is_a_misfit_in_the_sites_own_words(tmp_path: Path) -> None:
+def test_a_file_that_its_site_cannot_read_is_a_misfit_told_without_its_name(tmp_path: Path) -> None:
     sites = world(tmp_path, (90, 70))
     empty = site_folder(tmp_path / "sites", "west", None)
     outcome = coordinate(
@@ -45,7 +45,7 @@ def test_a_file_that_its_site_cannot_read_is_a_misfit_in_the_sites_own_words(tmp
     )
     assert outcome.history[0]["answered"] == ["north", "south"]
     entry = json.loads((tmp_path / "run" / "sites.json").read_text())["sites"][2]
-    assert entry["refused"] == "The site 'west' cannot bring its data: There is no file (its file): check the path."
+    assert entry["refused"] == "The site 'west' cannot bring its data: Its data file does not exist."
 
 
 def after(calls: int, then: Callable[[], None], sites: World) -> None:
@@ -61,13 +61,15 @@ def after(calls: int, then: Callable[[], None], sites: World) -> None:
     sites.present = counting  # type: ignore[method-assign]
 
 
-def test_a_federation_that_waits_asks_again_until_the_file_is_mended(tmp_path: Path) -> None:
+def test_a_federation_that_waits_asks_again_until_the_file_is_fixed(tmp_path: Path) -> None:
     sites = misfit_world(tmp_path)
     after(3, lambda: people(80, 2).to_csv(sites.folders["west"] / "rows.csv", index=False), sites)
     plan = config(rules={"misfit": "wait", "patience": 30.0}, training={"rounds": 1})
     outcome = coordinate(plan, tmp_path / "run", sites, pause=0.001)
     assert outcome.history[0]["answered"] == ["north", "south", "west"]
-    assert [names for kind, names in sites.asked if kind == "hello"].count(("west",)) == 2
+    assert [names for kind, names in sites.asked if kind == "hello"].count(
+        ("west",)
+    ) == 4  # names first, then statistics
 
 
 def test_a_federation_that_waits_stops_when_patience_is_over(tmp_path: Path) -> None:
@@ -77,17 +79,17 @@ def test_a_federation_that_waits_stops_when_patience_is_over(tmp_path: Path) -> 
     assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "stopped"
 
 
-def test_a_misfit_that_mends_its_file_and_comes_back_takes_part(tmp_path: Path) -> None:
+def test_a_misfit_that_fixes_its_file_and_comes_back_takes_part(tmp_path: Path) -> None:
     sites = misfit_world(tmp_path)
     sites.mishaps[("west", 2)] = "gone"
     answer = sites._answer
 
-    def mending(kind: Any, name: str, parcel: Any) -> Any:
+    def fixing(kind: Any, name: str, parcel: Any) -> Any:
         if kind == "train":
             people(80, 2).to_csv(sites.folders["west"] / "rows.csv", index=False)
         return answer(kind, name, parcel)
 
-    sites._answer = mending  # type: ignore[method-assign]
+    sites._answer = fixing  # type: ignore[method-assign]
     outcome = coordinate(config(training={"rounds": 4}), tmp_path / "run", sites, pause=0.001)
     assert [len(record["answered"]) for record in outcome.history] == [2, 2, 3, 3]
     assert json.loads((tmp_path / "run" / "sites.json").read_text())["sites"][2]["refused"] is None

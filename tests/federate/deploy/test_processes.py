@@ -9,15 +9,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ffalm.errors import UserError
-from ffalm.federate.deploy import process_table, processes
+from ffalm.federate.deploy import process_table, processes, require_flower
 from ffalm.federate.deploy.process_table import MARK
-from ffalm.federate.deploy.processes import FlowerProcess, environment, executable, free_port, mark, require_flower
+from ffalm.federate.deploy.processes import FlowerProcess, environment, executable, free_port, mark
 
 SLEEP = "import time; time.sleep(60)"
 CHILD = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEP!r}], start_new_session=True); {SLEEP}"
@@ -112,13 +112,13 @@ def test_a_process_counts_before_it_shows_whose_it_is(
 ) -> None:
     """A program that is being loaded has no variables yet: on a busy machine another command may look just then."""
     looks = iter(range(3))
-    one = process_table.one
+    mark_of = process_table.mark_of
 
-    def early(pid: int) -> process_table.ProcessInfo | None:
-        seen = one(pid)
-        return seen if seen is None or next(looks, None) is None else replace(seen, mark=None)
+    def early(seen: psutil.Process | None) -> str | None:
+        mark = mark_of(seen)
+        return mark if seen is None or next(looks, None) is None else None
 
-    monkeypatch.setattr(process_table, "one", early)
+    monkeypatch.setattr(process_table, "mark_of", early)
     process.start(_python(SLEEP))
     with pytest.raises(UserError, match="running already"):
         FlowerProcess(tmp_path, "superlink").start(_python(SLEEP))

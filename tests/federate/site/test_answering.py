@@ -18,9 +18,9 @@ from tests.federate.makers import Simulated, World, config, people, site_folder
 
 from ffalm.engines import Snapshot
 from ffalm.engines.common import built_model
-from ffalm.engines.remote.message import Parcel
+from ffalm.engines.remote.message import Fact, Parcel
 from ffalm.engines.remote.round_messages import addressed, train_parcel
-from ffalm.errors import UserError
+from ffalm.errors import NOT_PUBLIC, UserError
 from ffalm.federate.coordinator.agreement import agree
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.description import Description
@@ -29,10 +29,15 @@ from ffalm.federate.site.answering import answer
 from ffalm.federate.site.rows import read_rows
 from ffalm.federate.terms import SiteTerms
 
+FEATURES = ["age", "hours", "job", "sex"]
 
-def hello(folder: Path, plan: FederationConfig, describe: bool = True) -> dict[str, Any]:
-    question = Parcel(facts={"describe": describe, "data": json.dumps(shared_settings(plan.data))})
-    return answer("hello", question, {"site": str(folder)}).facts
+
+def hello(
+    folder: Path, plan: FederationConfig, describe: bool = True, columns: list[str] | None = FEATURES
+) -> dict[str, Any]:
+    facts: dict[str, Fact] = {"describe": describe, "data": json.dumps(shared_settings(plan.data))}
+    facts |= {"min_group": plan.rules.min_group} | ({} if columns is None else {"columns": json.dumps(columns)})
+    return answer("hello", Parcel(facts=facts), {"site": str(folder)}).facts
 
 
 def agreed(folder: Path, plan: FederationConfig) -> tuple[SiteTerms, Parcel]:
@@ -69,7 +74,7 @@ def test_a_file_with_decimal_commas_is_read_where_the_site_says_so(tmp_path: Pat
     frame.to_csv(folder / "rows.csv", index=False, sep=";", decimal=",")
     site = SiteConfig.read(folder / "site.toml")
     with pytest.raises(UserError, match="decimal comma"):
-        read_rows(site, config().data, folder).description()
+        read_rows(site, config().data, folder).description(["hours"], 2)
     comma = replace(site, data=replace(site.data, decimal=","))  # type: ignore[arg-type]
     told = read_rows(comma, config().data, folder)
     assert told.features["hours"].tolist() == frame["hours"].tolist()  # type: ignore[union-attr]
@@ -91,13 +96,16 @@ def test_held_out_rows_are_the_same_every_time_and_do_not_depend_on_the_agreemen
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda frame: frame.drop(columns="loan"), "(its file) has no column 'loan'"),
+        (lambda frame: frame.drop(columns="loan"), "Its data file has no column 'loan'."),
         (
             lambda frame: frame.assign(sex=[None, *frame["sex"][1:]]),
-            "The group column 'sex' of (its file) is empty in 1",
+            "Its group column 'sex' is empty in some rows.",
         ),
-        (lambda frame: frame.assign(age=[None, *frame["age"][1:]]), "The numeric column 'age' has 1 missing"),
-        (lambda frame: frame.iloc[:2], "would be empty"),
+        (
+            lambda frame: frame.assign(age=[None, *frame["age"][1:]]),
+            "Its numeric column 'age' has missing or infinite values.",
+        ),
+        (lambda frame: frame.iloc[:2], "It has too few rows to split"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_told_in_a_sentence_that_names_no_path(
@@ -116,12 +124,12 @@ def test_a_file_outside_the_sites_folder_is_named_in_its_own_log_alone(
     stays.parent.mkdir()
     stays.touch()
     folder = site_folder(tmp_path, "north", None, file=str(stays))
-    assert hello(folder, config())["misfit"] == "(its file) is empty."
+    assert hello(folder, config())["misfit"] == "Its data file is empty."
     assert f"{str(stays)!r} is empty." in caplog.text
     (folder / "site.toml").write_text("name = ")
-    with pytest.raises(UserError, match=r"file site\.toml is not valid TOML") as error:
+    with pytest.raises(UserError, match=NOT_PUBLIC):
         hello(folder, config())
-    assert str(tmp_path) not in str(error.value)
+    assert f"{folder / 'site.toml'} is not valid TOML" in caplog.text
 
 
 def test_the_answer_to_the_terms_is_counts(tmp_path: Path) -> None:
@@ -173,7 +181,7 @@ def test_a_site_trains_by_no_terms_but_those_it_was_told(tmp_path: Path) -> None
     terms = agree(plan, {"north": told})[0].terms("north", plan)
     with pytest.raises(UserError, match="must agree first"):
         answer("train", asked(terms, plan), {"site": str(folder)})
-    with pytest.raises(UserError, match="where its site's folder is"):
+    with pytest.raises(UserError, match="does not name its site's folder"):
         answer("hello", Parcel(), {})
 
 
@@ -240,3 +248,21 @@ def test_a_site_whose_pictures_were_made_for_another_size_is_a_misfit(tmp_path: 
     sites = World(folders)
     coordinate(plan, tmp_path / "run", sites, pause=0.001)
     assert sites.told["west"] == "The site 'west' has images of 16 pixels, the federation works with 8."
+
+
+def test_a_site_that_comes_to_insist_on_secure_sums_answers_nothing_in_clear(tmp_path: Path) -> None:
+    folder = site_folder(tmp_path, "north", people(100, 4))
+    plan = config(("north",), rules={"min_sites": 1})
+    terms, _ = agreed(folder, plan)
+    question = asked(terms, plan)
+    toml = (folder / "site.toml").read_text()
+    (folder / "site.toml").write_text(toml.replace("secure = false", "secure = true"))
+    for kind in ("train", "score"):
+        with pytest.raises(UserError, match="secure sums only"):
+            answer(kind, question, {"site": str(folder)})
+
+
+def test_the_coordinators_run_folder_is_for_its_owner_alone(tmp_path: Path) -> None:
+    sites = World({"north": site_folder(tmp_path, "north", people(100, 4))})
+    coordinate(config(("north",), rules={"min_sites": 1}, training={"rounds": 1}), tmp_path / "run", sites, pause=0.001)
+    assert (tmp_path / "run").stat().st_mode & 0o077 == 0

@@ -36,8 +36,8 @@ def server_app(lead: Lead, check: Callable[[], None] = lambda: None) -> ServerAp
 def client_app(answer: Answer, traces: bool = False) -> ClientApp:
     """A Flower client that answers as the function says.
 
-    A `UserError` reaches the server in its own words. Of any other error only the kind does, and the rest goes to the
-    site's log, since an error may quote a row; `traces` sends all of it, for clients that are simulated.
+    Of a `UserError` only the public part reaches the server, of any other error only its type: the rest may quote a row
+    and stays in the site's log. `traces` sends all of it, for clients that are simulated.
     """
     app = ClientApp()
 
@@ -59,7 +59,7 @@ def _answered(answer: Answer, kind: Kind, message: Message, node: dict[str, Fact
     try:
         return packed(answer(kind, unpacked(message.content), node))
     except UserError as error:
-        return packed_failure(str(error))
+        return packed_failure(str(error) if traces else error.public)
     except Exception as error:
         logging.getLogger("flwr").exception("The question %r could not be answered.", kind)
         if traces:

@@ -14,20 +14,17 @@ from dataclasses import asdict, dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Literal
 
 from ffalm import config as study
 from ffalm.data.encoding import ColumnSummary, NumericColumn, NumericSummary, TableEncoding, TableSummary, as_text
 from ffalm.data.table import listed, natural, place_of
 from ffalm.data.types import Task
 from ffalm.errors import UserError, require, unknown
-from ffalm.federate.description import Description
+from ffalm.federate.description import ColumnKind, Description
 from ffalm.federate.federation_config import FederationConfig, SharedData, SharedImages, shared_of, shared_settings
 from ffalm.federate.terms import SiteTerms, task_of
 from ffalm.files import write_whole
 from ffalm.models import Architecture, from_scratch
-
-ColumnKind = Literal["numbers", "text"]
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,7 @@ def agree(config: FederationConfig, told: Mapping[str, Description]) -> tuple[Ag
     misfits = {site: _wrong_source(site, one, config.data) for site, one in told.items()}
     alike = {site: one for site, one in told.items() if not misfits[site]}
     require(bool(alike), next(iter(misfits.values()), "No site has said what its file looks like."))
-    kinds = _common_kinds(list(alike.values()))
+    kinds = common_kinds(config, alike)
     labels = _label_names(config.data, list(alike.values()))
     fixed = tuple(as_text(group) for group in config.data.groups)
     for site, one in alike.items():
@@ -112,7 +109,7 @@ def agree(config: FederationConfig, told: Mapping[str, Description]) -> tuple[Ag
     fitting = [one for site, one in alike.items() if not misfits[site]]
     groups = fixed or _merged(one.groups for one in fitting)
     require(len(groups) >= 2, f"All sites together have one group only, {listed(list(groups))}: name more in `groups`.")
-    task = Task(config.name, config.data.label, config.data.group, labels, groups)
+    task = Task(config.name, config.data.label, config.data.group, labels, groups, len(labels) - 1)
     encoding = None if kinds is None else TableEncoding.of(_summed(fitting, kinds))
     wrong = {site: reason for site, reason in misfits.items() if reason}
     return Agreement(task, config.data, encoding, from_scratch(config.model), config.sites), wrong
@@ -130,7 +127,7 @@ def _wrong_source(site: str, told: Description, data: SharedData) -> str:
         return f"The site {site!r} brings data of the kind {told.source!r}, the federation works with {data.source!r}."
     if isinstance(data, SharedImages) and told.size != data.size:
         return f"The site {site!r} has images of {told.size} pixels, the federation works with {data.size}."
-    if data.source == "table" and told.columns is None:
+    if data.source == "table" and told.kinds is None:
         return f"The site {site!r} did not say which columns its table has."
     return ""
 
@@ -144,14 +141,16 @@ def _differences(
 ) -> str:
     """Everything that differs, a sentence each. Columns that only this site has do no harm: nobody uses them."""
     found = []
-    summary = TableSummary({}) if told.columns is None else told.columns
-    own = _kinds(summary)
+    own = told.kinds or {}
+    summaries = {} if told.columns is None else told.columns.columns
     for name, kind in (kinds or {}).items():
         if name not in own:
             found.append(f"The site {site!r} lacks the column {name!r}, which the others have.")
         elif own[name] != kind:
             found.append(f"The site {site!r} has the column {name!r} as {own[name]}, the others as {kind}.")
-        elif _boundless(summary.columns[name]):
+        elif _kind(summaries.get(name)) != kind:
+            found.append(f"The site {site!r} did not describe its column {name!r}.")
+        elif _boundless(summaries[name]):
             found.append(f"The site {site!r} has values in the column {name!r} that are too large to be standardised.")
     for what, values, known in (("label", told.labels, labels), ("group", told.groups, groups)):
         stray = [value for value in values if known and place_of(value, known) < 0]
@@ -162,8 +161,8 @@ def _differences(
     return " ".join(found)
 
 
-def _kinds(summary: TableSummary) -> dict[str, ColumnKind]:
-    return {n: "numbers" if isinstance(c, NumericSummary) else "text" for n, c in summary.columns.items()}
+def _kind(column: ColumnSummary | None) -> ColumnKind | None:
+    return None if column is None else "numbers" if isinstance(column, NumericSummary) else "text"
 
 
 def _boundless(column: ColumnSummary) -> bool:
@@ -173,17 +172,20 @@ def _boundless(column: ColumnSummary) -> bool:
     )
 
 
-def _common_kinds(told: Sequence[Description]) -> dict[str, ColumnKind] | None:
-    """The columns that at least half of the sites have, each with the kind that most of those give it."""
-    tables = [_kinds(one.columns) for one in told if one.columns is not None]
-    if not tables:
+def common_kinds(config: FederationConfig, told: Mapping[str, Description]) -> dict[str, ColumnKind] | None:
+    """The columns that federation.toml lists, or else half of the sites have, each with its most frequent kind."""
+    tables = [told[site].kinds or {} for site in config.sites if site in told and told[site].kinds is not None]
+    if not tables or isinstance(config.data, SharedImages):
         return None
-    names = dict.fromkeys(name for table in tables for name in table)
+    listed_ones = config.data.columns
     common: dict[str, ColumnKind] = {}
-    for name in names:
+    for name in listed_ones or dict.fromkeys(name for table in tables for name in table):
         having = [table[name] for table in tables if name in table]
-        if 2 * len(having) > len(tables) or (2 * len(having) == len(tables) and name in tables[0]):
+        half = 2 * len(having) == len(tables) and name in tables[0]
+        if having and (listed_ones or half or 2 * len(having) > len(tables)):
             common[name] = Counter(having).most_common(1)[0][0]
+    missing = sorted(set(listed_ones) - common.keys())
+    require(not missing, f"No site has the columns {', '.join(missing)}, which `columns` in federation.toml lists.")
     require(bool(common), "The sites' tables have no feature column in common.")
     return common
 
@@ -197,22 +199,26 @@ def _summed(told: Sequence[Description], kinds: Mapping[str, ColumnKind]) -> Tab
     return reduce(add, summaries)
 
 
-def _label_names(data: SharedData, told: Sequence[Description]) -> tuple[str, str]:
-    """Both values of the label, the favourable one last."""
+def _label_names(data: SharedData, told: Sequence[Description]) -> tuple[str, ...]:
+    """The values of the label, the favourable one last: two by the sites' own, any number that `label_values` lists."""
     values = tuple(as_text(value) for value in data.label_values) or _usual_labels(told)
     where = f"the label {data.label!r}"
-    require(len(values) == 2, f"All sites together must have two values of {where}; they have {listed(list(values))}.")
+    require(
+        len(values) == 2 or bool(data.label_values),
+        f"All sites together must have two values of {where}, each in enough rows to be named; they have "
+        f"{listed(list(values))}: list all values as label_values in federation.toml.",
+    )
     favourable = data.favourable
     if favourable is None:
         require(
-            sorted(place_of(value, values) for value in (0, 1)) == [0, 1],
+            len(values) == 2 and sorted(place_of(value, values) for value in (0, 1)) == [0, 1],
             f"Say which value of {where} people want: set favourable in federation.toml to {listed(list(values))}.",
         )
         favourable = 1
     best = place_of(favourable, values)
     if best < 0:
         raise unknown(f"value of {where}", as_text(favourable), values)
-    return values[1 - best], values[best]
+    return *values[:best], *values[best + 1 :], values[best]
 
 
 def _usual_labels(told: Sequence[Description]) -> tuple[str, ...]:

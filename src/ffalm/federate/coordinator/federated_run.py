@@ -25,7 +25,13 @@ from ffalm.engines.remote.message import Fact, Sites
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.errors import UserError, require
 from ffalm.fairness import Tally
-from ffalm.federate.coordinator.federation_report import notes_on, privacy_notes, secure_notes, write_report
+from ffalm.federate.coordinator.federation_report import (
+    notes_on,
+    privacy_notes,
+    secure_notes,
+    write_record,
+    write_report,
+)
 from ffalm.federate.coordinator.members import Members
 from ffalm.federate.coordinator.run_log import RunLog
 from ffalm.federate.coordinator.site_clients import Scores, SiteClients
@@ -59,12 +65,14 @@ def coordinate(
 ) -> Outcome:
     """Train over the sites, from the beginning or from what the run folder holds, and say what came of it."""
     run = RunFolder(folder)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds what single sites answered
     if (folder / "encoding.json").exists():
         _check_unchanged(config, folder / "config.toml")
     run.start(toml.dumps(config.settings()))
     with locked(folder):
         outcome = run.outcome() or _Coordinator(config, run, sites, owners or {}, pause).run()
         write_report(folder)
+        write_record(folder)
         return outcome
 
 
@@ -76,46 +84,46 @@ class _Coordinator:
     ) -> None:
         self._config, self._run, self._sites, self._pause = config, run, sites, pause
         self._privacy = None if config.privacy is None else Mechanism(config.privacy, SystemNoise())
-        self._journal = RunLog(run, config.sites)
-        self._members = Members(sites, config, owners, self._journal.say, pause)
+        self._log = RunLog(run, config.sites)
+        self._members = Members(sites, config, owners, self._log.say, pause)
         self._trained: tuple[str, ...] = ()  # the model's trained parameters, once it is built
 
     def run(self) -> Outcome:
         """Everything from the agreement to the report; where it must stop, the folder says why."""
         try:
             last = self._run.saved_rounds()[-1]
-            self._journal.go_back_to(last)
+            self._log.go_back_to(last)
             self._open()
             members, config = self._members, self._config
             kind = SiteClients if config.secure is None else SecureClients
-            clients = kind(self._sites, members, config, self._fresh(last), self._journal.say, self._pause)
+            clients = kind(self._sites, members, config, self._fresh(last), self._log.say, self._pause)
             now, diverged = self._train(clients, self._run.snapshot(last))
             return self._finish(clients, now, diverged)
         except UserError as error:
-            self._journal.say("stopped", str(error))
+            self._log.say("stopped", str(error))
             raise
 
     def _open(self) -> None:
         """Agree, or take up what was agreed before, and wait for the members."""
-        members, journal, model = self._members, self._journal, self._config.model
-        before = journal.agreement()
+        members, run_log, model = self._members, self._log, self._config.model
+        before = run_log.agreement()
         if before is None:
             if isinstance(model, Pretrained):
                 model.check()
             members.agree_first()
         else:
-            members.agreement, members.counts = before, journal.counts(before.task)
+            members.agreement, members.counts = before, run_log.counts(before.task)
         members.gather()
         self._config.algorithm.start(
             members.agreed.task, members.rows()
         )  # an algorithm that cannot take this task says so here
         if self._privacy is not None:
             Mechanism.check(self._config.algorithm)
-        journal.keep_members(members.agreed, members.counts, members.refused)
+        run_log.keep_members(members.agreed, members.counts, members.refused)
 
     def _train(self, clients: SiteClients | SecureClients, start: Snapshot | None) -> tuple[Snapshot, str | None]:
         """The rounds that are left. Each begins with a look for sites that have come or come back."""
-        config, members, journal = self._config, self._members, self._journal
+        config, members, run_log = self._config, self._members, self._log
         now = start
         while now is None or now.round < config.training.rounds:
             done = self._round(clients, now)
@@ -126,12 +134,12 @@ class _Coordinator:
             before = len(members.counts)
             members.settle()
             if len(members.counts) > before:
-                journal.keep_members(members.agreed, members.counts, members.refused)
+                run_log.keep_members(members.agreed, members.counts, members.refused)
         return now, None
 
     def _round(self, clients: SiteClients | SecureClients, now: Snapshot | None) -> Round:
         """One round, recorded; the metrics of the model that it began with came with its answers."""
-        config, members, journal = self._config, self._members, self._journal
+        config, members, run_log = self._config, self._members, self._log
         task = members.agreed.task
         context = ServerContext(
             config.algorithm, config.training, task, members.rows(), config.seed, self._trained, now, self._privacy
@@ -139,11 +147,11 @@ class _Coordinator:
         done = secure_round(context, clients) if isinstance(clients, SecureClients) else next(rounds(context, clients))
         answered = clients.scored.sites
         if self._privacy is None:
-            journal.complete(done.snapshot.round - 1, clients.scored, task)
+            run_log.complete(done.snapshot.round - 1, clients.scored, task)
         seen = {"answered": list(answered), "missed": clients.missed, "quarantined": clients.quarantined}
-        journal.add({**done.record, **seen})
-        journal.write_sites(task, members.counts, members.refused)
-        journal.say(
+        run_log.add({**done.record, **seen})
+        run_log.write_sites(task, members.counts, members.refused)
+        run_log.say(
             "training", f"Round {done.snapshot.round} of {config.training.rounds}: {', '.join(answered)} took part."
         )
         return done
@@ -162,7 +170,7 @@ class _Coordinator:
 
     def _finish(self, clients: SiteClients | SecureClients, final: Snapshot, diverged: str | None) -> Outcome:
         """Score the final model at the sites and write what the run came to."""
-        config, journal, members = self._config, self._journal, self._members
+        config, run_log, members = self._config, self._log, self._members
         task = members.agreed.task
         nobody = Scored.of({}, task)
         scores: Scores = dict.fromkeys(("validation", "test"), nobody) if diverged else clients.score(final)
@@ -170,22 +178,22 @@ class _Coordinator:
         tally, own, state, notes = self._told(scores, final)
         notes = notes if config.secure is None else [*notes, *secure_notes()]
         missing = {**clients.missed, **clients.quarantined}
-        journal.write_sites(task, members.counts, members.refused, own)
+        run_log.write_sites(task, members.counts, members.refused, own)
         result = Result(
             test=tally.metrics(task.favourable) if scored else dict.fromkeys(tally.metrics(), math.nan),
-            history=journal.history,
+            history=run_log.history,
             state_dict=final.model,
             state=state,
             tally=tally if scored else None,
             clients=[own.get(site, {}) for site in config.sites],
             seed=config.seed,
-            notes=[*notes_on(scored, members.counts, tally, task, members.refused, missing, journal.history), *notes],
+            notes=[*notes_on(scored, members.counts, tally, task, members.refused, missing, run_log.history), *notes],
             diverged=diverged,
             favourable=task.favourable,
         )
         outcome = _outcome(config, result, task)
         self._run.finish(result, outcome)
-        journal.say("finished", diverged or f"All {final.round} rounds are done.")
+        run_log.say("finished", diverged or f"All {final.round} rounds are done.")
         return outcome
 
     def _told(self, scores: Scores, final: Snapshot) -> tuple[Tally, dict[str, dict[str, float]], State, list[str]]:
@@ -196,7 +204,7 @@ class _Coordinator:
         task, privacy = self._members.agreed.task, self._privacy
         test = scores["test"]
         if privacy is None:
-            self._journal.complete(final.round, scores["validation"], task)
+            self._log.complete(final.round, scores["validation"], task)
             own = {site: told.tally.metrics(task.favourable) for site, told in test.own.items()}
             return test.tally, own, final.state, []
         state, tally = final.state, test.tally

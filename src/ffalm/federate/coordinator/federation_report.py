@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import ffalm
 from ffalm.data.types import Task
 from ffalm.fairness import Tally
 from ffalm.federate.coordinator.update_validation import Counts
@@ -106,6 +108,43 @@ def write_report(folder: Path) -> None:
     if result["notes"]:
         parts.append("## What to know\n\n" + "\n".join(f"- {note}" for note in result["notes"]))
     write_whole(folder / "report.md", "\n\n".join(parts) + "\n")
+
+
+def write_record(folder: Path) -> None:
+    """Write `study.json`, from which `ffalm report FOLDER` makes the page: the run folder is a study of one run."""
+    result, sites, task = _read(folder)
+    settings = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
+    sections = {name: values for name, values in settings.items() if isinstance(values, dict)}
+    record = {
+        "title": f"{result['label']} over {len(sites)} sites",
+        "task": {
+            "data": task["name"],
+            "label": task["label"],
+            "favourable": task["label_names"][task["favourable"]],
+            "groups": f"{task['group']}: {', '.join(task['group_names'])}",
+        },
+        "choices": {
+            f"{part}: {name}": str(value) for part, values in sections.items() for name, value in values.items()
+        },
+        "clients": [_client(site, task) for site in sites if site["rows"] is not None],
+        "runs": ["."],
+        "group_names": task["group_names"],
+        "favourable": task["favourable"],
+        "data_notes": result["notes"],
+        "delta": sections.get("privacy", {}).get("delta"),
+        "versions": {"ffalm": ffalm.__version__},
+        "command": f"ffalm federate run {settings['name']}",
+    }
+    write_whole(folder / "study.json", json.dumps(record, indent=2) + "\n")
+
+
+def _client(site: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
+    """A site's training rows, and the shares of the favourable label and of each group."""
+    counts: list[list[int]] = site["rows"]["train"]
+    rows, favourable = sum(map(sum, counts)), task["favourable"]
+    groups = {f"group {name}": sum(of[place] for of in counts) / rows for place, name in enumerate(task["group_names"])}
+    label = f"label {task['label_names'][favourable]}"
+    return {"client": site["name"], "rows": rows, label: sum(counts[favourable]) / rows, **groups}
 
 
 def summary(folder: Path, width: int = 100) -> str:

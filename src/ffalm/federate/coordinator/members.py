@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import torch
 from torch import Tensor
 
-from ffalm.engines.remote.message import Failure, Parcel, Sites
+from ffalm.engines.remote.message import Fact, Failure, Parcel, Sites
 from ffalm.errors import UserError
-from ffalm.federate.coordinator.agreement import Agreement, agree, misfit
+from ffalm.federate.coordinator.agreement import Agreement, agree, common_kinds, misfit
 from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.description import Description
-from ffalm.federate.federation_config import FederationConfig, shared_settings
+from ffalm.federate.federation_config import FederationConfig, SharedTable, shared_settings
 
 _GREETING = 60.0  # seconds that a node has to say who it is
 _SILENCE = 60.0  # seconds until one that said nothing is greeted again: it may be busy with old questions
@@ -42,6 +42,7 @@ class Members:
         self._nodes: dict[str, int] = {}
         self._holds: dict[str, str] = {}  # by which terms a site says it would train
         self._told: dict[str, Description] = {}
+        self._asked: dict[str, set[str]] = {}  # the columns that a site was asked to describe
         self._ignored: set[int] = set()  # nodes that are none of our sites
         self._keys: dict[str, str] = {}  # of each site's terms
         self._silent: dict[int, float] = {}  # nodes that gave no greeting in time, and when to try again
@@ -78,16 +79,17 @@ class Members:
         until = time.monotonic() + self._config.rules.patience
         while True:
             self._meet(describe=True)
+            self._describe_common()
             found, problem = self._attempt()
             missing = [site for site in self._config.sites if site not in self._told and site not in self.refused]
-            waits = self._config.rules.misfit == "wait"  # for files to be mended, which may mend a problem too
+            waits = self._config.rules.misfit == "wait"  # for files to be fixed, which may solve a problem too
             if not missing and not (waits and (problem or self.refused)):
                 break
             if time.monotonic() >= until:
                 break
-            self._wait(missing, until)
+            self._wait(missing)
         if problem or found is None:
-            raise UserError(f"{problem or 'No site came.'} Nothing was trained; run again when that is mended.")
+            raise UserError(f"{problem or 'No site came.'} Nothing was trained; fix that and run again.")
         self._stop_where_misfit()
         self.agreement = found
         for site, reason in self.refused.items():
@@ -106,7 +108,7 @@ class Members:
                 return
             if time.monotonic() >= until:
                 break
-            self._wait(missing, until)
+            self._wait(missing)
         self._stop_where_misfit()
         if few:
             raise UserError(too_few(len(self.counts), rules.min_sites, rules.patience, list(self.refused.values())))
@@ -125,6 +127,25 @@ class Members:
             site for site in self._nodes if site not in self.refused and (site in self.counts or site in self._told)
         ]
         self._bind([site for site in here if site not in self.counts or self._holds.get(site) != self.key(site)])
+
+    def _describe_common(self) -> None:
+        """Ask for statistics of the columns that the federation will use, and of no others.
+
+        A site whose column turns out to be unusable is refused, which may change what most sites have: ask again.
+        """
+        while True:
+            try:
+                kinds = common_kinds(self._config, self._told) or {}
+            except UserError:
+                return  # told by `_attempt`
+            asked = [
+                site for site in self._told if site in self._nodes and not kinds.keys() <= self._asked.get(site, set())
+            ]
+            if not asked:
+                return
+            for site in asked:
+                self._asked[site] = set(kinds)
+            self._greet([self._nodes[site] for site in asked], True, sorted(kinds))
 
     def _attempt(self) -> tuple[Agreement | None, str]:
         """The agreement of those that have come so far, or what keeps them from one."""
@@ -146,19 +167,18 @@ class Members:
         if self._must_wait():
             reasons = " ".join(self.refused.values())
             raise UserError(
-                f"{reasons} The rule 'misfit' says to wait, and patience is over: mend the files, or set misfit to "
+                f"{reasons} The rule 'misfit' says to wait, and patience is over: fix the files, or set misfit to "
                 '"go_on", and run again.'
             )
 
-    def _wait(self, missing: Iterable[str], until: float) -> None:
+    def _wait(self, missing: Iterable[str]) -> None:
         """Pause before looking again; sites whose file does not fit are asked again where the rule says so."""
         names = ", ".join([*missing, *(self.refused if self._must_wait() else ())])
-        left = max(0.0, until - time.monotonic())
-        self._say("waiting", f"Waiting for {names or 'more sites'}, {left:.0f} seconds more at most.")
+        self._say("waiting", f"Waiting for {names or 'more sites'}, {self._config.rules.patience:g} seconds at most.")
         if self._must_wait():
             for site in list(self.refused):
                 self.forget(site)
-                self._told.pop(site, None)
+                self._forget_description(site)
                 self.refused.pop(site)
         time.sleep(self._pause)
 
@@ -171,10 +191,21 @@ class Members:
         now = time.monotonic()
         self._greet([node for node in present - known if self._silent.get(node, now) <= now], describe)
 
-    def _greet(self, nodes: Iterable[int], describe: bool) -> None:
-        data = json.dumps(shared_settings(self._config.data))
-        question = Parcel(facts={"describe": describe, "data": data})
-        asked = dict.fromkeys(sorted(nodes), question)
+    def _forget_description(self, site: str) -> None:
+        self._told.pop(site, None)
+        self._asked.pop(site, None)
+
+    def _greet(self, nodes: Iterable[int], describe: bool, columns: Collection[str] | None = None) -> None:
+        """Ask nodes who they are and, to describe, what their data is: statistics only of agreed columns."""
+        if self.agreement is not None:
+            columns = list(self.agreement.kinds() or ())
+        elif columns is None and isinstance(self._config.data, SharedTable):
+            columns = self._config.data.columns or None
+        facts: dict[str, Fact] = {"describe": describe, "min_group": self._config.rules.min_group}
+        facts["data"] = json.dumps(shared_settings(self._config.data))
+        if columns is not None:
+            facts["columns"] = json.dumps(columns)
+        asked = dict.fromkeys(sorted(nodes), Parcel(facts=facts))
         if asked:
             answers = self._sites.ask("hello", asked, min(_GREETING, self._config.rules.deadline))
             for node, answer in sorted(answers.items()):
@@ -186,6 +217,9 @@ class Members:
             self._say("meeting", f"{who} did not introduce itself: {answer.reason}")
             if answer.kind == "late":
                 self._silent[node] = time.monotonic() + min(_SILENCE, self._config.rules.patience)
+            for site in [site for site, its in self._nodes.items() if its == node]:
+                self.forget(site)
+                self._forget_description(site)
             return
         site = str(answer.facts.get("name", ""))
         if self._nodes.get(site, node) != node:
@@ -201,7 +235,7 @@ class Members:
         self._nodes[site], self._holds[site] = node, str(answer.facts.get("terms", ""))
         if back:
             self.refused.pop(site, None)
-            self._told.pop(site, None)
+            self._forget_description(site)
         self._take_description(site, answer)
 
     def _take_description(self, site: str, answer: Parcel) -> None:
@@ -209,8 +243,12 @@ class Members:
             if "misfit" in answer.facts:
                 raise UserError(str(answer.facts["misfit"]))
             if "description" in answer.facts:
-                self._told[site] = Description.from_json(str(answer.facts["description"]))
+                told = Description.from_json(str(answer.facts["description"]))
+                self._told[site] = told.after(self._told.get(site))
+                if told.columns is not None:
+                    self._asked.setdefault(site, set()).update(told.columns.columns)
         except UserError as error:
+            self._forget_description(site)
             self.refused[site] = f"The site {site!r} cannot bring its data: {error}"
             self._say("meeting", self.refused[site])
 

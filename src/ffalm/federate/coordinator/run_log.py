@@ -2,9 +2,9 @@
 
 encoding.json  what was agreed; its presence says that the agreement is complete
 sites.json     who belongs, with which rows; who missed which round, and why; which cells are withheld
-status.json    what the coordinator is doing now, in one sentence
-news.log       who was waited for, came or was left out, and when
-history.jsonl  one record a round; its validation metrics arrive with the answers of the round after
+status.json    what the coordinator is doing now: state, round and a message; the state "stopped" says why it ended
+events.jsonl   who was waited for, joined or was left out, and when
+history.jsonl  one record per round; its validation metrics arrive with the answers of the next round
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import datetime
 import json
 import logging
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,33 +29,28 @@ from ffalm.store import RunFolder, json_text
 
 log = logging.getLogger("ffalm.federate")
 
-_OF_SITES = ("meeting", "agreeing", "waiting")  # states in which sites are what is talked about
+_OF_SITES = ("meeting", "agreeing", "waiting")  # states whose messages are about sites
 
 
 class RunLog:
-    """The books of one run."""
+    """The records of one run."""
 
     def __init__(self, run: RunFolder, sites: tuple[str, ...]) -> None:
         self._run, self._names = run, sites
         self._encoding, self._sites = run.path / "encoding.json", run.path / "sites.json"
         self.history: list[Record] = []
-        self._told = ""
+        self._last = ""
 
     def say(self, state: str, message: str) -> None:
-        """What is going on: to the log, and to whoever looks at the folder."""
+        """Record what is going on: in the log, in `status.json` and, where it is about sites, in `events.jsonl`."""
         log.info(message)
         round = self.history[-1]["round"] if self.history else 0
         write_whole(self._run.path / "status.json", json_text({"state": state, "round": round, "message": message}))
-        if state in _OF_SITES:
-            self._tell(message)
-
-    def _tell(self, message: str) -> None:
-        """Add to the news what is new; a countdown is not."""
-        essence = re.sub(r"\d+ seconds", "", message)
-        if essence != self._told:
-            self._told = essence
-            with open(self._run.path / "news.log", "a", encoding="utf-8") as news:
-                news.write(f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S}  {' '.join(message.split())}\n")
+        if state in _OF_SITES and message != self._last:
+            self._last = message
+            time = f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S}"
+            with open(self._run.path / "events.jsonl", "a", encoding="utf-8") as events:
+                events.write(json_text({"time": time, "state": state, "message": message}) + "\n")
 
     def agreement(self) -> Agreement | None:
         """What was agreed before, None where nothing was."""

@@ -59,13 +59,16 @@ class Control:
 
     def status(self, run: int) -> str:
         """What Flower says of a run, such as "running" or "finished:failed"."""
-        listed = self._ask("list", CONNECTION, "--run-id", str(run))["runs"]
-        return str(listed[0]["status"]) if listed else "unknown"
+        return str(self._run(run).get("status", "unknown"))
 
     def details(self, run: int) -> str:
         """How Flower says that a run ended, in a line or more."""
-        listed = self._ask("list", CONNECTION, "--run-id", str(run))["runs"]
-        return (str(listed[0].get("status-details") or listed[0]["status"]) if listed else "") or "unknown"
+        found = self._run(run)
+        return str(found.get("status-details") or found.get("status") or "unknown")
+
+    def _run(self, run: int) -> dict[str, Any]:
+        listed: list[dict[str, Any]] = self._ask("list", CONNECTION, "--run-id", str(run))["runs"]
+        return listed[0] if listed else {}
 
     def stop(self, run: int) -> None:
         """Stop a run."""

@@ -17,8 +17,6 @@ from ffalm.files import write_whole
 Record = dict[str, Any]
 
 _SECONDS_A_LOOK = 0.3
-_FLOWERS_WORDS = "ServerApp failed with exception: "
-_ENOUGH = 60  # so many equal characters make it the same sentence, should Flower have cut it
 
 
 def records(folder: FederationFolder) -> list[Record]:
@@ -40,7 +38,7 @@ def result(folder: FederationFolder) -> Record | None:
 
 def doing(folder: FederationFolder) -> Record:
     """What the coordinator last said that it was doing: `state`, `round` and `message`; empty before it began."""
-    return _written(folder.run / "status.json") or {}
+    return _written(_status(folder)) or {}
 
 
 def submit(coordinator: CoordinatorProcess) -> int:
@@ -54,6 +52,7 @@ def submit(coordinator: CoordinatorProcess) -> int:
         "with `ffalm federate stop`.",
     )
     coordinator.folder.write_app()
+    _status(coordinator.folder).unlink(missing_ok=True)
     run = coordinator.control.submit(coordinator.folder.app)
     write_whole(_last_run(coordinator.folder), json.dumps({"run": run, "superlink": coordinator.process.pid()}))
     return run
@@ -78,14 +77,14 @@ def watch(
     coordinator: CoordinatorProcess,
     run: int,
     on_records: Callable[[list[Record]], None],
-    on_news: Callable[[str], None],
+    on_event: Callable[[str], None],
 ) -> Record:
-    """Give the rounds on as they are recorded, and what the coordinator says about sites, until the run ends.
+    """Pass rounds on as they are recorded, and what the coordinator says about sites, until the run ends.
 
-    Its result is returned, or why there is none raised.
+    Returns its result; raises `UserError` with the reason where there is none.
     """
     folder, log = coordinator.folder, coordinator.folder.coordinator / "run.log"
-    news = News(folder)
+    events = Events(folder)
     follower = coordinator.control.follow(run, log)
     try:
         while result(folder) is None and coordinator.process.pid() is not None:
@@ -94,8 +93,8 @@ def watch(
                     break
                 follower = coordinator.control.follow(run, log)
             on_records(records(folder))
-            for sentence in news.since():
-                on_news(sentence)
+            for message in events.since():
+                on_event(message)
             time.sleep(_SECONDS_A_LOOK)
     finally:
         follower.terminate()
@@ -107,22 +106,22 @@ def watch(
     return found
 
 
-class News:
-    """What a run tells about its sites from now on: who is waited for, who came, who was left out and why."""
+class Events:
+    """What a run says about its sites from now on: who is waited for, who joined, who was left out and why."""
 
     def __init__(self, folder: FederationFolder) -> None:
-        self._file = folder.run / "news.log"
+        self._file = folder.run / "events.jsonl"
         self._read = self._file.stat().st_size if self._file.exists() else 0
 
     def since(self) -> list[str]:
-        """The sentences since the last look, each when it is whole."""
+        """The messages since the last look, each when its line is complete."""
         if not self._file.exists():
             return []
         with open(self._file, "rb") as file:
             file.seek(self._read)
             lines = [line for line in file if line.endswith(b"\n")]
         self._read += sum(map(len, lines))
-        return [line.decode("utf-8", "replace").partition("  ")[2].rstrip() for line in lines]
+        return [str(json.loads(line)["message"]) for line in lines]
 
 
 def _still_runs(coordinator: CoordinatorProcess, run: int) -> bool:
@@ -133,15 +132,14 @@ def _still_runs(coordinator: CoordinatorProcess, run: int) -> bool:
 
 
 def _why(coordinator: CoordinatorProcess, run: int, log: Path) -> str:
-    """Why a run ended without a result, in one sentence: the coordinator's own where Flower repeats it."""
+    """Why a run ended without a result, in one sentence: the coordinator's own where it stopped by itself."""
     again = f"go on with `ffalm federate run {shlex.quote(str(coordinator.folder.path))}`"
     if coordinator.process.pid() is None:
         return f"The coordinator stopped, and the rounds so far are kept: start it again and {again}."
-    said = str(doing(coordinator.folder).get("message", ""))
-    told = coordinator.control.details(run)
-    if said and said[:_ENOUGH] in told:
-        return said
-    reason = told.splitlines()[0].removeprefix(_FLOWERS_WORDS).rstrip(".")
+    last = doing(coordinator.folder)
+    if last.get("state") == "stopped":
+        return str(last["message"])
+    reason = coordinator.control.details(run).splitlines()[0].rstrip(".")
     return f"The run ended without a result: {reason}. See {log}; the rounds so far are kept, {again}."
 
 
@@ -151,6 +149,10 @@ def _written(path: Path) -> Record | None:
     except FileNotFoundError:
         return None
     return found
+
+
+def _status(folder: FederationFolder) -> Path:
+    return folder.run / "status.json"
 
 
 def _last_run(folder: FederationFolder) -> Path:

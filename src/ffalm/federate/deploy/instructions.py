@@ -28,15 +28,16 @@ You train a classifier together with {len(config.sites) - 1} other site(s). Your
    `ffalm federate stop .` ends it.
 
 ## What leaves this machine
-- Once: the names of your columns and categories, and for each how many rows, their sum and sum of squares; how many
-  training rows there are of each label and group.
+- Once: the names of your columns (not those in `drop`); for the columns that the federation uses, how many rows, their
+  sum and sum of squares, and the categories that enough rows hold ({config.rules.min_group}, and at least 2; set
+  `min_group` in `site.toml` to ask for more); how many training rows there are of each label and group.
 - Each round: the model's weights after training here, the mean loss, and counts and sums of losses per label and
   group, of training rows and of held-out rows. Cells of held-out rows with fewer than
   {config.rules.min_group} rows are withheld.
 - All of it encrypted, to the holder of the certificate that `ca.crt` vouches for.
 
 ## What does not
-Rows, file names, keys. Weights and sums are no rows, but they are not nothing either: whoever has them can learn
+Rows, cells, file names, keys. Weights and sums are no rows, but they are not nothing either: whoever has them can learn
 something about the people behind them. To be seen only in sums with the others', set `secure = true` in `site.toml`:
 then nothing is sent unless the federation masks it. And you trust the coordinator: Flower runs the app it sends.
 
@@ -45,7 +46,7 @@ then nothing is sent unless the federation masks it. And you trust the coordinat
 - "it is not registered": send your `node.pub` to the coordinator, who restarts with it in `sites/{site.name}/`; or a
   copy of this folder is connected already: end it there with `ffalm federate stop`.
 - "has no certificate of this federation": your `ca.crt` is not the coordinator's; ask for it again.
-- A file that does not fit is told in a sentence in `supernode.log`, and without the file's name to the coordinator.
+- Why a file does not fit is in `supernode.log`; the coordinator is told without the file's name, rows or values.
 """
 
 

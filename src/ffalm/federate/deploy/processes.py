@@ -21,18 +21,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
+import psutil
+
 from ffalm.errors import UserError, require
 from ffalm.federate.deploy import process_table
-from ffalm.quiet import QUIET, require_installed
+from ffalm.quiet import QUIET
 
 _SECONDS_TO_END = 12.0
 _SECONDS_TO_BE_SEEN = 10.0
 _OURS = {**QUIET, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1", "PYTHONUNBUFFERED": "1"}
-
-
-def require_flower() -> None:
-    """Real federations need Flower, which is an extra."""
-    require_installed("`ffalm federate`", "cryptography")
 
 
 def executable(name: str) -> str:
@@ -116,8 +113,7 @@ class FlowerProcess:
             pid = int(self._pid_file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        seen = process_table.one(pid)
-        return pid if seen is not None and seen.mark == mark(self.home) else None
+        return pid if process_table.mark_of(process_table.find(pid)) == mark(self.home) else None
 
     def said(self) -> str:
         """What it has written to its log since this command started it."""
@@ -157,16 +153,17 @@ class FlowerProcess:
 
     def _end(self) -> bool:
         main, known = self.pid(), self._family()
-        told = set[int]()
+        told = set[psutil.Process]()
         deadline = time.monotonic() + _SECONDS_TO_END
         while left := self._left(known):
-            if time.monotonic() > deadline:
-                for pid in left:
-                    _signal(pid, signal.SIGKILL)
-            for pid in [main] if main in left else left:  # those below it when it has had its say
-                if pid not in told:
-                    told.add(pid)
-                    _signal(pid, signal.SIGTERM)
+            first = [process for process in left if process.pid == main] or left  # its descendants after it has ended
+            for process in left if time.monotonic() > deadline else first:
+                with suppress(psutil.Error):
+                    if time.monotonic() > deadline:
+                        process.kill()
+                    elif process not in told:
+                        told.add(process)
+                        process.terminate()
             time.sleep(0.05)
         return bool(known)
 
@@ -195,8 +192,7 @@ class FlowerProcess:
         """Wait until other commands can tell whose process this is: a program shows no variables as it is loaded."""
         deadline = time.monotonic() + _SECONDS_TO_BE_SEEN
         while child.poll() is None and time.monotonic() < deadline:
-            seen = process_table.one(child.pid)
-            if seen is not None and seen.mark is not None:
+            if process_table.mark_of(process_table.find(child.pid)) is not None:
                 return
             time.sleep(0.002)
 
@@ -204,22 +200,12 @@ class FlowerProcess:
         """Every living process of this folder."""
         return sorted(process.pid for process in self._family())
 
-    def _family(self) -> set[process_table.ProcessInfo]:
-        self._bury()
+    def _family(self) -> set[psutil.Process]:
+        if self._child is not None:
+            self._child.poll()  # a child that has ended keeps its number until it is waited for
         return process_table.family(mark(self.home))
 
-    def _left(self, known: set[process_table.ProcessInfo]) -> list[int]:
+    def _left(self, known: set[psutil.Process]) -> list[psutil.Process]:
         """Those of the folder that live: the ones known before, even if cut off since, and any that came after."""
         known |= self._family()
-        now = process_table.everybody()
-        return [seen.pid for seen in known if seen.pid in now and now[seen.pid].began == seen.began]
-
-    def _bury(self) -> None:
-        """Take notice of the child's end: until then its number lives on, and what Flower started below it too."""
-        if self._child is not None:
-            self._child.poll()
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
+        return [process for process in known if process_table.lives(process)]

@@ -9,7 +9,7 @@ import hashlib
 import secrets
 from dataclasses import dataclass
 
-from ffalm.errors import UserError
+from ffalm.errors import PublicError
 
 KEY_BYTES = 32
 _NONCE_BYTES = 12
@@ -45,7 +45,7 @@ class KeyPair:
                 X25519PublicKey.from_public_bytes(other)
             )
         except ValueError:
-            raise UserError("A public key that the coordinator passed on is none.") from None
+            raise PublicError("A public key that the coordinator passed on is none.") from None
         return HKDF(SHA256(), KEY_BYTES, salt=None, info=f"ffalm {purpose}".encode()).derive(common)
 
 
@@ -65,7 +65,7 @@ def opened(key: bytes, content: bytes, about: str) -> bytes:
     try:
         return ChaCha20Poly1305(key).decrypt(content[:_NONCE_BYTES], content[_NONCE_BYTES:], about.encode())
     except (InvalidTag, ValueError):
-        raise UserError("A sealed message was changed on its way.") from None
+        raise PublicError("A sealed message was changed on its way.") from None
 
 
 def stream(key: bytes, length: int) -> bytes:

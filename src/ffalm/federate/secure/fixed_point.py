@@ -111,11 +111,11 @@ class VectorLayout:
     def _units(self, record: Record, value: NDArray[np.float64], weight: float) -> NDArray[Any]:
         largest = float(np.abs(value).max(initial=0.0))
         if not math.isfinite(largest):
-            raise OutOfRange(f"its {record.name} is no longer finite")
+            public = f"its {record.name} is no longer finite"
+            raise OutOfRange(public, public)
         if largest > record.bound:
-            raise OutOfRange(
-                f"its {record.name} reaches {largest:.4g}, beyond the agreed {record.setting} of {record.bound:g}"
-            )
+            public = f"its {record.name} is beyond the agreed {record.setting} of {record.bound:g}"
+            raise OutOfRange(f"{public}: it reaches {largest:.4g}", public)
         scale = (weight if record.weighted else 1.0) / self.step(record)
         units = np.rint(value.reshape(-1) * scale).astype(np.int64)
         return units.astype(_TYPES[record.bits])

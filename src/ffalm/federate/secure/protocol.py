@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ffalm.errors import UserError, require
+from ffalm.errors import PublicError, UserError, require_public
 from ffalm.federate.secure.crypto import KEY_BYTES, KeyPair, digest, opened, sealed, stream
 from ffalm.federate.secure.fixed_point import Words
 from ffalm.federate.secure.shamir import split
@@ -71,7 +71,7 @@ class Offer:
             bodies = {int(client): str(body) for client, body in values["sealed"].items()}
             return cls(str(values["mask_key"]), bodies, marks)
         except (KeyError, ValueError, TypeError, AttributeError):
-            raise UserError("its offer for a secure sum is malformed") from None
+            raise PublicError("its offer for a secure sum is malformed") from None
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def offer(circle: Circle, own: KeyPair) -> tuple[Secrets, Offer]:
     """The first move; `own` is the pair with which this site seals and opens messages."""
     neighbours = sorted(circle.keys)
     holders = sorted([*neighbours, circle.client])
-    require(
+    require_public(
         2 * circle.threshold > len(holders) and 2 <= circle.threshold <= len(holders),
         f"A secure sum with {len(holders)} sites of which {circle.threshold} must answer does not hide what it should.",
     )
@@ -140,8 +140,8 @@ def offer(circle: Circle, own: KeyPair) -> tuple[Secrets, Offer]:
 def accept(kept: Secrets, own: KeyPair, passed: Mapping[int, Passed]) -> Secrets:
     """The first half of the second move: open the shares of those that made an offer. There is no way back from it."""
     circle = kept.circle
-    require(not kept.masked, "This secure sum has had this site's answer already: a mask hides one answer only.")
-    require(
+    require_public(not kept.masked, "This secure sum has had this site's answer already: a mask hides one answer only.")
+    require_public(
         passed.keys() <= circle.keys.keys() and len(passed) + 1 >= circle.threshold,
         f"Only {len(passed) + 1} of the {circle.threshold} sites that a secure sum needs made an offer.",
     )
@@ -154,9 +154,11 @@ def accept(kept: Secrets, own: KeyPair, passed: Mapping[int, Passed]) -> Secrets
                 _about(circle.attempt, other, circle.client),
             )
         except (UserError, ValueError):
-            raise UserError(f"The shares of client {other} cannot be opened: they were changed on their way.") from None
+            raise PublicError(
+                f"The shares of client {other} cannot be opened: they were changed on their way."
+            ) from None
         shares = content[: len(content) // 2], content[len(content) // 2 :]
-        require(
+        require_public(
             (digest(shares[0]), digest(shares[1])) == tuple(body.digests),
             f"The shares of client {other} are not those that it announced.",
         )
@@ -181,10 +183,10 @@ def reveal(kept: Secrets, summed: Collection[int], dropped: Collection[int]) -> 
     would give both of one site, or calls this one dropped, or hides too few in the sum, is refused.
     """
     me, known = kept.circle.client, kept.held.keys()
-    require(kept.masked, "This site has not masked anything for this secure sum.")
+    require_public(kept.masked, "This site has not masked anything for this secure sum.")
     fair = me in summed and not set(summed) & set(dropped) and set(summed) | set(dropped) == known
-    require(fair, "The coordinator's list of who is in a secure sum and who is not cannot be true.")
-    require(
+    require_public(fair, "The coordinator's list of who is in a secure sum and who is not cannot be true.")
+    require_public(
         len(set(summed)) >= kept.circle.threshold,
         f"Only {len(set(summed))} of the {kept.circle.threshold} sites that a secure sum needs are in it.",
     )
@@ -224,4 +226,4 @@ def _read(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        raise UserError("A message of a secure sum cannot be read: use the same ffalm everywhere.") from None
+        raise PublicError("A message of a secure sum cannot be read: use the same ffalm everywhere.") from None

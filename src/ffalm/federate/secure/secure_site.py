@@ -13,7 +13,7 @@ from torch import Tensor
 from ffalm.engines import Snapshot
 from ffalm.engines.remote.message import Fact, Parcel
 from ffalm.engines.server import ClientUpdate
-from ffalm.errors import UserError, require
+from ffalm.errors import PublicError, require_public
 from ffalm.federate.disclosure import Disclosed
 from ffalm.federate.secure.crypto import KeyPair
 from ffalm.federate.secure.fixed_point import OutOfRange, VectorLayout, Words
@@ -41,7 +41,7 @@ class Vault:
     def pair(self, new: bool = False) -> KeyPair:
         """The pair with which this site seals and opens messages; it lasts for a run."""
         if not self._key.exists():
-            require(new, "This site has not been asked for its public key yet.")
+            require_public(new, "This site has not been asked for its public key yet.")
             self._write(self._key, KeyPair.new().private)
         return KeyPair.of(self._key.read_bytes())
 
@@ -53,7 +53,7 @@ class Vault:
         """The secrets of the attempt under way."""
         kept = Secrets.from_text(self._attempt.read_text(encoding="utf-8")) if self._attempt.exists() else None
         if kept is None or kept.circle.attempt != attempt:
-            raise UserError("This site takes no part in this secure sum, or no longer.")
+            raise PublicError("This site takes no part in this secure sum, or no longer.")
         return kept
 
     def forget_attempt(self) -> None:
@@ -77,7 +77,9 @@ def respond(asked: Parcel, folder: Path) -> Parcel:
         return Parcel(facts={"key": vault.pair(new=True).public.hex()})
     if stage == "offer":
         return Parcel(facts=_offered(vault, str(facts["circle"])))
-    require(stage == "reveal", "The coordinator asks what this site does not know: use the same ffalm everywhere.")
+    require_public(
+        stage == "reveal", "The coordinator asks what this site does not know: use the same ffalm everywhere."
+    )
     kept = vault.secrets(str(facts["attempt"]))
     lists = json.loads(str(facts["lists"]))
     shares = reveal(kept, [int(client) for client in lists["summed"]], [int(client) for client in lists["dropped"]])
@@ -131,7 +133,7 @@ def _masked(
 ) -> Parcel:
     """What may leave the site. Numbers outside the agreed ranges do not: the answer says which they are."""
     question = json.loads(str(asked.facts.get("secure", "null")))
-    require(question is not None, "This federation agreed on secure sums: this site answers in no other way.")
+    require_public(question is not None, "This federation agreed on secure sums: this site answers in no other way.")
     assert terms.secure is not None
     vault = Vault(folder)
     passed = {
@@ -140,14 +142,14 @@ def _masked(
     }
     kept = accept(vault.secrets(str(question["attempt"])), vault.pair(), passed)
     layout, numbers = found(terms.secure, int(question["sites"]))
-    require(
+    require_public(
         layout.key == question["layout"],
         "This site would lay its numbers out in another way than the coordinator: use the same ffalm everywhere.",
     )
     try:
         words = layout.words(numbers, rows / int(question["largest"]))
     except OutOfRange as error:
-        return Parcel(facts={"refused": str(error)})
+        return Parcel(facts={"refused": error.public})
     vault.keep(kept)
     return Parcel({"masked": tensors(mask(kept, words))})
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 
-from ffalm.errors import UserError
+from ffalm.errors import PublicError
 
 PRIME = 2**256 + 297  # the first above every secret of 32 bytes
 SECRET_BYTES = 32
@@ -35,7 +35,7 @@ def join(shares: Mapping[int, bytes]) -> bytes:
                 below = below * (other - place) % PRIME
         total = (total + value * above * pow(below, -1, PRIME)) % PRIME
     if total >= 2 ** (8 * SECRET_BYTES):
-        raise UserError("The shares of a secret do not fit together.")
+        raise PublicError("The shares of a secret do not fit together.")
     return total.to_bytes(SECRET_BYTES)
 
 

@@ -9,17 +9,17 @@ from pathlib import Path
 
 from torch import Tensor
 
+from ffalm.data.types import Task
 from ffalm.engines.common import built_model
 from ffalm.engines.loop import Learner
 from ffalm.engines.remote.message import Fact, Kind, Parcel
 from ffalm.engines.remote.round_messages import received, reply_parcel
 from ffalm.engines.server import ClientUpdate
-from ffalm.errors import UserError, require
-from ffalm.federate.disclosure import Disclosed, withheld
-from ffalm.federate.federation_config import LocalData, SiteConfig, shared_of
+from ffalm.errors import PublicError, UserError, require_public
+from ffalm.federate.disclosure import Disclosed, fewest_rows, withheld
+from ffalm.federate.federation_config import SiteConfig, shared_of
 from ffalm.federate.secure.secure_site import answered_round, answered_scores, respond
 from ffalm.federate.site.cache import Parts, SiteCache, rows_key
-from ffalm.federate.site.discreet import discreet
 from ffalm.federate.terms import SiteTerms
 from ffalm.hardware import device as device_of
 from ffalm.hardware import steady, threads_for
@@ -28,13 +28,10 @@ log = logging.getLogger("ffalm.federate")
 
 
 def answer(kind: Kind, asked: Parcel, node: dict[str, Fact]) -> Parcel:
-    """What the site of this node answers; `node["site"]` names its folder."""
-    require("site" in node, "This node does not say where its site's folder is: start it with `ffalm federate site`.")
-    folder = Path(str(node["site"]))
-    data: LocalData | None = None
+    """What the site of this node answers; `node["site"]` names its folder. An error raised here is public."""
+    require_public("site" in node, "This node does not name its site's folder: start it with `ffalm federate site`.")
     try:
-        site = LocalSite(folder)
-        data = site.data
+        site = LocalSite(Path(str(node["site"])))
         if kind == "hello":
             return site.hello(asked)
         if kind == "agree":
@@ -44,7 +41,7 @@ def answer(kind: Kind, asked: Parcel, node: dict[str, Fact]) -> Parcel:
         return site.train(asked) if kind == "train" else site.score(asked)
     except UserError as error:
         log.warning("This site could not answer: %s", error)
-        raise UserError(discreet(str(error), folder, data)) from error
+        raise PublicError(error.public) from error
 
 
 class LocalSite:
@@ -55,20 +52,23 @@ class LocalSite:
         self._config = SiteConfig.read(folder / "site.toml")
         self._cache = SiteCache(folder)
 
-    @property
-    def data(self) -> LocalData:
-        """Where this site's data is."""
-        return self._config.data
-
     def hello(self, asked: Parcel) -> Parcel:
-        """Who this is, by which terms it would train and, where it is asked to say, what its file looks like."""
+        """Who this is, by which terms it would train and, if asked, what its data looks like.
+
+        Names and kinds of columns come first; statistics only of the columns that the question lists.
+        """
         facts: dict[str, Fact] = {"name": self._config.name, "terms": self._key()}
         if asked.facts.get("describe"):
             try:
                 from ffalm.federate.site.rows import read_rows
 
                 shared = shared_of(json.loads(str(asked.facts["data"])))
-                facts["description"] = read_rows(self._config, shared, self._folder).description().to_json()
+                rows = read_rows(self._config, shared, self._folder)
+                columns = json.loads(str(asked.facts.get("columns", "null")))
+                for problem in rows.problems() if columns is None else ():
+                    log.warning("A column cannot be used, should the federation want it: %s", problem)
+                fewest = fewest_rows(self._min_group(int(asked.facts.get("min_group", 0))))
+                facts["description"] = rows.description(columns, fewest).to_json()
             except UserError as error:
                 facts["misfit"] = self._misfit(error)
         return Parcel(facts=facts)
@@ -84,14 +84,10 @@ class LocalSite:
             log.warning("The federation goes on without this site: %s", asked.facts["refused"])
             return Parcel(facts=facts)
         try:
-            terms = SiteTerms.from_text(str(asked.facts["terms"]))
-            require(
-                terms.secure is not None or not self._config.secure,
-                "Its site.toml says to answer in secure sums only, and this federation's rule 'secure' is off.",
-            )
+            terms = self._acceptable(SiteTerms.from_text(str(asked.facts["terms"])))
             parts = self._rows(terms)
             self._cache.keep_terms(terms)
-            return Parcel({"counts": _counts(parts, terms)}, facts)
+            return Parcel({"counts": _counts(parts, terms.task, self._min_group(terms.min_group))}, facts)
         except UserError as error:
             return Parcel(facts={**facts, "misfit": self._misfit(error)})
 
@@ -104,7 +100,7 @@ class LocalSite:
 
         def worked() -> tuple[Disclosed, ClientUpdate]:
             with steady(threads):
-                scores = Disclosed.of(learner.score(sent.model, parts["validation"]), terms.min_group)
+                scores = Disclosed.of(learner.score(sent.model, parts["validation"]), self._min_group(terms.min_group))
                 update = learner.learn(terms.client, parts["train"], sent, vectors)
             self._cache.keep_client_vectors(terms, number, update.own)
             return scores, update
@@ -124,7 +120,7 @@ class LocalSite:
         def worked() -> dict[str, Disclosed]:
             with steady(threads):
                 tallies = {name: learner.score(model, parts[name]) for name in ("validation", "test")}
-            return {name: Disclosed.of(tally, terms.min_group) for name, tally in tallies.items()}
+            return {name: Disclosed.of(tally, self._min_group(terms.min_group)) for name, tally in tallies.items()}
 
         if terms.secure is not None:
             return answered_scores(asked, self._folder, terms, worked)
@@ -132,13 +128,17 @@ class LocalSite:
 
     def secret(self, asked: Parcel) -> Parcel:
         """A move of secure aggregation that no row is needed for."""
-        require(self._agreed(asked).secure is not None, "This federation did not agree on secure sums.")
+        require_public(self._agreed(asked).secure is not None, "This federation did not agree on secure sums.")
         return respond(asked, self._folder)
 
     def _misfit(self, error: UserError) -> str:
-        """Why this site cannot bring its data: whole in its own log, and without its paths to others."""
+        """Why this site cannot bring its data: whole in its own log, to others only the public part."""
         log.warning("This site's data does not fit: %s", error)
-        return discreet(str(error), self._folder, self.data)
+        return error.public
+
+    def _min_group(self, asked: int) -> int:
+        """The larger of the federation's rule and the site's own."""
+        return max(asked, self._config.min_group)
 
     def _key(self) -> str:
         """The key of the terms that this site holds; empty where it holds none that it can read."""
@@ -151,7 +151,15 @@ class LocalSite:
     def _agreed(self, asked: Parcel) -> SiteTerms:
         terms = self._cache.terms()
         if terms is None or terms.key != asked.facts.get("terms"):
-            raise UserError(f"The site {self._config.name!r} has not been told these terms yet: it must agree first.")
+            raise PublicError(f"The site {self._config.name!r} does not have these terms yet: it must agree first.")
+        return self._acceptable(terms)
+
+    def _acceptable(self, terms: SiteTerms) -> SiteTerms:
+        """The terms, if they keep to what this site insists on; its site.toml may have changed since it agreed."""
+        require_public(
+            terms.secure is not None or not self._config.secure,
+            "Its site.toml says to answer in secure sums only, and this federation's rule 'secure' is off.",
+        )
         return terms
 
     def _ready(self, terms: SiteTerms) -> tuple[Parts, Learner, int]:
@@ -172,11 +180,11 @@ class LocalSite:
         return parts
 
 
-def _counts(parts: Parts, terms: SiteTerms) -> dict[str, Tensor]:
+def _counts(parts: Parts, task: Task, min_group: int) -> dict[str, Tensor]:
     """Rows per (label, group) of each part, and for held-out parts which cells are not told."""
-    counts = {"train": parts["train"].counts(terms.task)}
+    counts = {"train": parts["train"].counts(task)}
     for name in ("validation", "test"):
-        told = parts[name].counts(terms.task)
-        small = withheld(told, terms.min_group)
+        told = parts[name].counts(task)
+        small = withheld(told, min_group)
         counts |= {name: told.masked_fill(small, 0), f"{name}.withheld": small}
     return counts

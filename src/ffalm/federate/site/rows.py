@@ -1,12 +1,12 @@
 """A site's own rows: read, split by the site alone, described in sums, and encoded as the federation agreed.
 
 A site splits before anything is agreed, by its own values of label and group, so its held-out rows are the same every
-time and never shape the encoding.
+time and never shape the encoding. Every error here has a public part without values, file names and counts of rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ffalm.data.decode import Recipe
-from ffalm.data.encoding import RawTable, TableEncoding, TableSummary
+from ffalm.data.encoding import CategorySummary, ColumnSummary, RawTable, TableEncoding, TableSummary, is_numeric
 from ffalm.data.images import image_names
 from ffalm.data.pictures import examples, existing_folder, load_usable, split_by_content
 from ffalm.data.splits import split_rows
@@ -29,10 +29,10 @@ from ffalm.data.table import (
     place_of,
     read_table,
 )
-from ffalm.data.table_columns import MOST_CATEGORIES
+from ffalm.data.table_columns import FEWEST_IDS, MOST_CATEGORIES
 from ffalm.data.types import Task
-from ffalm.errors import UserError, require
-from ffalm.federate.description import Description
+from ffalm.errors import PublicError, UserError, require
+from ffalm.federate.description import ColumnKind, Description
 from ffalm.federate.federation_config import (
     LocalImages,
     LocalTable,
@@ -54,10 +54,14 @@ class Coded:
 
     @classmethod
     def of(cls, column: pd.Series, role: str, file: str) -> Coded:
-        """The column's rows by value; a gap in it is the user's to mend."""
+        """The column's rows by value; every row must have one."""
         codes, values = complete(column, role, file)
         where = f"The {role} column {str(column.name)!r} of {file!r}"
-        require(len(values) <= MOST_CATEGORIES, f"{where} holds {len(values)} values, too many to tell apart.")
+        require(
+            len(values) <= MOST_CATEGORIES,
+            f"{where} holds {len(values)} values, too many to tell apart.",
+            f"Its {role} column holds too many different values.",
+        )
         order = sorted(values, key=natural)
         places = np.array([order.index(value) for value in values], dtype=np.int64)
         return cls(places[codes], tuple(order))
@@ -66,24 +70,75 @@ class Coded:
         """Each row's place among the agreed names."""
         places = np.array([place_of(value, names) for value in self.values], dtype=np.int64)
         stray = [value for value, place in zip(self.values, places, strict=True) if place < 0]
-        require(not stray, f"The {role} of {file!r} takes the value {listed(stray)}, which the federation lacks.")
+        require(
+            not stray,
+            f"The {role} of {file!r} takes the value {listed(stray)}, which the federation does not have: correct "
+            "those rows, or have the value listed in federation.toml.",
+            f"Some rows of its {role} column hold a value that the federation does not have.",
+        )
         return places[self.codes]
+
+    def named(self, fewest: int) -> tuple[str, ...]:
+        """The values that at least so many rows hold: only these may leave the site."""
+        counts = np.bincount(self.codes, minlength=len(self.values))
+        return tuple(value for value, count in zip(self.values, counts, strict=True) if count >= fewest)
 
 
 @dataclass(frozen=True)
 class TableRows:
     """A site's table before it is encoded."""
 
-    file: str
+    table: Table
     label: Coded
     group: Coded
-    features: pd.DataFrame
+    features: pd.DataFrame  # not checked: columns that the federation does not use do no harm
     parts: tuple[Codes, Codes, Codes]
 
-    def description(self) -> Description:
-        """What the coordinator is told: names, counts and sums of the training rows, never a row."""
-        summary = TableSummary.of(self.features.iloc[self.parts[0]])
-        return Description("table", self.label.values, self.group.values, columns=summary)
+    @property
+    def file(self) -> str:
+        """The site's own name of its file."""
+        return self.table.file
+
+    def problems(self) -> list[UserError]:
+        """What is wrong with any column, for the site's own log."""
+        found = []
+        for name in self.features:
+            try:
+                self._check(str(name))
+            except UserError as error:
+                found.append(error)
+        return found
+
+    def description(self, columns: Collection[str] | None, fewest: int) -> Description:
+        """What the coordinator is told: the columns' names and kinds; of those that it asks for, counts and sums of the
+        training rows. A text that fewer rows than `fewest` hold is left out, so it becomes no category."""
+        asked = [str(name) for name in self.features if columns is None or name in columns]
+        kinds: dict[str, ColumnKind] = {
+            name: "numbers" if is_numeric(self.features[name]) else "text" for name in asked
+        }
+        labels, groups = self.label.named(fewest), self.group.named(fewest)
+        if columns is None:
+            return Description("table", labels, groups, kinds)
+        require(
+            len(self.parts[0]) >= fewest, f"{self.file!r} has too few training rows.", "It has too few training rows."
+        )
+        for name in asked:
+            self._check(name)
+        summary = TableSummary.of(self.features[asked].iloc[self.parts[0]])
+        told = {name: _without_rare(column, fewest) for name, column in summary.columns.items()}
+        return Description("table", labels, groups, kinds, TableSummary(told))
+
+    def _check(self, name: str) -> None:
+        """Refuse a column that is not worth learning from, or in which most rows hold a text of their own."""
+        column = self.features[name]
+        self.table.check(column)
+        if not is_numeric(column):
+            counts = column.astype(str).str.strip().value_counts()
+            require(
+                len(counts) < FEWEST_IDS or 2 * int((counts == 1).sum()) <= len(column),
+                f"The column {name!r} of {self.file!r} holds another text in most rows, like a name: list it in drop.",
+                f"Its column {name!r} holds a different text in most rows, like a name.",
+            )
 
     def encoded(self, task: Task, encoding: str | None) -> Parts:
         """All parts under the agreed encoding."""
@@ -111,9 +166,14 @@ class ImageRows:
     skip_bad: bool
     made_for: int | None
 
-    def description(self) -> Description:
+    def problems(self) -> list[UserError]:
+        """Nothing is known of the images before they are decoded."""
+        return []
+
+    def description(self, columns: Collection[str] | None, fewest: int) -> Description:
         """What the coordinator is told: which labels and groups occur, and the size of the images."""
-        return Description("images", self.label.values, self.group.values, size=self.made_for or self.recipe.size)
+        size = self.made_for or self.recipe.size
+        return Description("images", self.label.named(fewest), self.group.named(fewest), size=size)
 
     def encoded(self, task: Task, encoding: str | None) -> Parts:
         """All parts, decoded; copies of one image stay in one part."""
@@ -132,13 +192,19 @@ class ImageRows:
         return {name: examples(decoded, good[rows], y, group) for name, rows in zip(names, parts, strict=True)}
 
 
+def _without_rare(column: ColumnSummary, fewest: int) -> ColumnSummary:
+    if not isinstance(column, CategorySummary):
+        return column
+    return CategorySummary({category: count for category, count in column.counts.items() if count >= fewest})
+
+
 def read_rows(site: SiteConfig, shared: SharedData, folder: Path) -> TableRows | ImageRows:
     """A site's rows as the federation wants them described; file names are taken from the site's folder."""
     if isinstance(site.data, LocalTable) and isinstance(shared, SharedTable):
         return _table(site.data, site.split, shared, folder)
     if isinstance(site.data, LocalImages) and isinstance(shared, SharedImages):
         return _images(site.data, site.split, shared, folder)
-    raise UserError(
+    raise PublicError(
         f"The site brings data of the kind {site.data.source!r}, the federation works with {shared.source!r}."
     )
 
@@ -158,7 +224,7 @@ def _table(local: LocalTable, split: Split, shared: SharedTable, folder: Path) -
         use_group_as_feature=shared.use_group_as_feature,
     )
     parts = _parts(frame, split, label, group, file)
-    return TableRows(file, label, group, table.features(frame), parts)
+    return TableRows(table, label, group, table.unchecked_features(frame), parts)
 
 
 def _parts(frame: pd.DataFrame, split: Split, label: Coded, group: Coded, file: str) -> tuple[Codes, Codes, Codes]:

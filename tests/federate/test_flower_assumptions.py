@@ -1,0 +1,115 @@
+"""What we assume of Flower's and Ray's inside, which no interface promises: one canary each.
+
+One that fails after an upgrade names the assumption and the module of ours that rests on it. pyproject.toml pins one
+minor version of flwr for this reason.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tomllib
+from importlib import import_module
+from importlib.metadata import entry_points, version
+from pathlib import Path
+
+import pytest
+
+from ffalm.federate.deploy import control, fleet_gateway, operations, status
+from ffalm.quiet import QUIET
+
+pytest.importorskip("flwr", reason="needs Flower: pip install 'ffalm[flower]'")
+
+ROOT = Path(__file__).parents[2]
+
+
+def source(module: str) -> str:
+    return inspect.getsource(import_module(module))
+
+
+def test_the_installed_flower_is_the_minor_version_that_pyproject_pins() -> None:
+    (pinned,) = [
+        line
+        for line in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["flower"]
+        if line.startswith("flwr")
+    ]
+    lower, upper = re.findall(r"\d+\.\d+", pinned)
+    major, minor = map(int, lower.split("."))
+    assert upper == f"{major}.{minor + 1}", "pin one minor version of flwr: ffalm rests on its inside"
+    assert version("flwr").startswith(f"{lower}."), "the canaries below speak for another version of flwr"
+
+
+@pytest.mark.parametrize("command", ["flower-superlink", "flower-supernode", "flwr-clientapp"])
+def test_flower_has_the_command(command: str) -> None:
+    found = entry_points(group="console_scripts", name=command)
+    assert len(found) == 1, f"flwr has no command {command}, which deploy/fleet_gateway and deploy/fork_server start"
+
+
+def test_the_superlink_serves_by_one_call_of_uvicorn_run() -> None:
+    said = source("flwr.superlink.cli.flower_superlink")
+    call = re.findall(r"uvicorn\.run\((.*?)\n    \)", said, re.DOTALL)
+    assert len(call) == 1, "deploy/fleet_gateway replaces uvicorn.run, which flower-superlink no longer calls once"
+    for name in ("app=", "host=", "port="):
+        assert name in call[0], f"deploy/fleet_gateway takes {name[:-1]} from flower-superlink's call of uvicorn.run"
+
+
+def test_the_interface_for_sites_has_its_own_path_and_the_other_ones_lie_outside_it() -> None:
+    from flwr.superlink.routers.control.router import router as control_router
+    from flwr.superlink.routers.fleet.router import router as fleet_router
+
+    prefix = f"{fleet_router.prefix}/"
+    assert prefix == fleet_gateway.FOR_SITES, "deploy/fleet_gateway lets the wrong requests of strangers in"
+    assert not control_router.prefix.startswith(fleet_gateway.FOR_SITES.rstrip("/")), "strangers could start runs"
+
+
+def test_a_supernode_finds_its_client_command_on_the_path() -> None:
+    said = source("flwr.supercore.superexec.executor.subprocess_executor")
+    assert "subprocess.Popen(" in said and '"flwr-clientapp"' in source("flwr.supercore.constant"), (
+        "deploy/fork_server puts its own flwr-clientapp first on PATH, and Flower no longer starts it by name"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "module", "ours"),
+    [
+        (operations._LET_IN, "flwr.supernode.start_client_internal", "deploy/operations"),
+        (control._KNOWN_KEY, "flwr.server.superlink.linkstate.sql_linkstate", "deploy/control"),
+        ("Using SuperLink", "flwr.cli.utils", "deploy/control"),
+        ('"node-id"', "flwr.cli.supernode.register", "deploy/control"),
+        ('"run-id"', "flwr.cli.run.run", "deploy/control"),
+        ('"status-details"', "flwr.cli.ls", "deploy/control"),
+        ("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "flwr.supercore.superexec.run_superexec", "deploy/processes"),
+    ],
+)
+def test_flower_still_writes_the_text(text: str, module: str, ours: str) -> None:
+    assert text in source(module), f"{ours} looks for {text!r} in what Flower writes"
+
+
+def test_the_refusals_of_a_site_have_the_codes_that_we_explain() -> None:
+    from flwr.supercore.error.base import ApiErrorCode
+
+    codes = {f"[code: {int(code)}]" for code in ApiErrorCode}
+    ours = [sign for sign in operations._REFUSALS if sign.startswith("[code")]
+    assert ours and set(ours) <= codes, "deploy/operations explains codes that Flower no longer has"
+    assert f"[code: {int(ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED)}]" == operations._UNKNOWN_KEY
+
+
+def test_a_node_has_the_statuses_that_we_translate() -> None:
+    from flwr.supercore.constant import NodeStatus
+
+    assert {NodeStatus.REGISTERED, NodeStatus.ONLINE, NodeStatus.OFFLINE, NodeStatus.UNREGISTERED} == set(status._WORDS)
+
+
+@pytest.mark.parametrize("name", [name for name in QUIET if name.startswith("FLWR_")])
+def test_flower_reads_the_variables_that_keep_it_quiet(name: str) -> None:
+    modules = ("supercore.telemetry", "supercore.constant", "supercore.update_check", "superlink.cli.flower_superlink")
+    assert any(name in source(f"flwr.{module}") for module in modules), f"ffalm.quiet sets {name}, which nobody reads"
+
+
+def test_ray_lists_and_ends_actors_as_the_simulation_needs() -> None:
+    pytest.importorskip("ray")
+    from ray._private import state, worker
+    from ray._raylet import CoreWorker  # type: ignore[attr-defined]
+
+    assert callable(state.actors) and hasattr(worker, "global_worker"), "engines/flower/simulated uses ray._private"
+    assert hasattr(CoreWorker, "kill_actor"), "engines/flower/simulated ends clients by CoreWorker.kill_actor"
