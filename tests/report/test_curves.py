@@ -7,7 +7,7 @@ from tests.report.makers import records, run, study
 
 from ffalm.outcome import StudyOutcome
 from ffalm.report.curves import PALETTE, answering, sheet, specifications
-from ffalm.report.tables import ALPHA
+from ffalm.report.summary import ALPHA
 
 pytest.importorskip("altair")
 

@@ -13,7 +13,7 @@ from tests.reproduce.conftest import FakeRunner
 from ffalm.config import StudyConfig
 from ffalm.errors import UserError
 from ffalm.outcome import StudyOutcome
-from ffalm.report.tables import ALPHA
+from ffalm.report.summary import ALPHA
 from ffalm.reproduce.choices import SCORED
 from ffalm.reproduce.products import SMOKE, Product, curves, frontiers, sensitivities, table
 from ffalm.reproduce.request import Request

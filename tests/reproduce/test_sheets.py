@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ffalm.report.tables import ALPHA
+from ffalm.report.summary import ALPHA
 from ffalm.reproduce.sheets import Cell, Section, Sheet, to_latex, to_markdown, to_rich
 
 SHEET = Sheet(

@@ -22,15 +22,16 @@ def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
 
     Without altair or vl-convert the curves are left out: missing from the answer, and the page says why.
     """
-    from ffalm.report import tables
+    from ffalm.report import study_tables
     from ffalm.report.page import render
+    from ffalm.report.rendering import to_csv, to_latex, to_markdown
 
     drawings, notes = _drawn(study)
-    table = tables.build(study)
+    table = study_tables.results(study)
     contents: dict[str, bytes | None] = {
-        "tables.md": tables.to_markdown(table).encode(),
-        "tables.tex": tables.to_latex(table).encode(),
-        "tables.csv": tables.to_csv(study).encode(),
+        "tables.md": to_markdown(table).encode(),
+        "tables.tex": to_latex(table).encode(),
+        "tables.csv": to_csv(study_tables.tidy(study)).encode(),
         "curves.png": drawings.png if drawings else None,
         "curves.pdf": drawings.pdf if drawings else None,
         "report.html": render(study, drawings, notes).encode(),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ffalm.outcome import StudyOutcome
 from ffalm.report.series import Point, dual_points, metric_points
-from ffalm.report.tables import skew
+from ffalm.report.summary import skew
 
 if TYPE_CHECKING:
     import altair as alt
