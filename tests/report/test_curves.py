@@ -6,7 +6,7 @@ import pytest
 from tests.report.makers import records, run, study
 
 from ffalm.outcome import StudyOutcome
-from ffalm.report.curves import PALETTE, answering, sheet, specifications
+from ffalm.report.curves import PALETTE, answering, specifications, stacked
 from ffalm.report.summary import ALPHA
 
 pytest.importorskip("altair")
@@ -100,7 +100,7 @@ def test_beyond_the_palette_colours_come_again_with_another_dash() -> None:
 
 
 def test_the_sheet_carries_the_data_of_all_its_charts(compared: StudyOutcome) -> None:
-    whole = sheet(specifications(compared))
+    whole = stacked(specifications(compared))
     assert len(whole["vconcat"]) == 2
     assert named_data(whole["vconcat"]) == set(whole["datasets"]) != set()
 

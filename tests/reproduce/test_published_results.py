@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import ffalm
-from ffalm.report.summary import t_quantile
-from ffalm.report.tables import MINUS, percent, signed, skew
+from ffalm.report.summary import skew, t_quantile
+from ffalm.report.table import MINUS, percent, signed
 from ffalm.reproduce.frontier import Judged, chosen, entries
+from ffalm.reproduce.metric_forms import piecewise
 from ffalm.reproduce.paper import METRICS, reported
-from ffalm.reproduce.pieces import piecewise
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 ALGORITHMS = {"FedAvg": "fedavg", "FairFed": "fairfed", "FPFL": "fpfl", "FFALM": "ffalm"}

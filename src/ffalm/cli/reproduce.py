@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ffalm.config import StudyConfig
     from ffalm.outcome import StudyOutcome
-    from ffalm.reproduce.products import Product
+    from ffalm.report.artifact import Artifact
     from ffalm.reproduce.request import Request
 
 TARGETS = {
@@ -125,22 +125,21 @@ def reproduce(**values: Any) -> None:
     wanted = [name for name in TARGETS if name != "all"] if target == "all" else [target]
     if not values["quiet"] and not set(wanted) <= set(_THEORY):
         _warn(said, request)
-    products = []
+    artifacts = []
     for name in wanted:
         if name in _THEORY:
             keep()
-        product = _made(name, request, folder, run)
-        products.append(product)
+        artifacts.append(_made(name, request, folder, run))
         if not values["json"]:
-            _show(Console(), product)
+            _show(Console(), artifacts[-1])
     if values["json"]:
-        _print_json(folder, products)
+        _print_json(folder, artifacts)
 
 
 def _warn(console: Console, request: Request) -> None:
     """What a person should know before waiting for the end."""
     from ffalm.hardware import device
-    from ffalm.reproduce.products import SMOKE
+    from ffalm.reproduce.experiments import SMOKE
 
     if request.smoke:
         console.print(SMOKE, style="bold", highlight=False, soft_wrap=True)
@@ -202,66 +201,49 @@ def _claim(folder: Path, resume: bool) -> None:
         require((folder / _STORED).exists(), f"The folder {folder} holds no reproduction to resume: name another.")
 
 
-def _made(name: str, request: Request, folder: Path, run: Callable[[StudyConfig, Path], StudyOutcome]) -> Product:
+def _made(name: str, request: Request, folder: Path, run: Callable[[StudyConfig, Path], StudyOutcome]) -> Artifact:
     """One experiment, carried out as far as the folder does not hold it."""
-    from ffalm.reproduce import products
-
     if name in _THEORY:
-        return _theory(name, folder / name)
-    if name == "figure-2":
-        return products.curves(request, folder, run)
-    if name == "sensitivity":
-        return products.sensitivities(request, folder, run)
-    if name == "frontier":
-        return products.frontiers(request, folder, run)
-    return products.table(name, request, folder, run)
+        from ffalm import theory
+
+        make_folder(folder / name)
+        return theory.example(folder / name) if name == "example" else theory.rate(folder / name)
+    from ffalm.reproduce.experiments import make
+
+    return make(name, request, folder, run)
 
 
-def _theory(name: str, folder: Path) -> Product:
-    """The paper's example or rate, which need neither data nor runs."""
-    from ffalm import theory
-    from ffalm.reproduce.products import Product
-    from ffalm.reproduce.sheets import Cell, Section, Sheet
+def _show(console: Console, artifact: Artifact) -> None:
+    """Print the tables, the notes, the choices, and where the files are."""
+    from ffalm.report.rendering import to_rich
 
-    make_folder(folder)
-    found = theory.example(folder) if name == "example" else theory.rate(folder)
-    rows = [[Cell(text) for text in row] for row in found.rows]
-    sheet = Sheet(found.title, list(found.columns), [Section("", rows)], names=len(found.columns), wraps=True)
-    values = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
-    return Product(name, found.title, [sheet], list(found.notes), files=dict(found.files), values=values)
-
-
-def _show(console: Console, product: Product) -> None:
-    """Print the tables, what a reader must know, and where the files are."""
-    from ffalm.reproduce.sheets import to_rich
-
-    if not product.sheets:
-        console.print(product.title, style="bold", highlight=False)
-    for sheet in product.sheets:
-        console.print(to_rich(sheet))
-    for note in product.notes:
+    if not artifact.tables:
+        console.print(artifact.title, style="bold", highlight=False)
+    for table in artifact.tables:
+        console.print(to_rich(table))
+    for note in artifact.notes:
         console.print(f"Note: {note}", highlight=False, markup=False)
-    if product.choices:
+    if artifact.choices:
         console.print("\nWhat the paper leaves open, and what was chosen:", highlight=False)
-        for sentence in product.choices:
+        for sentence in artifact.choices:
             console.print(f"- {sentence}", highlight=False, markup=False)
-    for path in product.files.values():
+    for path in artifact.files.values():
         console.print(f"Written: {path}", highlight=False, markup=False, soft_wrap=True)
     console.print()
 
 
-def _print_json(folder: Path, products: list[Product]) -> None:
+def _print_json(folder: Path, artifacts: list[Artifact]) -> None:
     from ffalm.store import json_text
 
     shown = [
         {
-            "experiment": product.name,
-            "title": product.title,
-            "rows": product.values,
-            "notes": product.notes,
-            "choices": product.choices,
-            "files": {name: str(path) for name, path in product.files.items()},
+            "experiment": artifact.name,
+            "title": artifact.title,
+            "rows": artifact.values,
+            "notes": artifact.notes,
+            "choices": artifact.choices,
+            "files": {name: str(path) for name, path in artifact.files.items()},
         }
-        for product in products
+        for artifact in artifacts
     ]
     print(json_text({"folder": str(folder), "experiments": shown}, 2))

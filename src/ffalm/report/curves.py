@@ -21,6 +21,7 @@ MOST_BANDS = 4
 #: A dual beyond this size has blown up; a linear axis would flatten every other run.
 BLOWN_UP = 50.0
 
+TITLES = {"metrics": "Validation metrics by round", "duals": "Duals by round"}
 CELL_WIDTH, CELL_HEIGHT = 250, 190
 
 #: Colours and sizes on paper; the page puts its own colours over these.
@@ -54,13 +55,12 @@ def specifications(study: StudyOutcome) -> dict[str, dict[str, Any]]:
     return {name: {**chart.to_dict(), "config": PAPER} for name, chart in charts.items() if chart is not None}
 
 
-def sheet(charts: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """All the charts under one another, for the PNG and the PDF; data and colours belong to the whole."""
-    titles = {"metrics": "Validation metrics by round", "duals": "Duals by round"}
+def stacked(charts: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Charts below one another under their titles, for PNG and PDF; data and colours belong to the whole."""
     shared = ("config", "datasets", "$schema")
     parts = [
-        {**{key: value for key, value in chart.items() if key not in shared}, "title": titles[name]}
-        for name, chart in charts.items()
+        {**{key: value for key, value in chart.items() if key not in shared}, "title": title}
+        for title, chart in charts.items()
     ]
     datasets = {key: data for chart in charts.values() for key, data in chart.get("datasets", {}).items()}
     return {"config": PAPER, "datasets": datasets, "vconcat": parts, "spacing": 36}

@@ -35,12 +35,12 @@ def draw(study: StudyOutcome) -> Drawings:
     """Draw everything; raises ImportError where altair or vl-convert is absent."""
     import vl_convert
 
-    from ffalm.report.curves import answering, sheet, specifications
+    from ffalm.report.curves import TITLES, answering, specifications, stacked
 
     charts = specifications(study)
     if not charts:
         return Drawings(None, None, [], "")
-    paper = pictures(sheet(charts))
+    paper = pictures(stacked({TITLES[name]: chart for name, chart in charts.items()}))
     return Drawings(
         png=paper["png"],
         pdf=paper["pdf"],

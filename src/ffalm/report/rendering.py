@@ -67,7 +67,8 @@ def to_latex(table: Table, label: str = "tab:ffalm", compact: bool = False) -> s
             body.append(" & ".join(cells) + r" \\")
     notes = [rf"\textsuperscript{{{mark}}}\,{latex(text)}." for text, mark in marks.items()]
     below = [r"\quad ".join(notes)] * bool(notes) + [latex(note) for note in table.notes]
-    small = [r"\scriptsize", r"\setlength{\tabcolsep}{2.2pt}", r"\makebox[\linewidth][c]{%"] if compact else []
+    size = r"\scriptsize" if compact else r"\footnotesize"
+    small = [size, r"\setlength{\tabcolsep}{2.2pt}", r"\makebox[\linewidth][c]{%"] if compact else []
     lines = [
         r"\begin{table}[htbp]",
         r"\centering",
@@ -81,7 +82,11 @@ def to_latex(table: Table, label: str = "tab:ffalm", compact: bool = False) -> s
         *body,
         r"\bottomrule",
         r"\end{tabular}" + ("}" if compact else ""),
-        *([r"\par\smallskip", r"{\footnotesize", *(rf"\par {text}" for text in below), "}"] if below else []),
+        *(
+            [r"\par\smallskip", rf"{{{size}\raggedright", *(rf"\par {text}" for text in below), r"\par}"]
+            if below
+            else []
+        ),
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
