@@ -161,27 +161,26 @@ def changes(study: StudyOutcome) -> list[Change]:
 
 
 def degenerate(finished: list[Outcome]) -> str:
-    """Why the model of some finished runs is degenerate; empty where it is not, or where the runs kept no counts.
-
-    It is where a run predicts one label for more than 99 % of the test rows, or where the mean accuracy is below
-    that of always predicting the most frequent label.
-    """
+    """Why the model of some finished runs is degenerate; empty where it is not, or where the runs kept no counts."""
     runs = [(run.test.get("accuracy", math.nan), run.confusion) for run in finished if run.confusion is not None]
     if not runs:
         return ""
     single = sum(max(_shares(counts)) > ONE_LABEL for _, counts in runs)
     majority = fmean(max(_shares(list(zip(*counts, strict=True)))) for _, counts in runs)
+    return degenerate_reason(single, len(finished), fmean(accuracy for accuracy, _ in runs), majority)
+
+
+def degenerate_reason(single: int, runs: int, accuracy: float, majority: float) -> str:
+    """Why a model is degenerate, empty where it is not.
+
+    It is where a run predicts one label for more than 99 % of the test rows (`single` counts such runs), or where the
+    mean accuracy is below that of always predicting the most frequent label.
+    """
     reasons = []
     if single:
-        which = (
-            ""
-            if len(finished) == 1
-            else "in every run "
-            if single == len(finished)
-            else f"in {single} of {len(finished)} runs "
-        )
-        reasons.append(f"{which}one label is predicted for over 99 % of the test rows")
-    if fmean(accuracy for accuracy, _ in runs) < majority:
+        where = f"in {single} of {runs} runs " if runs > 1 else ""
+        reasons.append(f"{where}one label is predicted for over 99 % of the test rows")
+    if accuracy < majority:
         reasons.append(f"accuracy is below the majority share ({percent(majority, 1)} %)")
     return " and ".join(reasons)
 

@@ -59,8 +59,8 @@ def warning(label: str, found: Diagnostics) -> str | None:
     return (
         f"{label}: in {found.past} of {found.runs} runs the dual exceeded 1, hence every group's share of a batch "
         f"(largest {found.dual:.3g}, seed {found.dual_seed}, round {found.dual_round}), so that on its own it gives "
-        f"one group's rows a negative weight; steps with negative weights made up at most {found.negative:.0%} of a "
-        "round."
+        f"one group's rows a negative weight; steps with negative weights made up at most "
+        f"{100 * found.negative:.0f} % of a round."
     )
 
 
