@@ -184,4 +184,4 @@ def test_sensitivity_is_written_with_its_reading(runner: FakeRunner, tmp_path: P
     text = (tmp_path / "sensitivity" / "sensitivity.md").read_text()
     assert "partition: plain" in text
     assert "clearly changed by" in text
-    assert any(row["label"] == "schedule: safe" for row in product.values)
+    assert any((row["choice"], row["answer"]) == ("schedule", "safe") for row in product.values)

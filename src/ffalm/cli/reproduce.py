@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from ffalm.reproduce.request import Request
 
 TARGETS = {
-    "table-2": "accuracy, DPD and EOD on CelebA and UTKFace at alpha 0.3",
+    "table-2": "accuracy, demographic parity difference (DPD) and equal opportunity difference (EOD) at alpha 0.3",
     "table-3": "the same at alpha 1 and 5",
     "figure-2": "validation curves of the runs of table 2",
     "example": "the two-client example of the appendix",
     "rate": "the convergence rate, measured",
-    "sensitivity": "which choice that the paper leaves open moves which number",
+    "sensitivity": "which choice that the paper leaves open changes which metric",
     "frontier": "settings of FFALM between and beyond the presets, judged on validation rows",
     "all": "all of these",
 }
@@ -60,11 +60,11 @@ _RUNNING = tuple(
 _FLAGS = (
     _Target("target", str, "What to reproduce, from the list above.", _WHAT),
     Flag("data_root", str | None, "Folder that holds UTKFace/ and celeba/; either may be missing.", _WHAT),
-    Flag("only", str | None, "Use this data set alone: utkface or celeba.", _WHAT),
-    Flag("algorithms", str | None, "Rows of the tables, with commas; all of the paper's unless said.", _WHAT),
-    Flag("vary", str | None, "Open choices that sensitivity changes, with commas; all unless said.", _WHAT),
-    Flag("seeds", str | None, "Number of seeds, or a list; 10 as in the paper, 2 for smoke.", _WHAT),
-    Flag("scale", str | None, "full, or smoke: a minute on drawn faces to see it work.", _WHAT),
+    Flag("only", str | None, "Use one data set only: utkface or celeba.", _WHAT),
+    Flag("algorithms", str | None, "Algorithms, separated by commas; by default all of the paper's.", _WHAT),
+    Flag("vary", str | None, "Choices that sensitivity changes, separated by commas; by default all.", _WHAT),
+    Flag("seeds", str | None, "Number of seeds, or a list; by default 10 as in the paper, 2 for smoke.", _WHAT),
+    Flag("scale", str | None, "full, or smoke: a minute on drawn faces, to check the installation.", _WHAT),
     *(
         Flag(choice.name.replace("-", "_"), str | None, f"{choice.question}: {', '.join(choice.options)}.", _OPEN)
         for choice in CHOICES
@@ -74,8 +74,8 @@ _FLAGS = (
 
 _LISTS = ("only", "algorithms", "vary")  # flags whose names are joined by commas
 
-#: Flags that an experiment would not heed; who gives one expects something that will not happen.
-_UNHEEDED = {
+#: Flags that have no effect on an experiment, and are therefore refused.
+_WITHOUT_EFFECT = {
     **dict.fromkeys(("table-2", "table-3", "figure-2"), ("vary",)),
     **dict.fromkeys(_THEORY, ("algorithms", "vary", "seeds")),
     "sensitivity": ("algorithms", *WITHOUT_A_ROLE["sensitivity"]),
@@ -92,20 +92,20 @@ def add_to(app: typer.Typer) -> None:
 
 @takes(_FLAGS)
 def reproduce(**values: Any) -> None:
-    """Run the paper's experiments and put its numbers, ours and the difference side by side."""
+    """Run the paper's experiments and compare its numbers with ours."""
     from rich.console import Console
 
     from ffalm import toml
     from ffalm.files import write_whole
 
     folder: Path | None = values["out"]
-    require(not values["resume"] or folder is not None, "--resume needs the folder to go on in: name it with --out.")
+    require(not values["resume"] or folder is not None, "--resume needs the folder to continue in: name it with --out.")
     asked = merged(_stored(folder) if folder and values["resume"] else {}, _given(values))
     target = asked.get("target")
     require(target is not None, f"Say what to reproduce: {', '.join(TARGETS)}.")
     if target not in TARGETS:
         raise unknown("experiment", str(target), TARGETS)
-    for name in _UNHEEDED.get(str(target), ()):
+    for name in _WITHOUT_EFFECT.get(str(target), ()):
         require(values[name.replace("-", "_")] is None, f"--{name} changes nothing in {target}: leave it out.")
     request = _request(asked)
     if target not in _THEORY:
@@ -137,7 +137,7 @@ def reproduce(**values: Any) -> None:
 
 
 def _warn(console: Console, request: Request) -> None:
-    """What a person should know before waiting for the end."""
+    """Warn before a run that takes long or means nothing."""
     from ffalm.hardware import device
     from ffalm.reproduce.experiments import SMOKE
 
@@ -146,7 +146,7 @@ def _warn(console: Console, request: Request) -> None:
     elif device(str(request.settings.get("device", "auto"))).type == "cpu":
         console.print(
             "This will run on the CPU, where a round of a ResNet-18 takes minutes and a table has thousands of rounds: "
-            "use a GPU, or see the same path in a minute with --scale smoke.",
+            "use a GPU, or try it in a minute with --scale smoke.",
             style="bold",
             highlight=False,
             soft_wrap=True,
@@ -154,7 +154,7 @@ def _warn(console: Console, request: Request) -> None:
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
-    """What the command line says, in a form that a file can keep."""
+    """The settings of the command line, as plain values that a file can store."""
     asked = {name: values[name] for name in ("target", "data_root", "scale", *_LISTS) if values[name] is not None}
     for name in _LISTS:
         require(name not in asked or bool(answers(asked[name])), f"--{name} names nothing: name some, or leave it out.")
@@ -193,16 +193,16 @@ def _request(asked: dict[str, Any]) -> Request:
 
 
 def _claim(folder: Path, resume: bool) -> None:
-    """Write over nothing: a folder in use must be resumed."""
+    """Overwrite nothing: a folder in use must be resumed."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"The output {folder} is a file; name a folder.")
     if folder.exists() and any(folder.iterdir()):
-        require(resume, f"The folder {folder} is not empty: go on with it by --resume, or name another with --out.")
+        require(resume, f"The folder {folder} is not empty: continue it with --resume, or name another with --out.")
         require((folder / _STORED).exists(), f"The folder {folder} holds no reproduction to resume: name another.")
 
 
 def _made(name: str, request: Request, folder: Path, run: Callable[[StudyConfig, Path], StudyOutcome]) -> Artifact:
-    """One experiment, carried out as far as the folder does not hold it."""
+    """One experiment; runs that the folder already holds are not repeated."""
     if name in _THEORY:
         from ffalm import theory
 

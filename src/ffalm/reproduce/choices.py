@@ -1,6 +1,6 @@
-"""What the paper leaves open: each question by name, its answers, and the one that is taken unless another is given.
+"""What the paper leaves open: each question by name, its answers, and the default.
 
-Every table says which answers it was made with; `ffalm reproduce sensitivity` measures how much each of them matters.
+Every table lists the answers it was made with; `ffalm reproduce sensitivity` measures the effect of each.
 """
 
 from __future__ import annotations

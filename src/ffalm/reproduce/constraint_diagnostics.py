@@ -8,11 +8,11 @@ loss.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from ffalm.outcome import Outcome, Record
+from ffalm.outcome import Outcome
+from ffalm.report.series import duals
 from ffalm.report.table import Column, Kind, Row, Section, Table, row
 
 #: No group's share of a batch is larger than this.
@@ -43,12 +43,16 @@ class Diagnostics:
 def diagnose(outcomes: Iterable[Outcome]) -> Diagnostics:
     """The extremes of some runs."""
     runs = list(outcomes)
-    duals = [
-        (size, run.seed, int(record["round"])) for run in runs for record in run.history for size in _duals(record)
+    sizes = [
+        (abs(dual), run.seed, int(record["round"]))
+        for run in runs
+        for record in run.history
+        for dual in duals(record)
+        if math.isfinite(dual)
     ]
-    past = {seed for size, seed, _ in duals if size > LARGEST_SHARE}
+    past = {seed for size, seed, _ in sizes if size > LARGEST_SHARE}
     shares = [float(record.get("negative_weight_share", 0.0)) for run in runs for record in run.history]
-    dual, seed, number = max(duals, default=(None, None, None))
+    dual, seed, number = max(sizes, default=(None, None, None))
     return Diagnostics(dual, seed, number, len(past), max(shares, default=0.0), len(runs))
 
 
@@ -77,16 +81,3 @@ def _row(label: str, found: Diagnostics) -> Row:
         return row(label, "none", None, None, None, found.negative)
     past = f"{found.past} of {found.runs}"
     return row(label, found.dual, found.dual_seed, found.dual_round, past, found.negative)
-
-
-def _duals(record: Record) -> Iterator[float]:
-    """The sizes of a round's duals, whatever shape they are kept in."""
-    yield from _sizes(record.get("dual", record.get("duals")))
-
-
-def _sizes(value: Any) -> Iterator[float]:
-    if isinstance(value, list | tuple):
-        for item in value:
-            yield from _sizes(item)
-    elif isinstance(value, int | float) and math.isfinite(value):
-        yield abs(float(value))

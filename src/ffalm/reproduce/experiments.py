@@ -119,7 +119,7 @@ def sensitivities(request: Request, out: Path, run: Runner) -> Artifact:
         [sensitivity.table(effects, title, f"{caption}. {SPELLED_OUT}."), sensitivity.diagnostics(effects)],
         [*_notes(request), *sensitivity.findings(effects)],
         _chosen(sensitivity.base_request(request), [data], without=WITHOUT_A_ROLE["sensitivity"]),
-        values=sensitivity.records(effects),
+        values=sensitivity.tidy(effects).records(),
     )
     return write(found, out / "sensitivity", sensitivity.tidy(effects))
 
@@ -138,10 +138,7 @@ def frontiers(request: Request, out: Path, run: Runner) -> Artifact:
         [frontier.table(judged, title, caption)],
         [*_notes(request), *frontier.findings(judged), *frontier_figure.left_out(judged)],
         _chosen(request, list(studies), on_test=False, without=WITHOUT_A_ROLE["frontier"]),
-        values=[
-            {"data": one.data, "label": one.label, **one.metrics, "worst_loss": one.worst, "stable": one.stable}
-            for one in judged
-        ],
+        values=frontier.tidy(judged).records(),
     )
     return write(
         found,

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ffalm.errors import require
 from ffalm.outcome import Outcome, StudyOutcome
@@ -155,22 +154,6 @@ def tidy(effects: Sequence[Effect]) -> Table:
             gap = change.mean if change else None
             rows.append(row(*named, cell.mean, gap, low, high, cell.n, effect.summary.diverged))
     return Table("", [Column(name) for name in CSV_COLUMNS], [Section(rows)])
-
-
-def records(effects: Sequence[Effect]) -> list[dict[str, Any]]:
-    """The effects as plain values, for JSON."""
-    return [
-        {
-            "algorithm": effect.algorithm,
-            "label": effect.label if effect.changes else effect.answer,
-            "metric": metric,
-            "mean": cell.mean,
-            "difference": change.mean if (change := effect.changes.get(metric)) else None,
-            "interval": change.interval if change else None,
-        }
-        for effect in effects
-        for metric, cell in effect.summary.cells.items()
-    ]
 
 
 def _same(base: Request, changed: Request, data: str, algorithm: str) -> bool:
