@@ -14,7 +14,7 @@ from tests.report.makers import run, study
 
 from ffalm.outcome import StudyOutcome
 from ffalm.report.rendering import latex, to_csv, to_latex, to_markdown, to_rich
-from ffalm.report.study_tables import results, tidy
+from ffalm.report.study_tables import against_baseline, results, tidy
 from ffalm.report.summary import ALPHA
 
 
@@ -138,3 +138,14 @@ def test_the_terminal_does_not_read_markup_in_a_label() -> None:
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(to_rich(results(study(run("[red]A[/red]", 0, 0.8)))))
     assert "[red]A[/red]" in console.export_text()
+
+
+def test_a_degenerate_model_is_called_neither_better_nor_worse_than_the_baseline() -> None:
+    everybody = [[[40.0, 40.0], [10.0, 10.0]], [[0.0, 0.0], [0.0, 0.0]]]
+    runs = [run("FedAvg", seed, 0.9, 0.2, 0.2) for seed in (0, 1)]
+    runs += [run("FFALM", seed, 0.8, 0.0, 0.0, confusion=everybody) for seed in (0, 1)]
+    table = against_baseline(study(*runs))
+    assert table is not None
+    (row,) = table.rows
+    assert {cell.verdict for cell in row.cells[1:]} == {"degenerate"}
+    assert row.note.startswith("degenerate: in 2 of 2 runs")

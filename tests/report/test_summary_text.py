@@ -108,4 +108,8 @@ def test_a_degenerate_model_is_not_called_the_fairest() -> None:
     runs = both([(0.9, 0.2, 0.1)], [(0.9, 0.1, 0.1)])
     text = summary_text(study(*runs, run("FairFed", 0, 0.8, 0.0, 0.0, confusion=everybody)))[0]
     assert text.answer[0].startswith("FFALM has the smallest")
-    assert "Its model is degenerate: one label is predicted for over 99 % of the test rows." in text.details[1]
+    assert text.details[1] == (
+        "FairFed is degenerate, so its gaps are no result: one label is predicted for over 99 % of the test rows."
+    )
+    (alone,) = summary_text(study(run("FairFed", 0, 0.8, 0.0, 0.0, confusion=everybody)))[0].answer
+    assert "Its model is degenerate: one label is predicted" in alone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from statistics import fmean
 from typing import Any
@@ -69,7 +70,12 @@ def against_baseline(study: StudyOutcome) -> Table | None:
         if any(change.interval for change in found)
         else "with one pair of runs there is no interval."
     )
-    rows = [(line[0].alpha, row(line[0].label, *map(_change, line))) for line in lines]
+    reasons = {(one.alpha, one.label): one.degenerate for one in summarise(study)}
+    rows = []
+    for line in lines:
+        reason = reasons[line[0].alpha, line[0].label]
+        cells = [replace(_change(change), verdict="degenerate") if reason else _change(change) for change in line]
+        rows.append((line[0].alpha, row(line[0].label, *cells, note=f"degenerate: {reason}" if reason else "")))
     return Table("", [Column("Algorithm"), *columns], by_skew(study, rows), caption, style="changes")
 
 

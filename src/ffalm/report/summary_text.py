@@ -69,7 +69,8 @@ def _alone(row: AlgorithmSummary) -> str:
         return f"{row.label} diverged in {_runs(row.runs)}: there is no result."
     parts = [f"{metric_name(metric)} {_number(cell)}{_sure(cell)}" for metric, cell in row.cells.items()]
     over = f" (mean of {row.finished} runs)" if row.finished > 1 else ""
-    return f"{row.label}{over}: {', '.join(parts)}{_lost(row)}{_caution(row)}."
+    caution = f". Its model is degenerate: {row.degenerate}" if row.degenerate else ""
+    return f"{row.label}{over}: {', '.join(parts)}{_lost(row)}{caution}."
 
 
 def _winner(metric: str, rows: list[AlgorithmSummary], reference: AlgorithmSummary, found: Found) -> str:
@@ -102,6 +103,8 @@ def _against(row: AlgorithmSummary, reference: AlgorithmSummary, found: Found) -
     """One algorithm against the baseline: where it is better, worse or not clearly different."""
     if row.finished == 0:
         return f"{row.label} diverged in {_runs(row.runs)}: it has no result."
+    if row.degenerate:
+        return f"{row.label} is degenerate, so its gaps are no result: {row.degenerate}{_lost(row)}."
     said: dict[str, list[str]] = {}
     for metric in [*GAPS, "accuracy"]:
         change = found.get((row.label, metric))
@@ -111,7 +114,7 @@ def _against(row: AlgorithmSummary, reference: AlgorithmSummary, found: Found) -
         certainty = _certainty(metric, change, row.cells[metric], reference.cells[metric])
         said.setdefault(certainty, []).append(f"{_name(metric)} ({_size(change)})")
     parts = [f"{certainty} {_listed(metrics)}" for certainty, metrics in said.items()]
-    return f"{row.label}: {'; '.join(parts)}{_lost(row)}{_caution(row)}."
+    return f"{row.label}: {'; '.join(parts)}{_lost(row)}."
 
 
 def _certainty(metric: str, change: Change, cell: Statistic, other: Statistic) -> str:
@@ -186,10 +189,6 @@ def _price(metric: str, row: AlgorithmSummary, found: Found) -> str:
 
 def _lost(row: AlgorithmSummary) -> str:
     return f"; this leaves out {row.diverged} of its {row.runs} runs, which diverged" if row.diverged else ""
-
-
-def _caution(row: AlgorithmSummary) -> str:
-    return f". Its model is degenerate: {row.degenerate}" if row.degenerate else ""
 
 
 def _number(cell: Statistic) -> str:
