@@ -6,7 +6,7 @@ import pytest
 from tests.report.makers import records, run, study
 
 from ffalm.outcome import StudyOutcome
-from ffalm.report.curves import PALETTE, answering, specifications, stacked
+from ffalm.report.curves import PALETTE, interactive, specifications, stacked
 from ffalm.report.summary import ALPHA
 
 pytest.importorskip("altair")
@@ -108,7 +108,7 @@ def test_the_sheet_carries_the_data_of_all_its_charts(compared: StudyOutcome) ->
 def test_the_page_s_chart_answers_the_pointer_and_the_paper_one_is_left_alone(compared: StudyOutcome) -> None:
     still = specifications(compared)["metrics"]
     before = marks(still)
-    moving = answering(still)
+    moving = interactive(still)
     assert marks(moving) == [*before, "point"]
     assert marks(still) == before
     dots = moving["vconcat"][0]["spec"]["layer"][-1]

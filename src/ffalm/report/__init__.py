@@ -1,4 +1,4 @@
-"""What people take away from a study: tables, curves and one page, made from plain values alone."""
+"""The report of a study: tables, curves and one HTML page, made from plain values alone."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ CHARTS_LEFT_OUT = (
 
 
 def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
-    """Write tables, curves and the page into a folder, and say by name where each file is.
+    """Write tables, curves and the page into a folder, and return the files by name.
 
-    Without altair or vl-convert the curves are left out: missing from the answer, and the page says why.
+    Without altair or vl-convert the curves are left out, and a note on the page says why.
     """
     from ffalm.report import study_tables
     from ffalm.report.page import render

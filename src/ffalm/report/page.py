@@ -1,7 +1,7 @@
 """`report.html`: one file that says everything about a study and opens offline.
 
-Its policy forbids the browser every network request, and every script but the two put in here, known by their
-hashes.
+Its content security policy forbids every network request, and every script but the two included here, which are
+identified by their hashes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def plural(count: int, word: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them."""
+    """Seconds, or minutes and hours, as text."""
     if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

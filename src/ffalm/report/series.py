@@ -1,6 +1,6 @@
 """The lines that the curves draw: mean and range over the runs, round by round, in plain numbers.
 
-They are taken here rather than by the chart, so that a chart carries a few numbers a round and no runs.
+They are computed here rather than by the chart, so that the page holds a few numbers per round and no runs.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _line(runs: list[Outcome], read: Callable[[Record], float], scale: float, di
     """Mean, lowest and highest of each round over the runs that have a value there.
 
     A run that diverged takes part up to its last finite value, kept as `stopped` so that the chart can mark
-    where it left; unmarked, its leaving would look like a recovery of the mean.
+    where it ended; without the mark, the mean would seem to recover there.
     """
     rounds: dict[int, list[float]] = {}
     stopped: dict[int, float] = {}

@@ -1,6 +1,6 @@
 """The numbers of a report: means and spreads over seeds, and changes against the baseline paired by seed.
 
-A run that diverged has no result, but it is evidence: it is left out of the mean and kept in the count.
+A run that diverged has no result: it is left out of the mean and counted.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Change:
 
     @property
     def clear(self) -> bool:
-        """Whether the interval leaves out zero, so that the seeds agree on the direction."""
+        """Whether the interval excludes zero."""
         return self.interval is not None and not self.interval[0] <= 0.0 <= self.interval[1]
 
 
@@ -106,7 +106,7 @@ def metric_names(study: StudyOutcome) -> list[str]:
 
 
 def more_is_better(metric: str) -> bool:
-    """Accuracies are to be high; everything else a report names is a gap or a loss."""
+    """Whether a higher value is better: of accuracies; everything else in a report is a gap or a loss."""
     return HEADLINE[metric][1] if metric in HEADLINE else "accuracy" in metric
 
 
@@ -146,7 +146,7 @@ def baseline_label(study: StudyOutcome) -> str | None:
 def changes(study: StudyOutcome) -> list[Change]:
     """Every other algorithm against the baseline, seed by seed.
 
-    Both saw the same clients, so the pairing removes the part of the spread that comes from who owned what.
+    Both saw the same clients, so the pairing removes the variance that comes from the partition.
     """
     baseline = baseline_label(study)
     found: list[Change] = []

@@ -103,7 +103,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with nothing left to decide but the markup."""
+    """A table, complete but for its markup."""
 
     title: str
     columns: Sequence[Column]
@@ -174,7 +174,7 @@ def signed(value: float, decimals: int = DECIMALS) -> str:
 def best(values: Sequence[float], higher: bool, excluded: Sequence[bool] = ()) -> list[bool]:
     """Which fractions are the best of their column as printed; a single row is compared with nothing.
 
-    Excluded rows never are: the gaps of a model that predicts one label for everybody are small and worth nothing.
+    Excluded rows never are: a model that predicts one label for everybody has small gaps and no use.
     """
     out = list(excluded) or [False] * len(values)
     printed = [round(100 * value, DECIMALS) for value in values]

@@ -94,19 +94,21 @@ class Request:
             raise UserError(f"This needs the paper's data sets: {WHERE_TO_GET_THEM}")
         root = Path(self.data_root)
         require(root.is_dir(), f"There is no folder {root}: {WHERE_TO_GET_THEM}")
-        wanted = [name for name in TITLES if name in self.data or not self.data]
-        places = {name: _folder(root, name) for name in wanted}
+        places = {name: _folder(root, name) for name in self._wanted}
         found: dict[str, str | None] = {name: str(place) for name, place in places.items() if place is not None}
         missing = [name for name in self.data if name not in found]
         if missing or not found:
-            what = " or ".join(_PLACES[name][0] + "/" for name in missing or wanted)
+            what = " or ".join(_PLACES[name][0] + "/" for name in missing or self._wanted)
             raise UserError(f"The folder {root} holds no {what}: {WHERE_TO_GET_THEM}")
         return found
 
     def missing(self) -> list[str]:
         """Data sets of the paper that were wanted and are not there."""
-        wanted = [name for name in TITLES if name in self.data or not self.data]
-        return [] if self.smoke else [name for name in wanted if name not in self.sources()]
+        return [] if self.smoke else [name for name in self._wanted if name not in self.sources()]
+
+    @property
+    def _wanted(self) -> list[str]:
+        return [name for name in TITLES if name in self.data or not self.data]
 
     def folder_name(self, data: str) -> str:
         """The study folder of a data set: its name, and every answer that changes the federation of its runs."""

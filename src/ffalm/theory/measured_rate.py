@@ -30,7 +30,7 @@ def curve_row(curve: Curve) -> Row:
         f"{curve.problem.level:g}",
         str(curve.local_steps),
         f"{constants.dissimilarity:.2f}",
-        f"{constants.heterogeneity:.2f}",
+        f"{round(constants.heterogeneity, 2) + 0.0:.2f}",  # never "-0.00", which equal clients give on some machines
         f"{bound.floor(constants):.1f}",
         f"{curve.gaps[:, -1].mean():.1e}",
         str(slope(curve.rounds, curve.gaps)),

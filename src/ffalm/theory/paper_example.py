@@ -20,7 +20,7 @@ LAWFUL = Setting(local_steps=5, cap=PAPER.largest_step)
 
 
 def _from_the_left(local_steps: int) -> Setting:
-    """A lawful run that cannot but end at the worse saddle."""
+    """A run with steps as the proof requires that ends at the worse saddle."""
     return Setting(local_steps, start=-2.0, cap=PAPER.largest_step)
 
 
@@ -111,7 +111,7 @@ def run_rows(paths: Mapping[Setting, Path], final_dual: float) -> list[Row]:
 
 
 def share_rows() -> list[Row]:
-    """How many starts end badly."""
+    """The share of starts that end at the worse saddle."""
     return [
         row(
             f"starts that end at the worse saddle, E = {setting.local_steps}, steps {_steps(setting)}, clamped locally "
