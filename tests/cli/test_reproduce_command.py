@@ -6,12 +6,14 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ffalm.cli import run
+from ffalm.report.artifact import Artifact, write
+from ffalm.report.table import Column, Section, Table, row
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -165,12 +167,9 @@ def test_a_user_who_stops_it_is_told_how_to_go_on(cli: Cli, tmp_path: Path, monk
 def test_the_theory_needs_no_data(cli: Cli, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import ffalm
 
-    def made(folder: Path) -> SimpleNamespace:
-        file = folder / f"{name}.md"
-        file.write_text("x")
-        return SimpleNamespace(
-            title=f"The {name}", columns=["claim", "computed"], rows=[["F", "1"]], notes=["n"], files={"md": file}
-        )
+    def made(folder: Path) -> Artifact:
+        table = Table(f"The {name}", [Column("claim"), Column("computed")], [Section([row("F", "1")])])
+        return write(Artifact(name, table.title, [table], ["n"]), folder)
 
     theory = ModuleType("ffalm.theory")
     vars(theory)[name] = made

@@ -6,8 +6,8 @@ import pytest
 from tests.report.makers import records, run, study
 
 from ffalm.outcome import StudyOutcome
-from ffalm.report.curves import PALETTE, answering, sheet, specifications
-from ffalm.report.tables import ALPHA
+from ffalm.report.curves import PALETTE, interactive, specifications, stacked
+from ffalm.report.summary import ALPHA
 
 pytest.importorskip("altair")
 
@@ -100,7 +100,7 @@ def test_beyond_the_palette_colours_come_again_with_another_dash() -> None:
 
 
 def test_the_sheet_carries_the_data_of_all_its_charts(compared: StudyOutcome) -> None:
-    whole = sheet(specifications(compared))
+    whole = stacked(specifications(compared))
     assert len(whole["vconcat"]) == 2
     assert named_data(whole["vconcat"]) == set(whole["datasets"]) != set()
 
@@ -108,7 +108,7 @@ def test_the_sheet_carries_the_data_of_all_its_charts(compared: StudyOutcome) ->
 def test_the_page_s_chart_answers_the_pointer_and_the_paper_one_is_left_alone(compared: StudyOutcome) -> None:
     still = specifications(compared)["metrics"]
     before = marks(still)
-    moving = answering(still)
+    moving = interactive(still)
     assert marks(moving) == [*before, "point"]
     assert marks(still) == before
     dots = moving["vconcat"][0]["spec"]["layer"][-1]

@@ -109,3 +109,41 @@ def test_every_metric_that_was_measured_is_named_once() -> None:
 )
 def test_t_quantiles_are_those_of_printed_tables(degrees: int, quantile: float) -> None:
     assert t_quantile(degrees) == pytest.approx(quantile, abs=6e-4)
+
+
+def counts(*by_prediction: tuple[int, int]) -> list[list[list[float]]]:
+    """Rows by prediction and label, halved over two groups."""
+    return [[[rows / 2, rows / 2] for rows in labels] for labels in by_prediction]
+
+
+COLLAPSED = counts((80, 20), (0, 0))  # everybody gets label 0, whose share is 80 %
+BELOW = counts((40, 10), (40, 10))  # half of the rows are right
+SOUND = counts((75, 5), (5, 15))
+
+
+@pytest.mark.parametrize(
+    ("confusion", "reason"), [(COLLAPSED, "one label is predicted"), (BELOW, "majority share (80.0 %)")]
+)
+def test_a_degenerate_model_is_flagged_and_never_best(confusion: list[list[list[float]]], reason: str) -> None:
+    accuracy = 0.8 if confusion is COLLAPSED else 0.5
+    sound, lost = summarise(
+        study(
+            run("FedAvg", 0, 0.9, 0.2, 0.2, confusion=SOUND),
+            run("FFALM", 0, accuracy, 0.0, 0.0, confusion=confusion),
+        )
+    )
+    assert reason in lost.degenerate
+    assert f"degenerate: {lost.degenerate}" in lost.note
+    assert not any(cell.best for cell in lost.cells.values())
+    assert all(cell.best for cell in sound.cells.values())
+    assert sound.note == ""
+
+
+def test_one_collapsed_run_of_several_is_enough_and_is_counted() -> None:
+    runs = [run("A", 0, 0.9, 0.1, confusion=SOUND), run("A", 1, 0.8, 0.0, confusion=COLLAPSED)]
+    (row,) = summarise(study(*runs))
+    assert row.degenerate == "in 1 of 2 runs one label is predicted for over 99 % of the test rows"
+
+
+def test_without_counts_nobody_can_be_called_degenerate() -> None:
+    assert summarise(study(run("A", 0, 0.1, 0.0, 0.0), run("B", 0, 0.9, 0.2, 0.2)))[0].cells["dpd"].best

@@ -8,10 +8,10 @@ import pytest
 from tests.reproduce.conftest import FakeRunner, outcome, study
 
 from ffalm.outcome import Outcome, StudyOutcome
-from ffalm.reproduce.frontier import chosen, entries, judge, last_rounds, on_frontier, reading, sheet, to_csv
-from ffalm.reproduce.products import frontiers
+from ffalm.report.rendering import to_csv, to_markdown
+from ffalm.reproduce.experiments import frontiers
+from ffalm.reproduce.frontier import chosen, entries, findings, judge, last_rounds, on_frontier, table, tidy
 from ffalm.reproduce.request import Request
-from ffalm.reproduce.sheets import to_markdown
 
 MILD, STRONG = "FFALM, safe", "FFALM, released-code"
 
@@ -45,7 +45,7 @@ def test_the_fairest_that_is_affordable_everywhere_is_chosen() -> None:
 def test_none_is_chosen_where_all_cost_too_much() -> None:
     judged = judge({"celeba": faces(fedavg=(0.71, 0.43, 0.33), mild=(0.69, 0.3, 0.3), strong=(0.61, 0.16, 0.10))})
     assert chosen(judged) is None
-    assert "the frontier is all there is" in reading(judged)[-1]
+    assert "there is only the frontier to choose from" in findings(judged)[-1]
 
 
 def test_a_collapsed_or_diverged_seed_rules_a_candidate_out() -> None:
@@ -70,15 +70,15 @@ def test_the_frontier_holds_what_nothing_stable_beats() -> None:
 
 def test_it_says_whom_the_chosen_one_beats() -> None:
     judged = judge({"utkface": faces(fedavg=(0.86, 0.14, 0.30), fpfl=(0.87, 0.08, 0.28), mild=(0.86, 0.10, 0.25))})
-    assert reading(judged)[-1] == "On UTKFace it is fairer in both than FedAvg."
+    assert findings(judged)[-1] == "On UTKFace it is fairer in both than FedAvg."
 
 
 def test_presets_share_their_runs_with_the_tables() -> None:
     keys = {entry.key: entry for entry in entries()}
-    table = Request(scale="smoke", chosen={"schedule": "paper,released-code,safe"}).entries(["ffalm"])
-    assert {entry.key for entry in table} <= set(keys)
-    config = Request(scale="smoke").config("faces", [0.3], table)
-    mine = Request(scale="smoke").config("faces", [0.3], [keys[entry.key] for entry in table])
+    presets = Request(scale="smoke", chosen={"schedule": "paper,released-code,safe"}).entries(["ffalm"])
+    assert {entry.key for entry in presets} <= set(keys)
+    config = Request(scale="smoke").config("faces", [0.3], presets)
+    mine = Request(scale="smoke").config("faces", [0.3], [keys[entry.key] for entry in presets])
     assert [one.algorithm for one in config.contenders] == [one.algorithm for one in mine.contenders]
 
 
@@ -91,7 +91,7 @@ def test_it_comes_as_a_table_for_readers_and_one_for_machines(
     assert "![The frontier](frontier.png)" in (tmp_path / "frontier" / "frontier.md").read_text()
     assert len(product.values) == 3 + len(entries())
     assert "released-code, penalty 10" in (tmp_path / "frontier" / "frontier.md").read_text()
-    assert to_csv([]).startswith("data,algorithm,accuracy")
+    assert to_csv(tidy([])).startswith("data,algorithm,accuracy")
 
 
 def test_a_run_that_diverged_is_told_in_words_and_leaves_its_cells_empty() -> None:
@@ -99,6 +99,6 @@ def test_a_run_that_diverged_is_told_in_words_and_leaves_its_cells_empty() -> No
     whole = [{"round": 1, "accuracy": 0.8, "dpd": 0.1, "eod": 0.2}]
     runs = [outcome(label, seed=seed, history=whole) for label in ("FedAvg", "FFALM, safe") for seed in (0, 1)]
     judged = judge({"utkface": study(*runs[:3], lost)})
-    text = to_markdown(sheet(judged, "title"))
+    text = to_markdown(table(judged, "title"))
     assert "| FFALM, safe | undefined | undefined | undefined | undefined | no: 1 diverged | 2 |" in text
-    assert to_csv(judged).splitlines()[2] == 'utkface,"FFALM, safe",,,,,False,False,2,1'
+    assert to_csv(tidy(judged)).splitlines()[2] == 'utkface,"FFALM, safe",,,,,False,False,2,1'

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ffalm.reproduce.frontier import Judged
-from ffalm.reproduce.frontier_figure import kind, left_out, specification
+from ffalm.reproduce.frontier_figure import family, left_out, specification
 
 
 def judged(label: str, accuracy: float, dpd: float, eod: float, worst: float = 0.0) -> Judged:
@@ -53,10 +53,13 @@ def test_what_lies_far_below_is_named_instead_of_drawn() -> None:
 
 
 def test_settings_of_one_family_share_a_colour() -> None:
-    assert kind(FEDAVG) == "FedAvg"
-    assert kind(FAIR) == "FFALM, released-code"
-    assert kind(WORSE) == kind(judged("FFALM, safe", 0, 0, 0)) == "FFALM, bounded, constant penalty"
-    assert kind(judged("FFALM, safe, penalty 0.5 growing", 0, 0, 0)) == "FFALM, bounded, growing penalty"
+    assert family(FEDAVG) == "FedAvg"
+    assert family(FAIR) == "FFALM, released-code"
+    assert family(WORSE) == family(judged("FFALM, safe", 0, 0, 0)) == "FFALM, bounded, constant penalty"
+    assert (
+        family(judged("FFALM, safe, dual within 0.25, penalty 0.5 growing", 0, 0, 0))
+        == "FFALM, bounded, growing penalty"
+    )
 
 
 def test_without_validation_metrics_there_is_no_picture() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.theory.pages import table_lines
 
 from ffalm.theory import convergence, measured_rate
 from ffalm.theory.bound import bound, first_round, floor
@@ -103,10 +104,11 @@ def test_more_seeds_narrow_the_interval_of_a_noisy_slope() -> None:
 
 
 def test_the_rate_writes_its_table_and_its_chart(tmp_path: Path) -> None:
-    found = measured_rate.findings(tmp_path, rounds=400, seeds=4)
-    assert set(found.files) == {"rate.md", "rate.csv", "rate.png", "rate.pdf"}
-    assert [row[:2] for row in found.rows] == [["0", "1"], ["0.5", "1"], ["1", "1"], ["1", "4"]]
-    assert all(len(row) == len(found.columns) for row in found.rows)
+    found = measured_rate.write_rate(tmp_path, rounds=400, seeds=4)
+    assert {path.name for path in found.files.values()} == {f"rate.{end}" for end in ("md", "tex", "csv", "png", "pdf")}
+    firsts = [(one["heterogeneity"], one["E"]) for one in found.values]
+    assert firsts == [("0", "1"), ("0.5", "1"), ("1", "1"), ("1", "4")]
+    assert all(len(one.cells) == len(found.tables[0].columns) for one in found.tables[0].rows)
 
 
 @pytest.mark.slow
@@ -116,4 +118,4 @@ def test_the_documents_show_the_rate_as_measured(tmp_path: Path) -> None:
     document = Path(__file__).resolve().parents[2] / "docs" / "theory.md"
     text = document.read_text(encoding="utf-8")
     found = rate(tmp_path)
-    assert all(line in text for line in [*found.table(), *found.notes])
+    assert all(line in text for line in [*table_lines(found.tables[0]), *found.notes])

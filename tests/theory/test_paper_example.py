@@ -3,7 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.theory.pages import table_lines
 
+from ffalm.report.table import Row
 from ffalm.theory import example, trajectories
 from ffalm.theory import paper_example as page
 from ffalm.theory.trajectories import Setting, run
@@ -15,8 +17,9 @@ LEFT = {1: -0.633756921, 2: -0.633791029, 3: -0.633824494, 4: -0.633857804, 5: -
 CAPPED = {1: 0.650928034, 2: 0.650955881, 3: 0.650983295, 5: 0.651037873, 10: 0.651174030}
 
 
-def verdicts(rows: list[page.Row]) -> dict[str, str]:
-    return {row.claim: row.verdict for row in rows}
+def verdicts(rows: list[Row]) -> dict[str, str]:
+    """The verdict of every claim."""
+    return {str(row.cells[0].value): str(row.cells[3].value) for row in rows}
 
 
 def test_every_printed_value_of_the_landscape_agrees() -> None:
@@ -49,13 +52,13 @@ def test_a_setting_is_told_in_words() -> None:
 
 
 def test_the_lasting_part_of_the_bound_dwarfs_the_gap_that_it_explains() -> None:
-    assert [row.computed for row in page.bound_rows()] == ["116.9", "0.0363"]
+    assert [row.cells[2].value for row in page.bound_rows()] == ["116.9", "0.0363"]
 
 
 def test_the_page_in_the_documents_has_the_rows_that_take_no_time() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     for row in [*page.landscape_rows(), *page.constant_rows(), *page.bound_rows(), *page.share_rows()]:
-        assert f"| {row.claim} | {row.paper} | {row.computed} | {row.verdict} |" in text
+        assert f"| {' | '.join(str(cell.value) for cell in row.cells)} |" in text
 
 
 def test_the_example_writes_its_table_and_its_chart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,17 +66,17 @@ def test_the_example_writes_its_table_and_its_chart(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(page, "run_all", lambda settings: {each: run(each, 3000) for each in settings})
     monkeypatch.setattr(page, "duals", lambda: trajectories.duals(3000))
     found = example(tmp_path / "new")
-    assert set(found.files) == {"example.md", "example.csv", "example.png", "example.pdf"}
-    assert found.files["example.png"].read_bytes().startswith(b"\x89PNG")
-    assert found.files["example.pdf"].read_bytes().startswith(b"%PDF")
-    assert all(len(row) == len(found.columns) == 4 for row in found.rows)
-    assert "-13.3915110" in found.files["example.csv"].read_text(encoding="utf-8")
+    assert set(found.files) == {"md", "tex", "csv", "png", "pdf"}
+    assert found.files["png"].read_bytes().startswith(b"\x89PNG")
+    assert found.files["pdf"].read_bytes().startswith(b"%PDF")
+    assert all(len(one.cells) == len(found.tables[0].columns) == 4 for one in found.tables[0].rows)
+    assert "-13.3915110" in found.files["csv"].read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
 def test_every_run_of_a_million_rounds_ends_at_its_known_limit(tmp_path: Path) -> None:
     found = example(tmp_path)
-    computed = {row[0].removeprefix("w: "): row[2] for row in found.rows}
+    computed = {one["claim"].removeprefix("w: "): one["computed"] for one in found.values}
     for steps, limit in LEFT.items():
         if page.LEFT[steps] != page.PUBLISHED:
             assert float(computed[page.describe(page.LEFT[steps])]) == limit
@@ -86,4 +89,4 @@ def test_every_run_of_a_million_rounds_ends_at_its_known_limit(tmp_path: Path) -
     assert float(computed[page.describe(Setting(2))]) == CAPPED[2]
     assert computed[page.describe(page.CLIPPED)].startswith("-0.510")
     text = DOCUMENT.read_text(encoding="utf-8")
-    assert all(line in text for line in [*found.table(), *found.notes])
+    assert all(line in text for line in [*table_lines(found.tables[0]), *found.notes])

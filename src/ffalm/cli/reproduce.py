@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
     from ffalm.config import StudyConfig
     from ffalm.outcome import StudyOutcome
-    from ffalm.reproduce.products import Product
+    from ffalm.report.artifact import Artifact
     from ffalm.reproduce.request import Request
 
 TARGETS = {
-    "table-2": "accuracy, DPD and EOD on CelebA and UTKFace at alpha 0.3",
+    "table-2": "accuracy, demographic parity difference (DPD) and equal opportunity difference (EOD) at alpha 0.3",
     "table-3": "the same at alpha 1 and 5",
     "figure-2": "validation curves of the runs of table 2",
     "example": "the two-client example of the appendix",
     "rate": "the convergence rate, measured",
-    "sensitivity": "which choice that the paper leaves open moves which number",
+    "sensitivity": "which choice that the paper leaves open changes which metric",
     "frontier": "settings of FFALM between and beyond the presets, judged on validation rows",
     "all": "all of these",
 }
@@ -60,11 +60,11 @@ _RUNNING = tuple(
 _FLAGS = (
     _Target("target", str, "What to reproduce, from the list above.", _WHAT),
     Flag("data_root", str | None, "Folder that holds UTKFace/ and celeba/; either may be missing.", _WHAT),
-    Flag("only", str | None, "Use this data set alone: utkface or celeba.", _WHAT),
-    Flag("algorithms", str | None, "Rows of the tables, with commas; all of the paper's unless said.", _WHAT),
-    Flag("vary", str | None, "Open choices that sensitivity changes, with commas; all unless said.", _WHAT),
-    Flag("seeds", str | None, "Number of seeds, or a list; 10 as in the paper, 2 for smoke.", _WHAT),
-    Flag("scale", str | None, "full, or smoke: a minute on drawn faces to see it work.", _WHAT),
+    Flag("only", str | None, "Use one data set only: utkface or celeba.", _WHAT),
+    Flag("algorithms", str | None, "Algorithms, separated by commas; by default all of the paper's.", _WHAT),
+    Flag("vary", str | None, "Choices that sensitivity changes, separated by commas; by default all.", _WHAT),
+    Flag("seeds", str | None, "Number of seeds, or a list; by default 10 as in the paper, 2 for smoke.", _WHAT),
+    Flag("scale", str | None, "full, or smoke: a minute on drawn faces, to check the installation.", _WHAT),
     *(
         Flag(choice.name.replace("-", "_"), str | None, f"{choice.question}: {', '.join(choice.options)}.", _OPEN)
         for choice in CHOICES
@@ -74,8 +74,8 @@ _FLAGS = (
 
 _LISTS = ("only", "algorithms", "vary")  # flags whose names are joined by commas
 
-#: Flags that an experiment would not heed; who gives one expects something that will not happen.
-_UNHEEDED = {
+#: Flags that have no effect on an experiment, and are therefore refused.
+_WITHOUT_EFFECT = {
     **dict.fromkeys(("table-2", "table-3", "figure-2"), ("vary",)),
     **dict.fromkeys(_THEORY, ("algorithms", "vary", "seeds")),
     "sensitivity": ("algorithms", *WITHOUT_A_ROLE["sensitivity"]),
@@ -92,20 +92,20 @@ def add_to(app: typer.Typer) -> None:
 
 @takes(_FLAGS)
 def reproduce(**values: Any) -> None:
-    """Run the paper's experiments and put its numbers, ours and the difference side by side."""
+    """Run the paper's experiments and compare its numbers with ours."""
     from rich.console import Console
 
     from ffalm import toml
     from ffalm.files import write_whole
 
     folder: Path | None = values["out"]
-    require(not values["resume"] or folder is not None, "--resume needs the folder to go on in: name it with --out.")
+    require(not values["resume"] or folder is not None, "--resume needs the folder to continue in: name it with --out.")
     asked = merged(_stored(folder) if folder and values["resume"] else {}, _given(values))
     target = asked.get("target")
     require(target is not None, f"Say what to reproduce: {', '.join(TARGETS)}.")
     if target not in TARGETS:
         raise unknown("experiment", str(target), TARGETS)
-    for name in _UNHEEDED.get(str(target), ()):
+    for name in _WITHOUT_EFFECT.get(str(target), ()):
         require(values[name.replace("-", "_")] is None, f"--{name} changes nothing in {target}: leave it out.")
     request = _request(asked)
     if target not in _THEORY:
@@ -125,29 +125,28 @@ def reproduce(**values: Any) -> None:
     wanted = [name for name in TARGETS if name != "all"] if target == "all" else [target]
     if not values["quiet"] and not set(wanted) <= set(_THEORY):
         _warn(said, request)
-    products = []
+    artifacts = []
     for name in wanted:
         if name in _THEORY:
             keep()
-        product = _made(name, request, folder, run)
-        products.append(product)
+        artifacts.append(_made(name, request, folder, run))
         if not values["json"]:
-            _show(Console(), product)
+            _show(Console(), artifacts[-1])
     if values["json"]:
-        _print_json(folder, products)
+        _print_json(folder, artifacts)
 
 
 def _warn(console: Console, request: Request) -> None:
-    """What a person should know before waiting for the end."""
+    """Warn before a run that takes long or means nothing."""
     from ffalm.hardware import device
-    from ffalm.reproduce.products import SMOKE
+    from ffalm.reproduce.experiments import SMOKE
 
     if request.smoke:
         console.print(SMOKE, style="bold", highlight=False, soft_wrap=True)
     elif device(str(request.settings.get("device", "auto"))).type == "cpu":
         console.print(
             "This will run on the CPU, where a round of a ResNet-18 takes minutes and a table has thousands of rounds: "
-            "use a GPU, or see the same path in a minute with --scale smoke.",
+            "use a GPU, or try it in a minute with --scale smoke.",
             style="bold",
             highlight=False,
             soft_wrap=True,
@@ -155,7 +154,7 @@ def _warn(console: Console, request: Request) -> None:
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
-    """What the command line says, in a form that a file can keep."""
+    """The settings of the command line, as plain values that a file can store."""
     asked = {name: values[name] for name in ("target", "data_root", "scale", *_LISTS) if values[name] is not None}
     for name in _LISTS:
         require(name not in asked or bool(answers(asked[name])), f"--{name} names nothing: name some, or leave it out.")
@@ -194,74 +193,57 @@ def _request(asked: dict[str, Any]) -> Request:
 
 
 def _claim(folder: Path, resume: bool) -> None:
-    """Write over nothing: a folder in use must be resumed."""
+    """Overwrite nothing: a folder in use must be resumed."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"The output {folder} is a file; name a folder.")
     if folder.exists() and any(folder.iterdir()):
-        require(resume, f"The folder {folder} is not empty: go on with it by --resume, or name another with --out.")
+        require(resume, f"The folder {folder} is not empty: continue it with --resume, or name another with --out.")
         require((folder / _STORED).exists(), f"The folder {folder} holds no reproduction to resume: name another.")
 
 
-def _made(name: str, request: Request, folder: Path, run: Callable[[StudyConfig, Path], StudyOutcome]) -> Product:
-    """One experiment, carried out as far as the folder does not hold it."""
-    from ffalm.reproduce import products
-
+def _made(name: str, request: Request, folder: Path, run: Callable[[StudyConfig, Path], StudyOutcome]) -> Artifact:
+    """One experiment; runs that the folder already holds are not repeated."""
     if name in _THEORY:
-        return _theory(name, folder / name)
-    if name == "figure-2":
-        return products.curves(request, folder, run)
-    if name == "sensitivity":
-        return products.sensitivities(request, folder, run)
-    if name == "frontier":
-        return products.frontiers(request, folder, run)
-    return products.table(name, request, folder, run)
+        from ffalm import theory
+
+        make_folder(folder / name)
+        return theory.example(folder / name) if name == "example" else theory.rate(folder / name)
+    from ffalm.reproduce.experiments import make
+
+    return make(name, request, folder, run)
 
 
-def _theory(name: str, folder: Path) -> Product:
-    """The paper's example or rate, which need neither data nor runs."""
-    from ffalm import theory
-    from ffalm.reproduce.products import Product
-    from ffalm.reproduce.sheets import Cell, Section, Sheet
+def _show(console: Console, artifact: Artifact) -> None:
+    """Print the tables, the notes, the choices, and where the files are."""
+    from ffalm.report.rendering import to_rich
 
-    make_folder(folder)
-    found = theory.example(folder) if name == "example" else theory.rate(folder)
-    rows = [[Cell(text) for text in row] for row in found.rows]
-    sheet = Sheet(found.title, list(found.columns), [Section("", rows)], names=len(found.columns), wraps=True)
-    values = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
-    return Product(name, found.title, [sheet], list(found.notes), files=dict(found.files), values=values)
-
-
-def _show(console: Console, product: Product) -> None:
-    """Print the tables, what a reader must know, and where the files are."""
-    from ffalm.reproduce.sheets import to_rich
-
-    if not product.sheets:
-        console.print(product.title, style="bold", highlight=False)
-    for sheet in product.sheets:
-        console.print(to_rich(sheet))
-    for note in product.notes:
+    if not artifact.tables:
+        console.print(artifact.title, style="bold", highlight=False)
+    for table in artifact.tables:
+        console.print(to_rich(table))
+    for note in artifact.notes:
         console.print(f"Note: {note}", highlight=False, markup=False)
-    if product.choices:
+    if artifact.choices:
         console.print("\nWhat the paper leaves open, and what was chosen:", highlight=False)
-        for sentence in product.choices:
+        for sentence in artifact.choices:
             console.print(f"- {sentence}", highlight=False, markup=False)
-    for path in product.files.values():
+    for path in artifact.files.values():
         console.print(f"Written: {path}", highlight=False, markup=False, soft_wrap=True)
     console.print()
 
 
-def _print_json(folder: Path, products: list[Product]) -> None:
+def _print_json(folder: Path, artifacts: list[Artifact]) -> None:
     from ffalm.store import json_text
 
     shown = [
         {
-            "experiment": product.name,
-            "title": product.title,
-            "rows": product.values,
-            "notes": product.notes,
-            "choices": product.choices,
-            "files": {name: str(path) for name, path in product.files.items()},
+            "experiment": artifact.name,
+            "title": artifact.title,
+            "rows": artifact.values,
+            "notes": artifact.notes,
+            "choices": artifact.choices,
+            "files": {name: str(path) for name, path in artifact.files.items()},
         }
-        for product in products
+        for artifact in artifacts
     ]
     print(json_text({"folder": str(folder), "experiments": shown}, 2))

@@ -183,7 +183,9 @@ def _show(study: Any, folder: Path, values: dict[str, Any]) -> None:
     """Write the report, then print the table and where everything is."""
     from rich.console import Console
 
-    from ffalm.report import tables, write_report
+    from ffalm.report import write_report
+    from ffalm.report.rendering import to_rich
+    from ffalm.report.study_tables import results
     from ffalm.store import json_text
 
     written = write_report(study, folder)
@@ -205,7 +207,7 @@ def _show(study: Any, folder: Path, values: dict[str, Any]) -> None:
         print(json_text({"folder": str(folder), "files": files, "notes": study.notes, "runs": runs}, 2))
     else:
         console = Console()
-        console.print(tables.to_rich(tables.build(study)))
+        console.print(to_rich(results(study)))
         for note in study.notes:
             console.print(f"Note: {note}", highlight=False, markup=False, soft_wrap=True)
         console.print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What people take away from a study: tables, curves and one page, made from plain values alone."""
+"""The report of a study: tables, curves and one HTML page, made from plain values alone."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ CHARTS_LEFT_OUT = (
 
 
 def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
-    """Write tables, curves and the page into a folder, and say by name where each file is.
+    """Write tables, curves and the page into a folder, and return the files by name.
 
-    Without altair or vl-convert the curves are left out: missing from the answer, and the page says why.
+    Without altair or vl-convert the curves are left out, and a note on the page says why.
     """
-    from ffalm.report import tables
+    from ffalm.report import study_tables
     from ffalm.report.page import render
+    from ffalm.report.rendering import to_csv, to_latex, to_markdown
 
     drawings, notes = _drawn(study)
-    table = tables.build(study)
+    table = study_tables.results(study)
     contents: dict[str, bytes | None] = {
-        "tables.md": tables.to_markdown(table).encode(),
-        "tables.tex": tables.to_latex(table).encode(),
-        "tables.csv": tables.to_csv(study).encode(),
+        "tables.md": to_markdown(table).encode(),
+        "tables.tex": to_latex(table).encode(),
+        "tables.csv": to_csv(study_tables.tidy(study)).encode(),
         "curves.png": drawings.png if drawings else None,
         "curves.pdf": drawings.pdf if drawings else None,
         "report.html": render(study, drawings, notes).encode(),

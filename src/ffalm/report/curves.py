@@ -1,4 +1,4 @@
-"""The curves of a study: one chart definition that becomes the picture, the PDF and the page's chart."""
+"""The curves of a study: one chart definition for PNG, PDF and the page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ffalm.outcome import StudyOutcome
 from ffalm.report.series import Point, dual_points, metric_points
-from ffalm.report.tables import skew
+from ffalm.report.summary import skew
 
 if TYPE_CHECKING:
     import altair as alt
@@ -21,6 +21,7 @@ MOST_BANDS = 4
 #: A dual beyond this size has blown up; a linear axis would flatten every other run.
 BLOWN_UP = 50.0
 
+TITLES = {"metrics": "Validation metrics by round", "duals": "Duals by round"}
 CELL_WIDTH, CELL_HEIGHT = 250, 190
 
 #: Colours and sizes on paper; the page puts its own colours over these.
@@ -49,28 +50,27 @@ def dual_chart(study: StudyOutcome) -> alt.VConcatChart | None:
 
 
 def specifications(study: StudyOutcome) -> dict[str, dict[str, Any]]:
-    """The charts that a study has, by name, in Vega-Lite and dressed for white paper."""
+    """The charts that a study has, by name, in Vega-Lite, with colours for white paper."""
     charts = {"metrics": metric_chart(study), "duals": dual_chart(study)}
     return {name: {**chart.to_dict(), "config": PAPER} for name, chart in charts.items() if chart is not None}
 
 
-def sheet(charts: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """All the charts under one another, for the PNG and the PDF; data and colours belong to the whole."""
-    titles = {"metrics": "Validation metrics by round", "duals": "Duals by round"}
+def stacked(charts: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Charts below one another under their titles, for PNG and PDF; data and colours belong to the whole."""
     shared = ("config", "datasets", "$schema")
     parts = [
-        {**{key: value for key, value in chart.items() if key not in shared}, "title": titles[name]}
-        for name, chart in charts.items()
+        {**{key: value for key, value in chart.items() if key not in shared}, "title": title}
+        for title, chart in charts.items()
     ]
     datasets = {key: data for chart in charts.values() for key, data in chart.get("datasets", {}).items()}
     return {"config": PAPER, "datasets": datasets, "vconcat": parts, "spacing": 36}
 
 
-def answering(still: dict[str, Any]) -> dict[str, Any]:
-    """The same specification with dots that show themselves and their numbers when the pointer comes near.
+def interactive(still: dict[str, Any]) -> dict[str, Any]:
+    """The same specification with points that show their numbers under the pointer.
 
     They are added here and not to the chart because altair cannot place a layer's parameter inside several
-    blocks of facets, and because paper does without their weight.
+    blocks of facets, and because PNG and PDF do not need them.
     """
     blocks = []
     for index, block in enumerate(still["vconcat"]):
@@ -81,7 +81,7 @@ def answering(still: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dots(encoding: dict[str, Any], name: str) -> dict[str, Any]:
-    """One dot a point, told whole: Vega-Lite loses a named text field where the nearest dot answers the pointer."""
+    """One point per round, with all its fields: of the nearest point Vega-Lite loses a single named text field."""
     events = {"nearest": True, "on": "pointerover", "clear": "pointerout", "fields": ["algorithm", "round"]}
     shown = {"condition": {"param": name, "empty": False, "value": 1}, "value": 0}
     return {

@@ -14,7 +14,7 @@ from ffalm.outcome import StudyOutcome
 
 @dataclass(frozen=True)
 class Drawing:
-    """One chart of the page: drawn already, for readers without scripts, and as data for those with."""
+    """One chart of the page: as SVG for readers without scripts, and as data for an interactive one."""
 
     name: str
     svg: str
@@ -35,17 +35,17 @@ def draw(study: StudyOutcome) -> Drawings:
     """Draw everything; raises ImportError where altair or vl-convert is absent."""
     import vl_convert
 
-    from ffalm.report.curves import answering, sheet, specifications
+    from ffalm.report.curves import TITLES, interactive, specifications, stacked
 
     charts = specifications(study)
     if not charts:
         return Drawings(None, None, [], "")
-    paper = pictures(sheet(charts))
+    paper = pictures(stacked({TITLES[name]: chart for name, chart in charts.items()}))
     return Drawings(
         png=paper["png"],
         pdf=paper["pdf"],
         charts=[
-            Drawing(name, str(vl_convert.vegalite_to_svg(chart)), _json(answering(chart)))
+            Drawing(name, str(vl_convert.vegalite_to_svg(chart)), _json(interactive(chart)))
             for name, chart in charts.items()
         ],
         library=str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")),

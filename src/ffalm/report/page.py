@@ -1,88 +1,129 @@
 """`report.html`: one file that says everything about a study and opens offline.
 
-Its policy forbids the browser every network request, and every script but the two put in here, known by their
-hashes.
+Its content security policy forbids every network request, and every script but the two included here, which are
+identified by their hashes.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from importlib.resources import files
-from string import Template
+import math
+from collections.abc import Iterable, Sequence
 
-from ffalm.outcome import StudyOutcome
-from ffalm.report import sections
-from ffalm.report.comparison import against
-from ffalm.report.drawing import Drawing, Drawings
-from ffalm.report.groups import groups
-from ffalm.report.markup import Markup, element, joined
-from ffalm.report.owners import owners
-from ffalm.report.parts import NOTHING, section
-from ffalm.report.summary import baseline_label
+from ffalm.outcome import HEADLINE, Outcome, StudyOutcome
+from ffalm.report import study_tables
+from ffalm.report.drawing import Drawings
+from ffalm.report.rendering import to_latex, to_markdown
+from ffalm.report.summary import baseline_label, metric_name, skew
+from ffalm.report.summary_text import summary_text
+from ffalm.report.table import TIMES, percent
+from ffalm.report.templates import asset, environment
 
-_CAPTIONS = {
-    "metrics": "On the validation rows. Lines are means over the runs, bands reach from the lowest run to "
-    "the highest, and a cross marks the last value of a run that diverged.",
-    "duals": "The multipliers that the server moves to close the gap: they should settle. One that keeps "
-    "growing or swinging announces a divergence.",
-}
+_FACTS = {"data": "Data", "label": "Predicted", "favourable": "Favourable outcome", "groups": "Compared groups"}
 
 
-def render(study: StudyOutcome, drawings: Drawings | None, notes: list[str]) -> str:
+def render(study: StudyOutcome, drawings: Drawings | None, notes: Iterable[str]) -> str:
     """The page; without drawings it has no charts, and the notes say why."""
     charts = {chart.name: chart for chart in drawings.charts} if drawings else {}
-    library = drawings.library if drawings and charts else ""
-    script = _asset("page.js") if charts else ""
-    body = joined(
-        sections.asked(study),
-        sections.warning(study),
-        section("short", "In short", sections.short(study)),
-        section("results", "Results on the test rows", sections.results(study)),
-        section("against", f"Change against {baseline_label(study)}", against(study)),
-        section("groups", "Group by group", groups(study)),
-        section("curves", "Round by round", _figure(study, charts.get("metrics"))),
-        section("duals", "Duals", _figure(study, charts.get("duals"))),
-        section("clients", "Who owned what", owners(study)),
-        section("settings", "Settings", sections.settings(study)),
-        section("notes", "Notes", sections.notes(study, notes)),
-        section("again", "Run it again", sections.again(study)),
+    scripts = [drawings.library, asset("page.js")] if drawings and charts else []
+    groups = len(study.group_names)
+    results = study_tables.results(study)
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            study=study,
+            policy=_policy(scripts),
+            style=asset("page.css"),
+            facts=_facts(study),
+            diverged=sum(outcome.diverged is not None for outcome in study.outcomes),
+            texts=summary_text(study),
+            results=results,
+            sources={"LaTeX": to_latex(results), "Markdown": to_markdown(results)},
+            outcome=study.task.get("favourable", "the favourable outcome"),
+            gap=f"the largest difference between two of the {groups} groups"
+            if groups > 2
+            else "the gap between groups",
+            margins=_margins(study.outcomes),
+            baseline=baseline_label(study),
+            changes=study_tables.against_baseline(study),
+            groups=study_tables.by_group(study),
+            clients=study_tables.clients(study),
+            settings=study_tables.settings(study),
+            notes=[*study.notes, *notes, *_about_runs(study)],
+            labels=study.labels(),
+            charts=charts,
+            scripts=scripts,
+            plural=plural,
+            skew=skew,
+        )
     )
-    return Template(_asset("page.html")).substitute(
-        policy=_policy(library, script),
-        title=element("title", study.title),
-        heading=element("h1", study.title),
-        style=_asset("page.css"),
-        body=body,
-        data=joined(*[_data(chart) for chart in charts.values()]),
-        scripts=joined(*[_script(text) for text in (library, script) if text]),
-    )
 
 
-def _figure(study: StudyOutcome, chart: Drawing | None) -> Markup:
-    """The chart as it was drawn, which the script replaces by one that answers the pointer."""
-    if chart is None:
-        return NOTHING
-    what = "Validation accuracy, DPD and EOD" if chart.name == "metrics" else "Duals"
-    label = f"{what} by round for {', '.join(study.labels())}; the final numbers are in the results table."
-    drawn = element("div", Markup(chart.svg), class_="chart", id=f"chart-{chart.name}", role="img", aria_label=label)
-    return element("figure", drawn, element("figcaption", _CAPTIONS[chart.name]))
+def plural(count: int, word: str) -> str:
+    """A count with its word."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
-def _data(chart: Drawing) -> Markup:
-    return element("script", Markup(chart.specification), type="application/json", id=f"spec-{chart.name}")
+def duration(seconds: float) -> str:
+    """Seconds, or minutes and hours, as text."""
+    if round(seconds, 1) < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _script(text: str) -> Markup:
-    return element("script", Markup(text), type="module")
+def _facts(study: StudyOutcome) -> dict[str, str]:
+    """What was predicted, for whom, and how much was run."""
+    seeds = len({outcome.seed for outcome in study.outcomes})
+    counts = [(len(study.labels()), "algorithm"), (seeds, "seed"), (len(study.alphas()), "skew")]
+    shown = f" {TIMES} ".join(plural(count, word) for count, word in counts if count > 1 or word == "algorithm")
+    return {
+        **{_FACTS.get(key, key): value for key, value in study.task.items()},
+        "Compared" if len(study.labels()) > 1 else "Run": shown,
+        "Computing": duration(sum(outcome.seconds for outcome in study.outcomes)),
+    }
 
 
-def _policy(*scripts: str) -> str:
+def _margins(outcomes: Sequence[Outcome]) -> str:
+    """The mean half width of a run's test intervals, where the table shows the spread over seeds alone."""
+    runs = [outcome for outcome in outcomes if outcome.diverged is None]
+    if len({run.seed for run in runs}) < 2:
+        return ""
+    parts = []
+    for metric in HEADLINE:
+        ends = [run.intervals[metric] for run in runs if metric in run.intervals]
+        widths = [(high - low) / 2 for low, high in ends if math.isfinite(high - low)]
+        if widths:
+            name = "accuracy" if metric == "accuracy" else metric_name(metric)
+            parts.append(f"{name} {percent(sum(widths) / len(widths), 1)}")
+    return ", ".join(parts)
+
+
+def _about_runs(study: StudyOutcome) -> list[str]:
+    """A note for each run that diverged and each metric without a value."""
+    found = []
+    for outcome in study.outcomes:
+        run = f"{outcome.label}, seed {outcome.seed}{skew(outcome.alpha, ', ')}"
+        lacking = [metric_name(name) for name in HEADLINE if not math.isfinite(outcome.test.get(name, math.nan))]
+        if outcome.diverged is not None:
+            found += _why_stopped(outcome, run, study.notes)
+        elif lacking:
+            found.append(f"{run}: {' and '.join(lacking)} undefined on the test rows; it counts in no mean.")
+    return found
+
+
+def _why_stopped(outcome: Outcome, run: str, already: list[str]) -> list[str]:
+    """Why a run stopped, unless the study's own notes say it of this seed."""
+    reason = outcome.diverged or ""
+    if any(reason in text and f"seed {outcome.seed}" in text for text in already):
+        return []
+    return [f"{run}: {reason}" if "diverged" in reason else f"{run} diverged: {reason}"]
+
+
+def _policy(scripts: Sequence[str]) -> str:
     """What the browser may do: show what is in the file, run the scripts with these hashes, fetch nothing."""
-    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts if text]
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests) or "'none'"
     return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {allowed}"
-
-
-def _asset(name: str) -> str:
-    return files("ffalm.report").joinpath("assets", name).read_text(encoding="utf-8")

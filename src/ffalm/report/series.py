@@ -1,6 +1,6 @@
 """The lines that the curves draw: mean and range over the runs, round by round, in plain numbers.
 
-They are taken here rather than by the chart, so that a chart carries a few numbers a round and no runs.
+They are computed here rather than by the chart, so that the page holds a few numbers per round and no runs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def dual_points(study: StudyOutcome) -> list[Point]:
     """The server's duals by round, one line for each component that an algorithm keeps."""
     lines: list[Line] = []
     for alpha, label, runs in _groups(study):
-        width = max((len(_duals(record)) for run in runs for record in run.history), default=0)
+        width = max((len(duals(record)) for run in runs for record in run.history), default=0)
         by_group = label in study.duals_by_group and width == len(study.group_names)
         for index in range(width):
             component = f"dual of {study.group_names[index]}" if by_group else f"dual {index + 1}"
@@ -61,7 +61,7 @@ def _line(runs: list[Outcome], read: Callable[[Record], float], scale: float, di
     """Mean, lowest and highest of each round over the runs that have a value there.
 
     A run that diverged takes part up to its last finite value, kept as `stopped` so that the chart can mark
-    where it left; unmarked, its leaving would look like a recovery of the mean.
+    where it ended; without the mark, the mean would seem to recover there.
     """
     rounds: dict[int, list[float]] = {}
     stopped: dict[int, float] = {}
@@ -110,14 +110,14 @@ def _reader(metric: str) -> Callable[[Record], float]:
 
 def _dual_reader(index: int) -> Callable[[Record], float]:
     def read(record: Record) -> float:
-        duals = _duals(record)
-        return duals[index] if index < len(duals) else math.nan
+        found = duals(record)
+        return found[index] if index < len(found) else math.nan
 
     return read
 
 
-def _duals(record: Record) -> list[float]:
-    """The duals of a round as a flat list, whatever shape the algorithm keeps them in."""
+def duals(record: Record) -> list[float]:
+    """The duals of a round as a flat list, whatever shape the algorithm keeps them in; NaN where one is no number."""
     return list(_flat(record.get("dual", record.get("duals"))))
 
 

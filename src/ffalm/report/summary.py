@@ -1,20 +1,30 @@
 """The numbers of a report: means and spreads over seeds, and changes against the baseline paired by seed.
 
-A run that diverged has no result, but it is evidence: it is left out of the mean and kept in the count.
+A run that diverged has no result: it is left out of the mean and counted.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist, fmean, stdev
 
 from ffalm.outcome import HEADLINE, Outcome, StudyOutcome
+from ffalm.report.table import Cell, Interval, best, percent
 
-Interval = tuple[float, float]
+ALPHA = "\N{GREEK SMALL LETTER ALPHA}"
 
-#: Decimals of a percentage in the tables, as in the paper; means that print alike are a tie.
-DECIMALS = 2
+#: Column headings: the paper's abbreviation and the direction that is better.
+HEADS = {
+    metric: f"{'Acc.' if metric == 'accuracy' else name} {'↑' if up else '↓'}"
+    for metric, (name, up) in HEADLINE.items()
+}
+#: What the abbreviations mean, for captions.
+SPELLED_OUT = "DPD is the demographic parity difference, EOD the equal opportunity difference"
+
+#: A model that predicts one label for a larger share of the rows than this is degenerate.
+ONE_LABEL = 0.99
 
 #: 97.5 % quantiles of Student's t with 1 to 30 degrees of freedom.
 _T_QUANTILES = (
@@ -25,7 +35,7 @@ _T_QUANTILES = (
 
 
 @dataclass(frozen=True)
-class Cell:
+class Statistic:
     """One metric of one algorithm over its seeds, as a fraction."""
 
     mean: float  # NaN where no run has a value
@@ -37,19 +47,39 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One algorithm at one skew."""
+class AlgorithmSummary:
+    """One algorithm at one Dirichlet skew."""
 
     alpha: float | None
     label: str
     runs: int
     diverged: int
-    cells: dict[str, Cell]
+    cells: dict[str, Statistic]
+    degenerate: str = ""  # why its model is no result, so that its small gaps count for nothing; empty where it is one
 
     @property
     def finished(self) -> int:
         """Runs that were not stopped for divergence."""
         return self.runs - self.diverged
+
+    @property
+    def seeds(self) -> str:
+        """How many runs the means rest on."""
+        return f"{self.finished} of {self.runs}" if self.diverged else str(self.runs)
+
+    @property
+    def note(self) -> str:
+        """What the means leave out or hide: runs that diverged, metrics without a value, a degenerate model."""
+        parts = [f"{self.diverged} of {self.runs} diverged"] if self.diverged else []
+        for metric, cell in self.cells.items():
+            if cell.undefined and cell.n:
+                parts.append(f"{metric_name(metric)} undefined in {cell.undefined} of {self.finished}")
+        return "; ".join([*parts, *([f"degenerate: {self.degenerate}"] if self.degenerate else [])])
+
+    def cell(self, metric: str) -> Cell:
+        """A metric as a cell of a table."""
+        found = self.cells[metric]
+        return Cell(found.mean if self.finished else "diverged", found.std, found.interval, found.best)
 
 
 @dataclass(frozen=True)
@@ -65,7 +95,7 @@ class Change:
 
     @property
     def clear(self) -> bool:
-        """Whether the interval leaves out zero, so that the seeds agree on the direction."""
+        """Whether the interval excludes zero."""
         return self.interval is not None and not self.interval[0] <= 0.0 <= self.interval[1]
 
 
@@ -76,14 +106,26 @@ def metric_names(study: StudyOutcome) -> list[str]:
 
 
 def more_is_better(metric: str) -> bool:
-    """Accuracies are to be high; everything else a report names is a gap or a loss."""
+    """Whether a higher value is better: of accuracies; everything else in a report is a gap or a loss."""
     return HEADLINE[metric][1] if metric in HEADLINE else "accuracy" in metric
 
 
-def summarise(study: StudyOutcome, metrics: list[str] | None = None) -> list[Row]:
+def metric_name(metric: str) -> str:
+    """What a reader calls a metric."""
+    return HEADLINE[metric][0] if metric in HEADLINE else metric.replace("_", " ")
+
+
+def skew(alpha: float | None, before: str = "") -> str:
+    """A Dirichlet skew in words; nothing after other text for a partition that has none."""
+    if alpha is None:
+        return "" if before else "no Dirichlet skew"
+    return f"{before}{ALPHA} = {alpha:g}"
+
+
+def summarise(study: StudyOutcome, metrics: list[str] | None = None) -> list[AlgorithmSummary]:
     """One row for every skew and algorithm, in the order given, with the best of each skew marked."""
     metrics = list(HEADLINE) if metrics is None else metrics
-    rows: list[Row] = []
+    rows: list[AlgorithmSummary] = []
     for alpha in study.alphas():
         group = [_row(alpha, label, runs, metrics) for label in study.labels() if (runs := pick(study, alpha, label))]
         rows += _marked(group, metrics)
@@ -104,7 +146,7 @@ def baseline_label(study: StudyOutcome) -> str | None:
 def changes(study: StudyOutcome) -> list[Change]:
     """Every other algorithm against the baseline, seed by seed.
 
-    Both saw the same clients, so the pairing removes the part of the spread that comes from who owned what.
+    Both saw the same clients, so the pairing removes the variance that comes from the partition.
     """
     baseline = baseline_label(study)
     found: list[Change] = []
@@ -116,6 +158,37 @@ def changes(study: StudyOutcome) -> list[Change]:
             runs = pick(study, alpha, label)
             found += [_change(alpha, label, metric, runs, reference) for metric in HEADLINE if runs]
     return found
+
+
+def degenerate(finished: list[Outcome]) -> str:
+    """Why the model of some finished runs is degenerate; empty where it is not, or where the runs kept no counts."""
+    runs = [(run.test.get("accuracy", math.nan), run.confusion) for run in finished if run.confusion is not None]
+    if not runs:
+        return ""
+    single = sum(max(_shares(counts)) > ONE_LABEL for _, counts in runs)
+    majority = fmean(max(_shares(list(zip(*counts, strict=True)))) for _, counts in runs)
+    return degenerate_reason(single, len(finished), fmean(accuracy for accuracy, _ in runs), majority)
+
+
+def degenerate_reason(single: int, runs: int, accuracy: float, majority: float) -> str:
+    """Why a model is degenerate, empty where it is not.
+
+    It is where a run predicts one label for more than 99 % of the test rows (`single` counts such runs), or where the
+    mean accuracy is below that of always predicting the most frequent label.
+    """
+    reasons = []
+    if single:
+        where = f"in {single} of {runs} runs " if runs > 1 else ""
+        reasons.append(f"{where}one label is predicted for over 99 % of the test rows")
+    if accuracy < majority:
+        reasons.append(f"accuracy is below the majority share ({percent(majority, 1)} %)")
+    return " and ".join(reasons)
+
+
+def _shares(counts: Sequence[Sequence[Sequence[float]]]) -> list[float]:
+    """The share of the rows in each part of the first axis."""
+    totals = [sum(sum(cells) for cells in part) for part in counts]
+    return [total / sum(totals) if sum(totals) else 0.0 for total in totals]
 
 
 def t_quantile(degrees: int) -> float:
@@ -132,16 +205,16 @@ def t_quantile(degrees: int) -> float:
     return z + first / degrees + second / degrees**2 + third / degrees**3
 
 
-def _row(alpha: float | None, label: str, runs: list[Outcome], metrics: list[str]) -> Row:
+def _row(alpha: float | None, label: str, runs: list[Outcome], metrics: list[str]) -> AlgorithmSummary:
     finished = [outcome for outcome in runs if outcome.diverged is None]
     cells = {metric: _cell(finished, metric) for metric in metrics}
-    return Row(alpha, label, len(runs), len(runs) - len(finished), cells)
+    return AlgorithmSummary(alpha, label, len(runs), len(runs) - len(finished), cells, degenerate(finished))
 
 
-def _cell(finished: list[Outcome], metric: str) -> Cell:
+def _cell(finished: list[Outcome], metric: str) -> Statistic:
     defined = [outcome for outcome in finished if math.isfinite(outcome.test.get(metric, math.nan))]
     values = [outcome.test[metric] for outcome in defined]
-    return Cell(
+    return Statistic(
         mean=fmean(values) if values else math.nan,
         std=stdev(values) if len(values) > 1 else None,
         interval=_finite(defined[0].intervals.get(metric)) if len(values) == 1 else None,
@@ -156,19 +229,14 @@ def _finite(interval: Interval | None) -> Interval | None:
     return (interval[0], interval[1])
 
 
-def _marked(rows: list[Row], metrics: list[str]) -> list[Row]:
-    """The rows with the best mean of each metric marked; one row alone is compared with nothing."""
-    if len(rows) < 2:
-        return rows
+def _marked(rows: list[AlgorithmSummary], metrics: list[str]) -> list[AlgorithmSummary]:
+    """The rows with the best mean of each metric marked; degenerate models are never best."""
+    excluded = [bool(row.degenerate) for row in rows]
     for metric in metrics:
-        printed = [round(100 * row.cells[metric].mean, DECIMALS) for row in rows]
-        defined = [mean for mean in printed if math.isfinite(mean)]
-        if not defined:
-            continue
-        best = max(defined) if more_is_better(metric) else min(defined)
+        marks = best([row.cells[metric].mean for row in rows], more_is_better(metric), excluded)
         rows = [
-            replace(row, cells={**row.cells, metric: replace(row.cells[metric], best=mean == best)})
-            for row, mean in zip(rows, printed, strict=True)
+            replace(row, cells={**row.cells, metric: replace(row.cells[metric], best=mark)})
+            for row, mark in zip(rows, marks, strict=True)
         ]
     return rows
 

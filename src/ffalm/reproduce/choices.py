@@ -1,6 +1,6 @@
-"""What the paper leaves open: each question by name, its answers, and the one that is taken unless another is given.
+"""What the paper leaves open: each question by name, its answers, and the default.
 
-Every table says which answers it was made with; `ffalm reproduce sensitivity` measures how much each of them matters.
+Every table lists the answers it was made with; `ffalm reproduce sensitivity` measures the effect of each.
 """
 
 from __future__ import annotations
@@ -244,12 +244,27 @@ def answers(text: str) -> list[str]:
     return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
-def statements(chosen: Chosen, data: str, by_hand: Mapping[str, Any] | None = None) -> list[str]:
-    """One sentence for every question that a data set has: what is open and what was chosen, or was set by hand."""
+@dataclass(frozen=True)
+class Statement:
+    """What is open, and what was chosen."""
+
+    name: str
+    question: str
+    answer: str
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.question}: {self.answer}"
+
+
+def statements(chosen: Chosen, data: str, by_hand: Mapping[str, Any] | None = None) -> list[Statement]:
+    """A statement for every question that a data set has: what was chosen, or was set by hand."""
     instead = by_hand or {}
     return [
-        f"{choice.name}, {choice.question}: "
-        + (f"{instead[choice.name]} (set by hand)." if choice.name in instead else _told(choice, chosen[choice.name]))
+        Statement(
+            choice.name,
+            choice.question,
+            f"{instead[choice.name]} (set by hand)." if choice.name in instead else _told(choice, chosen[choice.name]),
+        )
         for choice in CHOICES
         if choice.applies_to(data)
     ]

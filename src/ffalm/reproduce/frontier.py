@@ -1,13 +1,11 @@
-"""Which settings of FFALM are worth having, judged on validation rows alone: the search for one that suits everybody.
+"""Which settings of FFALM trade accuracy for fairness best, judged on validation rows alone.
 
 Several schedules run beside the paper's baselines on every data set at its severest skew. A run is judged by the mean
-of its last rounds on the validation part; the test part plays no role, so that it can judge what is chosen here.
+of its last rounds on the validation part; the test part is not used, so that it can evaluate what is chosen here.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -15,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ffalm.outcome import HEADLINE, Outcome, Record, StudyOutcome
-from ffalm.report.tables import HEADS, percent
+from ffalm.report.summary import HEADS
+from ffalm.report.table import Cell, Column, Row, Section, Table, percent, row
 from ffalm.reproduce.paper import METRICS, data_title
 from ffalm.reproduce.request import Entry
-from ffalm.reproduce.sheets import Cell, Section, Sheet
 
 ALPHA = 0.3
 BASELINES = ("fedavg", "fairfed", "fpfl")
@@ -26,24 +24,44 @@ AFFORDABLE = 0.01  # accuracy that fairness may cost against FedAvg
 _STABLE = 0.10  # a seed that loses more than this against FedAvg's same seed has collapsed
 _LAST = 5  # rounds whose mean judges a run: a single round's EOD is mostly chance
 
-_RELEASED = {"preset": "released-code"}
-_GENTLE = {"preset": "safe", "dual_bound": 0.25}
-#: What is tried, by the name under which tables show it: the presets, what is stronger and what is gentler.
-CANDIDATES: dict[str, dict[str, Any]] = {
-    "paper": {"preset": "paper"},
-    "paper, dual within 1": {"preset": "paper", "dual_bound": 1.0},
-    "released-code": _RELEASED,
-    "released-code, all rows, dual within 1": {**_RELEASED, "dual_data": "full", "dual_bound": 1.0},
-    "released-code, penalty 10": {**_RELEASED, "penalty": 10.0},
-    "safe": {"preset": "safe"},
-    "safe, dual within 0.25": _GENTLE,
-    "safe, dual within 0.25, penalty 0.5": {**_GENTLE, "penalty": 0.5},
-    "safe, dual within 0.25, penalty 1": {**_GENTLE, "penalty": 1.0},
-    "safe, dual within 0.25, penalty 3": {**_GENTLE, "penalty": 3.0},
-    "safe, dual within 0.25, penalty 5": {**_GENTLE, "penalty": 5.0},
-    "safe, dual within 0.25, penalty 0.2 growing": {**_GENTLE, "penalty": 0.2, "penalty_growth": 1.05},
-    "safe, dual within 0.25, penalty 0.3 growing": {**_GENTLE, "penalty": 0.3, "penalty_growth": 1.05},
-    "safe, dual within 0.25, penalty 0.5 growing": {**_GENTLE, "penalty": 0.5, "penalty_growth": 1.05},
+
+@dataclass(frozen=True)
+class Candidate:
+    """Settings of FFALM that are tried, and the family that a figure colours them by."""
+
+    settings: dict[str, Any]
+    family: str
+
+
+def _released(**settings: Any) -> Candidate:
+    return Candidate({"preset": "released-code", **settings}, "FFALM, released-code")
+
+
+def _gentle(**settings: Any) -> Candidate:
+    growing = "growing" if "penalty_growth" in settings else "constant"
+    return Candidate({"preset": "safe", **settings}, f"FFALM, bounded, {growing} penalty")
+
+
+_BOUND = {"dual_bound": 0.25}
+#: What is tried, by the name under which tables show it: the presets, stronger and gentler settings.
+CANDIDATES = {
+    "FFALM, paper": Candidate({"preset": "paper"}, "FFALM, paper"),
+    "FFALM, paper, dual within 1": Candidate({"preset": "paper", "dual_bound": 1.0}, "FFALM, paper"),
+    "FFALM, released-code": _released(),
+    "FFALM, released-code, all rows, dual within 1": _released(dual_data="full", dual_bound=1.0),
+    "FFALM, released-code, penalty 10": _released(penalty=10.0),
+    "FFALM, safe": _gentle(),
+    "FFALM, safe, dual within 0.25": _gentle(**_BOUND),
+    **{
+        f"FFALM, safe, dual within 0.25, penalty {penalty:g}": _gentle(**_BOUND, penalty=penalty)
+        for penalty in (0.5, 1.0, 3.0, 5.0)
+    },
+    **{
+        f"FFALM, safe, dual within 0.25, penalty {penalty:g} growing": _gentle(
+            **_BOUND, penalty=penalty, penalty_growth=1.05
+        )
+        for penalty in (0.2, 0.3, 0.5)
+    },
 }
 
 
@@ -76,8 +94,8 @@ class Judged:
 def entries() -> list[Entry]:
     """The candidates as algorithms of a study; each has a key of its own, so that no table's runs are mistaken."""
     return [
-        Entry(f"ffalm-{'-'.join(label.replace(',', '').split())}", "ffalm", f"FFALM, {label}", {"name": "ffalm"} | how)
-        for label, how in CANDIDATES.items()
+        Entry("-".join(label.lower().replace(",", "").split()), "ffalm", label, {"name": "ffalm"} | one.settings)
+        for label, one in CANDIDATES.items()
     ]
 
 
@@ -121,8 +139,7 @@ def chosen(judged: Sequence[Judged]) -> str | None:
 
 def candidates(judged: Sequence[Judged]) -> list[str]:
     """The labels of FFALM's settings among what was judged; all others are baselines."""
-    ours = {entry.label for entry in entries()}
-    return list(dict.fromkeys(one.label for one in judged if one.label in ours))
+    return list(dict.fromkeys(one.label for one in judged if one.label in CANDIDATES))
 
 
 def on_frontier(one: Judged, judged: Sequence[Judged]) -> bool:
@@ -130,20 +147,21 @@ def on_frontier(one: Judged, judged: Sequence[Judged]) -> bool:
     return one.stable and not any(other.stable and other.beats(one) for other in _named(judged, one.data))
 
 
-def sheet(judged: Sequence[Judged], title: str) -> Sheet:
-    """All of them by data set; what lies on the frontier is bold."""
-    heads = ["Algorithm", *(HEADS[metric] for metric in METRICS), "Worst seed", "Stable", "Seeds"]
+def table(judged: Sequence[Judged], title: str, caption: str = "") -> Table:
+    """All of them by data set; rows on the frontier are bold."""
+    metrics = [Column(HEADS[metric], "percent") for metric in METRICS]
     sections = []
     for data in dict.fromkeys(one.data for one in judged):
         rows = [_row(one, on_frontier(one, judged)) for one in _named(judged, data)]
-        sections.append(Section(data_title(data), rows))
-    return Sheet(title, heads, sections, wraps=True)
+        sections.append(Section(rows, data_title(data)))
+    rest = [Column("Worst seed", "percent"), Column("Stable"), Column("Seeds", "count")]
+    return Table(title, [Column("Algorithm"), *metrics, *rest], sections, caption)
 
 
-def reading(judged: Sequence[Judged]) -> list[str]:
+def findings(judged: Sequence[Judged]) -> list[str]:
     """What was found, in sentences."""
     told = [
-        f"Validation part, mean of the last {_LAST} rounds, then over seeds; the test part was not looked at. Bold "
+        f"Validation part, mean of the last {_LAST} rounds, then over seeds; the test part was not used. Bold "
         "rows are on the frontier: no stable row is better in all three numbers. The worst seed is the largest loss "
         "of accuracy against FedAvg on the same seed."
     ]
@@ -151,7 +169,7 @@ def reading(judged: Sequence[Judged]) -> list[str]:
     if best is None:
         told.append(
             f"No candidate is stable and at most {percent(AFFORDABLE)} points less accurate than FedAvg on every data "
-            "set: the frontier is all there is."
+            "set: there is only the frontier to choose from."
         )
         return told
     told.append(
@@ -165,16 +183,14 @@ def reading(judged: Sequence[Judged]) -> list[str]:
     return told
 
 
-def to_csv(judged: Sequence[Judged]) -> str:
-    """One line for every algorithm and data set, as fractions in full precision."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("data", "algorithm", *METRICS, "worst_loss", "stable", "frontier", "seeds", "diverged"))
+def tidy(judged: Sequence[Judged]) -> Table:
+    """One row for every algorithm and data set, as fractions in full precision, for machines."""
+    columns = ("data", "algorithm", *METRICS, "worst_loss", "stable", "frontier", "seeds", "diverged")
+    rows = []
     for one in judged:
         numbers = [*(one.metrics[metric] for metric in METRICS), one.worst]
-        known = [number if math.isfinite(number) else None for number in numbers]
-        writer.writerow((one.data, one.label, *known, one.stable, on_frontier(one, judged), one.seeds, one.diverged))
-    return text.getvalue()
+        rows.append(row(one.data, one.label, *numbers, one.stable, on_frontier(one, judged), one.seeds, one.diverged))
+    return Table("", [Column(name) for name in columns], [Section(rows)])
 
 
 def _judged(data: str, label: str, runs: Sequence[Outcome], base: Mapping[int, float]) -> Judged:
@@ -201,12 +217,7 @@ def _number(value: Any) -> float:
     return math.nan if value is None else float(value)
 
 
-def _row(one: Judged, frontier: bool) -> list[Cell]:
-    numbers = [Cell(shown(one.metrics[metric]), bold=frontier) for metric in METRICS]
+def _row(one: Judged, frontier: bool) -> Row:
+    numbers = [Cell(one.metrics[metric], bold=frontier) for metric in METRICS]
     state = "yes" if one.stable else f"no: {one.diverged} diverged" if one.diverged else "no"
-    return [Cell(one.label, bold=frontier), *numbers, Cell(shown(one.worst)), Cell(state), Cell(str(one.seeds))]
-
-
-def shown(value: float) -> str:
-    """In percent, or in a word that it was not measured."""
-    return percent(value) if math.isfinite(value) else "undefined"
+    return row(Cell(one.label, bold=frontier), *numbers, one.worst, state, one.seeds)

@@ -1,4 +1,4 @@
-"""The frontier as a picture: accuracy against each gap, with the corner in which the paper's claim would hold."""
+"""The frontier as a figure: accuracy against each gap, with the region in which the paper's claim would hold."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ffalm.report.curves import PALETTE, PAPER
-from ffalm.report.tables import HEADS, percent
-from ffalm.reproduce.frontier import AFFORDABLE, Judged, candidates, on_frontier
+from ffalm.report.summary import HEADS
+from ffalm.report.table import percent
+from ffalm.reproduce.frontier import AFFORDABLE, CANDIDATES, Judged, candidates, on_frontier
 from ffalm.reproduce.paper import METRICS, data_title
 
 _SIDE = 300
@@ -28,19 +29,13 @@ def specification(judged: Sequence[Judged]) -> dict[str, Any] | None:
     return {"config": PAPER, "vconcat": rows, "spacing": 36} if rows else None
 
 
-def kind(one: Judged) -> str:
-    """The family of settings by which a point is coloured: a baseline, or what FFALM's penalty and dual do."""
-    name, _, how = one.label.partition(", ")
-    if not how:
-        return name
-    preset = how.partition(",")[0]
-    if preset != "safe":
-        return f"{name}, {preset}"
-    return f"{name}, bounded, growing penalty" if how.endswith("growing") else f"{name}, bounded, constant penalty"
+def family(one: Judged) -> str:
+    """The family of settings by which a point is coloured; a baseline is its own."""
+    return CANDIDATES[one.label].family if one.label in CANDIDATES else one.label
 
 
 def left_out(judged: Sequence[Judged]) -> list[str]:
-    """What the picture does not show, in sentences: a collapsed run would flatten all the others."""
+    """What the figure does not show, in sentences: a collapsed run would compress the scale of all others."""
     return [
         f"Not in the figure: {one.label} on {data_title(one.data)}, far below at {percent(one.metrics['accuracy'])} %."
         for one in judged
@@ -58,7 +53,7 @@ def _complete(one: Judged) -> bool:
 
 def _panel(judged: Sequence[Judged], gap: str) -> dict[str, Any]:
     """Points by gap and accuracy, and the corner to their upper left that would be a success."""
-    kinds = list(dict.fromkeys(kind(one) for one in judged))
+    families = list(dict.fromkeys(family(one) for one in judged))
     fedavg = judged[0].metrics["accuracy"]
     ours = candidates(judged)
     best = min((one.metrics[gap] for one in judged if one.stable and one.label not in ours), default=0.0)
@@ -69,7 +64,7 @@ def _panel(judged: Sequence[Judged], gap: str) -> dict[str, Any]:
     x = {"field": "gap", "type": "quantitative", "title": f"{HEADS[gap]} (points)", "scale": {"zero": True}}
     y = {"field": "accuracy", "type": "quantitative", "title": f"{HEADS['accuracy']} (%)", "scale": scale}
     legend = {"title": None, "orient": "right", "labelLimit": 0}
-    colours = {"domain": kinds, "range": list(PALETTE[: len(kinds)])}
+    colours = {"domain": families, "range": list(PALETTE[: len(families)])}
     shapes = {"domain": list(_SHAPES), "range": list(_SHAPES.values())}
     corner = {"gap": 0.0, "to": 100 * best, "accuracy": 100 * (fedavg - AFFORDABLE), "top": highest}
     return {
@@ -87,7 +82,7 @@ def _panel(judged: Sequence[Judged], gap: str) -> dict[str, Any]:
                 "encoding": {
                     "x": x,
                     "y": y,
-                    "color": {"field": "kind", "type": "nominal", "scale": colours, "legend": legend},
+                    "color": {"field": "family", "type": "nominal", "scale": colours, "legend": legend},
                     "shape": {"field": "state", "type": "nominal", "scale": shapes, "legend": legend},
                 },
             },
@@ -98,4 +93,4 @@ def _panel(judged: Sequence[Judged], gap: str) -> dict[str, Any]:
 def _point(one: Judged, gap: str, judged: Sequence[Judged]) -> dict[str, Any]:
     state = _FRONTIER if on_frontier(one, judged) else _BEATEN if one.stable else _UNSTABLE
     numbers = {"gap": 100 * one.metrics[gap], "accuracy": 100 * one.metrics["accuracy"]}
-    return {"algorithm": one.label, "kind": kind(one), "state": state, **numbers}
+    return {"algorithm": one.label, "family": family(one), "state": state, **numbers}

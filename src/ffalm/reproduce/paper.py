@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ffalm.report.table import best
+
 METRICS = ("accuracy", "dpd", "eod")
 
 #: Data sets as the paper writes them, in the order of its tables.
@@ -85,7 +87,7 @@ HYPERPARAMETERS: dict[str, dict[str, Any]] = {
 
 
 def data_title(data: str) -> str:
-    """What readers call a data set; anything but the paper's two stands in for them on a smoke run."""
+    """What readers call a data set; anything but the paper's two replaces them on a smoke run."""
     return TITLES.get(data, "drawn faces")
 
 
@@ -98,6 +100,5 @@ def reported(data: str, alpha: float | None, algorithm: str) -> dict[str, float]
 def is_best(data: str, alpha: float, algorithm: str, metric: str) -> bool:
     """Whether a number is the best of its column in the paper's table."""
     rows = RESULTS[data, alpha]
-    column = {name: values[METRICS.index(metric)] for name, values in rows.items()}
-    best = max(column.values()) if metric == "accuracy" else min(column.values())
-    return column[algorithm] == best
+    marks = best([values[METRICS.index(metric)] / 100 for values in rows.values()], metric == "accuracy")
+    return marks[list(rows).index(algorithm)]

@@ -1,4 +1,4 @@
-"""What is asked for: which data sets, at which scale, with which answers; and the studies that this comes to."""
+"""What is asked for: data sets, scale, answers to the open questions; and the studies that follow from it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _PLACES = {"celeba": ("celeba", "CelebA"), "utkface": ("UTKFace", "utkface")}
 WHERE_TO_GET_THEM = (
     "download UTKFace (https://susanqq.github.io/UTKFace/) and CelebA "
     "(https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html), unpack them as UTKFace/ and celeba/ in one folder and name "
-    "it with --data-root, or see the same path on drawn faces with --scale smoke."
+    "it with --data-root, or try it on drawn faces with --scale smoke."
 )
 
-#: The smoke scale: the same path in about a minute, on drawn faces with a small network. Its numbers mean nothing.
+#: The smoke scale: the same code path in about a minute, on drawn faces with a small network.
 SMOKE_DATA = "faces"
 SMOKE_SEEDS = 2
 _SMOKE: dict[str, Any] = {
@@ -39,7 +39,7 @@ _FULL: dict[str, Any] = {"checkpoint_every": 10, "channels_last": True}
 
 @dataclass(frozen=True)
 class Entry:
-    """One algorithm as it enters the tables: its section in a study, and what readers call it."""
+    """One algorithm of the tables: its section in a study, and its label."""
 
     key: str
     algorithm: str
@@ -49,7 +49,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Request:
-    """Everything that a reproduction needs to know, except where its results go."""
+    """Everything that a reproduction needs, except the output folder."""
 
     scale: str = "full"
     data_root: str | None = None
@@ -83,7 +83,7 @@ class Request:
 
     @property
     def smoke(self) -> bool:
-        """Whether this is a look at the machinery, whose numbers are not to be compared with the paper's."""
+        """Whether this only checks that everything works; its numbers are not comparable with the paper's."""
         return self.scale == "smoke"
 
     def sources(self) -> dict[str, str | None]:
@@ -94,19 +94,21 @@ class Request:
             raise UserError(f"This needs the paper's data sets: {WHERE_TO_GET_THEM}")
         root = Path(self.data_root)
         require(root.is_dir(), f"There is no folder {root}: {WHERE_TO_GET_THEM}")
-        wanted = [name for name in TITLES if name in self.data or not self.data]
-        places = {name: _folder(root, name) for name in wanted}
+        places = {name: _folder(root, name) for name in self._wanted}
         found: dict[str, str | None] = {name: str(place) for name, place in places.items() if place is not None}
         missing = [name for name in self.data if name not in found]
         if missing or not found:
-            what = " or ".join(_PLACES[name][0] + "/" for name in missing or wanted)
+            what = " or ".join(_PLACES[name][0] + "/" for name in missing or self._wanted)
             raise UserError(f"The folder {root} holds no {what}: {WHERE_TO_GET_THEM}")
         return found
 
     def missing(self) -> list[str]:
         """Data sets of the paper that were wanted and are not there."""
-        wanted = [name for name in TITLES if name in self.data or not self.data]
-        return [] if self.smoke else [name for name in wanted if name not in self.sources()]
+        return [] if self.smoke else [name for name in self._wanted if name not in self.sources()]
+
+    @property
+    def _wanted(self) -> list[str]:
+        return [name for name in TITLES if name in self.data or not self.data]
 
     def folder_name(self, data: str) -> str:
         """The study folder of a data set: its name, and every answer that changes the federation of its runs."""

@@ -1,30 +1,32 @@
-"""Which open choice moves which number: one answer changed at a time, compared with the base seed by seed."""
+"""Which open choice changes which metric: one answer changed at a time, compared with the base seed by seed."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ffalm.errors import require
 from ffalm.outcome import Outcome, StudyOutcome
-from ffalm.report.summary import Change, Row, changes, summarise
-from ffalm.report.tables import HEADS, mean_text, metric_name, percent, seeds_text, signed, spread_text
+from ffalm.report.summary import HEADS, AlgorithmSummary, Change, changes, metric_name, summarise
+from ffalm.report.table import Cell, Column, Row, Section, Table, row, signed
+from ffalm.reproduce import constraint_diagnostics
 from ffalm.reproduce.choices import CHOICES, Choice, answers, conflict
-from ffalm.reproduce.comparison import formed
+from ffalm.reproduce.constraint_diagnostics import Diagnostics, diagnose
+from ffalm.reproduce.metric_forms import formed
 from ffalm.reproduce.paper import METRICS
 from ffalm.reproduce.request import Entry, Request
-from ffalm.reproduce.sheets import Cell, Section, Sheet
-from ffalm.reproduce.strength import PULL_HEADS, PULL_TITLE, Strength, pull_row, strength
 from ffalm.reproduce.studies import Runner, carried_out
 
 ALPHA = 0.3
-_FORMS = {f"metric: {form}": form for form in ("joint", "piecewise")}
 _ORDER = ("ffalm", "fairfed", "fpfl")
+_BASE = "base"
 CSV_COLUMNS = ("algorithm", "choice", "answer", "metric", "mean", "difference", "low", "high", "n", "n_diverged")
+
+
+Answer = tuple[str, str]
+"""A choice and one of its answers; of the base, "base" and its label."""
 
 
 @dataclass(frozen=True)
@@ -36,26 +38,22 @@ class Variant:
     request: Request
     entry: Entry
 
-    @property
-    def label(self) -> str:
-        """How tables call it."""
-        return f"{self.choice.name}: {self.answer}"
-
 
 @dataclass(frozen=True)
 class Effect:
-    """What a variant came to, and its changes against the base by metric; the base itself has none."""
+    """The result of a variant, and its changes against the base by metric; the base itself has none."""
 
     algorithm: str
-    label: str
-    row: Row
-    strength: Strength
+    choice: str
+    answer: str
+    summary: AlgorithmSummary
+    diagnostics: Diagnostics
     changes: dict[str, Change]
 
     @property
-    def name(self) -> str:
-        """The label, and whether it is what the others are compared with."""
-        return self.label if self.changes else f"{self.label}, base"
+    def label(self) -> str:
+        """How tables call it."""
+        return f"{self.answer}, base" if self.choice == _BASE else f"{self.choice}: {self.answer}"
 
 
 def base_request(request: Request) -> Request:
@@ -64,7 +62,7 @@ def base_request(request: Request) -> Request:
 
 
 def variants(base: Request, data: str) -> list[Variant]:
-    """Every other answer to every question that the data set has, less what comes to the base or an earlier one."""
+    """Every other answer to every question of the data set, except those that equal the base or an earlier one."""
     found: list[Variant] = []
     asked = [choice for choice in CHOICES if choice.name in base.varied or not base.varied]
     for choice in asked:
@@ -94,34 +92,36 @@ def measure(request: Request, out: Path, run: Runner, data: str) -> list[Effect]
         mine = [variant for variant in tried if variant.choice.concerns == algorithm]
         (entry,) = base.entries([algorithm])
         origin = runs[base.folder_name(data), entry.key]
-        parts = {entry.label: origin}
+        parts: dict[Answer, list[Outcome]] = {(_BASE, entry.label): origin}
         for variant in mine:
-            parts[variant.label] = runs[variant.request.folder_name(data), variant.entry.key]
+            found = runs[variant.request.folder_name(data), variant.entry.key]
+            parts[variant.choice.name, variant.answer] = found
         if algorithm == "ffalm":
-            parts |= {label: [formed(outcome, form) for outcome in origin] for label, form in _known_forms(origin)}
-        effects += _effects(algorithm, parts)
+            parts |= {("metric", form): [formed(one, form) for one in origin] for form in _known_forms(origin)}
+        effects += compared(algorithm, parts)
     return effects
 
 
-def sheet(effects: Sequence[Effect], title: str) -> Sheet:
-    """The base's numbers, and below them by how much each answer moves them; clear changes in bold."""
-    heads = ["Choice", *(HEADS[metric] for metric in METRICS), "Seeds"]
-    sections: dict[str, list[list[Cell]]] = {}
+def table(effects: Sequence[Effect], title: str, caption: str = "") -> Table:
+    """The base's numbers, and below them by how much each answer changes them; clear changes in bold."""
+    columns = [Column("Choice"), *(Column(HEADS[metric], "percent") for metric in METRICS), Column("Seeds", "count")]
+    sections: dict[str, list[Row]] = {}
     for effect in effects:
         fill = _change_cell if effect.changes else _base_cell
-        row = [Cell(effect.name), *(fill(effect, metric) for metric in METRICS), Cell(seeds_text(effect.row))]
-        sections.setdefault(effect.algorithm, []).append(row)
-    return Sheet(title, heads, [Section("", rows) for rows in sections.values()])
+        cells = [fill(effect, metric) for metric in METRICS]
+        sections.setdefault(effect.algorithm, []).append(row(effect.label, *cells, effect.summary.seeds))
+    return Table(title, columns, [Section(rows) for rows in sections.values()], caption)
 
 
-def pull(effects: Sequence[Effect]) -> Sheet:
-    """How hard the constraint pulled under each answer."""
-    kept = [effect for effect in effects if effect.label not in _FORMS]
-    return Sheet(PULL_TITLE, PULL_HEADS, [Section("", [pull_row(effect.name, effect.strength) for effect in kept])])
+def diagnostics(effects: Sequence[Effect]) -> Table:
+    """The constraint diagnostics under each answer."""
+    return constraint_diagnostics.table(
+        {"": [(effect.label, effect.diagnostics) for effect in effects if effect.choice != "metric"]}
+    )
 
 
-def reading(effects: Sequence[Effect]) -> list[str]:
-    """Which choice moves which number, in sentences."""
+def findings(effects: Sequence[Effect]) -> list[str]:
+    """Which choice changes which metric, in sentences."""
     told: list[str] = []
     compared = 0
     for metric in METRICS:
@@ -130,10 +130,12 @@ def reading(effects: Sequence[Effect]) -> list[str]:
         compared += sum(change.interval is not None for _, change in found)
         clear = sorted((pair for pair in found if pair[1].clear), key=lambda pair: -abs(pair[1].mean))
         moved = [f"{effect.label} ({signed(change.mean)} points)" for effect, change in clear]
-        told.append(f"{name} is clearly moved by {', '.join(moved)}." if moved else f"No choice clearly moved {name}.")
+        told.append(
+            f"{name} is clearly changed by {', '.join(moved)}." if moved else f"No choice clearly changed {name}."
+        )
     if compared:
         told.append(
-            f"Clear means that the 95 % interval over paired seeds leaves out zero; of {compared} such comparisons "
+            f"Clear means that the 95 % interval over paired seeds excludes zero; of {compared} such comparisons "
             f"about {0.05 * compared:.0f} would be clear by chance alone."
         )
     else:
@@ -141,21 +143,17 @@ def reading(effects: Sequence[Effect]) -> list[str]:
     return told
 
 
-def to_csv(effects: Sequence[Effect]) -> str:
-    """One line for every answer and metric, as fractions in full precision; the base has no difference."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
+def tidy(effects: Sequence[Effect]) -> Table:
+    """One row for every answer and metric, as fractions in full precision; the base has no difference."""
+    rows = []
     for effect in effects:
-        choice, _, answer = effect.label.partition(": ") if effect.changes else ("base", "", effect.label)
         for metric in METRICS:
-            cell, change = effect.row.cells[metric], effect.changes.get(metric)
+            cell, change = effect.summary.cells[metric], effect.changes.get(metric)
             low, high = (change.interval or (None, None)) if change else (None, None)
-            gap = change.mean if change and math.isfinite(change.mean) else None
-            mean = cell.mean if cell.n else None
-            named = (effect.algorithm, choice, answer, metric)
-            writer.writerow((*named, mean, gap, low, high, cell.n, effect.row.diverged))
-    return text.getvalue()
+            named = (effect.algorithm, effect.choice, effect.answer, metric)
+            gap = change.mean if change else None
+            rows.append(row(*named, cell.mean, gap, low, high, cell.n, effect.summary.diverged))
+    return Table("", [Column(name) for name in CSV_COLUMNS], [Section(rows)])
 
 
 def _same(base: Request, changed: Request, data: str, algorithm: str) -> bool:
@@ -182,32 +180,38 @@ def _runs(
     return found
 
 
-def _known_forms(runs: Sequence[Outcome]) -> list[tuple[str, str]]:
-    """The other forms of the metrics that all runs have, each with its label; older runs kept no counts."""
-    counted = all(run.confusion is not None for run in runs)
-    return [(label, form) for label, form in _FORMS.items() if counted or form != "piecewise"]
+def _known_forms(runs: Sequence[Outcome]) -> list[str]:
+    """The other forms of the metrics that all runs have; older runs kept no counts."""
+    return ["joint", *(["piecewise"] if all(run.confusion is not None for run in runs) else [])]
 
 
-def _effects(algorithm: str, parts: dict[str, list[Outcome]]) -> list[Effect]:
-    """One effect a part, each against the first."""
-    relabelled = [replace(outcome, label=label) for label, runs in parts.items() for outcome in runs]
-    study = StudyOutcome("", {}, {}, [], relabelled)
-    moved = changes(study)
-    rows = {row.label: row for row in summarise(study)}
+def compared(algorithm: str, parts: Mapping[Answer, Sequence[Outcome]]) -> list[Effect]:
+    """One effect for each answer, compared with the first."""
+    names = {answer: str(place) for place, answer in enumerate(parts)}
+    study = StudyOutcome(
+        "", {}, {}, [], [replace(run, label=names[answer]) for answer, runs in parts.items() for run in runs]
+    )
+    differences = changes(study)
+    summaries = {summary.label: summary for summary in summarise(study)}
     return [
-        Effect(algorithm, label, rows[label], strength(runs), {one.metric: one for one in moved if one.label == label})
-        for label, runs in parts.items()
+        Effect(
+            algorithm,
+            *answer,
+            summaries[names[answer]],
+            diagnose(runs),
+            {one.metric: one for one in differences if one.label == names[answer]},
+        )
+        for answer, runs in parts.items()
     ]
 
 
 def _base_cell(effect: Effect, metric: str) -> Cell:
-    cell = effect.row.cells[metric]
-    return Cell(mean_text(effect.row, cell), spread_text(cell))
+    return replace(effect.summary.cell(metric), bold=False)
 
 
 def _change_cell(effect: Effect, metric: str) -> Cell:
     change = effect.changes[metric]
     if not math.isfinite(change.mean):
         return Cell("no pair")
-    margin = "" if change.interval is None else f"± {percent(change.interval[1] - change.mean)}"
-    return Cell(signed(change.mean), margin, change.clear)
+    margin = None if change.interval is None else change.interval[1] - change.mean
+    return Cell(signed(change.mean), margin, bold=change.clear)

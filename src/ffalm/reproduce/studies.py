@@ -1,4 +1,4 @@
-"""Carrying out the studies behind a table, each run once: whatever table asks for a run finds it in the same folder.
+"""Runs the studies behind a table, each run once: all tables that need a run find it in the same folder.
 
 OUT/utkface/runs/ffalm-paper-alpha-0.3-seed-0      the runs of a data set
 OUT/utkface-partition-plain/runs/...               the same with another answer to an open question
@@ -20,7 +20,7 @@ from ffalm.study import RunPlan, plans
 #: Computes what a folder does not hold yet of a study, and describes all of it.
 Runner = Callable[[StudyConfig, Path], StudyOutcome]
 
-#: Settings that change how fast a run is computed, or where, and its numbers up to rounding at most.
+#: Settings that change how fast or where a run is computed, and its numbers only by rounding.
 OF_THE_MACHINE = ("engine", "device", "channels_last", "compiled", "checkpoint_every", "workers")
 
 
@@ -39,7 +39,7 @@ def carried_out(
 
 
 def _check(config: StudyConfig, folder: Path, plan: RunPlan) -> None:
-    """A run that is there already must have been made with the settings that are asked for now."""
+    """A run that exists already must have the settings that are asked for now."""
     stored = folder / "runs" / plan.folder_name / "config.toml"
     if not stored.exists():
         return
@@ -51,7 +51,7 @@ def _check(config: StudyConfig, folder: Path, plan: RunPlan) -> None:
 
 
 def _comparable(config: StudyConfig) -> dict[str, Any]:
-    """The settings that decide a run's numbers; where the data lie is none of them."""
+    """The settings that decide a run's numbers, hence not the folder of the data."""
     settings = {name: value for name, value in settings_of(config).items() if name not in OF_THE_MACHINE}
     settings["data"] = {name: value for name, value in settings["data"].items() if name != "root"}
     settings["algorithms"] = {

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ffalm.theory.findings import Findings
+from ffalm.report.artifact import Artifact
 
 
-def example(folder: Path) -> Findings:
+def example(folder: Path) -> Artifact:
     """The two-client example of the paper's appendix, claim by claim, with its runs of a million rounds."""
-    from ffalm.theory.paper_example import findings
+    from ffalm.theory.paper_example import write_example
 
-    return findings(folder)
+    return write_example(folder)
 
 
-def rate(folder: Path) -> Findings:
+def rate(folder: Path) -> Artifact:
     """The rate of convergence on a problem that meets the theorem's assumptions, at three levels of heterogeneity."""
-    from ffalm.theory.measured_rate import findings
+    from ffalm.theory.measured_rate import write_rate
 
-    return findings(folder)
+    return write_rate(folder)
 
 
-__all__ = ["Findings", "example", "rate"]
+__all__ = ["example", "rate"]

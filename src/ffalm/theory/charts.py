@@ -1,4 +1,4 @@
-"""The two charts of this room, in Vega-Lite, dressed like those of the reports."""
+"""The two charts of the theory, in Vega-Lite, in the style of the reports."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How fast federated descent really goes on a problem that meets the theorem's assumptions.
+"""The measured convergence rate of federated descent on a problem that meets the theorem's assumptions.
 
 Levels of heterogeneity and seeds are axes of one array, so that a round costs the same few operations however many
-there are. The levels share their noise, which takes the luck out of comparing them.
+there are. The levels share their noise, so that they are compared under the same draws.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ffalm.report.artifact import Artifact, write
+from ffalm.report.table import Column, Row, Section, Table, row
 from ffalm.theory import bound
 from ffalm.theory.convergence import LEVELS, ROUNDS, SEEDS, Curve, descend, slope
-from ffalm.theory.findings import Findings, write
 from ffalm.theory.problem import CLIENTS
 
 #: What the theorem promises of the gap.
@@ -22,44 +23,36 @@ def curves(rounds: int = ROUNDS, seeds: int = SEEDS) -> list[Curve]:
     return [*descend(LEVELS, rounds, seeds), *descend(LEVELS[-1:], rounds, seeds, local_steps=SEVERAL)]
 
 
-def row(curve: Curve) -> list[str]:
+def curve_row(curve: Curve) -> Row:
     """One line of the table."""
     constants = curve.constants
-    return [
+    return row(
         f"{curve.problem.level:g}",
         str(curve.local_steps),
         f"{constants.dissimilarity:.2f}",
-        f"{constants.heterogeneity:.2f}",
+        f"{round(constants.heterogeneity, 2) + 0.0:.2f}",  # never "-0.00", which equal clients give on some machines
         f"{bound.floor(constants):.1f}",
         f"{curve.gaps[:, -1].mean():.1e}",
         str(slope(curve.rounds, curve.gaps)),
         str(slope(curve.rounds, curve.dual_errors)),
         str(slope(curve.rounds, curve.potentials)),
-    ]
+    )
 
 
-def findings(folder: Path, rounds: int = ROUNDS, seeds: int = SEEDS) -> Findings:
+def write_rate(folder: Path, rounds: int = ROUNDS, seeds: int = SEEDS) -> Artifact:
     """Compute the curves, about half a minute on one core, and write them."""
     from ffalm.theory.charts import rate_chart
 
     found = curves(rounds, seeds)
-    table = Findings(
-        title="The rate of federated descent, measured",
-        columns=[
-            "heterogeneity",
-            "E",
-            "kappa^2",
-            "Gamma",
-            "bound as T grows",
-            f"gap at T = {rounds}",
-            "power of T: gap",
-            "squared dual error",
-            "potential",
-        ],
-        rows=[row(curve) for curve in found],
-        notes=_notes(found, seeds),
+    first = ("heterogeneity", "E", "kappa^2", "Gamma", "bound as T grows", f"gap at T = {rounds}")
+    heads = (*first, "power of T: gap", "squared dual error", "potential")
+    table = Table(
+        "The rate of federated descent, measured",
+        [Column(head) for head in heads],
+        [Section([curve_row(curve) for curve in found])],
     )
-    return write(table, folder, "rate", lambda: rate_chart(found))
+    artifact = Artifact("rate", table.title, [table], _notes(found, seeds), values=table.records())
+    return write(artifact, folder, chart=lambda: rate_chart(found), about=table.title)
 
 
 def _notes(found: Sequence[Curve], seeds: int) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path as FilePath
 
+from ffalm.report.artifact import Artifact, write
+from ffalm.report.table import Column, Row, Section, Table, row
 from ffalm.theory import bound
 from ffalm.theory.constants import PAPER
-from ffalm.theory.findings import Findings, write
 from ffalm.theory.trajectories import ROUNDS, SHARE_ROUNDS, Path, Setting, duals, run, run_all, share_ending_left
 from ffalm.theory.two_clients import CLIENTS, best_constants, gamma, saddles, stationary
 
@@ -19,7 +20,7 @@ LAWFUL = Setting(local_steps=5, cap=PAPER.largest_step)
 
 
 def _from_the_left(local_steps: int) -> Setting:
-    """A lawful run that cannot but end at the worse saddle."""
+    """A run with steps as the proof requires that ends at the worse saddle."""
     return Setting(local_steps, start=-2.0, cap=PAPER.largest_step)
 
 
@@ -47,16 +48,6 @@ CLIPPED = Setting(1, clip=1.0)
 SETTINGS = list(dict.fromkeys([*LEFT.values(), *CAPPED.values(), *LOOSELY_CAPPED.values(), *CHOICES, CLIPPED]))
 
 
-@dataclass(frozen=True)
-class Row:
-    """One claim."""
-
-    claim: str
-    paper: str
-    computed: str
-    verdict: str
-
-
 def agrees(printed: str, value: float) -> bool:
     """Whether a value rounds to what is printed, to the last printed digit."""
     decimals = len(printed.partition(".")[2])
@@ -75,7 +66,7 @@ def landscape_rows() -> list[Row]:
         _printed("F*", "-13.3915", best.value),
         _printed("other saddle, w", "-0.633757", other.model, f"curvature {other.curvature:.3f}"),
         _printed("F there", "-13.3552", other.value),
-        Row("barrier between them", "", f"w = {barrier.model:.7f}, F = {barrier.value:.7f}", "added"),
+        row("barrier between them", "", f"w = {barrier.model:.7f}, F = {barrier.value:.7f}", "added"),
     ]
 
 
@@ -94,7 +85,7 @@ def constant_rows() -> list[Row]:
             PAPER.dissimilarity >= tight.dissimilarity,
             f"{tight.dissimilarity:.3f} = {tight.dissimilarity**0.5:.3f}^2 at best",
         ),
-        Row(
+        row(
             "Gamma",
             "-14.72",
             f"{gamma():.4f}; {gamma(weighted=False):.4f} if the F_i* are added up without their shares of 1/2",
@@ -108,21 +99,21 @@ def run_rows(paths: Mapping[Setting, Path], final_dual: float) -> list[Row]:
     published = paths[PUBLISHED].last
     verdict = "ok, with choices that the paper does not state" if agrees("-0.6338911", published) else "not found"
     rows = [
-        Row(f"w after {ROUNDS} rounds: {describe(PUBLISHED)}", "-0.6338911", f"{published:.9f}", verdict),
-        Row("dual then", "0", f"{final_dual:.0e}", "ok" if agrees("0", final_dual) else "wrong"),
+        row(f"w after {ROUNDS} rounds: {describe(PUBLISHED)}", "-0.6338911", f"{published:.9f}", verdict),
+        row("dual then", "0", f"{final_dual:.0e}", "ok" if agrees("0", final_dual) else "wrong"),
     ]
     others = [*LEFT.values(), *CHOICES, *CAPPED.values(), *LOOSELY_CAPPED.values(), CLIPPED]
     for setting in dict.fromkeys(others):
         if setting != PUBLISHED:
             last = paths[setting].last
-            rows.append(Row(f"w: {describe(setting)}", "", f"{last:.9f}", ending(last)))
+            rows.append(row(f"w: {describe(setting)}", "", f"{last:.9f}", ending(last)))
     return rows
 
 
 def share_rows() -> list[Row]:
-    """How many starts end badly."""
+    """The share of starts that end at the worse saddle."""
     return [
-        Row(
+        row(
             f"starts that end at the worse saddle, E = {setting.local_steps}, steps {_steps(setting)}, clamped locally "
             f"(on its side of the barrier after {SHARE_ROUNDS} rounds)",
             "",
@@ -138,25 +129,21 @@ def bound_rows() -> list[Row]:
     best, other = saddles()
     gap = other.value - best.value
     return [
-        Row("part of the bound that does not vanish", "", f"{bound.printed_floor(PAPER):.1f}", "added"),
-        Row("gap between the saddles, which it is to explain", "", f"{gap:.4f}", "added"),
+        row("part of the bound that does not vanish", "", f"{bound.printed_floor(PAPER):.1f}", "added"),
+        row("gap between the saddles, which it is to explain", "", f"{gap:.4f}", "added"),
     ]
 
 
-def findings(folder: FilePath) -> Findings:
+def write_example(folder: FilePath) -> Artifact:
     """Compute everything, about 15 seconds on two cores, and write it."""
     from ffalm.theory.charts import example_chart
 
     paths, dual = run_all(SETTINGS), duals()
-    final = dual[ROUNDS]
-    rows = [*landscape_rows(), *constant_rows(), *run_rows(paths, final), *bound_rows(), *share_rows()]
-    found = Findings(
-        title="The paper's example of two clients",
-        columns=["claim", "paper", "computed", "verdict"],
-        rows=[[row.claim, row.paper, row.computed, row.verdict] for row in rows],
-        notes=_notes(paths),
-    )
-    return write(found, folder, "example", lambda: example_chart(paths[PUBLISHED], paths[LAWFUL], dual))
+    rows = [*landscape_rows(), *constant_rows(), *run_rows(paths, dual[ROUNDS]), *bound_rows(), *share_rows()]
+    columns = [Column(head) for head in ("claim", "paper", "computed", "verdict")]
+    table = Table("The paper's example of two clients", columns, [Section(rows)])
+    found = Artifact("example", table.title, [table], _notes(paths), values=table.records())
+    return write(found, folder, chart=lambda: example_chart(paths[PUBLISHED], paths[LAWFUL], dual), about=table.title)
 
 
 def describe(setting: Setting) -> str:
@@ -189,11 +176,11 @@ def ending(model: float) -> str:
 
 def _printed(claim: str, printed: str, value: float, extra: str = "") -> Row:
     computed = f"{value:.7f}" + (f", {extra}" if extra else "")
-    return Row(claim, printed, computed, "ok" if agrees(printed, value) else "wrong")
+    return row(claim, printed, computed, "ok" if agrees(printed, value) else "wrong")
 
 
 def _constant(claim: str, printed: str, safe: bool, best: str) -> Row:
-    return Row(claim, printed, best, "valid, loose" if safe else "false")
+    return row(claim, printed, best, "valid, loose" if safe else "false")
 
 
 def _notes(paths: Mapping[Setting, Path]) -> list[str]:

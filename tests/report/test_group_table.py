@@ -5,9 +5,9 @@ import math
 from tests.report.makers import run, study
 from tests.report.test_page import Page
 
-from ffalm.report.groups import group_rows
 from ffalm.report.page import render
-from ffalm.report.tables import build, to_markdown
+from ffalm.report.rendering import to_markdown
+from ffalm.report.study_tables import group_rates, results
 
 #: By prediction, label and group: women 10 rows, 4 of them deserving, 3 chosen, 2 rightly; men 10, 5, 6 and 5.
 COUNTS = [[[5, 4], [2, 0]], [[1, 1], [2, 5]]]
@@ -15,22 +15,23 @@ NAMES = ("women", "men")
 
 
 def test_each_group_is_shown_with_its_rows_and_its_own_rates() -> None:
-    women, men = group_rows(study(run("FedAvg", confusion=COUNTS), group_names=NAMES))
-    assert (women.group, women.rows, women.rates) == ("women", 10, (0.4, 0.3, 0.5, 0.7))
-    assert (men.group, men.rows, men.rates) == ("men", 10, (0.5, 0.6, 1.0, 0.9))
+    women, men = group_rates(study(run("FedAvg", confusion=COUNTS), group_names=NAMES), 0.3, "FedAvg")
+    assert women == ("women", 10, [0.4, 0.3, 0.5, 0.7])
+    assert men == ("men", 10, [0.5, 0.6, 1.0, 0.9])
 
 
 def test_rates_follow_the_favourable_label() -> None:
-    women = group_rows(study(run("FedAvg", confusion=COUNTS), group_names=NAMES, favourable=0))[0]
-    assert women.rates == (0.6, 0.7, 5 / 6, 0.7)
+    found = study(run("FedAvg", confusion=COUNTS), group_names=NAMES, favourable=0)
+    _, _, rates = group_rates(found, 0.3, "FedAvg")[0]
+    assert rates == [0.6, 0.7, 5 / 6, 0.7]
 
 
 def test_groups_are_means_over_the_runs_that_finished() -> None:
     other = [[[6, 4], [2, 0]], [[0, 1], [2, 5]]]
     runs = [run("FedAvg", 0, confusion=COUNTS), run("FedAvg", 1, confusion=other)]
     lost = run("FedAvg", 2, confusion=[[[0, 0], [0, 0]], [[9, 9], [9, 9]]], diverged="its loss was NaN")
-    women = group_rows(study(*runs, lost, group_names=NAMES))[0]
-    assert math.isclose(women.rates[1], 0.25)
+    _, _, rates = group_rates(study(*runs, lost, group_names=NAMES), 0.3, "FedAvg")[0]
+    assert math.isclose(rates[1], 0.25)
 
 
 def test_a_group_without_the_rows_a_rate_needs_says_undefined() -> None:
@@ -50,10 +51,10 @@ def test_of_many_groups_the_page_and_the_table_say_that_a_gap_is_the_largest_dif
     three = study(run("FedAvg", 0, 0.8, 0.1, 0.2, confusion=counts), group_names=(*NAMES, "others"))
     words = Page(render(three, None, [])).words
     assert "the largest difference between two of the 3 groups in how often" in words
-    assert "A small group can lie far apart by chance alone" in words
-    assert "DPD and EOD the largest difference between two of 3 groups" in to_markdown(build(three))
+    assert "A small group can differ widely by chance alone" in words
+    assert "each the largest difference between two of 3 groups" in to_markdown(results(three))
     two = study(run("FedAvg", 0, 0.8, 0.1, 0.2, confusion=COUNTS), group_names=NAMES)
-    assert "largest difference" not in to_markdown(build(two))
+    assert "largest difference" not in to_markdown(results(two))
     assert "the gap between groups in how often" in Page(render(two, None, [])).words
 
 

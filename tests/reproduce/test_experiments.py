@@ -13,9 +13,10 @@ from tests.reproduce.conftest import FakeRunner
 from ffalm.config import StudyConfig
 from ffalm.errors import UserError
 from ffalm.outcome import StudyOutcome
-from ffalm.report.tables import ALPHA
+from ffalm.report.artifact import Artifact
+from ffalm.report.summary import ALPHA
 from ffalm.reproduce.choices import SCORED
-from ffalm.reproduce.products import SMOKE, Product, curves, frontiers, sensitivities, table
+from ffalm.reproduce.experiments import SMOKE, curves, frontiers, sensitivities, table
 from ffalm.reproduce.request import Request
 
 
@@ -35,11 +36,11 @@ def test_a_table_comes_in_every_form(data_root: Path, runner: FakeRunner, tmp_pa
     assert "CelebA is not in the data root" in text
     assert "What the paper leaves open" in text
     assert "grouping" in text
-    assert "the dual went past 1" in text
+    assert "the dual exceeded 1" in text
     assert "91.95" in (out / "table-3" / "table-3.tex").read_text()
     page = (out / "table-3" / "utkface" / "report.html").read_text()
     assert "open: partition" in page
-    assert "the dual went past 1" in page
+    assert "the dual exceeded 1" in page
     assert "the paper reports Accuracy 91.95" in page
     assert product.values[0]["paper"] == {"accuracy": 91.95, "dpd": 15.59, "eod": 15.94}
 
@@ -94,7 +95,7 @@ def test_settings_for_an_algorithm_reach_all_its_forms_or_the_one_that_is_named(
 
 @pytest.mark.parametrize("made", [lambda *how: table("table-2", *how), curves, sensitivities, frontiers])
 def test_settings_for_an_algorithm_that_is_not_run_are_refused(
-    made: Callable[..., Product], runner: FakeRunner, tmp_path: Path
+    made: Callable[..., Artifact], runner: FakeRunner, tmp_path: Path
 ) -> None:
     request = Request(scale="smoke", settings={"algorithms": {"ffalm-papr": {"penalty": 3.0}}})
     with pytest.raises(UserError, match="'ffalm-papr': did you mean 'ffalm-paper'"):
@@ -131,8 +132,8 @@ def test_one_seed_has_no_spread_in_the_caption_either(runner: FakeRunner, tmp_pa
     for seeds, words in (((0,), "interval over the sampling of the test rows in brackets"), ((0, 1), "± sample")):
         request = Request(scale="smoke", seeds=seeds)
         for product in (table("table-2", request, tmp_path, runner), sensitivities(request, tmp_path, runner)):
-            assert words in product.sheets[0].title
-            assert ("± sample" in product.sheets[0].title) == (len(seeds) > 1)
+            assert words in product.tables[0].caption
+            assert ("± sample" in product.tables[0].caption) == (len(seeds) > 1)
 
 
 def test_the_joint_form_fills_the_table_where_it_is_chosen(data_root: Path, runner: FakeRunner, tmp_path: Path) -> None:
@@ -182,5 +183,5 @@ def test_sensitivity_is_written_with_its_reading(runner: FakeRunner, tmp_path: P
     assert {path.suffix for path in (tmp_path / "sensitivity").iterdir()} == {".md", ".tex", ".csv"}
     text = (tmp_path / "sensitivity" / "sensitivity.md").read_text()
     assert "partition: plain" in text
-    assert "clearly moved by" in text
-    assert any(row["label"] == "schedule: safe" for row in product.values)
+    assert "clearly changed by" in text
+    assert any((row["choice"], row["answer"]) == ("schedule", "safe") for row in product.values)

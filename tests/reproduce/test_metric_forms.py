@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from ffalm.reproduce.pieces import PIECES, piecewise
+from ffalm.reproduce.metric_forms import PIECES, piecewise
 
 
 def test_a_small_case_is_the_mean_over_every_piece_there_is() -> None:

@@ -1,6 +1,7 @@
-"""What the table says, in sentences made from its numbers: also when the fair algorithm loses.
+"""The results in sentences, also where the fair algorithm loses.
 
-A difference is called clear only where the seeds (or, with one seed, the test intervals) bear it out.
+A difference is called clear only where its 95 % interval over paired seeds excludes zero; with one seed, where the
+test intervals do not overlap.
 """
 
 from __future__ import annotations
@@ -9,14 +10,28 @@ import math
 from dataclasses import dataclass
 
 from ffalm.outcome import HEADLINE, StudyOutcome
-from ffalm.report.summary import Cell, Change, Row, baseline_label, changes, more_is_better, summarise
-from ffalm.report.tables import metric_name, percent, signed
+from ffalm.report.summary import (
+    AlgorithmSummary,
+    Change,
+    Statistic,
+    baseline_label,
+    changes,
+    metric_name,
+    more_is_better,
+    summarise,
+)
+from ffalm.report.table import percent, signed
 
 GAPS = [metric for metric, (_, up) in HEADLINE.items() if not up]
+#: The gaps by their full names, for their first mention.
+LONG_NAMES = {"dpd": "demographic parity difference (DPD)", "eod": "equal opportunity difference (EOD)"}
+
+Found = dict[tuple[str, str], Change]
+"""Changes against the baseline by algorithm and metric."""
 
 
 @dataclass(frozen=True)
-class Reading:
+class SummaryText:
     """The sentences about one skew: the answer first, then each algorithm against the baseline."""
 
     alpha: float | None
@@ -24,12 +39,12 @@ class Reading:
     details: list[str]
 
 
-def read(study: StudyOutcome) -> list[Reading]:
-    """One reading for every skew."""
+def summary_text(study: StudyOutcome) -> list[SummaryText]:
+    """One text for every skew."""
     rows, differences = summarise(study), changes(study)
     baseline = baseline_label(study)
     return [
-        _reading(
+        _text(
             alpha,
             [row for row in rows if row.alpha == alpha],
             {(change.label, change.metric): change for change in differences if change.alpha == alpha},
@@ -39,29 +54,32 @@ def read(study: StudyOutcome) -> list[Reading]:
     ]
 
 
-def _reading(alpha: float | None, rows: list[Row], found: dict[tuple[str, str], Change], baseline: str) -> Reading:
+def _text(alpha: float | None, rows: list[AlgorithmSummary], found: Found, baseline: str) -> SummaryText:
     reference = next((row for row in rows if row.label == baseline), None)
     if reference is None or len(rows) < 2:
-        return Reading(alpha, [_alone(row) for row in rows], [])
+        return SummaryText(alpha, [_alone(row) for row in rows], [])
     answer = [_winner(metric, rows, reference, found) for metric in GAPS]
     details = [_against(row, reference, found) for row in rows if row is not reference]
-    return Reading(alpha, answer, details)
+    return SummaryText(alpha, answer, details)
 
 
-def _alone(row: Row) -> str:
-    """An algorithm that is compared with nothing: its numbers and how sure they are."""
+def _alone(row: AlgorithmSummary) -> str:
+    """An algorithm without a baseline: its numbers with their spread."""
     if row.finished == 0:
-        return f"{row.label} diverged in {_runs(row.runs)}: there is no result to read."
+        return f"{row.label} diverged in {_runs(row.runs)}: there is no result."
     parts = [f"{metric_name(metric)} {_number(cell)}{_sure(cell)}" for metric, cell in row.cells.items()]
     over = f" (mean of {row.finished} runs)" if row.finished > 1 else ""
-    return f"{row.label}{over}: {', '.join(parts)}{_lost(row)}."
+    caution = f". Its model is degenerate: {row.degenerate}" if row.degenerate else ""
+    return f"{row.label}{over}: {', '.join(parts)}{_lost(row)}{caution}."
 
 
-def _winner(metric: str, rows: list[Row], reference: Row, found: dict[tuple[str, str], Change]) -> str:
-    name = metric_name(metric)
+def _winner(metric: str, rows: list[AlgorithmSummary], reference: AlgorithmSummary, found: Found) -> str:
+    """Which algorithm has the smallest gap, against the baseline, and whether the difference is clear."""
+    name = LONG_NAMES[metric]
     best = [row for row in rows if row.cells[metric].best]
     if not best:
-        return f"{name} is undefined for every algorithm here, so none can be called fairer by it."
+        why = "degenerate or has no value" if any(row.degenerate for row in rows) else "without a value"
+        return f"For the {name} every algorithm is {why}, so none can be called fairer by it."
     if reference in best:
         others = [row.label for row in best if row is not reference]
         shared = f", shared with {' and '.join(others)}" if others else ""
@@ -69,23 +87,24 @@ def _winner(metric: str, rows: list[Row], reference: Row, found: dict[tuple[str,
         return f"{reference.label} has the smallest {name}: {value}. No other algorithm improved on it."
     row = best[0]
     names = " and ".join(other.label for other in best)
-    verb = "have" if len(best) > 1 else "has"
-    if not math.isfinite(reference.cells[metric].mean):
-        value = f"{_number(row.cells[metric])}{_lost(row)}"
-        return f"{names} {verb} the smallest {name}: {value}. {reference.label} has no value to compare it with."
+    winner = f"{names} {'have' if len(best) > 1 else 'has'} the smallest {name}"
+    if reference.degenerate or not math.isfinite(reference.cells[metric].mean):
+        lack = "is degenerate" if reference.degenerate else "has no value to compare it with"
+        return f"{winner}: {_number(row.cells[metric])}{_lost(row)}. {reference.label} {lack}."
     small, large = row.cells[metric].mean, reference.cells[metric].mean
     decimals = 1 if percent(small, 1) != percent(large, 1) else 2
     versus = f"{percent(small, decimals)} against {reference.label}'s {percent(large, decimals)}"
     cost = _cost(row, reference, found.get((row.label, "accuracy")))
     verdict = _verdict(metric, row, reference, found)
-    price = _price(metric, row, found)
-    return f"{names} {verb} the smallest {name}: {versus}{cost}{price}{_lost(row)}. {verdict}"
+    return f"{winner}: {versus}{cost}{_price(metric, row, found)}{_lost(row)}. {verdict}"
 
 
-def _against(row: Row, reference: Row, found: dict[tuple[str, str], Change]) -> str:
-    """One algorithm against the baseline: where it is better, where worse, and where nobody can tell."""
+def _against(row: AlgorithmSummary, reference: AlgorithmSummary, found: Found) -> str:
+    """One algorithm against the baseline: where it is better, worse or not clearly different."""
     if row.finished == 0:
         return f"{row.label} diverged in {_runs(row.runs)}: it has no result."
+    if row.degenerate:
+        return f"{row.label} is degenerate, so its gaps are no result: {row.degenerate}{_lost(row)}."
     said: dict[str, list[str]] = {}
     for metric in [*GAPS, "accuracy"]:
         change = found.get((row.label, metric))
@@ -98,8 +117,8 @@ def _against(row: Row, reference: Row, found: dict[tuple[str, str], Change]) -> 
     return f"{row.label}: {'; '.join(parts)}{_lost(row)}."
 
 
-def _certainty(metric: str, change: Change, cell: Cell, other: Cell) -> str:
-    """How the sentence about a change begins: never surer than the seeds allow."""
+def _certainty(metric: str, change: Change, cell: Statistic, other: Statistic) -> str:
+    """How sure a change is, as the beginning of its clause."""
     better = "better" if (change.mean > 0) == more_is_better(metric) else "worse"
     if change.interval is not None:
         return f"clearly {better} in" if change.clear else "within the spread of the seeds in"
@@ -121,16 +140,16 @@ def _listed(items: list[str]) -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
-def _verdict(metric: str, row: Row, reference: Row, found: dict[tuple[str, str], Change]) -> str:
-    """Whether the smallest gap may be believed."""
+def _verdict(metric: str, row: AlgorithmSummary, reference: AlgorithmSummary, found: Found) -> str:
+    """Whether the seeds, or with one seed the test intervals, support the difference."""
     change = found.get((row.label, metric))
     if change is not None and change.interval is not None:
-        low, high = (signed(end) for end in change.interval)
-        where = f"paired by seed, the 95 % interval of the change is {low} to {high} points"
-        if change.clear and change.mean > 0:
-            return f"But over the seeds that both finished it is larger: {where}."
+        low, high = change.interval
         if change.clear:
-            return f"The seeds bear this out: {where}."
+            ends = " to ".join(percent(end) for end in sorted((abs(low), abs(high))))
+            moved = f"{metric_name(metric)} {'rose' if low > 0 else 'fell'} by {ends} points (95 %, paired by seed)"
+            return f"But over the seeds that both finished {moved}." if low > 0 else f"{moved}."
+        where = f"{signed(low)} to {signed(high)} points (95 %, paired by seed)"
         return f"But the difference is within the spread of the seeds: {where}, which includes zero."
     cell, other = row.cells[metric], reference.cells[metric]
     if cell.interval is None or other.interval is None:
@@ -140,13 +159,13 @@ def _verdict(metric: str, row: Row, reference: Row, found: dict[tuple[str, str],
     return "The 95 % test intervals do not overlap, but it is one seed: more would show the spread of training."
 
 
-def _overlap(cell: Cell, other: Cell) -> bool:
+def _overlap(cell: Statistic, other: Statistic) -> bool:
     if cell.interval is None or other.interval is None:
         return True
     return cell.interval[0] <= other.interval[1] and other.interval[0] <= cell.interval[1]
 
 
-def _cost(row: Row, reference: Row, change: Change | None) -> str:
+def _cost(row: AlgorithmSummary, reference: AlgorithmSummary, change: Change | None) -> str:
     """What the smaller gap costs, or gains, in accuracy."""
     difference = row.cells["accuracy"].mean - reference.cells["accuracy"].mean
     if not math.isfinite(difference):
@@ -161,22 +180,22 @@ def _cost(row: Row, reference: Row, change: Change | None) -> str:
     return f", with {points} points more accuracy{aside}"
 
 
-def _price(metric: str, row: Row, found: dict[tuple[str, str], Change]) -> str:
-    """The other gaps that clearly grew while this one shrank: who reads one sentence must not miss them."""
+def _price(metric: str, row: AlgorithmSummary, found: Found) -> str:
+    """The other gaps that clearly grew while this one shrank."""
     grown = [found.get((row.label, other)) for other in GAPS if other != metric]
     clear = [change for change in grown if change is not None and change.clear and change.mean > 0]
     return "".join(f", and with {metric_name(change.metric)} {_size(change)}" for change in clear)
 
 
-def _lost(row: Row) -> str:
+def _lost(row: AlgorithmSummary) -> str:
     return f"; this leaves out {row.diverged} of its {row.runs} runs, which diverged" if row.diverged else ""
 
 
-def _number(cell: Cell) -> str:
+def _number(cell: Statistic) -> str:
     return percent(cell.mean, 1) if math.isfinite(cell.mean) else "undefined"
 
 
-def _sure(cell: Cell) -> str:
+def _sure(cell: Statistic) -> str:
     if cell.std is not None:
         return f" ± {percent(cell.std, 1)}"
     if cell.interval is not None:

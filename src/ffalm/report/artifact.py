@@ -1,0 +1,73 @@
+"""What an experiment hands over: tables, notes, and the files they were written to, with a chart where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ffalm.files import write_whole
+from ffalm.report import CHARTS_LEFT_OUT
+from ffalm.report.drawing import pictures
+from ffalm.report.rendering import to_csv, to_latex, to_markdown
+from ffalm.report.table import Table
+
+Chart = Callable[[], dict[str, Any] | None]
+"""Makes a Vega-Lite chart; None where there is nothing to draw."""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """The tables or the figure of one experiment."""
+
+    name: str
+    title: str
+    tables: list[Table]  # as a terminal shows them
+    notes: list[str]
+    choices: list[str] = field(default_factory=list)  # what the paper leaves open, and what was chosen
+    files: dict[str, Path] = field(default_factory=dict)  # by file ending, or by what they are
+    values: list[dict[str, Any]] = field(default_factory=list)  # the table for machines
+
+
+def write(
+    artifact: Artifact,
+    folder: Path,
+    csv: Table | None = None,
+    shown: Sequence[Table] = (),
+    chart: Chart | None = None,
+    about: str = "",
+) -> Artifact:
+    """Write Markdown, LaTeX, CSV and the chart into a folder; the result names the files.
+
+    `csv` is the table for machines, `shown` the tables for paper, both by default the artifact's own; `about` is the
+    text of the picture. Without the chart libraries the chart is left out, and a note says so.
+    """
+    notes = list(artifact.notes)
+    contents: dict[str, bytes] = {}
+    try:
+        specification = chart() if chart is not None else None
+        contents |= pictures(specification) if specification is not None else {}
+    except ImportError as error:
+        notes.append(CHARTS_LEFT_OUT.format(missing=error.name or "a chart library"))
+    tables = list(shown) or artifact.tables
+    parts = [to_markdown(table) for table in tables]
+    parts += [f"![{about}]({artifact.name}.png)\n"] if "png" in contents else []
+    artifact = replace(artifact, notes=notes)
+    contents["md"] = _page(artifact, parts).encode()
+    if tables:
+        below = replace(tables[0], notes=[*notes, *artifact.choices])
+        contents["tex"] = to_latex(below, f"tab:{artifact.name}", compact=True).encode()
+        contents["csv"] = to_csv(csv or tables[0]).encode()
+    files = {end: write_whole(folder / f"{artifact.name}.{end}", content) for end, content in contents.items()}
+    return replace(artifact, files=artifact.files | files)
+
+
+def _page(artifact: Artifact, parts: Sequence[str]) -> str:
+    """The Markdown page."""
+
+    def listed(heading: str, sentences: Sequence[str]) -> list[str]:
+        return [f"## {heading}\n", "\n".join(f"- {sentence}" for sentence in sentences) + "\n"] if sentences else []
+
+    choices = listed("What the paper leaves open, and what was chosen", artifact.choices)
+    return "\n".join([f"# {artifact.title}\n", *parts, *listed("Notes", artifact.notes), *choices])

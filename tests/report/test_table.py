@@ -1,0 +1,124 @@
+"""The one table and its renderers, on numbers small enough to read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ffalm.report.rendering import to_csv, to_html, to_latex, to_markdown, to_rich
+from ffalm.report.summary import ALPHA
+from ffalm.report.table import Cell, Column, Section, Table, best, row
+
+TABLE = Table(
+    "Accuracy & more, 100 %",
+    [Column("Name"), Column("paper", "percent", over="Acc. ↑"), Column("ours", "percent", over="Acc. ↑")],
+    [Section([row("a_b", 0.8622, Cell(0.8335, 0.0228, bold=True))], f"UTKFace, {ALPHA} = 0.3")],
+    notes=["A note with 5 %."],
+)
+
+
+def test_markdown_is_a_pipe_table_with_joined_heads() -> None:
+    lines = to_markdown(TABLE).splitlines()
+    assert "| Name | Acc. ↑ paper | Acc. ↑ ours |" in lines
+    assert "| --- | ---: | ---: |" in lines
+    assert r"| a\_b | 86.22 | **83.35** ± 2.28 |" in lines
+    assert f"UTKFace, {ALPHA} = 0.3" in lines
+
+
+def test_latex_is_a_booktabs_table_with_spans_and_notes() -> None:
+    text = to_latex(TABLE, "tab:x", compact=True)
+    for part in (
+        r"\toprule",
+        r"\cmidrule(lr){2-3}",
+        r"\multicolumn{2}{c}{Acc. $\uparrow$}",
+        r"\multicolumn{3}{c}{UTKFace, $\alpha$ = 0.3} \\",
+        r"a\_b & 86.22 & \textbf{83.35} {\tiny $\pm$ 2.28} \\",
+        r"\label{tab:x}",
+        r"A note with 5 \%.",
+        r"\bottomrule",
+    ):
+        assert part in text
+    assert text.count(r"\begin{") == text.count(r"\end{")
+    assert r"\textbf{83.35} $\pm$ 2.28 \\" in to_latex(TABLE)
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+@pytest.mark.parametrize("compact", [True, False])
+def test_latex_compiles_with_booktabs_alone(compact: bool, tmp_path: Path) -> None:
+    document = r"\documentclass{article}\usepackage{booktabs}\begin{document}" + "\n"
+    text = document + to_latex(TABLE, "tab:x", compact) + r"\end{document}" + "\n"
+    (tmp_path / "x.tex").write_text(text, encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "x.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout
+
+
+def test_the_terminal_shows_every_cell_and_note() -> None:
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(to_rich(TABLE))
+    shown = console.export_text()
+    for part in ("Acc. ↑ ours", f"UTKFace, {ALPHA} = 0.3", "83.35 ± 2.28", "A note with 5 %."):
+        assert part in shown
+
+
+def test_csv_and_records_hold_the_plain_values() -> None:
+    table = Table("", [Column("site"), Column("dpd", "percent")], [Section([row("a, b", 1 / 3), row("c", math.nan)])])
+    assert list(csv.reader(io.StringIO(to_csv(table)))) == [["site", "dpd"], ["a, b", repr(1 / 3)], ["c", ""]]
+    assert table.records() == [{"site": "a, b", "dpd": 1 / 3}, {"site": "c", "dpd": None}]
+
+
+def test_html_escapes_every_text() -> None:
+    attack = "<script>alert(1)</script>"
+    table = Table(attack, [Column(attack), Column("x", "count")], [Section([row(attack, 3, note=attack)], attack)])
+    assert "<script>" not in to_html(table)
+    assert "&lt;script&gt;" in to_html(table)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "text"),
+    [
+        (Column("", "percent"), 0.12345, "12.35"),
+        (Column("", "percent", decimals=1), 0.12345, "12.3"),
+        (Column("", "percent"), -0.00001, "0.00"),
+        (Column("", "percent"), math.nan, "undefined"),
+        (Column("", "percent"), "diverged", "diverged"),
+        (Column("", "percent"), None, ""),
+        (Column("", "points"), 0.01, "+1.00"),
+        (Column("", "points"), -0.02871, "\N{MINUS SIGN}2.87"),
+        (Column("", "points"), 0.00001, "0.00"),
+        (Column("", "count"), 12345, "12,345"),
+        (Column("", "number"), 17.6321, "17.6"),
+        (Column("", "share"), 0.256, "26 %"),
+        (Column(""), "text", "text"),
+    ],
+)
+def test_a_column_says_how_a_value_is_written(column: Column, value: float | str | None, text: str) -> None:
+    assert column.text(Cell(value)) == text
+
+
+def test_the_interval_of_a_difference_has_signs() -> None:
+    assert Column("", "points").aside(Cell(0.0, interval=(-0.01, 0.02))) == "[\N{MINUS SIGN}1.00, +2.00]"
+
+
+def test_a_name_that_several_rows_share_is_shown_once() -> None:
+    rows = [row("FedAvg", "women", 1), row("FedAvg", "men", 2), row("FPFL", "women", 3)]
+    table = Table("", [Column("Algorithm"), Column("Group"), Column("rows", "count")], [Section(rows)], names=2)
+    assert to_markdown(table).splitlines()[2:] == ["| FedAvg | women | 1 |", "|  | men | 2 |", "| FPFL | women | 3 |"]
+    assert to_html(table).count("FedAvg") == 1
+    assert to_csv(table).count("FedAvg") == 2
+
+
+def test_the_best_is_the_best_as_printed_and_never_an_excluded_row() -> None:
+    assert best([0.80001, 0.80004, 0.79], higher=True) == [True, True, False]
+    assert best([0.1, math.nan, 0.2], higher=False) == [True, False, False]
+    assert best([0.1, 0.2, 0.3], higher=False, excluded=[True, False, False]) == [False, True, False]
+    assert best([0.1, 0.2], higher=False, excluded=[True, True]) == [False, False]
+    assert best([0.1], higher=False) == [False]
