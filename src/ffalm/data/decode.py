@@ -1,6 +1,7 @@
 """Decoding of image files: every image becomes square RGB pixels of one size.
 
-Decoding runs in threads, not processes: Pillow releases the interpreter lock while it decompresses and resizes, and threads need neither pickling nor a `__main__` guard in the user's script.
+Decoding runs in threads, not processes: Pillow releases the interpreter lock while it decompresses and resizes,
+and threads need neither pickling nor a `__main__` guard in the user's script.
 """
 
 from __future__ import annotations

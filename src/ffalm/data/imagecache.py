@@ -1,7 +1,7 @@
 """A disk cache of decoded images, so that images are decompressed once and then memory-mapped.
 
 A cache is two files, `<place>-<fingerprint>.npy` (the pixels) and `.json` (each file's content digest, and which files
-could not be decoded). The place is a hash of the file names and the recipe, the fingerprint also of the files' sizes and
+could not be decoded). The place is a hash of file names and recipe, the fingerprint also of the files' sizes and
 times: a changed image gives another cache, and the one it replaces is removed. Both files are written under a temporary
 name and renamed, the JSON last, so a cache with a JSON is complete even if a process was killed.
 """
