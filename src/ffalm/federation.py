@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,17 +12,17 @@ import torch
 from torch import Tensor
 
 from ffalm.arrays import codes, numbers
-from ffalm.data import is_table, source
+from ffalm.data import find_source
 from ffalm.data.holdings import Dealt, Holding, holdings_of
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.errors import UserError, require
-from ffalm.partition import Partition
+from ffalm.partition import Kind, Partition
 
 Arrays = tuple[Any, Any, Any]
 """(x, y, group) as numpy arrays, torch tensors or lists."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Federation:
     """Clients with their training examples; pooled validation and test parts; the task they share.
 
@@ -104,6 +105,15 @@ class Federation:
             notes=(*dataset.notes, *_left_out(len(dataset.train), sum(map(len, parts)), partition)),
         )
 
+    def __repr__(self) -> str:
+        sizes = [len(holding) for holding in self.holdings]
+        parts = (("validation", self.validation), ("test", self.test))
+        return (
+            f"Federation({self.task.name}: {len(sizes)} clients of {min(sizes)} to {max(sizes)} rows, "
+            f"{', '.join(f'{name} {0 if part is None else len(part)}' for name, part in parts)} rows, "
+            f"{self.task.labels} labels, {self.task.groups} groups)"
+        )
+
     def counts(self) -> Tensor:
         """Training rows per (client, label, group)."""
         return torch.stack([holding.counts(self.task) for holding in self.holdings])
@@ -133,25 +143,27 @@ class Federation:
 
 
 def load(
-    name: str,
+    name: str | os.PathLike[str],
     *,
-    clients: int = 10,
-    alpha: float = 0.3,
-    partition: str | None = None,
-    min_rows: int = 10,
+    clients: int = Partition.clients,
+    alpha: float = Partition.alpha,
+    partition: Kind | None = None,
+    min_rows: int = Partition.min_rows,
     seed: int = 0,
     **settings: Any,
 ) -> Federation:
     """A federation over a data source by name, or over a table of your own by its path.
 
     `settings` are the source's own, such as a table's `label`, `group` and `favourable`; `seed` draws the partition.
-    That is "balanced" unless said, and "silos" where an `owner` column says whose row it is.
+    The partition is "plain" unless given, and "silos" where an `owner` column says which client owns a row.
     """
-    if is_table(name):
-        name, settings = "table", {"file": name, **settings}
-    kind = partition or ("silos" if settings.get("owner") is not None else "balanced")
-    split = Partition(kind, clients, alpha, min_rows)  # type: ignore[arg-type]
-    return Federation.from_dataset(source(name, **settings).load(), split, seed)
+    split = partition_of(partition, settings.get("owner"), {"clients": clients, "alpha": alpha, "min_rows": min_rows})
+    return Federation.from_dataset(find_source(os.fspath(name), settings).load(), split, seed)
+
+
+def partition_of(kind: Kind | None, owner: Any, others: Mapping[str, Any]) -> Partition:
+    """The partition that is asked for; without a kind, the owners where a column names them."""
+    return Partition(kind or (Partition.kind if owner is None else "silos"), **others)
 
 
 def _left_out(rows: int, dealt: int, partition: Partition) -> tuple[str, ...]:

@@ -183,6 +183,23 @@ def _write(snapshot: Snapshot, folder: Path) -> None:
     (folder / "round.json").write_text(json.dumps({"round": snapshot.round}), encoding="utf-8")
 
 
+def outcome_of(result: Result, label: str, algorithm: str, alpha: float | None) -> Outcome:
+    """A run's result in plain values; a run that diverged has no metrics."""
+    return Outcome(
+        label=label,
+        algorithm=algorithm,
+        seed=result.seed,
+        alpha=alpha,
+        test=result.test if result.diverged is None else dict.fromkeys(result.test, math.nan),
+        intervals=intervals_of(result, result.favourable),
+        history=result.history,
+        seconds=sum(record["seconds"] for record in result.history),
+        diverged=result.diverged,
+        confusion=counts_of(result),
+        kept=result.kept,
+    )
+
+
 def intervals_of(result: Result, favourable: int) -> dict[str, tuple[float, float]]:
     """95 % intervals of the test metrics that have one; none for a run that diverged, whose metrics are no result."""
     if result.tally is None or result.diverged is not None:

@@ -15,7 +15,16 @@ from ffalm.errors import UserError
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
-FILES = {"config.toml", "tables.md", "tables.tex", "tables.csv", "curves.png", "curves.pdf", "report.html"}
+FILES = {
+    "config.toml",
+    "study.json",
+    "tables.md",
+    "tables.tex",
+    "tables.csv",
+    "curves.png",
+    "curves.pdf",
+    "report.html",
+}
 
 
 def test_run_leaves_a_complete_run_folder(cli: Cli, flags: list[str], tmp_path: Path) -> None:
@@ -38,8 +47,8 @@ def test_compare_puts_the_four_algorithms_in_one_table(cli: Cli, flags: list[str
 
 
 LEFT_OUT = (
-    "Left out of the usual algorithms: FairFed compares two groups and this data has 3; FFALM compares two groups and "
-    "this data has 3 (merge groups into two, or use fpfl, which takes any number)."
+    "Left out: FairFed compares two groups and this data has 3: merge groups into two, or use fpfl, which takes any "
+    "number."
 )
 
 

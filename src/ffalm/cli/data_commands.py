@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ffalm.cli.flags import SHARED, Flag, overrides, takes
+from ffalm.cli.flags import DATA, JSON, SET, overrides, takes
 
 if TYPE_CHECKING:
     from ffalm.data.types import Dataset, Task
@@ -21,7 +21,7 @@ data = typer.Typer(
     epilog="Example: ffalm data check --data loans.csv --label paid --group sex --favourable yes",
 )
 
-_CHECK: tuple[Flag, ...] = tuple(flag for flag in SHARED if flag.panel == "Data" or flag.name in ("set", "json"))
+_CHECK = (*DATA, SET, JSON)
 _Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
@@ -91,7 +91,7 @@ def describe(
 
 
 @data.command(epilog="Example: ffalm data check --data adult --root uci/adult")
-@takes(_CHECK)
+@takes("check", lambda: _CHECK)
 def check(**values: Any) -> None:
     """Load a source or a file of your own, and show its parts, labels and groups."""
     from ffalm.data import source
