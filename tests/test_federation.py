@@ -205,7 +205,7 @@ def test_an_unknown_source_or_setting_is_answered_with_the_nearest() -> None:
     with pytest.raises(UserError, match="did you mean 'census'"):
         ffalm.load("cencus")
     with pytest.raises(UserError, match="did you mean 'balanced'"):
-        ffalm.load("census", partition="balansed")
+        ffalm.load("census", partition="balansed")  # type: ignore[arg-type]
 
 
 def test_a_federation_is_shown_in_a_few_words() -> None:

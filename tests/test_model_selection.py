@@ -95,7 +95,7 @@ def test_the_best_round_needs_something_to_judge_it_by() -> None:
     with pytest.raises(UserError, match="has no validation part"):
         ffalm.simulate("fedavg", federation, model="linear", rounds=1, keep="best")
     with pytest.raises(UserError, match="must be one of last, best; got 'first'"):
-        ffalm.simulate("fedavg", federation, model="linear", rounds=1, keep="first")  # type: ignore[arg-type]
+        ffalm.simulate("fedavg", federation, model="linear", rounds=1, keep="first")  # type: ignore[call-overload]
 
 
 class Stopped(BaseException):

@@ -151,15 +151,16 @@ class DivergedError(UserError):
         self.results = results
 
 
+class SimulateKeywords(RunKeywords, total=False):
+    """The optional keywords of `simulate`."""
+
+    threads: int | None
+    on_round: Callable[[Record], None] | None
+
+
 @overload
 def simulate(
-    algorithm: Algorithm | str,
-    federation: Federation,
-    *,
-    seed: int = 0,
-    threads: int | None = None,
-    on_round: Callable[[Record], None] | None = None,
-    **settings: Unpack[RunKeywords],
+    algorithm: Algorithm | str, federation: Federation, *, seed: int = 0, **settings: Unpack[SimulateKeywords]
 ) -> Result: ...
 @overload
 def simulate(
@@ -167,9 +168,7 @@ def simulate(
     federation: Federation | Sequence[Federation],
     *,
     seed: Sequence[int],
-    threads: int | None = None,
-    on_round: Callable[[Record], None] | None = None,
-    **settings: Unpack[RunKeywords],
+    **settings: Unpack[SimulateKeywords],
 ) -> list[Result]: ...
 @with_keywords(RunSettings, Training)
 def simulate(

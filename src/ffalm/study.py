@@ -89,37 +89,26 @@ def compare(
     """
     shared = run_settings(settings)
     require(isinstance(shared.engine, str), "A study records its engine: give it by its name.")
-    chosen = [seed_of(number) for number in (range(seeds) if isinstance(seeds, int) else seeds)]
-    columns = {"label": label, "group": group, "favourable": favourable, "owner": owner}
-    given = {name: value for name, value in columns.items() if value is not None} | dict(data_settings or {})
-    cut = {"clients": clients, "min_rows": min_rows}
-    cut = {name: value for name, value in cut.items() if value is not None}
-    alphas = [] if alpha is None else [alpha] if isinstance(alpha, int | float) else list(alpha)
+    chosen = tuple(seed_of(number) for number in (range(seeds) if isinstance(seeds, int) else seeds))
+    given = _without_none({"label": label, "group": group, "favourable": favourable, "owner": owner})
+    given |= data_settings or {}
+    alphas = [alpha] if alpha is None or isinstance(alpha, int | float) else list(alpha)
+    cut = _without_none({"clients": clients, "min_rows": min_rows, "alpha": alphas[0] if alphas else None})
     if isinstance(data, str | os.PathLike):
         origin = find_source(os.fspath(data), given)
-        first = partition_of(partition, given.get("owner"), {**cut, **({"alpha": alphas[0]} if alphas else {})})
+        first = partition_of(partition, given.get("owner"), cut)
     else:
-        require(
-            not (given or cut or alphas or partition or fresh_data),
-            "A Federation already has its data, clients and partition: leave those settings out.",
-        )
-        held = [data] if isinstance(data, Federation) else list(data)
-        require(
-            bool(held) and all(isinstance(one, Federation) for one in held),
-            "The data must be the name of a source, the path of a table, a Federation, or a list of them.",
-        )
-        require(
-            len(held) in (1, len(chosen)), f"{len(chosen)} seeds need one federation, or one each; got {len(held)}."
-        )
-        origin, first = cast(Source, InMemory.of(held)), Partition("silos", len(held[0].clients))
+        asked = bool(given or cut or partition or fresh_data)
+        require(not asked, "A Federation already has its data, clients and partition: leave those settings out.")
+        origin, first = _in_memory(data, len(chosen))
     config = StudyConfig(
         **{one.name: getattr(shared, one.name) for one in fields(shared) if one.name != "model"},
         model=_recorded(shared.model),
         entries=entries_of(ALGORITHMS if algorithms is None else algorithms),
         data=origin,
         partition=first,
-        alphas=tuple(replace(first, alpha=float(one)).alpha for one in alphas or [first.alpha]),
-        seeds=tuple(chosen),
+        alphas=tuple(first.alpha if one is None else replace(first, alpha=float(one)).alpha for one in alphas),
+        seeds=chosen,
         fresh_data=fresh_data,
         workers=workers,
         checkpoint_every=checkpoint_every,
@@ -137,6 +126,21 @@ def compare(
         raise
     weakref.finalize(study, shutil.rmtree, folder, ignore_errors=True)
     return study
+
+
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _in_memory(data: Any, seeds: int) -> tuple[Source, Partition]:
+    """Federations as a study's data, and the clients that they have already."""
+    held = [data] if isinstance(data, Federation) else list(data) if isinstance(data, Sequence) else []
+    require(
+        bool(held) and all(isinstance(one, Federation) for one in held),
+        "The data must be the name of a source, the path of a table, a Federation, or a list of them.",
+    )
+    require(len(held) in (1, seeds), f"{seeds} seeds need one federation, or one each; got {len(held)}.")
+    return cast(Source, InMemory.of(held)), Partition("silos", len(held[0].clients))
 
 
 class Watcher(Protocol):
