@@ -44,7 +44,8 @@ class Partition:
     """
 
     kind: Kind = field(
-        default="plain", metadata=flag("plain, even, balanced, group, iid or silos.", _PANEL, "partition")
+        default="plain",
+        metadata=flag("How rows go to clients: plain, even, balanced, group, iid or silos.", _PANEL, "partition"),
     )
     clients: int = field(default=10, metadata=flag("Number of clients.", _PANEL))
     alpha: float = field(default=5.0, metadata=flag("Dirichlet alpha: the smaller, the more clients differ.", _PANEL))

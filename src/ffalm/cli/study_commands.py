@@ -25,7 +25,7 @@ _PRESET = Flag("preset", str | None, "Preset of FFALM: safe (the default), recom
 
 def _compare_flags() -> tuple[Flag, ...]:
     return (
-        Flag("algorithms", str | None, "Algorithms to compare, comma-separated.", _WHAT),
+        Flag("algorithms", str | None, "Algorithms, comma-separated. Default: fedavg,fairfed,fpfl,ffalm.", _WHAT),
         _PRESET,
         Flag("seeds", str | None, "Number of seeds, or a list such as 0,1,2. Default: 5.", _WHAT),
         Flag("alpha", str | None, "Dirichlet alpha of the partition; several with commas. Default: 5.", "Federation"),
