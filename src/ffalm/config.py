@@ -37,6 +37,12 @@ class AlgorithmEntry:
     algorithm: Algorithm
     preset: str | None = None
 
+    def __post_init__(self) -> None:
+        require(
+            bool(self.key) and Path(self.key).name == self.key,
+            f"An algorithm's key is the name of its run folders too, which {self.key!r} cannot be: leave out '/'.",
+        )
+
     @property
     def label(self) -> str:
         """The algorithm's title and preset, or the user's own name for it."""
@@ -145,19 +151,15 @@ def parse(settings: Mapping[str, Any]) -> StudyConfig:
     plugins = [Path(str(name)) for name in settings.get("plugins", ())]
     for path in plugins:
         import_plugin(path)
-    partition = section(settings, "partition")
-    alphas = partition.pop("alpha", Partition().alpha)
-    alphas = tuple(alphas) if isinstance(alphas, list | tuple) else (alphas,)
-    require(bool(alphas), "The partition's alpha needs at least one value.")
-    partitions = [build(Partition, {**partition, "alpha": alpha}, "partition") for alpha in alphas]
+    partition, alphas = partitions_of(section(settings, "partition"))
     algorithms = section(settings, "algorithms")
     return build(
         StudyConfig,
         {
             "entries": tuple(entry_of(key, values) for key, values in algorithms.items()),
             "data": source_of(section(settings, "data")),
-            "partition": partitions[0],
-            "alphas": tuple(dict.fromkeys(partition.alpha for partition in partitions)),
+            "partition": partition,
+            "alphas": alphas,
             "seeds": settings.get("seeds", (0,)),
             "model": model_of(section(settings, "model")),
             "training": build(Training, section(settings, "training"), "training"),
@@ -177,6 +179,15 @@ def section(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
     return dict(found)
 
 
+def partitions_of(settings: Mapping[str, Any]) -> tuple[Partition, tuple[float, ...]]:
+    """A study's partition, and its one or more values of alpha, from their section."""
+    given = settings.get("alpha", Partition.alpha)
+    alphas = given if isinstance(given, list | tuple) else [given]
+    require(bool(alphas), "The partition's alpha needs at least one value.")
+    partitions = [build(Partition, {**settings, "alpha": alpha}, "partition") for alpha in alphas]
+    return partitions[0], tuple(dict.fromkeys(partition.alpha for partition in partitions))
+
+
 def source_of(settings: Mapping[str, Any]) -> Source:
     """A data source from its section."""
     own = {key: settings[key] for key in settings if key != "source"}
@@ -186,10 +197,6 @@ def source_of(settings: Mapping[str, Any]) -> Source:
 
 def entry_of(key: str, values: Any) -> AlgorithmEntry:
     """An algorithm from its section: registered name (the key, unless given), preset, and settings on top of it."""
-    require(
-        bool(key) and Path(key).name == key,
-        f"An algorithm's section is the name of its run folders too, which {key!r} cannot be: use a name without '/'.",
-    )
     settings = section({key: values}, key)
     cls = algorithm_class(settings.pop("name", key))
     preset = settings.pop("preset", None)

@@ -17,6 +17,7 @@ from ffalm.data.holdings import Dealt, Holding, holdings_of
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.errors import UserError, require
 from ffalm.partition import Kind, Partition
+from ffalm.settings import build
 
 Arrays = tuple[Any, Any, Any]
 """(x, y, group) as numpy arrays, torch tensors or lists."""
@@ -157,13 +158,15 @@ def load(
     `settings` are the source's own, such as a table's `label`, `group` and `favourable`; `seed` draws the partition.
     The partition is "plain" unless given, and "silos" where an `owner` column says which client owns a row.
     """
-    split = partition_of(partition, settings.get("owner"), {"clients": clients, "alpha": alpha, "min_rows": min_rows})
+    kind = owners_partition(settings) if partition is None else {"kind": partition}
+    cut = {**kind, "clients": clients, "alpha": alpha, "min_rows": min_rows}
+    split = build(Partition, cut, "partition")
     return Federation.from_dataset(find_source(os.fspath(name), settings).load(), split, seed)
 
 
-def partition_of(kind: Kind | None, owner: Any, others: Mapping[str, Any]) -> Partition:
-    """The partition that is asked for; without a kind, the owners where a column names them."""
-    return Partition(kind or (Partition.kind if owner is None else "silos"), **others)
+def owners_partition(data: Mapping[str, Any]) -> dict[str, str]:
+    """The partition that a data source's settings imply: the owners, where a column names them."""
+    return {} if data.get("owner") is None else {"kind": "silos"}
 
 
 def _left_out(rows: int, dealt: int, partition: Partition) -> tuple[str, ...]:

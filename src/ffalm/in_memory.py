@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import torch
 from torch import nn
 
 from ffalm.data.types import Dataset
 from ffalm.engines import ModelFactory
-from ffalm.errors import UserError
+from ffalm.errors import UserError, require
 from ffalm.federation import Federation
 from ffalm.models import Architecture
 
@@ -31,16 +32,22 @@ class InMemory:
     federations: tuple[Federation, ...] = field(default=(), compare=False, repr=False)
 
     @classmethod
-    def of(cls, federations: Sequence[Federation]) -> InMemory:
-        """These federations with the fingerprint of all their rows."""
+    def of(cls, data: Federation | Sequence[Federation], seeds: int) -> InMemory:
+        """Federations for a number of seeds, with the fingerprint of all their rows."""
+        held = [data] if isinstance(data, Federation) else list(data) if isinstance(data, Sequence) else []
+        require(
+            bool(held) and all(isinstance(one, Federation) for one in held),
+            "The data must be the name of a source, the path of a table, a Federation, or a list of them.",
+        )
+        require(len(held) in (1, seeds), f"{seeds} seeds need one federation, or one each; got {len(held)}.")
         digest = hashlib.sha256()
-        for federation in federations:
+        for federation in held:
             parts = [*federation.clients, federation.validation, federation.test]
             for tensor in (one for part in parts if part is not None for one in (part.x, part.y, part.group)):
                 digest.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
-                digest.update(tensor.contiguous().cpu().numpy().tobytes())
+                digest.update(tensor.contiguous().cpu().view(torch.uint8).numpy().tobytes())
             digest.update(repr(federation.task).encode())
-        return cls(digest.hexdigest()[:16], tuple(federations))
+        return cls(digest.hexdigest()[:16], tuple(held))
 
     def to_plain(self) -> dict[str, Any]:
         """What a file can record of them."""

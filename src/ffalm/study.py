@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from itertools import count
@@ -20,20 +20,20 @@ from torch import nn
 
 from ffalm import cluster, toml, workers
 from ffalm.algorithms import Algorithm, algorithms
-from ffalm.config import AlgorithmEntry, StudyConfig, parse, read
+from ffalm.config import AlgorithmEntry, StudyConfig, parse, partitions_of, read
 from ffalm.data import find_source
 from ffalm.data.types import Source
 from ffalm.describe import RECORD, lay_out, read_record, write_record
 from ffalm.engines import Training
 from ffalm.errors import UserError, require
 from ffalm.execution import ExecutionPlan, plan_execution
-from ffalm.federation import Federation, partition_of
+from ffalm.federation import Federation, owners_partition
 from ffalm.files import write_whole
 from ffalm.grid import RunPlan, drop_incompatible, finished, plans
 from ffalm.in_memory import CustomModel, InMemory
 from ffalm.models import ARCHITECTURES, Architecture, Pretrained, architecture
 from ffalm.outcome import Record, StudyRecord
-from ffalm.partition import Kind, Partition
+from ffalm.partition import Kind
 from ffalm.results import Study
 from ffalm.settings import with_keywords
 from ffalm.simulation import Model, RunKeywords, RunSettings, default_algorithm, own_model, run_settings, seed_of
@@ -89,25 +89,25 @@ def compare(
     """
     shared = run_settings(settings)
     require(isinstance(shared.engine, str), "A study records its engine: give it by its name.")
-    chosen = tuple(seed_of(number) for number in (range(seeds) if isinstance(seeds, int) else seeds))
+    chosen = tuple(seed_of(number) for number in (seeds if isinstance(seeds, Iterable) else range(seed_of(seeds))))
     given = _without_none({"label": label, "group": group, "favourable": favourable, "owner": owner})
     given |= data_settings or {}
-    alphas = [alpha] if alpha is None or isinstance(alpha, int | float) else list(alpha)
-    cut = _without_none({"clients": clients, "min_rows": min_rows, "alpha": alphas[0] if alphas else None})
+    cut = _without_none({"kind": partition, "clients": clients, "alpha": alpha, "min_rows": min_rows})
     if isinstance(data, str | os.PathLike):
         origin = find_source(os.fspath(data), given)
-        first = partition_of(partition, given.get("owner"), cut)
+        first, alphas = partitions_of({**owners_partition(given), **cut})
     else:
-        asked = bool(given or cut or partition or fresh_data)
+        asked = bool(given or cut or fresh_data)
         require(not asked, "A Federation already has its data, clients and partition: leave those settings out.")
-        origin, first = _in_memory(data, len(chosen))
+        origin = cast(Source, InMemory.of(data, len(chosen)))
+        first, alphas = partitions_of({"kind": "silos"})
     config = StudyConfig(
         **{one.name: getattr(shared, one.name) for one in fields(shared) if one.name != "model"},
         model=_recorded(shared.model),
         entries=entries_of(ALGORITHMS if algorithms is None else algorithms),
         data=origin,
         partition=first,
-        alphas=tuple(first.alpha if one is None else replace(first, alpha=float(one)).alpha for one in alphas),
+        alphas=alphas,
         seeds=chosen,
         fresh_data=fresh_data,
         workers=workers,
@@ -130,17 +130,6 @@ def compare(
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _in_memory(data: Any, seeds: int) -> tuple[Source, Partition]:
-    """Federations as a study's data, and the clients that they have already."""
-    held = [data] if isinstance(data, Federation) else list(data) if isinstance(data, Sequence) else []
-    require(
-        bool(held) and all(isinstance(one, Federation) for one in held),
-        "The data must be the name of a source, the path of a table, a Federation, or a list of them.",
-    )
-    require(len(held) in (1, seeds), f"{seeds} seeds need one federation, or one each; got {len(held)}.")
-    return cast(Source, InMemory.of(held)), Partition("silos", len(held[0].clients))
 
 
 class Watcher(Protocol):
