@@ -20,7 +20,7 @@ from ffalm.engines import Training
 from ffalm.errors import UserError
 from ffalm.partition import Partition
 from ffalm.simulation import RunKeywords, RunSettings
-from ffalm.study import OnRound, carry_out, entries_of, new_folder
+from ffalm.study import carry_out, entries_of, new_folder
 
 FAST: dict[str, Any] = {
     "data_settings": {"rows": 300},
@@ -198,7 +198,7 @@ def test_a_second_study_in_a_folder_in_use_is_refused_and_reports_nobody_elses_r
         with pytest.raises(UserError, match=r"Another process is working|is not empty"):
             carry_out(other, tmp_path)
 
-    carry_out(one, tmp_path, watcher=OnRound(meanwhile))
+    carry_out(one, tmp_path, on_round=meanwhile)
     assert json.loads((tmp_path / "result.json").read_text())["seconds"] > 0
     assert parse(read(tmp_path / "config.toml")) == one
     with pytest.raises(UserError, match="holds a run with other settings"):

@@ -42,9 +42,8 @@ def plan_execution(config: StudyConfig) -> ExecutionPlan:
     """Check that every algorithm and the model fit the data, then plan the work."""
     grid = plans(config)
     first = job_of(config, grid[0])
-    counts = first.federation.counts()
     for entry in config.entries:
-        problem = refusal(config, entry, counts)
+        problem = refusal(config, entry, first.federation)
         if problem is not None:
             raise problem
     check_selection(config.keep, first.federation)

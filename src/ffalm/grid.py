@@ -9,8 +9,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from ffalm.config import AlgorithmEntry, StudyConfig, parse, read
 from ffalm.data.types import Dataset
 from ffalm.engines import Job
@@ -137,8 +135,8 @@ def drop_incompatible(config: StudyConfig, optional: Collection[str]) -> tuple[S
     """
     if not optional:
         return config, []
-    counts = federation_of(config, plans(config)[0]).counts()
-    refused = {entry.key: refusal(config, entry, counts) for entry in config.entries if entry.key in optional}
+    federation = federation_of(config, plans(config)[0])
+    refused = {entry.key: refusal(config, entry, federation) for entry in config.entries if entry.key in optional}
     problems = {key: problem for key, problem in refused.items() if problem is not None}
     kept = tuple(entry for entry in config.entries if entry.key not in problems)
     if not kept:
@@ -147,10 +145,10 @@ def drop_incompatible(config: StudyConfig, optional: Collection[str]) -> tuple[S
     return replace(config, entries=kept), left_out
 
 
-def refusal(config: StudyConfig, entry: AlgorithmEntry, counts: Tensor) -> UserError | None:
+def refusal(config: StudyConfig, entry: AlgorithmEntry, federation: Federation) -> UserError | None:
     """Why an algorithm cannot take the study's data or privacy; None where it takes both."""
     try:
-        entry.algorithm.start(counts)
+        entry.algorithm.start(federation.counts())
         if config.privacy is not None:
             Mechanism.check(entry.algorithm)
     except UserError as error:

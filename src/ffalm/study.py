@@ -10,11 +10,11 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, Protocol, Unpack, cast
+from typing import Any, Literal, Unpack, cast
 
 from torch import nn
 
@@ -26,13 +26,13 @@ from ffalm.data.types import Source
 from ffalm.describe import RECORD, lay_out, read_record, write_record
 from ffalm.engines import Training
 from ffalm.errors import UserError, require
-from ffalm.execution import ExecutionPlan, plan_execution
+from ffalm.execution import ExecutionPlan, Listener, plan_execution
 from ffalm.federation import Federation, owners_partition
 from ffalm.files import write_whole
 from ffalm.grid import RunPlan, drop_incompatible, finished, plans
 from ffalm.in_memory import CustomModel, InMemory
 from ffalm.models import ARCHITECTURES, Architecture, Pretrained, architecture
-from ffalm.outcome import Record, StudyRecord
+from ffalm.outcome import StudyRecord
 from ffalm.partition import Kind
 from ffalm.results import Study
 from ffalm.settings import with_keywords
@@ -68,7 +68,7 @@ def compare(
     checkpoint_every: int = 1,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
-    on_round: Callable[[RunPlan, Record], None] | None = None,
+    on_round: Listener | None = None,
     **settings: Unpack[RunKeywords],
 ) -> Study:
     """Train several algorithms over several seeds and Dirichlet skews, and put them side by side.
@@ -114,13 +114,13 @@ def compare(
         checkpoint_every=checkpoint_every,
     )
     optional = ALGORITHMS if algorithms is None else ()
-    watcher = None if on_round is None else OnRound(on_round)
+    resuming: Existing = "resume" if resume else "refuse"
     if out is not None:
-        return carry_out(config, Path(out), optional, "resume" if resume else "refuse", watcher, "ffalm.compare(...)")
+        return carry_out(config, Path(out), optional, resuming, on_round=on_round)
     require(not resume, "`resume` needs the folder of the study: give it as `out`.")
     folder = Path(tempfile.mkdtemp(prefix="ffalm-"))
     try:
-        study = carry_out(config, folder, optional, "refuse", watcher, "ffalm.compare(...)")
+        study = carry_out(config, folder, optional, on_round=on_round)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -132,45 +132,21 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-class Watcher(Protocol):
-    """Follows a study while it is computed."""
-
-    def begin(
-        self, config: StudyConfig, spread: ExecutionPlan, record: StudyRecord, folder: Path, left: list[RunPlan]
-    ) -> None:
-        """The folder is claimed, and these runs are left to compute."""
-
-    def __call__(self, plan: RunPlan, record: Record) -> None:
-        """A round of a run is done."""
-
-
-class OnRound:
-    """A watcher that calls a function with each round."""
-
-    def __init__(self, tell: Callable[[RunPlan, Record], None]) -> None:
-        self._tell = tell
-
-    def begin(self, *_: Any) -> None:
-        """Nothing to show."""
-
-    def __call__(self, plan: RunPlan, record: Record) -> None:
-        self._tell(plan, record)
-
-
 def carry_out(
     config: StudyConfig,
     out: Path | Callable[[], Path],
     optional: Collection[str] = (),
     existing: Existing = "refuse",
-    watcher: Watcher | None = None,
-    command: str = "",
+    on_begin: Callable[[StudyConfig, ExecutionPlan, StudyRecord, Path, list[RunPlan]], None] | None = None,
+    on_round: Listener | None = None,
+    command: str = "ffalm.compare(...)",
     ray: str | None = None,
 ) -> Study:
     """Compute the runs that the folder does not hold yet, and return all that it holds then.
 
     `out` is the folder, or a function that makes a new one. Algorithms that are `optional` are left out where they
     cannot take the data. `ray` is the address of a cluster to compute on. Nothing is written before the study is known
-    to be possible.
+    to be possible; `on_begin` is called then, with the folder and the runs that are left to compute.
     """
     if isinstance(out, Path):
         _begun(out, existing)
@@ -179,7 +155,7 @@ def carry_out(
     if ray is not None:
         cluster.check(ray)
     record = lay_out(config, spread, left_out, command)
-    watcher = watcher or OnRound(lambda plan, record: None)
+    listener = on_round or (lambda plan, record: None)
     folder = out if isinstance(out, Path) else out()
     with _claimed(folder, config, existing) as stored:
         if stored is not None:  # the study is the one that was begun then
@@ -187,35 +163,30 @@ def carry_out(
         left = [plan for plan in plans(config) if finished(config, folder, plan) is None]
         write_whole(folder / "config.toml", toml.dumps(config.to_plain()))
         write_record(record, folder)
-        watcher.begin(config, spread, record, folder, left)
+        if on_begin is not None:
+            on_begin(config, spread, record, folder, left)
         if left and ray is not None and not spread.engine.spreads:
-            cluster.run_on_cluster(config, folder, ray, watcher)
+            cluster.run_on_cluster(config, folder, ray, listener)
         elif left:  # an engine that spreads by itself finds the cluster by this variable
             os.environ.update({} if ray is None else {"RAY_ADDRESS": ray})
-            workers.run_study(config, folder, spread, watcher)
+            workers.run_study(config, folder, spread, listener)
         return Study.load(folder)
 
 
 def new_folder(base: Path, name: str) -> Path:
     """Make a folder that nobody else has: two studies may be started in the same second."""
-    for number in count(1):
-        folder = base / (name if number == 1 else f"{name}-{number}")
-        try:
-            make_folder(folder, exist_ok=False)
-            return folder
-        except FileExistsError:
-            continue
-    raise AssertionError
+    make_folder(base)
+    for folder in (base / (name if number == 1 else f"{name}-{number}") for number in count(1)):
+        with suppress(FileExistsError):
+            folder.mkdir()
+            break
+    return folder
 
 
-def make_folder(folder: Path, exist_ok: bool = True) -> None:
+def make_folder(folder: Path) -> None:
     """Make a folder for results."""
     try:
-        folder.mkdir(parents=True, exist_ok=exist_ok)
-    except FileExistsError:
-        if not exist_ok:
-            raise
-        raise UserError(f"The output {folder} is a file: name a folder.") from None
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UserError(f"The folder {folder} cannot be made ({reason}): name another with --out.") from None

@@ -12,7 +12,7 @@ from ffalm.errors import UserError
 from ffalm.outcome import StudyOutcome
 from ffalm.reproduce.request import Request
 from ffalm.reproduce.studies import carried_out
-from ffalm.study import OnRound, carry_out
+from ffalm.study import carry_out
 
 
 class Counting:
@@ -22,7 +22,7 @@ class Counting:
         self.rounds = 0
 
     def __call__(self, config: StudyConfig, folder: Path) -> StudyOutcome:
-        return carry_out(config, folder, existing="share", watcher=OnRound(self._count)).outcome
+        return carry_out(config, folder, existing="share", on_round=self._count).outcome
 
     def _count(self, *_: object) -> None:
         self.rounds += 1

@@ -123,7 +123,7 @@ def reproduce(**values: Any) -> None:
     def run(config: StudyConfig, place: Path) -> StudyOutcome:
         again = f"ffalm reproduce {target} --out {folder} --resume"
         with Terminal(said, lambda _: again, values["quiet"], clients=False, begin=keep) as terminal:
-            study = carry_out(config, place, (), "share", terminal, command=again, ray=values["ray"])
+            study = carry_out(config, place, (), "share", terminal.begin, terminal, again, values["ray"])
         return study.outcome
 
     wanted = [name for name in TARGETS if name != "all"] if target == "all" else [target]

@@ -130,7 +130,7 @@ def _study(
     typed = shlex.join(["ffalm", *sys.argv[1:]])
     existing: Existing = "resume" if values["resume"] else "refuse"
     with Terminal(said, lambda folder: f"ffalm {command} --out {folder} --resume", values["quiet"]) as terminal:
-        study = carry_out(config, out, optional, existing, terminal, typed, values["ray"])
+        study = carry_out(config, out, optional, existing, terminal.begin, terminal, typed, values["ray"])
     _show(study, study.folder, values["json"])
 
 
