@@ -130,8 +130,8 @@ def _choices(config: StudyConfig, spread: ExecutionPlan) -> dict[str, str]:
 def _warnings(outcomes: Sequence[Outcome]) -> list[str]:
     """What a reader must know before believing a row: runs that stopped, and steps that raised a group's loss."""
     notes = [f"{outcome.diverged} (seed {outcome.seed})" for outcome in outcomes if outcome.diverged]
-    for label in dict.fromkeys(outcome.label for outcome in outcomes):
-        shares = [_ascent(outcome) for outcome in outcomes if outcome.label == label]
+    for label, runs in _by_label(outcomes).items():
+        shares = [_ascent(run) for run in runs]
         high = [share for share in shares if share > _ASCENT_WARNING]
         if high:
             notes.append(
@@ -145,14 +145,10 @@ def _kept(record: StudyRecord, outcomes: Sequence[Outcome]) -> list[str]:
     """Which rounds' models were scored, where it is not the last of each run."""
     if record.keep == "last":
         return []
-    found: dict[str, tuple[list[int], int]] = {}
-    for outcome in outcomes:
-        if outcome.diverged is None:
-            rounds, last = found.setdefault(outcome.label, ([], len(outcome.history)))
-            rounds.append(outcome.kept or last)
     return [
-        f"{label}: the model scored is that of {_span(rounds)} of {last}, the best on the validation part."
-        for label, (rounds, last) in found.items()
+        f"{label}: the model scored is that of {_span([run.kept or len(run.history) for run in runs])} of "
+        f"{len(runs[0].history)}, the best on the validation part."
+        for label, runs in _by_label([outcome for outcome in outcomes if outcome.diverged is None]).items()
     ]
 
 
@@ -165,16 +161,24 @@ def _privacy(record: StudyRecord, outcomes: Sequence[Outcome]) -> list[str]:
     """What each algorithm's runs have told about any one client, and what that number does not cover."""
     if record.delta is None:
         return []
-    spent: dict[str, list[float]] = {}
-    for outcome in outcomes:
-        spent.setdefault(outcome.label, []).append(outcome.history[-1]["epsilon"])
-    lines = [f"{label}: {worth(max(found), record.delta)}" for label, found in spent.items()]
+    lines = [
+        f"{label}: {worth(max(run.history[-1]['epsilon'] for run in runs), record.delta)}"
+        for label, runs in _by_label(outcomes).items()
+    ]
     covered = (
         "Epsilon is for each run by itself and for replacing all rows of one client. Not covered: how many rows of "
         "each label and group a client has, who took part, and scores on held-out rows. The noise of a simulation "
         "comes from its seed, so it shows what privacy costs and protects nobody."
     )
     return [*lines, covered]
+
+
+def _by_label(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
+    """The runs of each algorithm, in their order."""
+    found: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        found.setdefault(outcome.label, []).append(outcome)
+    return found
 
 
 def _ascent(outcome: Outcome) -> float:

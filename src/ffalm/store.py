@@ -19,7 +19,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -155,20 +155,11 @@ class RunFolder:
         if not self._result.exists():
             return None
         try:
-            values = json.loads(self._result.read_text(encoding="utf-8"))
-            return Outcome(
-                label=values["label"],
-                algorithm=values["algorithm"],
-                seed=values["seed"],
-                alpha=values["alpha"],
-                test=_with_nan(values["test"]),
-                intervals={name: (_number(low), _number(high)) for name, (low, high) in values["intervals"].items()},
-                history=self.history(),
-                seconds=values["seconds"],
-                diverged=values["diverged"],
-                confusion=values.get("confusion"),
-                kept=values.get("kept"),
-            )
+            stored = json.loads(self._result.read_text(encoding="utf-8"))
+            values = {one.name: stored[one.name] for one in fields(Outcome) if one.name in stored}
+            values["test"] = _with_nan(stored["test"])
+            values["intervals"] = {name: tuple(ends) for name, ends in _with_nan(stored["intervals"]).items()}
+            return Outcome(**values, history=self.history())
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"The result {self._result} is damaged ({error}): delete it and resume.") from None
 
@@ -224,10 +215,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def _with_nan(record: dict[str, Any]) -> dict[str, Any]:

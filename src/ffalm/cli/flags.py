@@ -202,21 +202,6 @@ def literal(text: str) -> Any:
         return text
 
 
-def either(values: Mapping[str, Any], one: str, other: str) -> None:
-    """Refuse two flags that contradict each other, rather than let one win unseen."""
-    if values[one] is not None and values[other] is not None:
-        flags = [f"--{name.replace('_', '-')}" for name in (one, other)]
-        raise UserError(f"{flags[0]} and {flags[1]} exclude each other: give one of them.")
-
-
-def algorithms_of(text: str) -> list[str]:
-    """The algorithms in a comma-separated list, at least one."""
-    names = listed(text)
-    if not names:
-        raise UserError(f"--algorithms takes names with commas, such as fedavg,ffalm; got {text!r}.")
-    return names
-
-
 def listed(text: str) -> list[str]:
     """The names in a comma-separated list."""
     return [name.strip() for name in text.split(",") if name.strip()]

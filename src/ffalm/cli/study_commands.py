@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ffalm.cli.flags import Flag, algorithms_of, alphas_of, either, overrides, put, seeds_of, study_flags, takes
+from ffalm.cli.flags import Flag, alphas_of, listed, overrides, put, seeds_of, study_flags, takes
 from ffalm.cli.running import Terminal
 from ffalm.errors import UserError, require
 from ffalm.settings import merged
@@ -69,7 +69,8 @@ def compare(**values: Any) -> None:
     settings = overrides(values)
     if values["seeds"] is not None:
         settings["seeds"] = seeds_of(values["seeds"])
-    named = [] if values["algorithms"] is None else algorithms_of(values["algorithms"])
+    given, named = values["algorithms"], listed(values["algorithms"] or "")
+    require(given is None or bool(named), f"--algorithms takes names with commas, such as fedavg,ffalm; got {given!r}.")
     _study("compare", values, settings, named, ALGORITHMS, SEEDS)
 
 
@@ -96,7 +97,10 @@ def _study(
     seeds: int,
 ) -> None:
     """Run a study to its end and show the results; `usual` are the algorithms where flags name none."""
-    either(values, "local_epochs", "local_steps")
+    require(
+        values["local_epochs"] is None or values["local_steps"] is None,
+        "--local-epochs and --local-steps exclude each other: give one of them.",
+    )
     if values["alpha"] is not None:
         put(settings, "partition.alpha", alphas_of(values["alpha"]))
     from rich.console import Console
