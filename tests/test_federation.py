@@ -177,7 +177,7 @@ def test_features_that_are_no_numbers_are_refused(x: Any) -> None:
 
 def test_different_numbers_of_rows_are_refused() -> None:
     for wrong in (changed(y=Y[:5]), changed(s=S[:4]), changed(x=X[:3]), changed(y=Y.reshape(6, 1))):
-        assert "client 0 needs one label and one group a row" in refusal([wrong])
+        assert "client 0 needs one label and one group per row" in refusal([wrong])
 
 
 def test_different_feature_shapes_are_refused() -> None:

@@ -75,7 +75,7 @@ def read_record(folder: Path) -> StudyRecord:
 
 
 def read_study(folder: Path) -> StudyOutcome:
-    """What the finished runs of a study came to, from its folder alone.
+    """The finished runs of a study, from its folder alone.
 
     The folder may also be that of one run of a study, or a federation's, whose run lies in `run/`.
     """
@@ -128,7 +128,7 @@ def _choices(config: StudyConfig, spread: ExecutionPlan) -> dict[str, str]:
 
 
 def _warnings(outcomes: Sequence[Outcome]) -> list[str]:
-    """What a reader must know before believing a row: runs that stopped, and steps that raised a group's loss."""
+    """Runs that diverged, and runs in which many steps increased the loss of some rows."""
     notes = [f"{outcome.diverged} (seed {outcome.seed})" for outcome in outcomes if outcome.diverged]
     for label, runs in _by_label(outcomes).items():
         shares = [_ascent(run) for run in runs]
@@ -158,7 +158,7 @@ def _span(rounds: Sequence[int]) -> str:
 
 
 def _privacy(record: StudyRecord, outcomes: Sequence[Outcome]) -> list[str]:
-    """What each algorithm's runs have told about any one client, and what that number does not cover."""
+    """The privacy guarantee of each algorithm's runs, and what it does not cover."""
     if record.delta is None:
         return []
     lines = [
@@ -168,7 +168,7 @@ def _privacy(record: StudyRecord, outcomes: Sequence[Outcome]) -> list[str]:
     covered = (
         "Epsilon is for each run by itself and for replacing all rows of one client. Not covered: how many rows of "
         "each label and group a client has, who took part, and scores on held-out rows. The noise of a simulation "
-        "comes from its seed, so it shows what privacy costs and protects nobody."
+        "comes from its seed, so it shows the cost of privacy but protects no one."
     )
     return [*lines, covered]
 

@@ -115,14 +115,14 @@ class _StoredRun(Run):
         return self.store.outcome() is None
 
     def resume(self, round: int) -> None:
-        """Go on from a round of which there is a checkpoint."""
+        """Continue from the checkpoint of a round."""
         start, selected = self.store.snapshot(round), self.store.kept(round)
         self.history = self.store.history(round)
         self.selection.resume(selected, self.history)
         self.job = replace(self.job, start=start)
 
     def add(self, done: Round) -> None:
-        """Record a round on disk too; a diverged one leaves no checkpoint, for there is nothing to resume from."""
+        """Record a round on disk too; a diverged one leaves no checkpoint to resume from."""
         super().add(done)
         self.store.append(done.record)
         number = done.snapshot.round
@@ -131,7 +131,7 @@ class _StoredRun(Run):
             self.store.save(done.snapshot, self.selection.selected)
 
     def finish(self) -> Result:
-        """Score the selected model and write what the run came to."""
+        """Score the selected model and write the result."""
         result, plan = super().finish(), self.plan
         alpha = plan.alpha if plan.skewed else None
         self.store.finish(result, outcome_of(result, plan.entry.label, plan.entry.algorithm.name, alpha))

@@ -27,8 +27,8 @@ Arrays = tuple[Any, Any, Any]
 class Federation:
     """Clients with their training examples; pooled validation and test parts; the task they share.
 
-    Clients who were dealt rows of one table hold the rows' numbers alone: `clients[i]` gathers that client's examples
-    anew each time, so whoever needs them often keeps them.
+    Clients that share one table hold row numbers only: `clients[i]` gathers that client's examples each time it is
+    called, so keep the result if you need it often.
     """
 
     clients: Sequence[Examples]
@@ -55,7 +55,7 @@ class Federation:
         for group, rows in enumerate(held.tolist()):
             require(
                 rows > 0,
-                f"No client has a row of group {self.task.group_names[group]!r}: nothing can be learnt about it; leave "
+                f"No client has a row of group {self.task.group_names[group]!r}: a model cannot learn about it; leave "
                 "the group out or give some client its rows.",
             )
 
@@ -170,7 +170,7 @@ def owners_partition(data: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _left_out(rows: int, dealt: int, partition: Partition) -> tuple[str, ...]:
-    """A note where nobody got some of the training rows: models learn from fewer, and from other shares of labels."""
+    """A note on training rows that no client has."""
     if dealt == rows:
         return ()
     return (f"The partition {partition.kind!r} gave clients {dealt:,} of {rows:,} training rows; the rest is unused.",)
@@ -181,13 +181,13 @@ def _examples(arrays: Arrays, where: str) -> Examples:
     if not isinstance(arrays, tuple | list) or len(arrays) != 3:
         raise UserError(f"The {where} must be given as (x, y, group).")
     x = numbers(arrays[0], f"features of the {where}")
-    require(x.ndim > 0, f"The features of the {where} must have one entry a row; got a single number.")
+    require(x.ndim > 0, f"The features of the {where} must have one entry per row; got a single number.")
     if x.dtype not in (torch.uint8, torch.float64):
         x = x.float()
     y, group = codes(arrays[1], f"labels of the {where}"), codes(arrays[2], f"groups of the {where}")
     require(
         y.shape == group.shape == x.shape[:1],
-        f"The {where} needs one label and one group a row; it has {len(x)} rows, labels of shape {tuple(y.shape)} and "
+        f"The {where} needs one label and one group per row; got {len(x)} rows, labels of shape {tuple(y.shape)} and "
         f"groups of shape {tuple(group.shape)}.",
     )
     return Examples(x, y, group)

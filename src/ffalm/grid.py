@@ -70,7 +70,7 @@ def run_folder(config: StudyConfig, folder: Path, plan: RunPlan) -> RunFolder:
 
 
 def finished(config: StudyConfig, folder: Path, plan: RunPlan) -> Outcome | None:
-    """What a run came to, None while it is not finished; the result of any other run is refused."""
+    """The outcome of a run, None while it is not finished; the result of any other run is refused."""
     run = run_folder(config, folder, plan)
     outcome = run.outcome()
     if outcome is not None:
@@ -90,7 +90,7 @@ def check_owner(config: StudyConfig, run: RunFolder, plan: RunPlan) -> None:
 
 @lru_cache(maxsize=1)
 def _dataset(source: Any) -> Dataset:
-    """The source's data, read once a process."""
+    """The source's data, read once per process."""
     dataset: Dataset = source.load()
     return dataset
 
@@ -131,7 +131,7 @@ def job_of(config: StudyConfig, plan: RunPlan, device: str = "", processes: int 
 def drop_incompatible(config: StudyConfig, optional: Collection[str]) -> tuple[StudyConfig, list[LeftOut]]:
     """The study without those of its optional algorithms that cannot take its data, and why each was left out.
 
-    Optional are those that nobody asked for by name. A study of which nothing would be left is refused.
+    Optional are those that the user did not name. A study with no algorithm left is refused.
     """
     if not optional:
         return config, []

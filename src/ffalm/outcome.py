@@ -51,7 +51,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class StudyRecord:
-    """`study.json`: all that a report needs besides the runs. It is written before the first run starts."""
+    """`study.json`: what a report needs besides the runs. It is written before the first run starts."""
 
     title: str
     task: dict[str, str]  # as in StudyOutcome, and so are the fields of the same names below
@@ -64,7 +64,7 @@ class StudyRecord:
     data_notes: tuple[str, ...] = ()  # what the data source and the partition say about the rows
     left_out: tuple[LeftOut, ...] = ()
     keep: str = "last"  # the rule of model selection
-    delta: float | None = None  # for which epsilon is reported, None without differential privacy
+    delta: float | None = None  # of a simulation with differential privacy; a federation's guarantee is in `data_notes`
     versions: dict[str, str] = field(default_factory=dict)
     command: str = ""  # that started the study
 

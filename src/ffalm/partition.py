@@ -39,7 +39,7 @@ class Partition:
     - "even": the same with the sizes of clients evened out, so that they differ in their labels alone;
     - "balanced": the same with labels cut down to the rarest too, as in the paper's released code;
     - "group": for each group a Dirichlet(alpha) draw over clients;
-    - "iid": shuffled and dealt out evenly;
+    - "iid": shuffled and split evenly;
     - "silos": the owners that the data itself names.
     """
 

@@ -29,7 +29,7 @@ class Best:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """What a study came to; `Study.load(folder)` reads one again."""
+    """The results of a study; `Study.load(folder)` reads them again."""
 
     outcome: StudyOutcome  # everything that a report says
     folder: Path

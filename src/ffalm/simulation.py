@@ -112,7 +112,7 @@ class Result:
     """What a run gave. Metrics are fractions; NaN means undefined."""
 
     test: dict[str, float]  # metrics of the final model on the test part
-    history: list[Record]  # one record a round
+    history: list[Record]  # one record per round
     state_dict: dict[str, Tensor]  # the final global model
     state: State  # the server's final state, such as its duals
     tally: Tally | None  # the test part's Tally, from which other metrics and intervals can be had

@@ -1,10 +1,10 @@
-"""The run folder: everything of a run on disk, such that a kill at any instant loses at most the round under way.
+"""The run folder: a run on disk. A kill at any instant loses at most the current round.
 
     config.toml        complete: rerun it and get the same numbers
-    history.jsonl      one record a round, appended and flushed
+    history.jsonl      one record per round, appended and flushed
     checkpoint/        model, server state and round after the last whole round, and of the best where that is kept
     model.safetensors  the final model
-    result.json        what the run came to; its presence says that the run is finished
+    result.json        the outcome; its presence says that the run is finished
 
 Whole files are written beside and renamed. There is no pickle: nothing that is loaded can run code.
 """
@@ -45,7 +45,7 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 @contextmanager
 def locked(folder: Path, name: str = "run") -> Iterator[None]:
-    """Hold a folder for this process alone; a dying process lets go by itself, so wait a little for it."""
+    """Lock a folder for this process; the lock of a dying process is released by itself, so wait a little for it."""
     with open(folder / f".{name}.lock", "w", encoding="utf-8") as lock:
         deadline = time.monotonic() + _LOCK_SECONDS
         while True:
@@ -69,7 +69,7 @@ class RunFolder:
         self._result = path / "result.json"
 
     def start(self, config: str) -> None:
-        """Make the folder and record what is about to be run."""
+        """Make the folder and write the settings of the run."""
         self._checkpoints.mkdir(parents=True, exist_ok=True)
         write_whole(self.path / "config.toml", config)
 
@@ -81,7 +81,7 @@ class RunFolder:
     def history(self, rounds: int | None = None) -> list[Record]:
         """The rounds recorded so far; given a number of rounds, anything after them is cut off on disk too.
 
-        A line that a kill left half-written belongs to a round that was not kept.
+        A line that a kill left half-written belongs to a round without a checkpoint.
         """
         if not self._history.exists():
             return []
@@ -97,9 +97,9 @@ class RunFolder:
         return records
 
     def save(self, snapshot: Snapshot, kept: Snapshot | None = None) -> None:
-        """Keep a snapshot and the one before it, which runs that are computed together may have to go back to.
+        """Write a checkpoint and keep the one before it, to which runs that are computed together may have to return.
 
-        With it goes what the run would be if it ended now, where that is an earlier round's model.
+        `kept` is the model that the run would end with now; it is stored too if it is of an earlier round.
         """
         beside = self._checkpoints / f".new.{os.getpid()}"
         shutil.rmtree(beside, ignore_errors=True)
@@ -117,14 +117,14 @@ class RunFolder:
         return [0, *(int(path.name) for path in self._saved())]
 
     def snapshot(self, round: int) -> Snapshot | None:
-        """The snapshot of a round, None for the beginning; later ones are given up."""
+        """The snapshot of a round, None for the beginning; later ones are deleted."""
         for path in self._saved():
             if int(path.name) > round:
                 shutil.rmtree(path)
         return self._read(round)
 
     def kept(self, round: int) -> Snapshot | None:
-        """What a run would be if it ended at this round, of which there is a snapshot: it, or one before it."""
+        """The model that a run would end with at this round: its own, or the selected one of an earlier round."""
         return self._read(round, _KEPT if (self._checkpoints / f"{round:06d}" / _KEPT).exists() else "")
 
     def _read(self, round: int, within: str = "") -> Snapshot | None:
@@ -137,7 +137,7 @@ class RunFolder:
             return Snapshot(number, load_file(place / "model.safetensors"), load_file(place / "state.safetensors"))
         except (SafetensorError, OSError, ValueError, KeyError) as error:
             raise UserError(
-                f"The checkpoint {place} is damaged ({error}): delete the folder {self.path} to do this run again."
+                f"The checkpoint {place} is damaged ({error}): delete the folder {self.path} to repeat this run."
             ) from None
 
     def finish(self, result: Result, outcome: Outcome) -> None:
@@ -151,7 +151,7 @@ class RunFolder:
         write_whole(self._result, json_text(values, indent=2))
 
     def outcome(self) -> Outcome | None:
-        """What the run came to, None while it is not finished."""
+        """The outcome of the run, None while it is not finished."""
         if not self._result.exists():
             return None
         try:

@@ -39,7 +39,7 @@ from ffalm.settings import with_keywords
 from ffalm.simulation import Model, RunKeywords, RunSettings, default_algorithm, own_model, run_settings, seed_of
 from ffalm.store import locked
 
-#: What `compare` compares, and over how many seeds, where nobody says.
+#: The defaults of `compare`.
 ALGORITHMS = ("fedavg", "fairfed", "fpfl", "ffalm")
 SEEDS = 5
 
@@ -142,7 +142,7 @@ def carry_out(
     command: str = "ffalm.compare(...)",
     ray: str | None = None,
 ) -> Study:
-    """Compute the runs that the folder does not hold yet, and return all that it holds then.
+    """Compute the runs that are missing from the folder, and return the study in it.
 
     `out` is the folder, or a function that makes a new one. Algorithms that are `optional` are left out where they
     cannot take the data. `ray` is the address of a cluster to compute on. Nothing is written before the study is known
@@ -174,7 +174,7 @@ def carry_out(
 
 
 def new_folder(base: Path, name: str) -> Path:
-    """Make a folder that nobody else has: two studies may be started in the same second."""
+    """Make a new folder; a number is added to a name that is taken, as by a study started in the same second."""
     make_folder(base)
     for folder in (base / (name if number == 1 else f"{name}-{number}") for number in count(1)):
         with suppress(FileExistsError):

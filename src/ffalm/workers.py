@@ -1,7 +1,7 @@
 """Spreading a study over processes, and collecting what they made.
 
-Each run lives in its own folder and only its worker writes there, so whatever happens to this process or to a worker,
-the study can be resumed from what the folders hold.
+Each run has its own folder and only its worker writes there, so the study can be resumed whatever happens to this
+process or to a worker.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _check(future: Future[None]) -> None:
         future.result()
     except BrokenProcessPool:
         raise UserError(
-            "A worker process died, perhaps for want of memory: go on with --resume and fewer --workers."
+            "A worker process died, perhaps out of memory: resume with --resume and fewer --workers."
         ) from None
 
 

@@ -41,7 +41,7 @@ def _show_version(wanted: bool) -> None:
 _MISTYPED: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
 
 
-#: What a disk says that is full, protected or not what a path takes it for: nothing of ours to mend.
+#: Errors of a disk that is full or protected, or of a path that is no folder: not bugs of ours.
 _DISK = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR}
 
 

@@ -1,4 +1,4 @@
-"""What a person sees while runs go on: bars on a terminal, plain lines elsewhere."""
+"""Progress of runs: bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
