@@ -204,6 +204,8 @@ def test_a_data_sets_training_rows_go_to_clients_and_its_other_parts_stay_whole(
 def test_an_unknown_source_or_setting_is_answered_with_the_nearest() -> None:
     with pytest.raises(UserError, match="did you mean 'census'"):
         ffalm.load("cencus")
+    with pytest.raises(UserError, match="by its name, or a table by its path; got None"):
+        ffalm.load(None)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="did you mean 'balanced'"):
         ffalm.load("census", partition="balansed")  # type: ignore[arg-type]
 

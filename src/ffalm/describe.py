@@ -115,7 +115,7 @@ def _choices(config: StudyConfig, spread: ExecutionPlan) -> dict[str, str]:
     chosen: dict[str, str] = {}
     for section in ("data", "partition", "model", "training", "privacy"):
         for name, value in settings.get(section, {}).items():
-            if section == "partition" and name == "alpha" and not config.partition.skewed:
+            if section == "partition" and name in config.partition.without_effect:
                 continue
             chosen[f"{section}: {name}"] = _text(value)
     chosen["model kept"] = "of the last round" if config.keep == "last" else "of the round best on validation"

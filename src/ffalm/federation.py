@@ -158,6 +158,9 @@ def load(
     `settings` are the source's own, such as a table's `label`, `group` and `favourable`; `seed` draws the partition.
     The partition is "plain" unless given, and "silos" where an `owner` column says which client owns a row.
     """
+    require(
+        isinstance(name, str | os.PathLike), f"Give a data source by its name, or a table by its path; got {name!r}."
+    )
     kind = owners_partition(settings) if partition is None else {"kind": partition}
     cut = {**kind, "clients": clients, "alpha": alpha, "min_rows": min_rows}
     split = build(Partition, cut, "partition")

@@ -63,6 +63,11 @@ class Partition:
         """Whether alpha means anything."""
         return self.kind in ("plain", "even", "balanced", "group")
 
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """The settings that mean nothing for this kind of partition."""
+        return () if self.skewed else ("alpha",) if self.kind == "iid" else ("alpha", "clients")
+
     def split(self, dataset: Dataset, seed: int) -> list[Tensor]:
         """The row numbers of each client's training examples."""
         if self.kind == "silos":
