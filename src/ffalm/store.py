@@ -35,6 +35,8 @@ from ffalm.simulation import Result
 
 _LOCK_SECONDS = 30.0
 _KEPT = "kept"  # the folder, in a checkpoint's, of the round that is best so far
+_TENSORS = tuple(one.name for one in fields(Snapshot) if one.name != "round")  # each in a file of its own
+_ALWAYS = ("model", "state")  # of these, the files that every checkpoint has
 _INTERVALS = ("accuracy", "dpd", "eod", "equalized_odds", "accuracy_parity", "worst_group_accuracy")
 
 
@@ -134,7 +136,11 @@ class RunFolder:
         place = self._checkpoints / f"{round:06d}" / within
         try:
             number = int(json.loads((place / "round.json").read_text(encoding="utf-8"))["round"])
-            return Snapshot(number, load_file(place / "model.safetensors"), load_file(place / "state.safetensors"))
+            files = {name: place / f"{name}.safetensors" for name in _TENSORS}
+            return Snapshot(
+                number,
+                **{name: _nested(load_file(file)) for name, file in files.items() if file.exists() or name in _ALWAYS},
+            )
         except (SafetensorError, OSError, ValueError, KeyError) as error:
             raise UserError(
                 f"The checkpoint {place} is damaged ({error}): delete the folder {self.path} to repeat this run."
@@ -169,9 +175,30 @@ class RunFolder:
 
 def _write(snapshot: Snapshot, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(_owned(snapshot.model), folder / "model.safetensors")
-    save_file(_owned(snapshot.state), folder / "state.safetensors")
+    for name in _TENSORS:
+        tensors = getattr(snapshot, name)
+        if tensors or name in _ALWAYS:
+            save_file(_owned(_flat(tensors)), folder / f"{name}.safetensors")
     (folder / "round.json").write_text(json.dumps({"round": snapshot.round}), encoding="utf-8")
+
+
+def _flat(tensors: dict[str, Any]) -> dict[str, Tensor]:
+    """Tensors by name, or by name and parameter, as a flat file holds them: under name/parameter."""
+    flat: dict[str, Tensor] = {}
+    for name, value in tensors.items():
+        flat |= (
+            {f"{name}/{inner}": tensor for inner, tensor in value.items()} if isinstance(value, dict) else {name: value}
+        )
+    return flat
+
+
+def _nested(tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """The inverse of `_flat`."""
+    nested: dict[str, Any] = {}
+    for name, value in tensors.items():
+        outer, _, inner = name.partition("/")
+        (nested.setdefault(outer, {}) if inner else nested)[inner or outer] = value
+    return nested
 
 
 def outcome_of(result: Result, label: str, algorithm: str, alpha: float | None) -> Outcome:
