@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from torch import nn
 
 
-@runtime_checkable
 class Architecture(Protocol):
     """What a model is before it knows the data: settings, and a way to build it."""
 
