@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from ffalm.cli.running import carry_out
 from ffalm.cluster import _packed, _unpack, run_on_cluster
 from ffalm.config import StudyConfig, parse
 from ffalm.errors import UserError
-from ffalm.study import layout, plans, run_folder
-from ffalm.workers import outcomes, run_study
+from ffalm.grid import finished, plans, run_folder
+from ffalm.outcome import Outcome
+from ffalm.study import carry_out
 
 SETTINGS: dict[str, Any] = {
     "data": {"source": "census", "rows": 600},
@@ -35,6 +34,11 @@ SETTINGS: dict[str, Any] = {
 
 def config() -> StudyConfig:
     return parse(SETTINGS)
+
+
+def outcomes(config: StudyConfig, folder: Path) -> list[Outcome]:
+    found = [finished(config, folder, plan) for plan in plans(config)]
+    return [outcome for outcome in found if outcome is not None]
 
 
 @pytest.fixture
@@ -94,7 +98,7 @@ def test_a_cluster_gives_the_same_numbers_and_resumes(address: str, tmp_path: Pa
     here, there = tmp_path / "here", tmp_path / "there"
     for folder in (here, there):
         folder.mkdir()
-    run_study(config(), here, layout(config()), lambda plan, record: None)
+    carry_out(config(), here)
     seen: list[tuple[str, int]] = []
     run_on_cluster(config(), there, address, lambda plan, record: seen.append((plan.title, record["round"])))
     expected, found = outcomes(config(), here), outcomes(config(), there)
@@ -116,7 +120,7 @@ def test_a_lost_worker_costs_a_new_start_and_nothing_else(address: str, tmp_path
     here, there = tmp_path / "here", tmp_path / "there"
     for folder in (here, there):
         folder.mkdir()
-    run_study(long, here, layout(long), lambda plan, record: None)
+    carry_out(long, here)
     killed: list[int] = []
     killer = threading.Thread(target=_kill_one_worker, args=(killed,))
     killer.start()
@@ -142,7 +146,7 @@ def test_a_task_travels_with_its_checkpoints_and_comes_back_without_them(tmp_pat
     one = parse({**SETTINGS, "seeds": [0], "algorithms": {"fedavg": {}, "fpfl": {}}})
     home, away = tmp_path / "home", tmp_path / "away"
     home.mkdir()
-    run_study(one, home, layout(one), lambda plan, record: None)
+    carry_out(one, home)
     task = plans(one)[:1]
     whole = _packed(one, home, task, whole=True)
     assert any("checkpoint" in name for name in whole)
@@ -160,11 +164,11 @@ def test_flowers_simulated_clients_run_on_a_cluster_by_its_address(
     pytest.importorskip("flwr", reason="Flower is not installed: it comes with the extra 'flower'")
     monkeypatch.setenv("RAY_ADDRESS", "")
     study, out = parse({**SETTINGS, "engine": "flower"}), tmp_path / "flower"
-    found = carry_out(study, out, Console(quiet=True), "", quiet=True, ray=address)
+    found = carry_out(study, out, ray=address)
     assert os.environ["RAY_ADDRESS"] == address
     reference, here = parse({**SETTINGS, "engine": "loop"}), tmp_path / "loop"
-    expected = carry_out(reference, here, Console(quiet=True), "", quiet=True)
-    for one, other in zip(found.outcomes, expected.outcomes, strict=True):
+    expected = carry_out(reference, here)
+    for one, other in zip(found.results, expected.results, strict=True):
         assert one.test == pytest.approx(other.test, abs=1e-6, nan_ok=True)
         assert [record["train_loss"] for record in one.history] == pytest.approx(
             [record["train_loss"] for record in other.history], abs=1e-6

@@ -10,7 +10,7 @@ import pytest
 
 from ffalm import toml
 from ffalm.algorithms import FFALM
-from ffalm.config import parse, read, settings_of
+from ffalm.config import parse, read
 from ffalm.engines import Training
 from ffalm.errors import UserError
 
@@ -27,25 +27,25 @@ def test_the_written_settings_give_the_same_study_back() -> None:
             "model": {"name": "mlp", "hidden": [8, 4]},
         }
     )
-    assert parse(tomllib.loads(toml.dumps(settings_of(config)))) == config
+    assert parse(tomllib.loads(toml.dumps(config.to_plain()))) == config
     assert config.training == Training(clip=None, batch_size=None, local_steps=3)
 
 
 def test_written_settings_name_every_setting_so_that_later_defaults_change_nothing() -> None:
-    written = settings_of(parse(SMALL))
+    written = parse(SMALL).to_plain()
     assert set(written["training"]) == set(Training.__dataclass_fields__)
     assert written["algorithms"]["ffalm"]["dual_bound"] == 1.0
 
 
 def test_a_preset_is_the_base_and_settings_go_on_top() -> None:
-    ffalm = parse(SMALL).contenders[1]
+    ffalm = parse(SMALL).entries[1]
     assert ffalm.algorithm == FFALM(penalty=3.0, dual_lr=0.2, dual_lr_growth=1.0, dual_bound=1.0)
     assert ffalm.label == "FFALM (safe)"
 
 
 def test_one_algorithm_can_stand_twice_under_its_own_names() -> None:
     config = parse({"algorithms": {"gentle": {"name": "ffalm", "penalty": 0.5}, "ffalm": {}}})
-    assert [contender.label for contender in config.contenders] == ["gentle", "FFALM"]
+    assert [entry.label for entry in config.entries] == ["gentle", "FFALM"]
 
 
 def test_two_algorithms_that_tables_would_take_for_one_are_refused() -> None:
@@ -122,7 +122,7 @@ def test_a_plugin_registers_an_algorithm(tmp_path: Path) -> None:
         "        return self.factor * super().objective(losses, groups, labels, mask, state)\n"
     )
     config = parse({"plugins": [str(plugin)], "algorithms": {"halved-by-plugin": {"factor": 0.25}}})
-    assert config.contenders[0].label == "Halved"
+    assert config.entries[0].label == "Halved"
     from ffalm.algorithms.registry import _REGISTERED
 
     del _REGISTERED["halved-by-plugin"]

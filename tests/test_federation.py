@@ -177,7 +177,7 @@ def test_features_that_are_no_numbers_are_refused(x: Any) -> None:
 
 def test_different_numbers_of_rows_are_refused() -> None:
     for wrong in (changed(y=Y[:5]), changed(s=S[:4]), changed(x=X[:3]), changed(y=Y.reshape(6, 1))):
-        assert "client 0 needs one label and one group a row" in refusal([wrong])
+        assert "client 0 needs one label and one group per row" in refusal([wrong])
 
 
 def test_different_feature_shapes_are_refused() -> None:
@@ -204,20 +204,27 @@ def test_a_data_sets_training_rows_go_to_clients_and_its_other_parts_stay_whole(
 def test_an_unknown_source_or_setting_is_answered_with_the_nearest() -> None:
     with pytest.raises(UserError, match="did you mean 'census'"):
         ffalm.load("cencus")
+    with pytest.raises(UserError, match="by its name, or a table by its path; got None"):
+        ffalm.load(None)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="did you mean 'balanced'"):
-        ffalm.load("census", partition="balansed")
+        ffalm.load("census", partition="balansed")  # type: ignore[arg-type]
 
 
 def test_a_federation_is_shown_in_a_few_words() -> None:
     arrays = Federation.from_arrays([GOOD, GOOD], test=GOOD)
-    assert "Examples(6 rows, features 2)" in repr(arrays)
-    assert "tensor" not in repr(arrays)
-    dealt = repr(ffalm.load("census", rows=600, clients=3))
-    assert "tensor" not in dealt
-    assert "Dealt(66, 66, 66 rows)" in dealt
+    assert repr(arrays) == (
+        "Federation(arrays: 2 clients of 6 to 6 rows, validation 0, test 6 rows, 2 labels, 2 groups)"
+    )
+    dealt = repr(ffalm.load("census", rows=600, clients=3, partition="balanced", alpha=0.3))
+    assert dealt == "Federation(census: 3 clients of 66 to 66 rows, validation 60, test 120 rows, 2 labels, 2 groups)"
 
 
 def test_rows_that_a_partition_leaves_out_are_told_of() -> None:
     told = "The partition 'balanced' gave clients 198 of 420 training rows; the rest is unused."
-    assert told in ffalm.load("census", rows=600, clients=3).notes
-    assert not any("unused" in note for note in ffalm.load("census", rows=600, clients=3, partition="iid").notes)
+    assert told in ffalm.load("census", rows=600, clients=3, partition="balanced", alpha=0.3).notes
+
+
+def test_no_training_row_is_left_out_unless_a_partition_is_asked_to() -> None:
+    for loaded in (ffalm.load("census", rows=600, clients=3), ffalm.load("census", rows=600, partition="iid")):
+        assert not any("unused" in note for note in loaded.notes)
+        assert int(loaded.counts().sum()) == 420

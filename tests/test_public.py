@@ -7,10 +7,14 @@ import pytest
 import ffalm
 
 
-@pytest.mark.parametrize("name", [*ffalm._HOMES, *ffalm._ROOMS])
+@pytest.mark.parametrize("name", ffalm.__all__)
 def test_every_public_name_can_be_had(name: str) -> None:
     assert getattr(ffalm, name) is not None
     assert name in dir(ffalm)
+
+
+def test_dir_lists_the_public_names_alone() -> None:
+    assert set(dir(ffalm)) == {*ffalm.__all__, "__version__"}
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

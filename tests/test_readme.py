@@ -45,7 +45,7 @@ def test_the_example_of_an_own_algorithm_is_a_working_plugin(tmp_path: Path) -> 
     try:
         config = parse({"plugins": [str(plugin)], "algorithms": {"worst-group": {}}})
         federation = ffalm.load("census", rows=600, clients=3, alpha=5.0)
-        result = ffalm.simulate(config.contenders[0].algorithm, federation, rounds=2)
+        result = ffalm.simulate(config.entries[0].algorithm, federation, rounds=2)
         assert 0.5 < result.test["accuracy"] <= 1
     finally:
         _REGISTERED.pop("worst-group", None)

@@ -301,6 +301,12 @@ def test_a_last_batch_of_one_row_under_batchnorm_is_refused_with_the_remedy() ->
         ffalm.simulate("fedavg", fed, model=model, rounds=1, batch_size=8, engine="loop")
 
 
+def test_a_result_is_shown_in_a_few_words() -> None:
+    shown = repr(ffalm.simulate("fedavg", federation(), rounds=2, **FAST))
+    assert shown.startswith("Result(seed=0, rounds=2, accuracy=0.")
+    assert len(shown) < 120
+
+
 def test_a_schedule_that_outgrows_a_float_counts_as_divergence() -> None:
     wild = ffalm.FFALM(dual_lr_growth=1e200)
     with pytest.raises(ffalm.DivergedError, match="round 3"):
@@ -308,7 +314,8 @@ def test_a_schedule_that_outgrows_a_float_counts_as_divergence() -> None:
 
 
 def test_numpy_numbers_are_taken_as_settings() -> None:
-    result = ffalm.simulate("fedavg", federation(), rounds=np.int64(2), lr=np.float32(0.1), **FAST)
+    given: dict[str, Any] = {"rounds": np.int64(2), "lr": np.float32(0.1), **FAST}
+    result = ffalm.simulate("fedavg", federation(), **given)
     assert len(result.history) == 2
 
 

@@ -15,7 +15,7 @@ from ffalm.engines import Snapshot
 from ffalm.errors import UserError
 from ffalm.outcome import Outcome
 from ffalm.simulation import Result
-from ffalm.store import RunFolder, counts_of, intervals_of, json_text, locked
+from ffalm.store import RunFolder, _flat, _nested, counts_of, intervals_of, json_text, locked
 
 
 def snapshot(round: int) -> Snapshot:
@@ -38,6 +38,16 @@ def test_a_snapshot_comes_back_bit_for_bit(folder: RunFolder) -> None:
     assert found.round == 3
     assert all(torch.equal(found.model[name], value) for name, value in kept.model.items())
     assert torch.equal(found.state["dual"], kept.state["dual"])
+
+
+def test_vectors_by_name_and_parameter_come_back_from_a_flat_file() -> None:
+    vectors = {"momentum": {"0.weight": torch.ones(2), "0.bias": torch.zeros(1)}, "drift": {"0.weight": torch.ones(3)}}
+    flat = _flat(vectors)
+    assert set(flat) == {"momentum/0.weight", "momentum/0.bias", "drift/0.weight"}
+    found = _nested(flat)
+    assert {name: set(inner) for name, inner in found.items()} == {name: set(inner) for name, inner in vectors.items()}
+    assert torch.equal(found["drift"]["0.weight"], torch.ones(3))
+    assert _nested(_flat({"dual": torch.ones(1)})).keys() == {"dual"}
 
 
 def test_a_run_without_state_can_be_kept(folder: RunFolder) -> None:

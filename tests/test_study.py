@@ -1,151 +1,242 @@
-"""The grid of runs, how it is cut into tasks, and where tasks go on after a kill."""
+"""`ffalm.compare`: studies from Python, kept in a folder, resumed, and never mixed up with another study."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import dataclasses
+import json
+import typing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
-import torch
+from torch import nn
 
 import ffalm
-from ffalm import study
-from ffalm.config import parse, settings_of
-from ffalm.engines import Engine, Job, Round, choose
-from ffalm.engines.loop import LoopEngine
+from ffalm.algorithms.registry import _REGISTERED
+from ffalm.config import parse, read
+from ffalm.engines import Training
 from ffalm.errors import UserError
-from ffalm.study import _tasks, execute, fitting, job_of, layout, left_out, plans, resumable
+from ffalm.partition import Partition
+from ffalm.simulation import RunKeywords, RunSettings
+from ffalm.study import carry_out, entries_of, new_folder
 
-SMALL: dict[str, Any] = {"data": {"source": "census", "rows": 600}, "partition": {"clients": 3, "alpha": [1.0, 5.0]}}
+FAST: dict[str, Any] = {
+    "data_settings": {"rows": 300},
+    "clients": 2,
+    "model": "linear",
+    "rounds": 2,
+    "engine": "loop",
+    "device": "cpu",
+    "seeds": 1,
+}
 
 
-def test_the_grid_runs_over_skews_then_algorithms_then_seeds() -> None:
-    grid = plans(parse({**SMALL, "seeds": [4, 2], "algorithms": {"fedavg": {}, "fpfl": {}}}))
-    assert [plan.folder_name for plan in grid][:5] == [
-        "fedavg-alpha-1-seed-4",
-        "fedavg-alpha-1-seed-2",
-        "fpfl-alpha-1-seed-4",
-        "fpfl-alpha-1-seed-2",
-        "fedavg-alpha-5-seed-4",
+def arrays(rows: int = 40, seed: int = 0) -> tuple[Any, Any, Any]:
+    draws = np.random.default_rng(seed)
+    y, group = np.tile([0, 1], rows // 2), np.tile([0, 0, 1, 1], rows // 4)
+    return draws.normal(size=(rows, 3)) + y[:, None], y, group
+
+
+def federation(seed: int = 0) -> ffalm.Federation:
+    return ffalm.Federation.from_arrays([arrays(40, seed), arrays(24, seed + 1)], arrays(20, 8), arrays(40, 9))
+
+
+def test_a_study_compares_algorithms_over_seeds_and_skews() -> None:
+    study = ffalm.compare("census", ["fedavg", "ffalm"], alpha=[1.0, 5], **{**FAST, "seeds": [3, 1]})
+    assert [(run.label, run.alpha, run.seed) for run in study.results][:3] == [
+        ("FedAvg", 1.0, 3),
+        ("FedAvg", 1.0, 1),
+        ("FFALM (safe)", 1.0, 3),
     ]
-    assert len(grid) == 8
+    assert len(study.results) == 8
+    assert (study.folder / "study.json").exists()
+    folder = study.folder
+    del study
+    assert not folder.exists()  # nobody asked to keep it
 
 
-def test_skews_that_look_alike_when_rounded_have_folders_of_their_own() -> None:
-    config = {**SMALL, "partition": {"clients": 3, "alpha": [1000000.0, 1000001.0]}, "algorithms": {"fedavg": {}}}
-    assert len({plan.folder_name for plan in plans(parse(config))}) == 2
+def test_a_study_of_one_federation_gives_the_numbers_of_simulate() -> None:
+    same: dict[str, Any] = {"model": "linear", "rounds": 3, "engine": "loop", "device": "cpu"}
+    study = ffalm.compare(federation(), [ffalm.FFALM(), "fedavg"], seeds=[2, 5], **same)
+    expected = ffalm.simulate(ffalm.FFALM(), federation(), seed=[2, 5], threads=1, **same)
+    assert [run.test for run in study.results[:2]] == [result.test for result in expected]
+    assert study.results[0].label == "FFALM (paper)"
+    assert study.results[0].alpha is None
 
 
-def test_a_partition_without_skew_is_run_once_whatever_the_alphas() -> None:
-    config = {**SMALL, "partition": {"kind": "iid", "alpha": [1.0, 5.0]}, "algorithms": {"fedavg": {}}}
-    assert [plan.folder_name for plan in plans(parse(config))] == ["fedavg-seed-0"]
+def test_every_seed_may_have_its_own_federation() -> None:
+    same: dict[str, Any] = {"model": "linear", "rounds": 2, "engine": "loop", "device": "cpu"}
+    study = ffalm.compare([federation(0), federation(7)], "fedavg", seeds=[4, 3], **same)
+    alone = ffalm.simulate("fedavg", federation(7), seed=3, threads=1, **same)
+    assert study.results[1].test == alone.test
 
 
-def test_runs_that_can_be_computed_together_are_split_only_to_keep_processes_busy() -> None:
-    grid = plans(parse({**SMALL, "seeds": [0, 1, 2], "algorithms": {"fedavg": {}}}))
-    assert [len(task) for task in _tasks(grid, together=False, processes=2)] == [1] * 6
-    assert [len(task) for task in _tasks(grid, together=True, processes=2)] == [3, 3]
-    assert [len(task) for task in _tasks(grid, together=True, processes=4)] == [2, 1, 2, 1]
-    tasks = _tasks(grid, together=True, processes=64)
-    assert sorted(plan.folder_name for task in tasks for plan in task) == sorted(plan.folder_name for plan in grid)
+def test_a_stopped_study_resumes_and_ends_as_if_it_had_not_been_stopped(tmp_path: Path) -> None:
+    class Stop(Exception): ...
+
+    def stop(*_: object) -> None:
+        raise Stop
+
+    mine: dict[str, Any] = {"model": lambda: nn.Linear(3, 2), "rounds": 3, "engine": "loop", "device": "cpu"}
+    given: dict[str, Any] = {"data": federation(), "algorithms": ["fedavg", "fpfl"], "seeds": 2, **mine}
+    with pytest.raises(Stop):
+        ffalm.compare(**given, out=tmp_path / "out", on_round=stop)
+    with pytest.raises(UserError, match="is not empty"):
+        ffalm.compare(**given, out=tmp_path / "out")
+    with pytest.raises(UserError, match="other settings"):
+        ffalm.compare(**{**given, "data": federation(3)}, out=tmp_path / "out", resume=True)
+    resumed = ffalm.compare(**given, out=tmp_path / "out", resume=True)
+    whole = ffalm.compare(**given)
+    assert [run.test for run in resumed.results] == [run.test for run in whole.results]
+    with pytest.raises(UserError, match="given in Python"):
+        carry_out(parse(read(tmp_path / "out" / "config.toml")), tmp_path / "out", existing="resume")
 
 
-def test_memory_is_planned_for_as_many_processes_as_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, int]] = []
-
-    def chosen(name: str, job: Job, together: int) -> tuple[Engine, str]:
-        asked.append((job.processes, together))
-        return choose(name, job, together)
-
-    monkeypatch.setattr(study, "choose", chosen)
-    for workers in (1, 3, 64):
-        layout(parse({**SMALL, "seeds": [0, 1, 2], "workers": workers, "device": "cpu", "algorithms": {"fedavg": {}}}))
-    assert asked == [(1, 3), (3, 2), (6, 1)]
+def test_a_table_may_be_given_by_its_path(tmp_path: Path) -> None:
+    x, y, group = arrays(200)
+    frame = pd.DataFrame(x, columns=["a", "b", "c"]).assign(paid=y, sex=group, branch=np.arange(200) % 3)
+    frame.to_csv(tmp_path / "loans.csv", index=False)
+    quick: dict[str, Any] = {"model": "linear", "rounds": 1, "seeds": 1, "device": "cpu"}
+    study = ffalm.compare(tmp_path / "loans.csv", "fedavg", label="paid", group="sex", owner="branch", **quick)
+    assert [client["client"] for client in study.outcome.clients] == ["0", "1", "2"]
 
 
-def test_runs_know_how_many_processes_share_their_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    config = parse({**SMALL, "workers": 2, "device": "cpu", "algorithms": {"fedavg": {}}})
-    spread = layout(config)
-    known: list[int] = []
-
-    class Noting(LoopEngine):
-        def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
-            known.extend(job.processes for job in jobs)
-            raise UserError("enough")
-
-    with pytest.raises(UserError, match="enough"):
-        execute(config, tmp_path, spread.tasks[0], replace(spread, engine=Noting()), lambda plan, record: None, "cpu")
-    assert known == [2]
-
-
-def test_what_cannot_run_is_refused_before_anything_starts() -> None:
-    with pytest.raises(UserError, match="takes images"):
-        layout(parse({**SMALL, "model": {"name": "cnn"}, "algorithms": {"fedavg": {}}}))
-
-
-def with_four(**more: Any) -> Any:
-    return parse({**SMALL, "algorithms": {name: {} for name in ("fedavg", "fairfed", "fpfl", "ffalm")}, **more})
-
-
-def test_a_study_leaves_out_what_nobody_named_and_cannot_take_the_data_and_says_why(
+def test_the_usual_algorithms_that_cannot_take_the_data_are_left_out_and_named_ones_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = with_four(privacy={"noise": 1.0})
-    assert fitting(config, {"fairfed", "ffalm"}) == config
-    monkeypatch.setattr(ffalm.FairFed, "start", _refusing("FairFed wants quiet: turn the noise off."))
-    monkeypatch.setattr(ffalm.FPFL, "start", _refusing("FPFL is tired."))
-    fitted = fitting(config, {"fedavg", "fairfed", "fpfl"})
-    assert [contender.key for contender in fitted.contenders] == ["fedavg", "ffalm"]
-    assert left_out(fitted) == [
-        "Left out of the usual algorithms: FairFed wants quiet (turn the noise off); FPFL is tired."
-    ]
-    assert left_out(config) == []
-    assert parse(settings_of(fitted)) == fitted
-    with pytest.raises(UserError, match="FPFL is tired"):
-        layout(fitting(config, {"fedavg", "fairfed"}))
-    monkeypatch.undo()
-    assert left_out(fitted) == []  # as on other data, which they would take
+    def refuse(*_: object) -> None:
+        raise UserError("FairFed cannot take this.")
 
-
-def test_a_study_of_which_nothing_would_be_left_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ffalm.FedAvg, "start", _refusing("FedAvg is tired."))
-    with pytest.raises(UserError, match="FedAvg is tired"):
-        fitting(parse({**SMALL, "algorithms": {"fedavg": {}}}), {"fedavg"})
-
-
-def _refusing(why: str) -> Any:
-    def start(self: ffalm.Algorithm, counts: torch.Tensor) -> dict[str, torch.Tensor]:
-        raise UserError(why)
-
-    return start
+    monkeypatch.setattr(ffalm.FairFed, "start", refuse)
+    study = ffalm.compare(federation(), seeds=1, rounds=1, model="linear", device="cpu")
+    assert "FairFed" not in study.outcome.labels()
+    assert "Left out: FairFed cannot take this." in study.outcome.notes
+    with pytest.raises(UserError, match="FairFed cannot take this"):
+        ffalm.compare(federation(), ["fedavg", "fairfed"], seeds=1, rounds=1, model="linear", device="cpu")
 
 
 @pytest.mark.parametrize(
-    ("saved", "expected"),
+    ("settings", "words"),
     [
-        ([[0]], [0]),
-        ([[0, 6, 7]], [7]),
-        ([[0, 6, 7], [0, 6, 7]], [7, 7]),
-        ([[0, 6, 7], [0, 5, 6]], [6, 6]),
-        ([[0, 1], [0]], [0, 0]),
-        ([[0, 6, 7], [0, 2, 3]], [7, 3]),  # the second diverged in round 4 and is on its own since
-        ([[0, 6, 7], [0, 5, 6], [0, 2, 3]], [6, 6, 3]),
-        ([], []),
+        ({"data": 3}, "must be the name of a source"),
+        ({"data": []}, "must be the name of a source"),
+        ({"data": "cencus"}, "did you mean 'census'"),
+        ({"algorithms": ["fedagv"]}, "did you mean 'fedavg'"),
+        ({"algorithms": [3]}, "registered class"),
+        ({"algorithms": []}, "at least one algorithm"),
+        ({"ronds": 3}, "did you mean 'rounds'"),
+        ({"rounds": 0}, "must be at least 1"),
+        ({"seeds": 0}, "at least one seed"),
+        ({"seeds": [0.5]}, "Seeds are whole numbers"),
+        ({"partition": "balansed"}, "did you mean 'balanced'"),
+        ({"model": nn.Linear(3, 2)}, "Give a function"),
+        ({"resume": True}, "needs the folder"),
+        ({"data": federation(), "clients": 3}, "already has its data"),
     ],
 )
-def test_runs_computed_together_go_on_from_a_common_round(saved: list[list[int]], expected: list[int]) -> None:
-    assert resumable(saved) == expected
+def test_a_mistake_is_answered_with_one_sentence(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        ffalm.compare(**{"algorithms": ["fedavg"], "device": "cpu", **settings})
+    assert "\n" not in str(caught.value)
 
 
-def test_each_seed_can_draw_its_own_data() -> None:
-    settings = {**SMALL, "seeds": [0, 1], "algorithms": {"fedavg": {}}}
-    tests = [
-        [job_of(config, plan).federation.test for plan in plans(config)[:2]]
-        for config in (parse(settings), parse({**settings, "fresh_data": True}))
+def test_algorithms_enter_under_keys_of_their_own_and_objects_are_known_by_their_preset() -> None:
+    entries = entries_of(["ffalm", ffalm.FFALM(), ffalm.FFALM(penalty=9.0)])
+    assert [(entry.key, entry.label) for entry in entries] == [
+        ("ffalm", "FFALM (safe)"),
+        ("ffalm-2", "ffalm-2"),
+        ("ffalm-3", "ffalm-3"),
     ]
-    assert tests[0][0] is not None
-    assert torch.equal(tests[0][0].x, tests[0][1].x)  # type: ignore[union-attr]
-    assert not torch.equal(tests[1][0].x, tests[1][1].x)  # type: ignore[union-attr]
-    assert torch.equal(tests[0][0].x, tests[1][0].x)  # type: ignore[union-attr]
+    assert [entry.label for entry in entries_of({"gentle": ffalm.FFALM(penalty=0.5)})] == ["gentle"]
+
+
+def test_the_keywords_are_those_of_the_settings_and_so_are_their_defaults() -> None:
+    keywords = typing.get_type_hints(RunKeywords)
+    hints = {**typing.get_type_hints(RunSettings), **typing.get_type_hints(Training)}
+    del hints["training"]
+    assert keywords == hints
+    import inspect
+
+    for function in (ffalm.simulate, ffalm.compare):
+        shown = inspect.signature(function).parameters
+        for field in dataclasses.fields(Training):
+            assert shown[field.name].default == field.default
+
+
+def test_defaults_are_the_same_in_python_and_in_a_file() -> None:
+    import inspect
+
+    shown = inspect.signature(ffalm.load).parameters
+    assert (shown["clients"].default, shown["alpha"].default) == (Partition().clients, Partition().alpha)
+    assert parse({"algorithms": {"fedavg": {}}}).partition == Partition() == Partition("plain", 10, 5.0)
+    by_name = ffalm.simulate("ffalm", federation(), model="linear", rounds=2, device="cpu")
+    safe = ffalm.simulate(ffalm.FFALM.preset("safe"), federation(), model="linear", rounds=2, device="cpu")
+    assert by_name.state["dual"] == safe.state["dual"]
+
+
+def test_two_studies_that_start_in_the_same_second_get_folders_of_their_own(tmp_path: Path) -> None:
+    assert [new_folder(tmp_path / "results", "compare-census").name for _ in range(3)] == [
+        "compare-census",
+        "compare-census-2",
+        "compare-census-3",
+    ]
+
+
+def test_a_second_study_in_a_folder_in_use_is_refused_and_reports_nobody_elses_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ffalm.store._LOCK_SECONDS", 0.2)
+    base = {"data": {"source": "census", "rows": 300}, "model": {"name": "linear"}, "partition": {"clients": 2}}
+    one, other = (
+        parse({**base, "device": "cpu", "training": {"rounds": rounds}, "algorithms": {"fedavg": {}}})
+        for rounds in (1, 2)
+    )
+
+    def meanwhile(*_: object) -> None:
+        with pytest.raises(UserError, match=r"Another process is working|is not empty"):
+            carry_out(other, tmp_path)
+
+    carry_out(one, tmp_path, on_round=meanwhile)
+    assert json.loads((tmp_path / "result.json").read_text())["seconds"] > 0
+    assert parse(read(tmp_path / "config.toml")) == one
+    with pytest.raises(UserError, match="holds a run with other settings"):
+        carry_out(other, tmp_path, existing="share")
+
+
+def test_plugins_reach_worker_processes(tmp_path: Path) -> None:
+    plugin = tmp_path / "halved.py"
+    plugin.write_text(
+        "from dataclasses import dataclass\n"
+        "from typing import ClassVar\n"
+        "import ffalm\n"
+        "@ffalm.register\n"
+        "@dataclass(frozen=True)\n"
+        "class Halved(ffalm.FedAvg):\n"
+        "    name: ClassVar[str] = 'halved'\n"
+        "    title: ClassVar[str] = 'Halved'\n"
+    )
+    settings = {
+        "plugins": [str(plugin)],
+        "data": {"source": "census", "rows": 300},
+        "partition": {"clients": 2},
+        "model": {"name": "linear"},
+        "training": {"rounds": 1},
+        "seeds": [0, 1],
+        "workers": 2,
+        "device": "cpu",
+        "algorithms": {"halved": {}},
+    }
+    try:
+        study = carry_out(parse(settings), tmp_path / "out")
+    finally:
+        _REGISTERED.pop("halved", None)
+    assert [run.label for run in study.results] == ["Halved", "Halved"]
+
+
+def test_a_model_that_cannot_be_sent_to_workers_is_refused() -> None:
+    with pytest.raises(UserError, match="cannot be sent to worker processes"):
+        ffalm.compare(
+            federation(), "fedavg", seeds=2, workers=2, rounds=1, model=lambda: nn.Linear(3, 2), engine="loop"
+        )

@@ -42,7 +42,7 @@ def prepare(where: Path, clients: int, payload: str, rounds: int) -> None:
     import ffalm
     from ffalm.models import architecture
 
-    federation = ffalm.load("census", clients=clients, seed=0)
+    federation = ffalm.load("census", clients=clients, alpha=0.3, partition="balanced", seed=0)
     for number, examples in enumerate(federation.clients):
         parts = {"x": examples.x.float(), "y": examples.y, "group": examples.group}
         np.savez(where / f"rows-{number}.npz", **{name: part.numpy() for name, part in parts.items()})

@@ -6,61 +6,71 @@ from here; each name is imported when it is first used, so that `import ffalm` c
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import importlib
+import typing
 
-__version__ = "0.1.0"
+if typing.TYPE_CHECKING:
+    from ffalm import fairness, metrics
+    from ffalm.algorithms import (
+        FFALM,
+        FPFL,
+        SCAFFOLD,
+        Algorithm,
+        Batch,
+        FairFed,
+        FedAdam,
+        FedAvg,
+        FedAvgM,
+        FedProx,
+        Measure,
+        ModelVector,
+        RoundReport,
+        algorithms,
+    )  # fmt: skip
+    from ffalm.algorithms.registry import register
+    from ffalm.data.types import Examples, Task
+    from ffalm.errors import UserError
+    from ffalm.fairness import Tally
+    from ffalm.federation import Federation, load
+    from ffalm.privacy import Privacy
+    from ffalm.results import Study
+    from ffalm.simulation import DivergedError, Result, simulate
+    from ffalm.study import compare
 
-_ROOMS = ("algorithms", "fairness", "metrics")  # `ffalm.algorithms()` lists them, `ffalm.metrics.tally(...)` counts
+__version__ = "0.2.0"
+__all__ = [
+    "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "DivergedError", "Examples", "FairFed", "FedAdam", "FedAvg",
+    "FedAvgM", "FedProx", "Federation", "Measure", "ModelVector", "Privacy", "Result", "RoundReport", "Study", "Tally",
+    "Task", "UserError", "algorithms", "compare", "fairness", "load", "metrics", "register", "simulate",
+]  # fmt: skip
+
+_ROOMS = ("algorithms", "fairness", "metrics")  # modules; calling `ffalm.algorithms()` lists the registered algorithms
 _HOMES = {
-    "Algorithm": "ffalm.algorithms",
-    "FFALM": "ffalm.algorithms",
-    "FPFL": "ffalm.algorithms",
-    "FairFed": "ffalm.algorithms",
-    "FedAvg": "ffalm.algorithms",
-    "register": "ffalm.algorithms.registry",
-    "DivergedError": "ffalm.simulation",
-    "Result": "ffalm.simulation",
-    "simulate": "ffalm.simulation",
-    "Examples": "ffalm.data.types",
-    "Task": "ffalm.data.types",
-    "Federation": "ffalm.federation",
-    "load": "ffalm.federation",
-    "Privacy": "ffalm.privacy",
-    "Tally": "ffalm.fairness",
-    "UserError": "ffalm.errors",
-}
-
-if TYPE_CHECKING:
-    from ffalm import metrics as metrics
-    from ffalm.algorithms import FFALM as FFALM
-    from ffalm.algorithms import FPFL as FPFL
-    from ffalm.algorithms import Algorithm as Algorithm
-    from ffalm.algorithms import FairFed as FairFed
-    from ffalm.algorithms import FedAvg as FedAvg
-    from ffalm.algorithms import algorithms as algorithms
-    from ffalm.algorithms import register as register
-    from ffalm.data.types import Examples as Examples
-    from ffalm.data.types import Task as Task
-    from ffalm.errors import UserError as UserError
-    from ffalm.fairness import Tally as Tally
-    from ffalm.federation import Federation as Federation
-    from ffalm.federation import load as load
-    from ffalm.privacy import Privacy as Privacy
-    from ffalm.simulation import DivergedError as DivergedError
-    from ffalm.simulation import Result as Result
-    from ffalm.simulation import simulate as simulate
+    "algorithms": (
+        "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedProx",
+        "Measure", "ModelVector", "RoundReport",
+    ),
+    "algorithms.registry": ("register",),
+    "data.types": ("Examples", "Task"),
+    "errors": ("UserError",),
+    "fairness": ("Tally",),
+    "federation": ("Federation", "load"),
+    "privacy": ("Privacy",),
+    "results": ("Study",),
+    "simulation": ("DivergedError", "Result", "simulate"),
+    "study": ("compare",),
+}  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> typing.Any:
     if name in _ROOMS:
-        return import_module(f"ffalm.{name}")
-    if name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
-        globals()[name] = value
-        return value
+        return importlib.import_module(f"ffalm.{name}")
+    for home, names in _HOMES.items():
+        if name in names:
+            globals()[name] = value = getattr(importlib.import_module(f"ffalm.{home}"), name)
+            return value
     raise AttributeError(f"module 'ffalm' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES, *_ROOMS])
+    return sorted([*__all__, "__version__"])

@@ -1,14 +1,15 @@
 """Spreading a study over a Ray cluster: the same runs, the same folder, more machines.
 
 A task travels to a worker with what its run folders hold so far, and comes back as finished run folders. A worker or a
-machine that is lost costs its tasks a new start elsewhere and nothing else. Data sources that need files must find them
-under the same path on every machine.
+machine that is lost costs its tasks a new start elsewhere and nothing else. Data sources that need files, and plugins,
+must be found under the same path on every machine.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import logging
+import pickle
 import socket
 import tempfile
 from dataclasses import replace
@@ -18,10 +19,12 @@ from typing import Any
 import ffalm
 from ffalm.config import StudyConfig
 from ffalm.errors import UserError
+from ffalm.execution import ExecutionPlan, Listener, execute, plan_execution
 from ffalm.files import write_whole
+from ffalm.grid import RunPlan, run_folder
 from ffalm.hardware import cores, device
-from ffalm.store import RunFolder, locked
-from ffalm.study import Layout, Listener, RunPlan, execute, layout, run_folder
+from ffalm.plugins import import_plugin
+from ffalm.store import RunFolder
 
 Files = dict[str, bytes]
 
@@ -30,8 +33,7 @@ def run_on_cluster(config: StudyConfig, folder: Path, address: str, listener: Li
     """Compute every run of a study that its folder does not hold yet on the cluster at this address."""
     ray = _connected(address)
     try:
-        with locked(folder, "study"):
-            _run(ray, config, folder, listener)
+        _run(ray, config, folder, listener)
     finally:
         ray.shutdown()
 
@@ -39,10 +41,13 @@ def run_on_cluster(config: StudyConfig, folder: Path, address: str, listener: Li
 def _run(ray: Any, config: StudyConfig, folder: Path, listener: Listener) -> None:
     found = ray.cluster_resources()
     gpus = int(found.get("GPU", 0)) if config.device != "cpu" else 0
-    spread = layout(replace(config, workers=gpus or max(1, int(found.get("CPU", 1)))))
+    spread = plan_execution(replace(config, workers=gpus or max(1, int(found.get("CPU", 1)))))
     work = ray.remote(_compute).options(num_cpus=spread.threads, num_gpus=1 if gpus else 0, max_retries=-1)
     pending = {
-        work.remote(config, task, spread, _packed(config, folder, task, whole=True)): task for task in spread.tasks
+        work.remote(
+            config.plugins, pickle.dumps((config, task, spread)), _packed(config, folder, task, whole=True)
+        ): task
+        for task in spread.tasks
     }
     while pending:
         done, _ = ray.wait(list(pending))
@@ -54,8 +59,15 @@ def _run(ray: Any, config: StudyConfig, folder: Path, listener: Listener) -> Non
                     listener(plan, record)
 
 
-def _compute(config: StudyConfig, task: list[RunPlan], spread: Layout, begun: Files) -> Files:
-    """On a worker: go on with a task from what its folders held, and give back what they hold at the end."""
+def _compute(plugins: tuple[str, ...], sent: bytes, begun: Files) -> Files:
+    """On a worker: resume a task from what its folders held, and return what they hold at the end.
+
+    What was sent is unpickled here, after the plugins whose classes it may hold are imported.
+    """
+    for name in plugins:
+        import_plugin(Path(name))
+    config: StudyConfig
+    config, task, spread = pickle.loads(sent)
     here = replace(spread, devices=[config.device] * _beside(config, spread))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -64,7 +76,7 @@ def _compute(config: StudyConfig, task: list[RunPlan], spread: Layout, begun: Fi
         return _packed(config, folder, task, whole=False)
 
 
-def _beside(config: StudyConfig, spread: Layout) -> int:
+def _beside(config: StudyConfig, spread: ExecutionPlan) -> int:
     """How many workers may share this machine's memory: as many as its cores have room for, or one on each GPU."""
     return max(1, cores() // spread.threads) if device(config.device).type == "cpu" else 1
 

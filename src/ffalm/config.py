@@ -1,4 +1,4 @@
-"""What a study is, as one frozen value that TOML files and flags are turned into and that run folders record.
+"""What a study is, as one frozen value that TOML files, flags and keywords are turned into and that run folders record.
 
 A run is a study of one algorithm and one seed, so `ffalm run` and `ffalm compare` share everything here.
 """
@@ -6,33 +6,42 @@ A run is a study of one algorithm and one seed, so `ffalm run` and `ffalm compar
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import tomllib
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ffalm.algorithms import Algorithm, algorithm_class
 from ffalm.data import source
 from ffalm.data.types import Source
-from ffalm.engines import ENGINES, Precision, Training
+from ffalm.engines import ENGINES, Training
 from ffalm.errors import UserError, require, unknown
-from ffalm.keeping import Keep
-from ffalm.models import ARCHITECTURES, Architecture, Pretrained, architecture
+from ffalm.in_memory import CustomModel, InMemory
+from ffalm.models import Architecture, architecture
 from ffalm.partition import Partition
+from ffalm.plugins import import_plugin
 from ffalm.privacy import Privacy
-from ffalm.settings import build
+from ffalm.settings import build, flag, to_plain
+from ffalm.simulation import RunSettings
+
+#: Settings that change how fast a run is computed, or where, and its numbers up to rounding at most.
+OF_THE_MACHINE = ("engine", "device", "channels_last", "compiled", "checkpoint_every", "workers", "plugins")
 
 
 @dataclass(frozen=True)
-class Contender:
+class AlgorithmEntry:
     """An algorithm in a study, with the label under which tables show it."""
 
-    key: str  # its section in the file and its folder's name
+    key: str  # its section in the file and the name of its run folders
     algorithm: Algorithm
     preset: str | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            bool(self.key) and Path(self.key).name == self.key,
+            f"An algorithm's key is the name of its run folders too, which {self.key!r} cannot be: leave out '/'.",
+        )
 
     @property
     def label(self) -> str:
@@ -41,65 +50,84 @@ class Contender:
             return self.key
         return self.algorithm.title if self.preset is None else f"{self.algorithm.title} ({self.preset})"
 
+    def to_plain(self) -> dict[str, Any]:
+        """The algorithm's section, complete."""
+        preset = {} if self.preset is None else {"preset": self.preset}
+        return {"name": self.algorithm.name, **preset, **to_plain(self.algorithm)}
 
-@dataclass(frozen=True)
-class StudyConfig:
+
+_RUNNING = "How to run it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyConfig(RunSettings):
     """Algorithms x seeds x skews on one data source."""
 
-    contenders: tuple[Contender, ...]
+    entries: tuple[AlgorithmEntry, ...]
     data: Source
     partition: Partition
     alphas: tuple[float, ...]
-    seeds: tuple[int, ...]
-    model: Architecture
-    training: Training
-    privacy: Privacy | None = None
-    keep: Keep = "last"  # whose round's model is scored on the test part
-    fresh_data: bool = False  # each seed draws the data, or their split, anew, so that spreads include that chance too
-    engine: str = "auto"
-    device: str = "auto"
-    precision: Precision = "fp32"
-    channels_last: bool | None = None
-    compiled: bool = False
-    checkpoint_every: int = 1  # rounds; more than 1 saves time where a model is large and a round short
-    workers: int | None = None  # processes; None takes one a core
-    plugins: tuple[str, ...] = field(default=())  # files that register a user's own algorithms
-    left_out: tuple[Contender, ...] = ()  # of the usual algorithms, those that cannot take the data; a report says why
+    seeds: tuple[int, ...] = (0,)
+    fresh_data: bool = field(
+        default=False, metadata=flag("Draw the data, or its split, anew for each seed.", "What to run")
+    )
+    checkpoint_every: int = field(default=1, metadata=flag("Rounds between checkpoints.", _RUNNING))
+    workers: int | None = field(
+        default=None, metadata=flag("Worker processes; by default one per core or GPU.", _RUNNING)
+    )
+    plugins: tuple[str, ...] = ()  # Python files that register a user's own algorithms
 
     def __post_init__(self) -> None:
-        require(bool(self.contenders), "A study needs at least one algorithm.")
-        labels = [contender.label for contender in self.contenders]
+        require(bool(self.entries), "A study needs at least one algorithm.")
+        labels = [entry.label for entry in self.entries]
         for label in labels:
             require(
                 labels.count(label) == 1,
-                f"Two algorithms would both be called {label!r}, and tables would take them for one: name one of their "
-                "sections differently.",
+                f"Two algorithms would both be called {label!r} in tables: give one of their sections another name.",
             )
         require(bool(self.seeds), "A study needs at least one seed.")
         require(len(set(self.seeds)) == len(self.seeds), f"Seeds must differ from each other; got {list(self.seeds)}.")
         require(min(self.seeds) >= 0, f"Seeds must be 0 or more; got {min(self.seeds)}.")
         require(self.workers is None or self.workers >= 1, f"A study needs at least 1 worker; got {self.workers}.")
         require(self.checkpoint_every >= 1, f"'checkpoint_every' must be at least 1; got {self.checkpoint_every}.")
-        if self.engine != "auto" and self.engine not in ENGINES:
+        if isinstance(self.engine, str) and self.engine not in (*ENGINES, "auto"):
             raise unknown("engine", self.engine, [*ENGINES, "auto"])
 
-    def partition_at(self, alpha: float) -> Partition:
-        """The partition of one of the study's skews."""
-        return replace(self.partition, alpha=alpha)
+    def of_run(self, entry: AlgorithmEntry, alpha: float, seed: int) -> StudyConfig:
+        """The study of one of the runs alone."""
+        return replace(self, entries=(entry,), alphas=(alpha,), seeds=(seed,))
+
+    def to_plain(self) -> dict[str, Any]:
+        """The complete nested settings: `parse` gives the study back, whatever the defaults become."""
+        data = to_plain(self.data)
+        return {
+            "seeds": list(self.seeds),
+            **{name: getattr(self, name) for name in _PLAIN},
+            "plugins": list(self.plugins),
+            "data": {"source": data.pop("name"), **data},
+            "partition": {**to_plain(self.partition), "alpha": list(self.alphas)},
+            "model": to_plain(self.model),
+            "training": to_plain(self.training),
+            **({} if self.privacy is None else {"privacy": to_plain(self.privacy)}),
+            "algorithms": {entry.key: entry.to_plain() for entry in self.entries},
+        }
+
+    def essence(self) -> dict[str, Any]:
+        """The settings that decide the numbers: not those of the machine, where the data lies, or presets' names."""
+        plain = {name: value for name, value in self.to_plain().items() if name not in OF_THE_MACHINE}
+        plain["data"].pop("root", None)
+        for section in plain["algorithms"].values():
+            section.pop("preset", None)
+        return plain
 
 
-_PLAIN = (
-    "keep",
-    "fresh_data",
-    "engine",
-    "device",
-    "precision",
-    "channels_last",
-    "compiled",
-    "checkpoint_every",
-    "workers",
+#: Sections of a configuration, and the settings of a study that stand outside of them.
+_SECTIONS = ("data", "partition", "model", "training", "privacy", "algorithms")
+_PLAIN = tuple(
+    one.name
+    for one in dataclasses.fields(StudyConfig)
+    if one.name not in (*_SECTIONS, "entries", "alphas", "seeds", "plugins")
 )
-_TOP = ("seeds", *_PLAIN, "plugins", "data", "partition", "model", "training", "privacy", "algorithms", "left_out")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -116,53 +144,31 @@ def read(path: Path) -> dict[str, Any]:
 
 def parse(settings: Mapping[str, Any]) -> StudyConfig:
     """A checked study from nested settings, as they stand in a TOML file."""
+    known = (*_SECTIONS, *_PLAIN, "seeds", "plugins")
     for name in settings:
-        if name not in _TOP:
-            raise unknown("section or setting", name, _TOP)
-    plugins = tuple(str(name) for name in settings.get("plugins", ()))
-    for name in plugins:
-        import_plugin(Path(name))
-    data = section(settings, "data")
-    cut = section(settings, "partition")
-    alphas = cut.pop("alpha", Partition().alpha)
-    alphas = tuple(alphas) if isinstance(alphas, list | tuple) else (alphas,)
-    require(bool(alphas), "The partition's alpha needs at least one value.")
-    partitions = [build(Partition, {**cut, "alpha": alpha}, "partition") for alpha in alphas]
-    top = {key: settings[key] for key in _PLAIN if key in settings}
-    origin = data.pop("source", "census")
+        if name not in (*known, "left_out"):  # which folders of version 0.1 have
+            raise unknown("section or setting", name, known)
+    plugins = [Path(str(name)) for name in settings.get("plugins", ())]
+    for path in plugins:
+        import_plugin(path)
+    partition, alphas = partitions_of(section(settings, "partition"))
+    algorithms = section(settings, "algorithms")
     return build(
         StudyConfig,
         {
-            "contenders": _contenders(settings, "algorithms"),
-            "data": source(origin, **data),
-            "partition": partitions[0],
-            "alphas": tuple(dict.fromkeys(partition.alpha for partition in partitions)),
+            "entries": tuple(entry_of(key, values) for key, values in algorithms.items()),
+            "data": source_of(section(settings, "data")),
+            "partition": partition,
+            "alphas": alphas,
             "seeds": settings.get("seeds", (0,)),
             "model": model_of(section(settings, "model")),
             "training": build(Training, section(settings, "training"), "training"),
             "privacy": privacy_of(section(settings, "privacy")),
-            "plugins": plugins,
-            "left_out": _contenders(settings, "left_out"),
-            **top,
+            "plugins": [str(path.resolve()) for path in plugins],
+            **{name: settings[name] for name in _PLAIN if name in settings},
         },
         "study",
     )
-
-
-def settings_of(config: StudyConfig) -> dict[str, Any]:
-    """The complete nested settings of a study: `parse` gives the study back, whatever the defaults become."""
-    return {
-        "seeds": list(config.seeds),
-        **{key: getattr(config, key) for key in _PLAIN},
-        "plugins": [str(Path(name).resolve()) for name in config.plugins],
-        "data": {"source": config.data.name, **fields_of(config.data)},
-        "partition": {**fields_of(config.partition), "alpha": list(config.alphas)},
-        "model": settings_of_model(config.model),
-        "training": fields_of(config.training),
-        **({} if config.privacy is None else {"privacy": fields_of(config.privacy)}),
-        "algorithms": {contender.key: settings_of_contender(contender) for contender in config.contenders},
-        **({"left_out": {one.key: settings_of_contender(one) for one in config.left_out}} if config.left_out else {}),
-    }
 
 
 def section(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -173,17 +179,24 @@ def section(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
     return dict(found)
 
 
-def _contenders(settings: Mapping[str, Any], name: str) -> tuple[Contender, ...]:
-    """The algorithms whose sections lie below this one."""
-    return tuple(contender_of(key, values) for key, values in section(settings, name).items())
+def partitions_of(settings: Mapping[str, Any]) -> tuple[Partition, tuple[float, ...]]:
+    """A study's partition, and its one or more values of alpha, from their section."""
+    given = settings.get("alpha", Partition.alpha)
+    alphas = given if isinstance(given, list | tuple) else [given]
+    require(bool(alphas), "The partition's alpha needs at least one value.")
+    partitions = [build(Partition, {**settings, "alpha": alpha}, "partition") for alpha in alphas]
+    return partitions[0], tuple(dict.fromkeys(partition.alpha for partition in partitions))
 
 
-def contender_of(key: str, values: Any) -> Contender:
-    """An algorithm from its section: registered name (the key, unless said), preset, and settings on top of it."""
-    require(
-        bool(key) and Path(key).name == key,
-        f"An algorithm's section is the name of its run folders too, which {key!r} cannot be: use a name without '/'.",
-    )
+def source_of(settings: Mapping[str, Any]) -> Source:
+    """A data source from its section."""
+    own = {key: settings[key] for key in settings if key != "source"}
+    name = settings.get("source", "census")
+    return cast(Source, build(InMemory, own, "data")) if name == InMemory.name else source(name, **own)
+
+
+def entry_of(key: str, values: Any) -> AlgorithmEntry:
+    """An algorithm from its section: registered name (the key, unless given), preset, and settings on top of it."""
     settings = section({key: values}, key)
     cls = algorithm_class(settings.pop("name", key))
     preset = settings.pop("preset", None)
@@ -191,70 +204,19 @@ def contender_of(key: str, values: Any) -> Contender:
     if preset is not None and preset not in presets:
         raise unknown(f"preset of {cls.title}", str(preset), presets)
     base = presets[preset] if preset is not None else {}
-    return Contender(key, build(cls, {**base, **settings}, f"algorithm {key!r}"), preset)
-
-
-def settings_of_contender(contender: Contender) -> dict[str, Any]:
-    """An algorithm's section, complete."""
-    preset = {} if contender.preset is None else {"preset": contender.preset}
-    return {"name": contender.algorithm.name, **preset, **fields_of(contender.algorithm)}
+    return AlgorithmEntry(key, build(cls, {**base, **settings}, f"algorithm {key!r}"), preset)
 
 
 def model_of(settings: Mapping[str, Any], folder: Path | None = None) -> Architecture:
-    """A model from its section: its name and its settings; a file of weights lies in the folder, unless said fully."""
+    """A model from its section; a relative path of weights is relative to the folder."""
     own = {key: settings[key] for key in settings if key != "name"}
+    if settings.get("name") == "custom":
+        return build(CustomModel, own, "model")
     if isinstance(own.get("weights"), str):
         own["weights"] = str(((folder or Path()) / Path(own["weights"]).expanduser()).absolute())
     return architecture(settings.get("name", "mlp"), own)
 
 
-def settings_of_model(model: Architecture) -> dict[str, Any]:
-    """A model's section, complete."""
-    if isinstance(model, Pretrained):
-        return {**settings_of_model(model.architecture), "weights": model.weights}
-    names = {cls: name for name, cls in ARCHITECTURES.items()}
-    return {"name": names[type(model)], **fields_of(model)}
-
-
 def privacy_of(settings: Mapping[str, Any]) -> Privacy | None:
     """Differential privacy from its section; none where the section is empty or left out."""
     return build(Privacy, settings, "privacy") if settings else None
-
-
-def fields_of(settings: Any) -> dict[str, Any]:
-    """Every setting with its value; a text that was left out stays out, since "none" would be a text too."""
-    hints = typing.get_type_hints(type(settings))
-    values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
-    return {
-        name: value for name, value in values.items() if value is not None or str not in typing.get_args(hints[name])
-    }
-
-
-def import_plugin(path: Path) -> None:
-    """Run a user's Python file so that the algorithms in it register themselves."""
-    require(path.is_file(), f"There is no plugin file {path}.")
-    spec = importlib.util.spec_from_file_location(f"ffalm_plugin_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise UserError(f"The plugin file {path} cannot be used: {type(error).__name__}: {error}.") from error
-
-
-__all__ = [
-    "Contender",
-    "StudyConfig",
-    "contender_of",
-    "fields_of",
-    "import_plugin",
-    "model_of",
-    "parse",
-    "privacy_of",
-    "read",
-    "section",
-    "settings_of",
-    "settings_of_contender",
-    "settings_of_model",
-]

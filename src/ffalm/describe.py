@@ -1,26 +1,39 @@
-"""A finished study in plain values, for the report: what was asked, under which choices, and what came out."""
+"""A study in plain values: `study.json` when it is laid out, and with its runs everything that a report says."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import platform
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from ffalm.config import StudyConfig, settings_of
-from ffalm.outcome import Outcome, StudyOutcome
-from ffalm.privacy import describe_guarantee
-from ffalm.study import Layout, job_of, left_out, plans
+import torch
 
+import ffalm
+from ffalm.config import StudyConfig
+from ffalm.errors import UserError
+from ffalm.execution import ExecutionPlan
+from ffalm.files import write_whole
+from ffalm.grid import federation_of, plans, run_place
+from ffalm.outcome import LeftOut, Outcome, StudyOutcome, StudyRecord
+from ffalm.privacy import describe_guarantee
+from ffalm.store import RunFolder, json_text
+
+RECORD = "study.json"
 _ASCENT_WARNING = 0.5
 
 
-def describe(config: StudyConfig, spread: Layout, outcomes: Sequence[Outcome]) -> StudyOutcome:
-    """Everything a report says about a study."""
-    federation = job_of(config, plans(config)[0]).federation
+def lay_out(
+    config: StudyConfig, spread: ExecutionPlan, left_out: Sequence[LeftOut] = (), command: str = ""
+) -> StudyRecord:
+    """Everything a report says about a study that is known before it runs."""
+    grid = plans(config)
+    federation = federation_of(config, grid[0])
     task = federation.task
-    names = [contender.label for contender in config.contenders]
-    return StudyOutcome(
-        title=f"{' / '.join(names)} on {task.name}",
+    return StudyRecord(
+        title=f"{' / '.join(entry.label for entry in config.entries)} on {task.name}",
         task={
             "data": task.name,
             "label": task.label,
@@ -29,63 +42,113 @@ def describe(config: StudyConfig, spread: Layout, outcomes: Sequence[Outcome]) -
         },
         choices=_choices(config, spread),
         clients=federation.summary(),
-        outcomes=list(outcomes),
-        notes=[
-            *left_out(config),
-            *federation.notes,
-            *_warnings(outcomes),
-            *_kept(config, outcomes),
-            *_privacy(config, outcomes),
-        ],
+        runs=[run_place(config, plan) for plan in grid],
         group_names=task.group_names,
         favourable=task.favourable,
-        duals_by_group=tuple(one.label for one in config.contenders if one.algorithm.duals_by_group),
+        duals_by_group=tuple(entry.label for entry in config.entries if entry.algorithm.duals_by_group),
+        data_notes=federation.notes,
+        left_out=tuple(left_out),
+        keep=config.keep,
+        delta=None if config.privacy is None else config.privacy.delta,
+        versions={"ffalm": ffalm.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        command=command,
     )
 
 
-def _choices(config: StudyConfig, spread: Layout) -> dict[str, str]:
+def write_record(record: StudyRecord, folder: Path) -> None:
+    """Write `study.json`."""
+    write_whole(folder / RECORD, json_text(dataclasses.asdict(record), indent=2))
+
+
+def read_record(folder: Path) -> StudyRecord:
+    """The `study.json` of a folder."""
+    try:
+        return StudyRecord.from_plain(json.loads((folder / RECORD).read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise UserError(
+            f"There is no {RECORD} in {folder}: name the folder of a study, a run or a federation."
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"The file {folder / RECORD} is damaged ({error}): resume the study to write it again."
+        ) from None
+
+
+def read_study(folder: Path) -> StudyOutcome:
+    """The finished runs of a study, from its folder alone.
+
+    The folder may also be that of one run of a study, or a federation's, whose run lies in `run/`.
+    """
+    if not (folder / RECORD).exists():
+        if (folder / "run" / RECORD).exists():
+            return read_study(folder / "run")
+        study = folder.absolute().parents[1]
+        if (study / RECORD).exists() and f"runs/{folder.name}" in read_record(study).runs:
+            return _read(study, dataclasses.replace(read_record(study), runs=[f"runs/{folder.name}"]))
+    return _read(folder, read_record(folder))
+
+
+def _read(folder: Path, record: StudyRecord) -> StudyOutcome:
+    found = (RunFolder(folder / place).outcome() for place in record.runs)
+    return describe(record, [outcome for outcome in found if outcome is not None])
+
+
+def describe(record: StudyRecord, outcomes: Sequence[Outcome]) -> StudyOutcome:
+    """Everything a report says about a study with these runs."""
+    shared = {one.name for one in dataclasses.fields(StudyOutcome)} & {one.name for one in dataclasses.fields(record)}
+    return StudyOutcome(
+        **{name: getattr(record, name) for name in shared},
+        outcomes=list(outcomes),
+        notes=[
+            *(f"Left out: {one.reason}" for one in record.left_out),
+            *record.data_notes,
+            *_warnings(outcomes),
+            *_kept(record, outcomes),
+            *_privacy(record, outcomes),
+        ],
+    )
+
+
+def _choices(config: StudyConfig, spread: ExecutionPlan) -> dict[str, str]:
     """Every setting, in reading order, with the reason for the engine."""
-    settings = settings_of(config)
+    settings = config.to_plain()
     chosen: dict[str, str] = {}
     for section in ("data", "partition", "model", "training", "privacy"):
         for name, value in settings.get(section, {}).items():
-            if section == "partition" and name == "alpha" and not config.partition.skewed:
+            if section == "partition" and name in config.partition.without_effect:
                 continue
             chosen[f"{section}: {name}"] = _text(value)
     chosen["model kept"] = "of the last round" if config.keep == "last" else "of the round best on validation"
     chosen["seeds"] = _text(settings["seeds"])
-    for contender in config.contenders:
-        values = dataclasses.asdict(contender.algorithm)
-        chosen[contender.label] = ", ".join(f"{name} {_text(value)}" for name, value in values.items()) or "no settings"
+    for entry in config.entries:
+        values = dataclasses.asdict(entry.algorithm)
+        chosen[entry.label] = ", ".join(f"{name} {_text(value)}" for name, value in values.items()) or "no settings"
     chosen["engine"] = f"{spread.engine.name} ({spread.reason})"
     return chosen
 
 
 def _warnings(outcomes: Sequence[Outcome]) -> list[str]:
-    """What a reader must know before believing a row: runs that stopped, and steps that raised a group's loss."""
+    """Runs that diverged, and runs in which many steps increased the loss of some rows."""
     notes = [f"{outcome.diverged} (seed {outcome.seed})" for outcome in outcomes if outcome.diverged]
-    for label in dict.fromkeys(outcome.label for outcome in outcomes):
-        shares = [_ascent(outcome) for outcome in outcomes if outcome.label == label]
+    for label, runs in _by_label(outcomes).items():
+        shares = [_ascent(run) for run in runs]
         high = [share for share in shares if share > _ASCENT_WARNING]
         if high:
             notes.append(
                 f"{label}: in {len(high)} of {len(shares)} runs there was a round in which most local steps (up to "
-                f"{max(high):.0%}) gave some row a negative weight, that is, raised its loss for the constraint's sake."
+                f"{max(high):.0%}) gave some row a negative weight: training pushed its loss up to meet the constraint."
             )
     return notes
 
 
-def _kept(config: StudyConfig, outcomes: Sequence[Outcome]) -> list[str]:
+def _kept(record: StudyRecord, outcomes: Sequence[Outcome]) -> list[str]:
     """Which rounds' models were scored, where it is not the last of each run."""
-    if config.keep == "last":
+    if record.keep == "last":
         return []
-    found: dict[str, list[int]] = {}
-    for outcome in outcomes:
-        if outcome.diverged is None:
-            found.setdefault(outcome.label, []).append(outcome.kept or len(outcome.history))
     return [
-        f"{label}: scored is the model of {_span(rounds)} of {config.training.rounds}, the best on the validation part."
-        for label, rounds in found.items()
+        f"{label}: the model scored is that of {_span([run.kept or len(run.history) for run in runs])} of "
+        f"{len(runs[0].history)}, the best on the validation part."
+        for label, runs in _by_label([outcome for outcome in outcomes if outcome.diverged is None]).items()
     ]
 
 
@@ -94,20 +157,28 @@ def _span(rounds: Sequence[int]) -> str:
     return f"round {low}" if low == high else f"rounds {low} to {high}"
 
 
-def _privacy(config: StudyConfig, outcomes: Sequence[Outcome]) -> list[str]:
-    """What each algorithm's runs have told about any one client, and what that number does not cover."""
-    if config.privacy is None:
+def _privacy(record: StudyRecord, outcomes: Sequence[Outcome]) -> list[str]:
+    """The privacy guarantee of each algorithm's runs, and what it does not cover."""
+    if record.delta is None:
         return []
-    spent: dict[str, list[float]] = {}
-    for outcome in outcomes:
-        spent.setdefault(outcome.label, []).append(outcome.history[-1]["epsilon"])
-    lines = [f"{label}: {describe_guarantee(max(found), config.privacy.delta)}" for label, found in spent.items()]
+    lines = [
+        f"{label}: {describe_guarantee(max(run.history[-1]['epsilon'] for run in runs), record.delta)}"
+        for label, runs in _by_label(outcomes).items()
+    ]
     covered = (
         "Epsilon is for each run by itself and for replacing all rows of one client. Not covered: how many rows of "
         "each label and group a client has, who took part, and scores on held-out rows. The noise of a simulation "
-        "comes from its seed, so it shows what privacy costs and protects nobody."
+        "comes from its seed, so it shows the cost of privacy but protects no one."
     )
     return [*lines, covered]
+
+
+def _by_label(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
+    """The runs of each algorithm, in their order."""
+    found: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        found.setdefault(outcome.label, []).append(outcome)
+    return found
 
 
 def _ascent(outcome: Outcome) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,22 +12,23 @@ import torch
 from torch import Tensor
 
 from ffalm.arrays import codes, numbers
-from ffalm.data import is_table, source
+from ffalm.data import find_source
 from ffalm.data.holdings import Dealt, Holding, holdings_of
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.errors import UserError, require
-from ffalm.partition import Partition
+from ffalm.partition import Kind, Partition
+from ffalm.settings import build
 
 Arrays = tuple[Any, Any, Any]
 """(x, y, group) as numpy arrays, torch tensors or lists."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Federation:
     """Clients with their training examples; pooled validation and test parts; the task they share.
 
-    Clients who were dealt rows of one table hold the rows' numbers alone: `clients[i]` gathers that client's examples
-    anew each time, so whoever needs them often keeps them.
+    Clients that share one table hold row numbers only: `clients[i]` gathers that client's examples each time it is
+    called, so keep the result if you need it often.
     """
 
     clients: Sequence[Examples]
@@ -53,7 +55,7 @@ class Federation:
         for group, rows in enumerate(held.tolist()):
             require(
                 rows > 0,
-                f"No client has a row of group {self.task.group_names[group]!r}: nothing can be learnt about it; leave "
+                f"No client has a row of group {self.task.group_names[group]!r}: a model cannot learn about it; leave "
                 "the group out or give some client its rows.",
             )
 
@@ -104,6 +106,15 @@ class Federation:
             notes=(*dataset.notes, *_left_out(len(dataset.train), sum(map(len, parts)), partition)),
         )
 
+    def __repr__(self) -> str:
+        sizes = [len(holding) for holding in self.holdings]
+        parts = (("validation", self.validation), ("test", self.test))
+        return (
+            f"Federation({self.task.name}: {len(sizes)} clients of {min(sizes)} to {max(sizes)} rows, "
+            f"{', '.join(f'{name} {0 if part is None else len(part)}' for name, part in parts)} rows, "
+            f"{self.task.labels} labels, {self.task.groups} groups)"
+        )
+
     def counts(self) -> Tensor:
         """Training rows per (client, label, group)."""
         return torch.stack([holding.counts(self.task) for holding in self.holdings])
@@ -133,29 +144,36 @@ class Federation:
 
 
 def load(
-    name: str,
+    name: str | os.PathLike[str],
     *,
-    clients: int = 10,
-    alpha: float = 0.3,
-    partition: str | None = None,
-    min_rows: int = 10,
+    clients: int = Partition.clients,
+    alpha: float = Partition.alpha,
+    partition: Kind | None = None,
+    min_rows: int = Partition.min_rows,
     seed: int = 0,
     **settings: Any,
 ) -> Federation:
     """A federation over a data source by name, or over a table of your own by its path.
 
     `settings` are the source's own, such as a table's `label`, `group` and `favourable`; `seed` draws the partition.
-    That is "balanced" unless said, and "silos" where an `owner` column says whose row it is.
+    The partition is "plain" unless given, and "silos" where an `owner` column says which client owns a row.
     """
-    if is_table(name):
-        name, settings = "table", {"file": name, **settings}
-    kind = partition or ("silos" if settings.get("owner") is not None else "balanced")
-    split = Partition(kind, clients, alpha, min_rows)  # type: ignore[arg-type]
-    return Federation.from_dataset(source(name, **settings).load(), split, seed)
+    require(
+        isinstance(name, str | os.PathLike), f"Give a data source by its name, or a table by its path; got {name!r}."
+    )
+    kind = owners_partition(settings) if partition is None else {"kind": partition}
+    cut = {**kind, "clients": clients, "alpha": alpha, "min_rows": min_rows}
+    split = build(Partition, cut, "partition")
+    return Federation.from_dataset(find_source(os.fspath(name), settings).load(), split, seed)
+
+
+def owners_partition(data: Mapping[str, Any]) -> dict[str, str]:
+    """The partition that a data source's settings imply: the owners, where a column names them."""
+    return {} if data.get("owner") is None else {"kind": "silos"}
 
 
 def _left_out(rows: int, dealt: int, partition: Partition) -> tuple[str, ...]:
-    """A note where nobody got some of the training rows: models learn from fewer, and from other shares of labels."""
+    """A note on training rows that no client has."""
     if dealt == rows:
         return ()
     return (f"The partition {partition.kind!r} gave clients {dealt:,} of {rows:,} training rows; the rest is unused.",)
@@ -166,13 +184,13 @@ def _examples(arrays: Arrays, where: str) -> Examples:
     if not isinstance(arrays, tuple | list) or len(arrays) != 3:
         raise UserError(f"The {where} must be given as (x, y, group).")
     x = numbers(arrays[0], f"features of the {where}")
-    require(x.ndim > 0, f"The features of the {where} must have one entry a row; got a single number.")
+    require(x.ndim > 0, f"The features of the {where} must have one entry per row; got a single number.")
     if x.dtype not in (torch.uint8, torch.float64):
         x = x.float()
     y, group = codes(arrays[1], f"labels of the {where}"), codes(arrays[2], f"groups of the {where}")
     require(
         y.shape == group.shape == x.shape[:1],
-        f"The {where} needs one label and one group a row; it has {len(x)} rows, labels of shape {tuple(y.shape)} and "
+        f"The {where} needs one label and one group per row; got {len(x)} rows, labels of shape {tuple(y.shape)} and "
         f"groups of shape {tuple(group.shape)}.",
     )
     return Examples(x, y, group)

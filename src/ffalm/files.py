@@ -1,4 +1,4 @@
-"""Writing files whole: whoever reads, even after a kill, finds the old file or the new one and never half of one."""
+"""Atomic writes: a reader finds the old file or the new one, even after a kill, and never half of one."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def device(name: str = "auto") -> torch.device:
 
 
 def spread_over(name: str, workers: int | None) -> list[str]:
-    """The device of each process of a study: one process a core, or one a GPU, unless a number is asked for."""
+    """The device of each process of a study: one process per core or per GPU, unless a number is given."""
     chosen = device(name)
     if chosen.type == "cpu":
         return ["cpu"] * (workers or cores())

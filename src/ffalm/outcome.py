@@ -1,13 +1,10 @@
-"""What comes out of runs, in plain values: the one thing that the store writes and the report reads.
-
-Nothing here knows torch, so a report can be made again from a run folder without loading it.
-"""
+"""What comes out of runs, in plain values: the one thing that the store writes and the report reads."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 #: The metrics of the paper's tables, with what a reader calls them and whether more is better.
@@ -42,6 +39,42 @@ class Outcome:
     diverged: str | None = None  # why the run was stopped, None where it finished
     confusion: Counts | None = None  # the test rows behind the metrics, None in runs that kept none
     kept: int | None = None  # the round whose model was scored, None where it was the last
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """An algorithm of the usual ones that could not take a study's data, and why."""
+
+    label: str
+    reason: str  # the algorithm's own refusal, one sentence
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """`study.json`: what a report needs besides the runs. It is written before the first run starts."""
+
+    title: str
+    task: dict[str, str]  # as in StudyOutcome, and so are the fields of the same names below
+    choices: dict[str, str]
+    clients: list[dict[str, Any]]
+    runs: list[str]  # the run folders in the order of the table, relative to the folder of this file
+    group_names: tuple[str, ...] = ()
+    favourable: int = 1
+    duals_by_group: tuple[str, ...] = ()
+    data_notes: tuple[str, ...] = ()  # what the data source and the partition say about the rows
+    left_out: tuple[LeftOut, ...] = ()
+    keep: str = "last"  # the rule of model selection
+    delta: float | None = None  # of a simulation with differential privacy; a federation's guarantee is in `data_notes`
+    versions: dict[str, str] = field(default_factory=dict)
+    command: str = ""  # that started the study
+
+    @classmethod
+    def from_plain(cls, values: dict[str, Any]) -> StudyRecord:
+        """The record that `dataclasses.asdict` gave, after JSON; raises KeyError or TypeError where it is none."""
+        known = {one.name: values[one.name] for one in fields(cls) if one.name in values}
+        tuples = {name: tuple(known.get(name, ())) for name in ("group_names", "duals_by_group", "data_notes")}
+        left_out = tuple(LeftOut(**one) for one in known.get("left_out", ()))
+        return cls(**{**known, **tuples, "left_out": left_out})
 
 
 @dataclass(frozen=True)

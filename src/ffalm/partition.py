@@ -6,7 +6,7 @@ Every function returns one tensor of row numbers a client and draws only from th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch import Tensor
 from ffalm.data.types import Dataset
 from ffalm.errors import UserError, require, unknown
 from ffalm.randomness import Purpose, generator
+from ffalm.settings import flag
 
 Rows = NDArray[np.int64]
 
@@ -24,6 +25,10 @@ _TRIES = 1000
 _SINKHORN_SWEEPS = 100
 _MORE_SWEEPS = 10_000  # where the paper's hundred leave clients uneven by more than _UNEVEN of their size
 _UNEVEN = 1e-3
+_PANEL = "Federation"
+
+
+Kind = Literal["plain", "even", "balanced", "group", "iid", "silos"]
 
 
 @dataclass(frozen=True)
@@ -34,14 +39,17 @@ class Partition:
     - "even": the same with the sizes of clients evened out, so that they differ in their labels alone;
     - "balanced": the same with labels cut down to the rarest too, as in the paper's released code;
     - "group": for each group a Dirichlet(alpha) draw over clients;
-    - "iid": shuffled and dealt out evenly;
+    - "iid": shuffled and split evenly;
     - "silos": the owners that the data itself names.
     """
 
-    kind: Literal["plain", "even", "balanced", "group", "iid", "silos"] = "balanced"
-    clients: int = 10
-    alpha: float = 0.3
-    min_rows: int = 10
+    kind: Kind = field(
+        default="plain",
+        metadata=flag("How rows go to clients: plain, even, balanced, group, iid or silos.", _PANEL, "partition"),
+    )
+    clients: int = field(default=10, metadata=flag("Number of clients.", _PANEL))
+    alpha: float = field(default=5.0, metadata=flag("Dirichlet alpha: the smaller, the more clients differ.", _PANEL))
+    min_rows: int = field(default=10, metadata=flag("Smallest number of training rows per client.", _PANEL))
 
     def __post_init__(self) -> None:
         if self.kind not in _KINDS and self.kind != "silos":
@@ -54,6 +62,11 @@ class Partition:
     def skewed(self) -> bool:
         """Whether alpha means anything."""
         return self.kind in ("plain", "even", "balanced", "group")
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """The settings that mean nothing for this kind of partition."""
+        return () if self.skewed else ("alpha",) if self.kind == "iid" else ("alpha", "clients")
 
     def split(self, dataset: Dataset, seed: int) -> list[Tensor]:
         """The row numbers of each client's training examples."""

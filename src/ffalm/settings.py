@@ -1,16 +1,17 @@
-"""Building a frozen dataclass of settings from names and values that a person typed.
+"""Settings are frozen dataclasses: `build` makes one from names and values that a user typed, `to_plain` undoes it.
 
-Settings check their own values in `__post_init__`; this checks their names and types, so that a typing error in a
-TOML file or a flag is answered with the nearest right name instead of a traceback.
+Settings check their own values in `__post_init__`; `build` checks names and types, so that a typing error in a TOML
+file, a flag or a keyword is answered with the nearest known name instead of a traceback.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union
 
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 
 def build(cls: type[T], settings: Mapping[str, Any], what: str) -> T:
-    """An instance of a settings dataclass; unknown names and values of the wrong type are the user's to mend."""
+    """An instance of a settings dataclass; unknown names and values of the wrong type are `UserError`s."""
     hints = typing.get_type_hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init}  # type: ignore[arg-type]
     values = {}
@@ -36,6 +37,54 @@ def build(cls: type[T], settings: Mapping[str, Any], what: str) -> T:
     if missing:
         raise UserError(f"The {what} needs the setting{'s' * (len(missing) > 1)} {', '.join(missing)}.")
     return cls(**values)
+
+
+def to_plain(settings: Any) -> dict[str, Any]:
+    """The inverse of `build`: every field by its name, so that later defaults change nothing.
+
+    A class that is chosen by name puts its `source` or `name` first, and one with a form of its own defines `to_plain`.
+    A text that is None is left out, since TOML has no null and "none" would be a text too.
+    """
+    if hasattr(settings, "to_plain"):
+        own: dict[str, Any] = settings.to_plain()
+        return own
+    hints = typing.get_type_hints(type(settings))
+    values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+    tag = next((key for key in ("source", "name") if key not in values and hasattr(settings, key)), None)
+    return {
+        **({} if tag is None else {tag: getattr(settings, tag)}),
+        **{
+            name: to_plain(value) if dataclasses.is_dataclass(value) else value
+            for name, value in values.items()
+            if value is not None or str not in typing.get_args(hints[name])
+        },
+    }
+
+
+def flag(help: str, panel: str, name: str | None = None) -> dict[str, str | None]:
+    """Metadata of a dataclass field that is a command line flag too, under its own name unless another is given."""
+    return {"help": help, "panel": panel, "flag": name}
+
+
+def with_keywords(*classes: type) -> Callable[[T], T]:
+    """Decorator: show the fields of these dataclasses in the signature of a function that takes them as **keywords.
+
+    A field that is itself one of these dataclasses is spelled out by that one's fields.
+    """
+
+    def decorate(function: T) -> T:
+        own = inspect.signature(function)  # type: ignore[arg-type]
+        shown = [parameter for parameter in own.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+        shown += [
+            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+            for cls in classes
+            for field in dataclasses.fields(cls)
+            if field.type not in [one.__name__ for one in classes]
+        ]
+        function.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
+        return function
+
+    return decorate
 
 
 def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:

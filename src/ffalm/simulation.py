@@ -1,31 +1,113 @@
-"""`ffalm.simulate`: train one algorithm over a federation in this process and score the result."""
+"""`ffalm.simulate`: train one algorithm over a federation in this process and score the result.
+
+Studies compute their runs by the same `RunSettings`, `Run` and `compute`, and keep them on disk as well.
+"""
 
 from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, get_args, overload
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast, overload
 
 from torch import Tensor, nn
 
 from ffalm.algorithms import Algorithm, State, algorithm_class
 from ffalm.data.types import Examples
-from ffalm.engines import Engine, Job, ModelFactory, Precision, Snapshot, Training, choose
+from ffalm.engines import Engine, Job, ModelFactory, Precision, Round, Snapshot, Training, choose
 from ffalm.engines.common import autocast, built_model, checked_model, evaluate
-from ffalm.errors import UserError, require
+from ffalm.errors import UserError, require, unknown
 from ffalm.fairness import Tally, undefined
 from ffalm.federation import Federation
 from ffalm.hardware import device as device_of
 from ffalm.hardware import steady, threads_for
-from ffalm.keeping import Keep, Keeper, check_keeping
+from ffalm.model_selection import Keep, ModelSelection, check_selection
 from ffalm.models import Architecture, architecture
-from ffalm.outcome import Record
+from ffalm.outcome import HEADLINE, Record
 from ffalm.privacy import Privacy
-from ffalm.settings import build
+from ffalm.settings import build, flag, with_keywords
 
 Model = str | Architecture | ModelFactory
+
+#: What an algorithm's bare name stands for, in `simulate`, `compare` and on the command line.
+DEFAULT_PRESETS = {"ffalm": "safe"}
+
+_RUNNING = "How to run it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """What the runs of a study share, whatever their algorithm, data and seed."""
+
+    model: Model = "mlp"
+    training: Training = field(default_factory=Training)
+    privacy: Privacy | None = None
+    keep: Keep = field(
+        default="last", metadata=flag("Model to score: of the last round, or the best on validation rows.", "Training")
+    )
+    engine: str | Engine = field(
+        default="auto", metadata=flag("Engine: auto, loop, stacked, graphed or flower.", _RUNNING)
+    )
+    device: str = field(default="auto", metadata=flag("Device: auto, cpu or cuda.", _RUNNING))
+    precision: Precision = field(
+        default="fp32", metadata=flag("Precision: fp32, or for speed on a GPU tf32 or bf16.", _RUNNING)
+    )
+    channels_last: bool | None = None  # memory layout of images, a matter of speed alone; None: on a CPU
+    compiled: bool = False  # compile whole batches of a graphed model
+
+    def job(self, algorithm: Algorithm, federation: Federation, seed: int, device: str = "", processes: int = 1) -> Job:
+        """One run with these settings, on the given device if any; `processes` share that device's memory."""
+        return Job.of(
+            algorithm,
+            federation,
+            model_factory(self.model, federation),
+            self.training,
+            seed,
+            device_of(device or self.device),
+            precision=self.precision,
+            channels_last=self.channels_last,
+            compiled=self.compiled,
+            processes=processes,
+            privacy=self.privacy,
+        )
+
+
+class RunKeywords(TypedDict, total=False):
+    """`RunSettings` and `Training` as keywords of `simulate` and `compare`; the defaults are theirs."""
+
+    model: Model
+    privacy: Privacy | None
+    keep: Keep
+    engine: str | Engine
+    device: str
+    precision: Precision
+    channels_last: bool | None
+    compiled: bool
+    rounds: int
+    local_epochs: int
+    local_steps: int | None
+    batch_size: int | None
+    lr: float
+    lr_step: int
+    lr_decay: float
+    clip: float | None
+    participation: float
+    optimizer: Literal[sgd, adam]
+    momentum: float
+    weight_decay: float
+
+
+def run_settings(keywords: Mapping[str, Any]) -> RunSettings:
+    """Checked settings from keywords."""
+    of_training = {one.name for one in fields(Training)}
+    known = {one.name for one in fields(RunSettings)} - {"training"} | of_training
+    for name in keywords:
+        if name not in known:
+            raise unknown("setting", name, known)
+    training = build(Training, {name: keywords[name] for name in keywords if name in of_training}, "training")
+    others = {name: keywords[name] for name in keywords if name not in of_training}
+    return build(RunSettings, {**others, "training": training}, "run")
 
 
 @dataclass(frozen=True)
@@ -33,7 +115,7 @@ class Result:
     """What a run gave. Metrics are fractions; NaN means undefined."""
 
     test: dict[str, float]  # metrics of the final model on the test part
-    history: list[Record]  # one record a round
+    history: list[Record]  # one record per round
     state_dict: dict[str, Tensor]  # the final global model
     state: State  # the server's final state, such as its duals
     tally: Tally | None  # the test part's Tally, from which other metrics and intervals can be had
@@ -44,9 +126,14 @@ class Result:
     favourable: int = 1  # the label that the task's metrics are about
     kept: int | None = None  # the round whose model this is, None where it is the last
 
+    def __repr__(self) -> str:
+        shown = [f"{name}={self.test[name]:.4f}" for name in HEADLINE if name in self.test]
+        ended = ["diverged"] if self.diverged else []
+        return f"Result({', '.join([f'seed={self.seed}', f'rounds={len(self.history)}', *shown, *ended])})"
+
     @property
     def epsilon(self) -> float | None:
-        """What the whole run has told about any one client, at the delta of its privacy; None without privacy."""
+        """The differential privacy budget spent by the whole run, at its settings' delta; None without privacy."""
         return self.history[-1].get("epsilon") if self.history else None
 
     def interval(self, metric: str, level: float = 0.95, favourable: int | None = None) -> tuple[float, float]:
@@ -67,91 +154,67 @@ class DivergedError(UserError):
         self.results = results
 
 
+class SimulateKeywords(RunKeywords, total=False):
+    """The optional keywords of `simulate`."""
+
+    threads: int | None
+    on_round: Callable[[Record], None] | None
+
+
 @overload
-def simulate(algorithm: Algorithm | str, federation: Federation, *, seed: int = 0, **settings: Any) -> Result: ...
+def simulate(
+    algorithm: Algorithm | str, federation: Federation, *, seed: int = 0, **settings: Unpack[SimulateKeywords]
+) -> Result: ...
 @overload
 def simulate(
     algorithm: Algorithm | str,
     federation: Federation | Sequence[Federation],
     *,
     seed: Sequence[int],
-    **settings: Any,
+    **settings: Unpack[SimulateKeywords],
 ) -> list[Result]: ...
+@with_keywords(RunSettings, Training)
 def simulate(
     algorithm: Algorithm | str,
     federation: Federation | Sequence[Federation],
     *,
     seed: int | Sequence[int] = 0,
-    model: Model = "mlp",
-    engine: str | Engine = "auto",
-    device: str = "auto",
     threads: int | None = None,
-    precision: Precision = "fp32",
-    channels_last: bool | None = None,
-    compiled: bool = False,
-    privacy: Privacy | None = None,
-    keep: Keep = "last",
     on_round: Callable[[Record], None] | None = None,
-    **training: Any,
+    **settings: Unpack[RunKeywords],
 ) -> Result | list[Result]:
     """Train over a federation and score the final model once on its test part.
 
     With several seeds the runs are computed together and come back in the order of the seeds; `federation` is then
-    one for all, or one a seed. `training` takes the settings of `Training`: rounds, local_epochs, local_steps,
-    batch_size, lr, lr_step, lr_decay, clip, participation. `privacy` puts noise on what the clients send and tells
-    what that is worth as `epsilon`. `keep="best"` gives the model of the round that was most accurate on the
-    validation part instead of the last round's. `on_round` sees each record as it is made.
+    one for all, or one per seed. An algorithm's name stands for its default preset. `privacy` adds differential
+    privacy and reports `epsilon`; `keep="best"` scores the model of the round with the best validation accuracy
+    instead of the last. `on_round` is called with each round's record. The other keywords are those of `Training`.
     """
-    seeds = [_seed(number) for number in (seed if isinstance(seed, Iterable) else [seed])]
+    shared = run_settings(settings)
+    seeds = [seed_of(number) for number in (seed if isinstance(seed, Iterable) else [seed])]
     require(bool(seeds), "Seeds are whole numbers from 0 up, at least one of them; got none.")
     require(
         isinstance(federation, Federation | Iterable),
-        f"Give a Federation, or a list with one a seed; got {type(federation).__name__}.",
+        f"Give a Federation, or a list with one per seed; got {type(federation).__name__}.",
     )
     federations = [federation] * len(seeds) if isinstance(federation, Federation) else list(federation)
     require(
         len(federations) == len(seeds), f"{len(seeds)} seeds need one federation, or one each; got {len(federations)}."
     )
-    chosen = algorithm_class(algorithm)() if isinstance(algorithm, str) else algorithm
+    chosen = default_algorithm(algorithm)[0] if isinstance(algorithm, str) else algorithm
     require(
         isinstance(chosen, Algorithm),
         f"The algorithm must be a name or an object such as FFALM(); got {getattr(chosen, '__name__', chosen)!r}.",
     )
-    plan = build(Training, training, "training")
-    where = device_of(device)
-    jobs = [
-        Job.of(
-            chosen,
-            owned,
-            model_factory(model, owned),
-            plan,
-            number,
-            where,
-            precision=precision,
-            channels_last=channels_last,
-            compiled=compiled,
-            privacy=privacy,
-        )
-        for owned, number in zip(federations, seeds, strict=True)
-    ]
-    require(keep in get_args(Keep), f"`keep` is 'last' or 'best'; got {keep!r}.")
     for owned in federations:
-        check_keeping(keep, owned)
-    histories: list[list[Record]] = [[] for _ in jobs]
-    keepers = [Keeper(keep) for _ in jobs]
-    ended: dict[int, str] = {}
-    with steady(threads or threads_for(checked_model(jobs[0])), tf32=precision != "fp32"):
-        for index, done in choose(engine, jobs[0], len(jobs))[0].train(jobs):
-            histories[index].append(done.record)
-            keepers[index].see(done)
-            if done.diverged:
-                ended[index] = done.diverged
-            if on_round is not None:
-                on_round(done.record)
-        results = [
-            finish(job, history, keeper.final(), ended.get(index))
-            for index, (job, history, keeper) in enumerate(zip(jobs, histories, keepers, strict=True))
-        ]
+        check_selection(shared.keep, owned)
+    runs = [
+        Run(shared.job(chosen, owned, number), shared.keep) for owned, number in zip(federations, seeds, strict=True)
+    ]
+    first = runs[0].job
+    threads = threads or threads_for(checked_model(first))
+    tell = on_round or (lambda record: None)
+    results = compute(runs, choose(shared.engine, first, len(runs))[0], threads, lambda run, record: tell(record))
     for note in dict.fromkeys(note for result in results for note in result.notes):
         warnings.warn(note, stacklevel=2)
     failed = [result.diverged for result in results if result.diverged]
@@ -160,7 +223,48 @@ def simulate(
     return results if isinstance(seed, Iterable) else results[0]
 
 
-def _seed(number: Any) -> int:
+def default_algorithm(name: str) -> tuple[Algorithm, str | None]:
+    """The algorithm that a bare name stands for, and the preset that this is, if any."""
+    cls = algorithm_class(name)
+    preset = DEFAULT_PRESETS.get(name)
+    return cls(**({} if preset is None else cls.presets()[preset])), preset
+
+
+class Run:
+    """One run while it is computed: its rounds so far, and the model that it would end with."""
+
+    def __init__(self, job: Job, keep: Keep) -> None:
+        self.job = job
+        self.history: list[Record] = []
+        self.selection = ModelSelection(keep)
+        self.diverged: str | None = None
+
+    def add(self, done: Round) -> None:
+        """Record a round."""
+        self.history.append(done.record)
+        self.selection.add(done)
+        self.diverged = done.diverged
+
+    def finish(self) -> Result:
+        """Score the selected model on the test part and on each client's rows."""
+        return _scored(self.job, self.history, self.selection.final(), self.diverged)
+
+
+R = TypeVar("R", bound=Run)
+
+
+def compute(runs: Sequence[R], engine: Engine, threads: int, on_round: Callable[[R, Record], None]) -> list[Result]:
+    """Compute runs to their ends, in one call of the engine."""
+    if not runs:
+        return []
+    with steady(threads, tf32=runs[0].job.spec.precision != "fp32"):
+        for index, done in engine.train([run.job for run in runs]):
+            runs[index].add(done)
+            on_round(runs[index], done.record)
+        return [run.finish() for run in runs]
+
+
+def seed_of(number: Any) -> int:
     """A seed as given; 1.7 is refused rather than cut to 1."""
     try:
         seed = operator.index(number)
@@ -170,8 +274,7 @@ def _seed(number: Any) -> int:
     return seed
 
 
-def finish(job: Job, history: list[Record], final: Snapshot, diverged: str | None = None) -> Result:
-    """Score a run's last model on the test part and on each client's rows."""
+def _scored(job: Job, history: list[Record], final: Snapshot, diverged: str | None) -> Result:
     federation = job.federation
     module = built_model(job.spec)
     module.load_state_dict(final.model)
@@ -214,15 +317,19 @@ def model_factory(model: Model, federation: Federation) -> ModelFactory:
     """A function that makes a fresh model for the federation's features and labels."""
     if isinstance(model, str):
         model = architecture(model)
-    if isinstance(model, nn.Module):
-        raise UserError(
-            "Give a function that makes the model (`lambda: MyModel()`), since every seed needs a fresh one."
-        )
-    if hasattr(model, "build"):
-        return Built(model, tuple(federation.first_rows(1).x.shape[1:]), federation.task.labels)
-    if callable(model):
-        return model
-    raise UserError(f"The model must be a name or a function that returns an nn.Module; got {type(model).__name__}.")
+    if isinstance(model, nn.Module) or not hasattr(model, "build"):
+        return own_model(model)
+    return Built(cast(Architecture, model), tuple(federation.first_rows(1).x.shape[1:]), federation.task.labels)
 
 
-__all__ = ["DivergedError", "Model", "Result", "finish", "model_factory", "simulate"]
+def own_model(model: Any) -> ModelFactory:
+    """A user's own function that makes a model."""
+    require(
+        not isinstance(model, nn.Module),
+        "Give a function that makes the model (`lambda: MyModel()`), since every seed needs a fresh one.",
+    )
+    require(
+        callable(model),
+        f"The model must be a name or a function that returns an nn.Module; got {type(model).__name__}.",
+    )
+    return model  # type: ignore[no-any-return]

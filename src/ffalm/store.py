@@ -1,10 +1,10 @@
-"""The run folder: everything of a run on disk, such that a kill at any instant loses at most the round under way.
+"""The run folder: a run on disk. A kill at any instant loses at most the current round.
 
     config.toml        complete: rerun it and get the same numbers
-    history.jsonl      one record a round, appended and flushed
+    history.jsonl      one record per round, appended and flushed
     checkpoint/        model, server state and round after the last whole round, and of the best where that is kept
     model.safetensors  the final model
-    result.json        what the run came to; its presence says that the run is finished
+    result.json        the outcome; its presence says that the run is finished
 
 Whole files are written beside and renamed. There is no pickle: nothing that is loaded can run code.
 """
@@ -19,7 +19,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ from ffalm.simulation import Result
 
 _LOCK_SECONDS = 30.0
 _KEPT = "kept"  # the folder, in a checkpoint's, of the round that is best so far
+_TENSORS = tuple(one.name for one in fields(Snapshot) if one.name != "round")  # each in a file of its own
+_ALWAYS = ("model", "state")  # of these, the files that every checkpoint has
 _INTERVALS = ("accuracy", "dpd", "eod", "equalized_odds", "accuracy_parity", "worst_group_accuracy")
 
 
@@ -45,7 +47,7 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 @contextmanager
 def locked(folder: Path, name: str = "run") -> Iterator[None]:
-    """Hold a folder for this process alone; a dying process lets go by itself, so wait a little for it."""
+    """Lock a folder for this process; the lock of a dying process is released by itself, so wait a little for it."""
     with open(folder / f".{name}.lock", "w", encoding="utf-8") as lock:
         deadline = time.monotonic() + _LOCK_SECONDS
         while True:
@@ -59,6 +61,9 @@ def locked(folder: Path, name: str = "run") -> Iterator[None]:
         yield
 
 
+_VECTORS = ("vectors", "client_vectors")  # fields of a snapshot, each in a file of its own where there are any
+
+
 class RunFolder:
     """One run on disk."""
 
@@ -69,7 +74,7 @@ class RunFolder:
         self._result = path / "result.json"
 
     def start(self, config: str) -> None:
-        """Make the folder and record what is about to be run."""
+        """Make the folder and write the settings of the run."""
         self._checkpoints.mkdir(parents=True, exist_ok=True)
         write_whole(self.path / "config.toml", config)
 
@@ -81,7 +86,7 @@ class RunFolder:
     def history(self, rounds: int | None = None) -> list[Record]:
         """The rounds recorded so far; given a number of rounds, anything after them is cut off on disk too.
 
-        A line that a kill left half-written belongs to a round that was not kept.
+        A line that a kill left half-written belongs to a round without a checkpoint.
         """
         if not self._history.exists():
             return []
@@ -97,9 +102,9 @@ class RunFolder:
         return records
 
     def save(self, snapshot: Snapshot, kept: Snapshot | None = None) -> None:
-        """Keep a snapshot and the one before it, which runs that are computed together may have to go back to.
+        """Write a checkpoint and keep the one before it, to which runs that are computed together may have to return.
 
-        With it goes what the run would be if it ended now, where that is an earlier round's model.
+        `kept` is the model that the run would end with now; it is stored too if it is of an earlier round.
         """
         beside = self._checkpoints / f".new.{os.getpid()}"
         shutil.rmtree(beside, ignore_errors=True)
@@ -117,14 +122,14 @@ class RunFolder:
         return [0, *(int(path.name) for path in self._saved())]
 
     def snapshot(self, round: int) -> Snapshot | None:
-        """The snapshot of a round, None for the beginning; later ones are given up."""
+        """The snapshot of a round, None for the beginning; later ones are deleted."""
         for path in self._saved():
             if int(path.name) > round:
                 shutil.rmtree(path)
         return self._read(round)
 
     def kept(self, round: int) -> Snapshot | None:
-        """What a run would be if it ended at this round, of which there is a snapshot: it, or one before it."""
+        """The model that a run would end with at this round: its own, or the selected one of an earlier round."""
         return self._read(round, _KEPT if (self._checkpoints / f"{round:06d}" / _KEPT).exists() else "")
 
     def _read(self, round: int, within: str = "") -> Snapshot | None:
@@ -134,10 +139,14 @@ class RunFolder:
         place = self._checkpoints / f"{round:06d}" / within
         try:
             number = int(json.loads((place / "round.json").read_text(encoding="utf-8"))["round"])
-            return Snapshot(number, load_file(place / "model.safetensors"), load_file(place / "state.safetensors"))
+            files = {name: place / f"{name}.safetensors" for name in _TENSORS}
+            return Snapshot(
+                number,
+                **{name: _nested(load_file(file)) for name, file in files.items() if file.exists() or name in _ALWAYS},
+            )
         except (SafetensorError, OSError, ValueError, KeyError) as error:
             raise UserError(
-                f"The checkpoint {place} is damaged ({error}): delete the folder {self.path} to do this run again."
+                f"The checkpoint {place} is damaged ({error}): delete the folder {self.path} to repeat this run."
             ) from None
 
     def finish(self, result: Result, outcome: Outcome) -> None:
@@ -151,24 +160,15 @@ class RunFolder:
         write_whole(self._result, json_text(values, indent=2))
 
     def outcome(self) -> Outcome | None:
-        """What the run came to, None while it is not finished."""
+        """The outcome of the run, None while it is not finished."""
         if not self._result.exists():
             return None
         try:
-            values = json.loads(self._result.read_text(encoding="utf-8"))
-            return Outcome(
-                label=values["label"],
-                algorithm=values["algorithm"],
-                seed=values["seed"],
-                alpha=values["alpha"],
-                test=_with_nan(values["test"]),
-                intervals={name: (_number(low), _number(high)) for name, (low, high) in values["intervals"].items()},
-                history=self.history(),
-                seconds=values["seconds"],
-                diverged=values["diverged"],
-                confusion=values.get("confusion"),
-                kept=values.get("kept"),
-            )
+            stored = json.loads(self._result.read_text(encoding="utf-8"))
+            values = {one.name: stored[one.name] for one in fields(Outcome) if one.name in stored}
+            values["test"] = _with_nan(stored["test"])
+            values["intervals"] = {name: tuple(ends) for name, ends in _with_nan(stored["intervals"]).items()}
+            return Outcome(**values, history=self.history())
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"The result {self._result} is damaged ({error}): delete it and resume.") from None
 
@@ -176,11 +176,58 @@ class RunFolder:
         return sorted(path for path in self._checkpoints.glob("[0-9]*") if path.is_dir())
 
 
+def _vectors(file: Path) -> dict[str, dict[str, Tensor]]:
+    """Model-sized vectors by name and parameter, as `_write` saved them; most runs have none."""
+    vectors: dict[str, dict[str, Tensor]] = {}
+    for path, value in load_file(file).items() if file.exists() else ():
+        name, _, key = path.partition("/")
+        vectors.setdefault(name, {})[key] = value
+    return vectors
+
+
 def _write(snapshot: Snapshot, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(_owned(snapshot.model), folder / "model.safetensors")
-    save_file(_owned(snapshot.state), folder / "state.safetensors")
+    for name in _TENSORS:
+        tensors = getattr(snapshot, name)
+        if tensors or name in _ALWAYS:
+            save_file(_owned(_flat(tensors)), folder / f"{name}.safetensors")
     (folder / "round.json").write_text(json.dumps({"round": snapshot.round}), encoding="utf-8")
+
+
+def _flat(tensors: dict[str, Any]) -> dict[str, Tensor]:
+    """Tensors by name, or by name and parameter, as a flat file holds them: under name/parameter."""
+    flat: dict[str, Tensor] = {}
+    for name, value in tensors.items():
+        flat |= (
+            {f"{name}/{inner}": tensor for inner, tensor in value.items()} if isinstance(value, dict) else {name: value}
+        )
+    return flat
+
+
+def _nested(tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """The inverse of `_flat`."""
+    nested: dict[str, Any] = {}
+    for name, value in tensors.items():
+        outer, _, inner = name.partition("/")
+        (nested.setdefault(outer, {}) if inner else nested)[inner or outer] = value
+    return nested
+
+
+def outcome_of(result: Result, label: str, algorithm: str, alpha: float | None) -> Outcome:
+    """A run's result in plain values; a run that diverged has no metrics."""
+    return Outcome(
+        label=label,
+        algorithm=algorithm,
+        seed=result.seed,
+        alpha=alpha,
+        test=result.test if result.diverged is None else dict.fromkeys(result.test, math.nan),
+        intervals=intervals_of(result, result.favourable),
+        history=result.history,
+        seconds=sum(record["seconds"] for record in result.history),
+        diverged=result.diverged,
+        confusion=counts_of(result),
+        kept=result.kept,
+    )
 
 
 def intervals_of(result: Result, favourable: int) -> dict[str, tuple[float, float]]:
@@ -207,10 +254,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def _with_nan(record: dict[str, Any]) -> dict[str, Any]:

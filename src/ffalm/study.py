@@ -1,315 +1,257 @@
-"""Grids of runs: algorithms x skews x seeds, each in its own run folder, spread over processes and resumable."""
+"""Studies: `ffalm.compare` in Python, `ffalm run`, `compare` and `reproduce` on the command line, by one path.
+
+`carry_out` claims a folder, computes the runs that it does not hold yet, and returns the `Study` in it.
+"""
 
 from __future__ import annotations
 
-import math
-from collections import OrderedDict
-from collections.abc import Callable, Collection
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import lru_cache
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import fields, replace
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Unpack, cast
 
-from ffalm import toml
-from ffalm.config import Contender, StudyConfig, settings_of
-from ffalm.data.types import Dataset
-from ffalm.engines import Engine, Job, Round, choose
-from ffalm.engines.common import checked_model
-from ffalm.errors import UserError
-from ffalm.federation import Federation
-from ffalm.hardware import device as device_of
-from ffalm.hardware import spread_over, steady, threads_for
-from ffalm.keeping import Keeper, check_keeping
-from ffalm.outcome import Outcome, Record
-from ffalm.partition import Partition
-from ffalm.privacy import Mechanism
-from ffalm.simulation import finish, model_factory
-from ffalm.store import RunFolder, counts_of, intervals_of, locked
+from torch import nn
 
+from ffalm import cluster, toml, workers
+from ffalm.algorithms import Algorithm, algorithms
+from ffalm.config import AlgorithmEntry, StudyConfig, parse, partitions_of, read
+from ffalm.data import find_source
+from ffalm.data.types import Source
+from ffalm.describe import RECORD, lay_out, read_record, write_record
+from ffalm.engines import Training
+from ffalm.errors import UserError, require
+from ffalm.execution import ExecutionPlan, Listener, plan_execution
+from ffalm.federation import Federation, owners_partition
+from ffalm.files import write_whole
+from ffalm.grid import RunPlan, drop_incompatible, finished, plans
+from ffalm.in_memory import CustomModel, InMemory
+from ffalm.models import ARCHITECTURES, Architecture, Pretrained, architecture
+from ffalm.outcome import StudyRecord
+from ffalm.partition import Kind
+from ffalm.results import Study
+from ffalm.settings import with_keywords
+from ffalm.simulation import Model, RunKeywords, RunSettings, default_algorithm, own_model, run_settings, seed_of
+from ffalm.store import locked
 
-@dataclass(frozen=True)
-class RunPlan:
-    """One cell of the grid."""
+#: The defaults of `compare`.
+ALGORITHMS = ("fedavg", "fairfed", "fpfl", "ffalm")
+SEEDS = 5
 
-    contender: Contender
-    alpha: float
-    seed: int
-    skewed: bool  # whether alpha means anything in this study's partition
-
-    @property
-    def folder_name(self) -> str:
-        """The run's folder within the study's."""
-        short = f"{self.alpha:g}"
-        exact = short if float(short) == self.alpha else repr(self.alpha)  # skews that round alike stay apart
-        skew = f"-alpha-{exact}" if self.skewed else ""
-        return f"{self.contender.key}{skew}-seed-{self.seed}"
-
-    @property
-    def title(self) -> str:
-        """What a progress bar calls the run."""
-        skew = f", alpha {self.alpha:g}" if self.skewed else ""
-        return f"{self.contender.label}{skew}, seed {self.seed}"
+Named = str | Algorithm
+Existing = Literal["refuse", "resume", "share"]
+"""What to do about a folder that holds something: refuse, resume the same study, or add the runs of another."""
 
 
-_KEPT_BYTES = 4 * 2**30  # of clients' rows that a process keeps for the next algorithm
+@with_keywords(RunSettings, Training)
+def compare(
+    data: str | os.PathLike[str] | Federation | Sequence[Federation] = "census",
+    algorithms: Named | Sequence[Named] | Mapping[str, Named] | None = None,
+    *,
+    seeds: int | Sequence[int] = SEEDS,
+    partition: Kind | None = None,
+    clients: int | None = None,
+    alpha: float | Sequence[float] | None = None,
+    min_rows: int | None = None,
+    label: str | None = None,
+    group: str | None = None,
+    favourable: Any = None,
+    owner: str | None = None,
+    data_settings: Mapping[str, Any] | None = None,
+    fresh_data: bool = False,
+    workers: int | None = 1,
+    checkpoint_every: int = 1,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    on_round: Listener | None = None,
+    **settings: Unpack[RunKeywords],
+) -> Study:
+    """Train several algorithms over several seeds and Dirichlet skews, and put them side by side.
 
-#: Called with a run and its newest record, as rounds are done.
-Listener = Callable[[RunPlan, Record], None]
+    - `data`: a source by name, the path of a table, or federations: one for all seeds, or one per seed;
+    - `algorithms`: names (each stands for its default preset) or objects, or a dict of them by the names that tables
+      show. Left out, the usual four are compared, except those that cannot take the data;
+    - `seeds`: how many, or a list; a seed draws the partition, the model and the batches;
+    - `partition`, `clients`, `alpha` (one or several), `min_rows`: the fields of `Partition`, with its defaults;
+    - `label`, `group`, `favourable`, `owner`: columns of a table; `data_settings`: any setting of the data source;
+    - `workers`: processes; more than 1 needs the script's main part under `if __name__ == "__main__":`. None: one per
+      core. The numbers do not depend on it;
+    - `out`: a folder for all runs; with `resume` a study that was stopped continues there. Without it the runs are
+      kept as long as the `Study` object is;
+    - the other keywords are those of `simulate`.
 
-
-def plans(config: StudyConfig) -> list[RunPlan]:
-    """The grid in reading order: by skew, then algorithm, then seed."""
-    skewed = config.partition.skewed
-    return [
-        RunPlan(contender, alpha, seed, skewed)
-        for alpha in _alphas(config)
-        for contender in config.contenders
-        for seed in config.seeds
-    ]
-
-
-def run_folder(config: StudyConfig, folder: Path, plan: RunPlan) -> RunFolder:
-    """Where a run lives: below the study's folder, or in it where the study is that run alone."""
-    alone = len(_alphas(config)) * len(config.contenders) * len(config.seeds) == 1
-    return RunFolder(folder if alone else folder / "runs" / plan.folder_name)
-
-
-def _alphas(config: StudyConfig) -> tuple[float, ...]:
-    """The skews that make a difference."""
-    return config.alphas if config.partition.skewed else config.alphas[:1]
-
-
-@lru_cache(maxsize=1)
-def _dataset(source: Any) -> Dataset:
-    """The source's data, read once a process."""
-    dataset: Dataset = source.load()
-    return dataset
-
-
-_federations: OrderedDict[tuple[Any, Partition, int], Federation] = OrderedDict()
-
-
-def _federation(source: Any, partition: Partition, seed: int) -> Federation:
-    """Shared by the algorithms that are compared on it; the oldest are given up where they take too much memory."""
-    key = source, partition, seed
-    if key not in _federations:
-        _federations[key] = Federation.from_dataset(_dataset(source), partition, seed)
-        while len(_federations) > 1 and _held_bytes() > _KEPT_BYTES:
-            _federations.popitem(last=False)
-    return _federations[key]
-
-
-def _held_bytes() -> int:
-    """Of features; a table that several federations deal out is held once."""
-    held = (holding.source.x for federation in _federations.values() for holding in federation.holdings)
-    return sum({id(x): x.nbytes for x in held}.values())
-
-
-def job_of(config: StudyConfig, plan: RunPlan, device: str | None = None, processes: int = 1) -> Job:
-    """The job of a cell: its federation is drawn by its seed and skew, the same for every algorithm."""
-    source: Any = config.data
-    drawn = replace(source, data_seed=plan.seed) if config.fresh_data else source
-    federation = _federation(drawn, config.partition_at(plan.alpha), plan.seed)
-    factory = model_factory(config.model, federation)
-    return Job.of(
-        plan.contender.algorithm,
-        federation,
-        factory,
-        config.training,
-        plan.seed,
-        device_of(device or config.device),
-        precision=config.precision,
-        channels_last=config.channels_last,
-        compiled=config.compiled,
-        processes=processes,
-        privacy=config.privacy,
+    A run that diverges raises nothing: the study's table and `results` say so.
+    """
+    shared = run_settings(settings)
+    require(isinstance(shared.engine, str), "A study records its engine: give it by its name.")
+    chosen = tuple(seed_of(number) for number in (seeds if isinstance(seeds, Iterable) else range(seed_of(seeds))))
+    given = _without_none({"label": label, "group": group, "favourable": favourable, "owner": owner})
+    given |= data_settings or {}
+    cut = _without_none({"kind": partition, "clients": clients, "alpha": alpha, "min_rows": min_rows})
+    if isinstance(data, str | os.PathLike):
+        origin = find_source(os.fspath(data), given)
+        first, alphas = partitions_of({**owners_partition(given), **cut})
+    else:
+        asked = bool(given or cut or fresh_data)
+        require(not asked, "A Federation already has its data, clients and partition: leave those settings out.")
+        origin = cast(Source, InMemory.of(data, len(chosen)))
+        first, alphas = partitions_of({"kind": "silos"})
+    config = StudyConfig(
+        **{one.name: getattr(shared, one.name) for one in fields(shared) if one.name != "model"},
+        model=_recorded(shared.model),
+        entries=entries_of(ALGORITHMS if algorithms is None else algorithms),
+        data=origin,
+        partition=first,
+        alphas=alphas,
+        seeds=chosen,
+        fresh_data=fresh_data,
+        workers=workers,
+        checkpoint_every=checkpoint_every,
     )
-
-
-def fitting(config: StudyConfig, optional: Collection[str]) -> StudyConfig:
-    """The study without those of its optional algorithms that cannot take its data; refused where none would be left.
-
-    Optional are those that nobody asked for by name. The study keeps in mind whom it left out, so that a report of it,
-    also of one that was resumed, can say so.
-    """
-    if not optional:
-        return config
-    federation = _first(config)
-    refused = {
-        contender.key: problem
-        for contender in config.contenders
-        if contender.key in optional and (problem := _refusal(config, contender, federation)) is not None
-    }
-    kept = tuple(contender for contender in config.contenders if contender.key not in refused)
-    if not kept:
-        raise next(iter(refused.values()))
-    others = tuple(contender for contender in config.contenders if contender.key in refused)
-    return replace(config, contenders=kept, left_out=others)
-
-
-def left_out(config: StudyConfig) -> list[str]:
-    """A note on the usual algorithms that were left out, with what each has against the data; none where none was."""
-    if not config.left_out:
-        return []
-    federation = _first(config)
-    problems: dict[str, list[str]] = {}  # by what is to be done about them
-    for contender in config.left_out:
-        wrong, _, remedy = str(_refusal(config, contender, federation) or "").rstrip(".").partition(": ")
-        if wrong:  # other data than it was left out for may be to its liking
-            problems.setdefault(remedy, []).append(wrong)
-    told = [f"{'; '.join(wrong)}{f' ({remedy})' if remedy else ''}" for remedy, wrong in problems.items()]
-    return [f"Left out of the usual algorithms: {'; '.join(told)}."] if told else []
-
-
-def _first(config: StudyConfig) -> Federation:
-    """The federation of the study's first run, by which algorithms judge whether they can take the data."""
-    return job_of(config, plans(config)[0]).federation
-
-
-def _refusal(config: StudyConfig, contender: Contender, federation: Federation) -> UserError | None:
-    """What an algorithm has against the study's data or privacy, in its own words; None where it takes both."""
+    optional = ALGORITHMS if algorithms is None else ()
+    resuming: Existing = "resume" if resume else "refuse"
+    if out is not None:
+        return carry_out(config, Path(out), optional, resuming, on_round=on_round)
+    require(not resume, "`resume` needs the folder of the study: give it as `out`.")
+    folder = Path(tempfile.mkdtemp(prefix="ffalm-"))
     try:
-        contender.algorithm.start(federation.task, federation.counts())
-        if config.privacy is not None:
-            Mechanism.check(contender.algorithm)
-    except UserError as error:
-        return error
-    return None
+        study = carry_out(config, folder, optional, on_round=on_round)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(study, shutil.rmtree, folder, ignore_errors=True)
+    return study
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How a study is spread over this machine: by all of it, not by what is left, so that resuming changes nothing."""
-
-    engine: Engine
-    reason: str
-    tasks: list[list[RunPlan]]  # runs that one process computes in one call
-    devices: list[str]  # one a process
-    threads: int
-
-    @property
-    def processes(self) -> int:
-        """How many processes compute the study."""
-        return len(self.devices)
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def layout(config: StudyConfig) -> Layout:
-    """Check that every algorithm and the model fit the data, then plan the work."""
-    grid = plans(config)
-    first = job_of(config, grid[0])
-    federation = first.federation
-    for contender in config.contenders:
-        problem = _refusal(config, contender, federation)
-        if problem is not None:
-            raise problem
-    check_keeping(config.keep, first.federation)
-    model = checked_model(first)
-    devices = spread_over(config.device, config.workers)
-    stacked = _tasks(grid, True, len(devices))
-    beside = devices[: len(stacked)].count(devices[0])
-    engine, reason = choose(config.engine, replace(first, processes=beside), max(map(len, stacked)))
-    if engine.spreads:
-        devices = devices[:1]
-    tasks = _tasks(grid, engine.together, len(devices))
-    devices = devices[: len(tasks)]
-    return Layout(engine, reason, tasks, devices, threads_for(model, len(devices)))
+def carry_out(
+    config: StudyConfig,
+    out: Path | Callable[[], Path],
+    optional: Collection[str] = (),
+    existing: Existing = "refuse",
+    on_begin: Callable[[StudyConfig, ExecutionPlan, StudyRecord, Path, list[RunPlan]], None] | None = None,
+    on_round: Listener | None = None,
+    command: str = "ffalm.compare(...)",
+    ray: str | None = None,
+) -> Study:
+    """Compute the runs that are missing from the folder, and return the study in it.
 
-
-def _tasks(grid: list[RunPlan], together: bool, processes: int) -> list[list[RunPlan]]:
-    """Cut the grid into calls: one a run, or, where an engine computes runs together, seeds of one algorithm.
-
-    Seeds are split further only as far as it takes to give every process something to do.
+    `out` is the folder, or a function that makes a new one. Algorithms that are `optional` are left out where they
+    cannot take the data. `ray` is the address of a cluster to compute on. Nothing is written before the study is known
+    to be possible; `on_begin` is called then, with the folder and the runs that are left to compute.
     """
-    if not together:
-        return [[plan] for plan in grid]
-    stacks: dict[tuple[str, float], list[RunPlan]] = {}
-    for plan in grid:
-        stacks.setdefault((plan.contender.key, plan.alpha), []).append(plan)
-    parts = -(-processes // len(stacks))
-    return [stack[first::parts] for stack in stacks.values() for first in range(min(parts, len(stack)))]
+    if isinstance(out, Path):
+        _begun(out, existing)
+    config, left_out = drop_incompatible(config, optional)
+    spread = plan_execution(config)
+    if ray is not None:
+        cluster.check(ray)
+    record = lay_out(config, spread, left_out, command)
+    listener = on_round or (lambda plan, record: None)
+    folder = out if isinstance(out, Path) else out()
+    with _claimed(folder, config, existing) as stored:
+        if stored is not None:  # the study is the one that was begun then
+            record = replace(record, command=stored.command, left_out=stored.left_out)
+        left = [plan for plan in plans(config) if finished(config, folder, plan) is None]
+        write_whole(folder / "config.toml", toml.dumps(config.to_plain()))
+        write_record(record, folder)
+        if on_begin is not None:
+            on_begin(config, spread, record, folder, left)
+        if left and ray is not None and not spread.engine.spreads:
+            cluster.run_on_cluster(config, folder, ray, listener)
+        elif left:  # an engine that spreads by itself finds the cluster by this variable
+            os.environ.update({} if ray is None else {"RAY_ADDRESS": ray})
+            workers.run_study(config, folder, spread, listener)
+        return Study.load(folder)
 
 
-def execute(
-    config: StudyConfig, folder: Path, task: list[RunPlan], spread: Layout, listener: Listener, device: str
-) -> None:
-    """Run one task in this process: each run from its last checkpoint to its end, everything kept on the way."""
-    beside = max(1, spread.devices.count(device))
-    runs = [_Run(config, plan, run_folder(config, folder, plan), device, beside) for plan in task]
-    with ExitStack() as held, steady(spread.threads, tf32=config.precision != "fp32"):
-        started = [run for run in runs if run.begin(held)]
-        for run, number in zip(started, resumable([run.store.saved_rounds() for run in started]), strict=True):
-            run.go_back_to(number)
-        for index, done in spread.engine.train([run.job for run in started]):
-            started[index].keep(done)
-            listener(started[index].plan, done.record)
-        for run in started:
-            run.end()
+def new_folder(base: Path, name: str) -> Path:
+    """Make a new folder; a number is added to a name that is taken, as by a study started in the same second."""
+    make_folder(base)
+    for folder in (base / (name if number == 1 else f"{name}-{number}") for number in count(1)):
+        with suppress(FileExistsError):
+            folder.mkdir()
+            break
+    return folder
 
 
-def resumable(saved: list[list[int]]) -> list[int]:
-    """The round from which each run of a task goes on, given the rounds of which it has checkpoints.
-
-    Runs computed together advance together, so a kill leaves some of them one checkpoint ahead. Those go back that
-    one, so that the same runs are computed together again and every last bit comes out the same.
-    """
-    last = [rounds[-1] for rounds in saved]
-    ahead = max(last, default=0)
-    before = max((rounds[-2] for rounds in saved if rounds[-1] == ahead and len(rounds) > 1), default=ahead)
-    return [before if rounds[-1] == ahead and before in last else rounds[-1] for rounds in saved]
+def make_folder(folder: Path) -> None:
+    """Make a folder for results."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UserError(f"The folder {folder} cannot be made ({reason}): name another with --out.") from None
 
 
-class _Run:
-    """A run while it is computed: its job, its folder, and what it has come to so far."""
+@contextmanager
+def _claimed(folder: Path, config: StudyConfig, existing: Existing) -> Iterator[StudyRecord | None]:
+    """Hold the folder for this process while it computes the study; gives the record of the study that it resumes."""
+    make_folder(folder)
+    with locked(folder, "study"):
+        resumed = _begun(folder, existing) and existing == "resume"
+        if resumed:
+            before = parse(read(folder / "config.toml"))
+            require(
+                replace(before, workers=None) == replace(config, workers=None),
+                f"The folder {folder} was made with other settings: resume it without flags, or name another.",
+            )
+        yield read_record(folder) if resumed and (folder / RECORD).exists() else None
 
-    def __init__(self, config: StudyConfig, plan: RunPlan, store: RunFolder, device: str, beside: int) -> None:
-        self.plan, self.store = plan, store
-        self.job = job_of(config, plan, device, beside)
-        self._config = replace(
-            config, contenders=(plan.contender,), alphas=(plan.alpha,), seeds=(plan.seed,), left_out=()
-        )
-        self._history: list[Record] = []
-        self._keeper = Keeper(config.keep)
-        self._diverged: str | None = None
 
-    def begin(self, held: ExitStack) -> bool:
-        """Take the folder for this process; False where the run is already finished."""
-        self.store.start(toml.dumps(settings_of(self._config)))
-        held.enter_context(locked(self.store.path))
-        return self.store.outcome() is None
+def _begun(folder: Path, existing: Existing) -> bool:
+    """Whether there is a study in the folder; nothing is ever written over."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"The output {folder} is a file: name a folder.")
+    if not folder.exists() or all(path.name.startswith(".") for path in folder.iterdir()):
+        return False  # a study that was killed as it began has left nothing but hidden files
+    require(existing != "refuse", f"The folder {folder} is not empty: resume it with --resume, or name another.")
+    require(
+        existing == "share" or (folder / "config.toml").exists(),
+        f"The folder {folder} holds no study to resume: name another with --out.",
+    )
+    return True
 
-    def go_back_to(self, round: int) -> None:
-        """Go on from a round of which there is a checkpoint."""
-        start, kept = self.store.snapshot(round), self.store.kept(round)
-        self._history = self.store.history(round)
-        self._keeper.go_on(kept, self._history)
-        self.job = replace(self.job, start=start)
 
-    def keep(self, done: Round) -> None:
-        """Record a round; a diverged one leaves no checkpoint, there is nothing to go on from."""
-        self._history.append(done.record)
-        self._keeper.see(done)
-        self._diverged = done.diverged
-        self.store.append(done.record)
-        number = done.snapshot.round
-        due = number % self._config.checkpoint_every == 0 or number == self._config.training.rounds
-        if done.diverged is None and due:
-            self.store.save(done.snapshot, self._keeper.kept)
+def entries_of(given: Named | Sequence[Named] | Mapping[str, Named]) -> tuple[AlgorithmEntry, ...]:
+    """Algorithms by name or as objects as they enter a study, each under a key of its own."""
+    named: list[tuple[str, Named]] = (
+        list(given.items())
+        if isinstance(given, Mapping)
+        else [("", one) for one in ([given] if isinstance(given, str | Algorithm) else given)]
+    )
+    entries: dict[str, AlgorithmEntry] = {}
+    for name, one in named:
+        algorithm, preset = default_algorithm(one) if isinstance(one, str) else (one, _preset_of(one))
+        keys = (algorithm.name if number == 1 else f"{algorithm.name}-{number}" for number in count(1))
+        key = name or next(key for key in keys if key not in entries)
+        entries[key] = AlgorithmEntry(key, algorithm, preset)
+    return tuple(entries.values())
 
-    def end(self) -> None:
-        """Score the final model and write what the run came to."""
-        result = finish(self.job, self._history, self._keeper.final(), self._diverged)
-        outcome = Outcome(
-            label=self.plan.contender.label,
-            algorithm=self.plan.contender.algorithm.name,
-            seed=self.plan.seed,
-            alpha=self.plan.alpha if self.plan.skewed else None,
-            test=result.test if self._diverged is None else dict.fromkeys(result.test, math.nan),
-            intervals=intervals_of(result, self.job.federation.task.favourable),
-            history=self._history,
-            seconds=sum(record["seconds"] for record in self._history),
-            diverged=self._diverged,
-            confusion=counts_of(result),
-            kept=result.kept,
-        )
-        self.store.finish(result, outcome)
+
+def _preset_of(algorithm: Any) -> str | None:
+    """The preset that an algorithm object equals, if any; files can name it only if its class is registered."""
+    require(
+        isinstance(algorithm, Algorithm) and algorithms().get(algorithm.name) is type(algorithm),
+        f"An algorithm of a study is a name or an object of a registered class (@ffalm.register); got {algorithm!r}.",
+    )
+    cls = type(algorithm)
+    return next((name for name, values in cls.presets().items() if cls(**values) == algorithm), None)
+
+
+def _recorded(model: Model) -> Architecture:
+    """A model that a configuration file can record, by its settings or at least by its name."""
+    if isinstance(model, str):
+        return architecture(model)
+    if isinstance(model, (Pretrained, *ARCHITECTURES.values())):
+        return cast(Architecture, model)
+    made = model if hasattr(model, "build") and not isinstance(model, nn.Module) else own_model(model)
+    return CustomModel(getattr(made, "__qualname__", repr(made)), made)

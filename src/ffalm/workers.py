@@ -1,13 +1,14 @@
 """Spreading a study over processes, and collecting what they made.
 
-Each run lives in its own folder and only its worker writes there, so whatever happens to this process or to a worker,
-the study can be resumed from what the folders hold.
+Each run has its own folder and only its worker writes there, so the study can be resumed whatever happens to this
+process or to a worker.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import queue
 import signal
 import threading
@@ -19,36 +20,35 @@ from typing import Any
 
 from ffalm.config import StudyConfig
 from ffalm.errors import UserError
-from ffalm.outcome import Outcome
-from ffalm.store import locked
-from ffalm.study import Layout, Listener, RunPlan, execute, plans, run_folder
+from ffalm.execution import ExecutionPlan, Listener, execute
+from ffalm.grid import RunPlan
+from ffalm.plugins import import_plugin
 
 
-def run_study(config: StudyConfig, folder: Path, spread: Layout, listener: Listener) -> None:
+def run_study(config: StudyConfig, folder: Path, spread: ExecutionPlan, listener: Listener) -> None:
     """Compute every run of a study that its folder does not hold yet."""
-    with locked(folder, "study"):
-        if spread.processes == 1:
-            for task in spread.tasks:
-                execute(config, folder, task, spread, listener, spread.devices[0])
-        else:
-            _run_in_processes(config, folder, spread, listener)
+    if spread.processes == 1:
+        for task in spread.tasks:
+            execute(config, folder, task, spread, listener, spread.devices[0])
+    else:
+        _run_in_processes(config, folder, spread, listener)
 
 
-def outcomes(config: StudyConfig, folder: Path) -> list[Outcome]:
-    """What the finished runs of a study came to, in reading order."""
-    found = (run_folder(config, folder, plan).outcome() for plan in plans(config))
-    return [outcome for outcome in found if outcome is not None]
-
-
-def _run_in_processes(config: StudyConfig, folder: Path, spread: Layout, listener: Listener) -> None:
+def _run_in_processes(config: StudyConfig, folder: Path, spread: ExecutionPlan, listener: Listener) -> None:
+    try:
+        pickle.dumps(config)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise UserError(
+            f"The study cannot be sent to worker processes ({error}): define its model and algorithms in a module of "
+            "your own, or use 1 worker."
+        ) from None
     context = multiprocessing.get_context("spawn")
     events: Any = context.Queue()
     devices: Any = context.Queue()
     for device in spread.devices:
         devices.put(device)
-    pool = ProcessPoolExecutor(
-        spread.processes, mp_context=context, initializer=_start_worker, initargs=(events, devices, os.getpid())
-    )
+    started = (events, devices, os.getpid(), config.plugins)
+    pool = ProcessPoolExecutor(spread.processes, mp_context=context, initializer=_start_worker, initargs=started)
     try:
         pending = {pool.submit(_work, config, folder, task, spread) for task in spread.tasks}
         while pending:
@@ -64,7 +64,7 @@ def _run_in_processes(config: StudyConfig, folder: Path, spread: Layout, listene
 
 
 def _pass_on(events: Any, listener: Listener) -> None:
-    """Hand the workers' news to the listener until there is none for a moment."""
+    """Pass the workers' records to the listener until there are none for a moment."""
     while True:
         try:
             plan, record = events.get(timeout=0.1)
@@ -78,7 +78,7 @@ def _check(future: Future[None]) -> None:
         future.result()
     except BrokenProcessPool:
         raise UserError(
-            "A worker process died, perhaps for want of memory: go on with --resume and fewer --workers."
+            "A worker process died, perhaps out of memory: resume with --resume and fewer --workers."
         ) from None
 
 
@@ -93,12 +93,17 @@ _events: Any = None
 _device: str = "cpu"
 
 
-def _start_worker(events: Any, devices: Any, parent: int) -> None:
-    """In a new worker: take a device, leave Ctrl-C to the parent, and do not outlive it."""
+def _start_worker(events: Any, devices: Any, parent: int, plugins: tuple[str, ...]) -> None:
+    """In a new worker: take a device, leave Ctrl-C to the parent, do not outlive it, and import the plugins.
+
+    That comes before any task, since a task is unpickled into the plugins' classes.
+    """
     global _events, _device
     _events, _device = events, devices.get()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
+    for name in plugins:
+        import_plugin(Path(name))
 
 
 def _exit_with(parent: int) -> None:
@@ -107,5 +112,5 @@ def _exit_with(parent: int) -> None:
     os._exit(1)
 
 
-def _work(config: StudyConfig, folder: Path, task: list[RunPlan], spread: Layout) -> None:
+def _work(config: StudyConfig, folder: Path, task: list[RunPlan], spread: ExecutionPlan) -> None:
     execute(config, folder, task, spread, lambda plan, record: _events.put((plan, record)), _device)

@@ -160,7 +160,7 @@ def test_a_user_who_stops_it_is_told_how_to_go_on(cli: Cli, tmp_path: Path, monk
     monkeypatch.setattr("ffalm.workers.run_study", stopped)
     code, _, said = cli("reproduce", "table-2", *TINY, "--out", tmp_path / "out")
     assert code == 130
-    assert f"go on with: ffalm reproduce table-2 --out {tmp_path / 'out'} --resume" in said
+    assert f"resume with: ffalm reproduce table-2 --out {tmp_path / 'out'} --resume" in said
 
 
 @pytest.mark.parametrize("name", ["example", "rate"])

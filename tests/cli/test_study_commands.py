@@ -9,13 +9,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ffalm.algorithms.registry import _REGISTERED
 from ffalm.cli.flags import alphas_of, literal, seeds_of
 from ffalm.errors import UserError
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
-FILES = {"config.toml", "tables.md", "tables.tex", "tables.csv", "curves.png", "curves.pdf", "report.html"}
+FILES = {
+    "config.toml",
+    "study.json",
+    "tables.md",
+    "tables.tex",
+    "tables.csv",
+    "curves.png",
+    "curves.pdf",
+    "report.html",
+}
 
 
 def test_run_leaves_a_complete_run_folder(cli: Cli, flags: list[str], tmp_path: Path) -> None:
@@ -38,8 +48,8 @@ def test_compare_puts_the_four_algorithms_in_one_table(cli: Cli, flags: list[str
 
 
 LEFT_OUT = (
-    "Left out of the usual algorithms: FairFed compares two groups and this data has 3; FFALM compares two groups and "
-    "this data has 3 (merge groups into two, or use fpfl, which takes any number)."
+    "Left out: FairFed compares two groups and this data has 3: merge groups into two, or use fpfl, which takes any "
+    "number."
 )
 
 
@@ -379,3 +389,66 @@ def test_flags_that_exclude_each_other_are_refused(cli: Cli) -> None:
     code, _, said = cli("run", "--local-epochs", "2", "--local-steps", "3")
     assert code == 2
     assert said == "ffalm: --local-epochs and --local-steps exclude each other: give one of them.\n"
+
+
+def test_two_runs_that_start_in_the_same_second_have_folders_of_their_own(
+    cli: Cli, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.strftime", lambda *_: "20250101-000000")
+    for algorithm in ("fedavg", "fpfl"):
+        code, shown, said = cli("run", *flags, "--rounds", "1", "--algorithm", algorithm, "--json")
+        assert code == 0, said
+        assert json.loads(shown)["runs"][0]["algorithm"] == algorithm
+    assert len(list((tmp_path / "ffalm-results").iterdir())) == 2
+
+
+def test_a_plugin_is_compared_by_several_workers(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    plugin = tmp_path / "plain_copy.py"
+    plugin.write_text(
+        "from dataclasses import dataclass\n"
+        "from typing import ClassVar\n"
+        "import ffalm\n"
+        "@ffalm.register\n"
+        "@dataclass(frozen=True)\n"
+        "class PlainCopy(ffalm.Algorithm):\n"
+        "    name: ClassVar[str] = 'plain-copy'\n"
+        "    title: ClassVar[str] = 'Plain copy'\n"
+    )
+    study = ["compare", *flags, "--rounds", "1", "--workers", "2", "--seeds", "1", "--out", tmp_path / "out"]
+    code, shown, said = cli(*study, "--plugin", plugin, "--algorithms", "fedavg,plain-copy")
+    _REGISTERED.pop("plain-copy", None)
+    assert code == 0, said
+    assert "Plain copy" in shown
+
+
+def test_a_report_is_made_again_from_the_folder_alone(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code, shown, _ = cli("compare", *flags, "--algorithms", "fedavg,fpfl", "--seeds", "1", "--out", out)
+    assert code == 0
+    page = (out / "report.html").read_bytes()
+    for name in FILES - {"config.toml", "study.json"}:
+        (out / name).unlink()
+    Path(flags[1]).unlink()  # the data is not needed any more
+    code, again, _ = cli("report", out)
+    assert (code, again) == (0, shown)
+    assert (out / "report.html").read_bytes() == page
+    code, one, _ = cli("report", out / "runs" / "fpfl-alpha-5-seed-0", "--out", tmp_path / "one", "--json")
+    assert code == 0
+    assert [run["algorithm"] for run in json.loads(one)["runs"]] == ["fpfl"]
+    assert (tmp_path / "one" / "report.html").exists()
+    assert cli("report", tmp_path / "nowhere")[0] == 2
+
+
+def test_every_setting_of_training_is_a_flag_that_takes_what_a_file_takes(cli: Cli) -> None:
+    from dataclasses import fields
+
+    from ffalm.cli.flags import overrides, study_flags
+    from ffalm.engines import Training
+
+    paths = {flag.path for flag in study_flags()}
+    assert {f"training.{field.name}" for field in fields(Training)} <= paths
+    given = {"clip": "none", "batch_size": "32", "lr": 0.1, "fresh_data": True}
+    assert overrides(given) == {"training": {"batch_size": 32, "lr": 0.1, "clip": "none"}, "fresh_data": True}
+    _, shown, _ = cli("compare", "--help")
+    assert "Local epochs per round." in shown

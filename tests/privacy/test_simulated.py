@@ -203,9 +203,7 @@ def test_a_checkpoint_whose_entries_come_back_in_another_order_changes_no_number
 
 def test_a_study_keeps_privacy_in_its_settings_and_tells_epsilon(tmp_path: Path) -> None:
     from ffalm import config as configs
-    from ffalm.describe import describe
-    from ffalm.study import layout
-    from ffalm.workers import outcomes, run_study
+    from ffalm.study import carry_out
 
     settings = {
         "data": {"source": "census"},
@@ -218,10 +216,8 @@ def test_a_study_keeps_privacy_in_its_settings_and_tells_epsilon(tmp_path: Path)
     }
     config = configs.parse(settings)
     assert config.privacy == Privacy(4.0, 0.5)
-    assert configs.parse(configs.settings_of(config)) == config
-    spread = layout(config)
-    run_study(config, tmp_path, spread, lambda plan, record: None)
-    notes = describe(config, spread, outcomes(config, tmp_path)).notes
+    assert configs.parse(config.to_plain()) == config
+    notes = carry_out(config, tmp_path).outcome.notes
     for label, mechanisms in (("FedAvg", 2), ("FFALM (safe)", 4)):
         told = f"epsilon = {epsilon_of(math.sqrt(mechanisms * 4 / 16), 1e-5):.3g} at delta = 1e-05"
         assert any(note.startswith(label) and note.endswith(told) for note in notes)

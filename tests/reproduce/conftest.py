@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ffalm.config import StudyConfig
+from ffalm.grid import plans
 from ffalm.outcome import Outcome, StudyOutcome
 from ffalm.reproduce.request import Request
-from ffalm.study import plans
 
 
 def outcome(
@@ -41,11 +41,11 @@ class FakeRunner:
 
     def __call__(self, config: StudyConfig, folder: Path) -> StudyOutcome:
         self.asked.append((config, folder))
-        runs = [self._outcome(config, plan.contender.label, plan) for plan in plans(config)]
-        return StudyOutcome("title", {}, {one.label: "settings" for one in config.contenders}, [], runs, ["a note"])
+        runs = [self._outcome(config, plan.entry.label, plan) for plan in plans(config)]
+        return StudyOutcome("title", {}, {one.label: "settings" for one in config.entries}, [], runs, ["a note"])
 
     def _outcome(self, config: StudyConfig, label: str, plan: Any) -> Outcome:
-        algorithm = plan.contender.algorithm
+        algorithm = plan.entry.algorithm
         shift = 0.01 * len(label) + 0.001 * plan.seed + 0.05 * (config.partition.kind == "plain")
         rounds = [
             {"round": number, "accuracy": 0.7, "dpd": shift, "eod": shift, "dual": -2.0 * number, "seconds": 0.1}

@@ -89,7 +89,7 @@ def test_settings_for_an_algorithm_reach_all_its_forms_or_the_one_that_is_named(
     chosen = {"schedule": "paper,safe"}
     table("table-2", Request(data_root=str(data_root), chosen=chosen, settings=settings), tmp_path, runner)
     ((config, _),) = runner.asked
-    found = {one.label: vars(one.algorithm).get("penalty") for one in config.contenders}
+    found = {one.label: vars(one.algorithm).get("penalty") for one in config.entries}
     assert (found["ffalm-paper"], found["ffalm-safe"]) == (3.0, 4.0)
 
 

@@ -79,7 +79,7 @@ def test_presets_share_their_runs_with_the_tables() -> None:
     assert {entry.key for entry in presets} <= set(keys)
     config = Request(scale="smoke").config("faces", [0.3], presets)
     mine = Request(scale="smoke").config("faces", [0.3], [keys[entry.key] for entry in presets])
-    assert [one.algorithm for one in config.contenders] == [one.algorithm for one in mine.contenders]
+    assert [one.algorithm for one in config.entries] == [one.algorithm for one in mine.entries]
 
 
 def test_it_comes_as_a_table_for_readers_and_one_for_machines(

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from ffalm.config import settings_of
 from ffalm.errors import UserError
 from ffalm.reproduce.request import Request
 
 
 def test_the_full_study_has_the_papers_settings(data_root: Path) -> None:
     request = Request(data_root=str(data_root))
-    settings = settings_of(request.config("utkface", [1.0, 5.0], request.entries()))
+    settings = request.config("utkface", [1.0, 5.0], request.entries()).to_plain()
     assert settings["seeds"] == list(range(10))
     assert settings["model"]["name"] == "resnet18"
     assert settings["partition"] == {"kind": "balanced", "clients": 10, "alpha": [1.0, 5.0], "min_rows": 10}
@@ -40,7 +39,7 @@ def test_answers_reach_the_study(data_root: Path) -> None:
     }
     request = Request(data_root=str(data_root), chosen=chosen)
     config = request.config("utkface", [0.3], request.entries())
-    settings = settings_of(config)
+    settings = config.to_plain()
     assert settings["partition"]["kind"] == "plain"
     assert settings["data"]["sensitive"] == "white_vs_rest"
     assert settings["data"]["size"] == 128
@@ -103,15 +102,15 @@ def test_a_smoke_run_needs_no_files_and_few_seeds() -> None:
 def test_single_settings_of_one_algorithm_can_be_changed(data_root: Path) -> None:
     request = Request(data_root=str(data_root), settings={"algorithms": {"ffalm-paper": {"penalty": 3.0}}})
     config = request.config("utkface", [0.3], request.entries())
-    assert settings_of(config)["algorithms"]["ffalm-paper"]["penalty"] == 3.0
-    assert len(config.contenders) == 4
+    assert config.to_plain()["algorithms"]["ffalm-paper"]["penalty"] == 3.0
+    assert len(config.entries) == 4
 
 
 def test_a_setting_of_one_data_set_is_left_to_it(data_root: Path) -> None:
     (data_root / "celeba").mkdir()
     request = Request(data_root=str(data_root), settings={"celeba": {"split": "identity"}})
     ours = {data: request.config(data, [0.3], request.entries()) for data in ("celeba", "utkface")}
-    assert settings_of(ours["celeba"])["data"]["split"] == "identity"
+    assert ours["celeba"].to_plain()["data"]["split"] == "identity"
     assert ours["utkface"] == Request(data_root=str(data_root)).config("utkface", [0.3], request.entries())
 
 

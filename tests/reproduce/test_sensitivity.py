@@ -78,7 +78,7 @@ def test_runs_are_shared_with_the_tables(data_root: Path, runner: FakeRunner, tm
     assert folders[0] == "utkface"
     assert "utkface-partition-plain" in folders
     assert "utkface-image-size-128" in folders
-    keys = [contender.key for contender in runner.asked[0][0].contenders]
+    keys = [contender.key for contender in runner.asked[0][0].entries]
     assert keys[:3] == ["ffalm-paper", "fairfed", "fpfl"]
     assert "ffalm-paper-last_batch" in keys
 

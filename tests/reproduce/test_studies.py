@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 
 from ffalm.config import StudyConfig
-from ffalm.describe import describe
 from ffalm.errors import UserError
 from ffalm.outcome import StudyOutcome
 from ffalm.reproduce.request import Request
 from ffalm.reproduce.studies import carried_out
-from ffalm.study import layout
-from ffalm.workers import outcomes, run_study
+from ffalm.study import carry_out
 
 
 class Counting:
@@ -24,12 +22,9 @@ class Counting:
         self.rounds = 0
 
     def __call__(self, config: StudyConfig, folder: Path) -> StudyOutcome:
-        folder.mkdir(parents=True, exist_ok=True)
-        spread = layout(config)
-        run_study(config, folder, spread, lambda plan, record: self._count())
-        return describe(config, spread, outcomes(config, folder))
+        return carry_out(config, folder, existing="share", on_round=self._count).outcome
 
-    def _count(self) -> None:
+    def _count(self, *_: object) -> None:
         self.rounds += 1
 
 

@@ -11,7 +11,8 @@ import traceback
 import typer
 
 from ffalm import __version__
-from ffalm.cli import data, federate, reproduce, study
+from ffalm.cli import data_commands, federate, reproduce, study_commands
+from ffalm.cli.flags import prepare
 from ffalm.cli.running import Stopped
 from ffalm.errors import UserError
 
@@ -24,10 +25,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-study.add_to(app)
+study_commands.add_to(app)
 reproduce.add_to(app)
 federate.add_to(app)
-data.add_to(app)
+data_commands.add_to(app)
 
 
 def _show_version(wanted: bool) -> None:
@@ -40,7 +41,7 @@ def _show_version(wanted: bool) -> None:
 _MISTYPED: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
 
 
-#: What a disk says that is full, protected or not what a path takes it for: nothing of ours to mend.
+#: Errors of a disk that is full or protected, or of a path that is no folder: not bugs of ours.
 _DISK = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR}
 
 
@@ -57,6 +58,7 @@ def _root(
 def run(arguments: list[str]) -> int:
     """Run a command line and return its exit code; a user's mistake is answered with one sentence."""
     try:
+        prepare(arguments)
         code = app(arguments, prog_name="ffalm", standalone_mode=False)
     except UserError as error:
         print(f"ffalm: {error}", file=sys.stderr)

@@ -1,11 +1,15 @@
-"""The flags that `run` and `compare` share, as one table: what each is called and which setting it overrides."""
+"""Command line flags, most of them derived from the settings dataclasses: one flag per field that has a help text."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import tomllib
-from collections.abc import Callable, Mapping
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,106 +29,129 @@ class Flag:
     panel: str
     path: str | None = None
     default: Any = None
+    literal: bool = False  # the text is read as TOML would, since the setting may be a number or none
 
     @property
     def parameter(self) -> inspect.Parameter:
         """The option as Typer reads it from a function's signature."""
         declared = f"--{self.name.replace('_', '-')}"
-        option = typer.Option(declared, help=self.help, rich_help_panel=self.panel)
+        metavar = "NUMBER|none" if self.literal else None
+        option = typer.Option(declared, help=self.help, rich_help_panel=self.panel, metavar=metavar)
         kind = Annotated.__class_getitem__((self.type, option))  # type: ignore[attr-defined]
         return inspect.Parameter(self.name, inspect.Parameter.KEYWORD_ONLY, default=self.default, annotation=kind)
 
 
-_DATA, _FEDERATION, _TRAINING, _PRIVACY = "Data", "Federation", "Training", "Differential privacy"
-_STUDY, _RUNNING = "What to run", "How to run it"
-
-SHARED = (
-    Flag(
-        "data",
-        str | None,
-        "A source (see `ffalm data`), or a CSV or Parquet file of your own (see `ffalm data describe table`).",
-        _DATA,
-    ),
-    Flag("root", str | None, "Folder that holds the source's files.", _DATA, "data.root"),
-    Flag("label", str | None, "Your file's label column.", _DATA, "data.label"),
+_DATA, _RUNNING = "Data", "How to run it"
+DATA = (
+    Flag("data", str | None, "Data source (`ffalm data` lists them), or a CSV or Parquet file of your own.", _DATA),
+    Flag("root", str | None, "Folder with the data source's files.", _DATA, "data.root"),
+    Flag("label", str | None, "Label column of your file.", _DATA, "data.label"),
     Flag(
         "group",
         str | None,
-        "Your file's group column; --set data.against_rest=VALUE compares one of many groups with the rest.",
+        "Group column of your file; --set data.against_rest=VALUE compares one of many groups with the rest.",
         _DATA,
         "data.group",
     ),
-    Flag("favourable", str | None, "The label value that people want.", _DATA, "data.favourable"),
-    Flag("owner", str | None, "Your file's column that says which client owns a row.", _DATA, "data.owner"),
-    Flag("image_size", int | None, "Side of the images in pixels.", _DATA, "data.size"),
-    Flag("clients", int | None, "Number of clients.", _FEDERATION, "partition.clients"),
-    Flag("partition", str | None, "plain, even, balanced, group, iid or silos.", _FEDERATION, "partition.kind"),
-    Flag("min_rows", int | None, "Fewest training rows a client may have.", _FEDERATION, "partition.min_rows"),
-    Flag("model", str | None, "linear, mlp, cnn or resnet18.", _TRAINING, "model.name"),
-    Flag("rounds", int | None, "Communication rounds.", _TRAINING, "training.rounds"),
-    Flag(
-        "local_epochs",
-        int | None,
-        "Passes over its rows that a client makes a round.",
-        _TRAINING,
-        "training.local_epochs",
-    ),
-    Flag(
-        "local_steps",
-        int | None,
-        "Batches a client trains on a round, instead of passes.",
-        _TRAINING,
-        "training.local_steps",
-    ),
-    Flag("batch_size", int | None, "Rows a batch.", _TRAINING, "training.batch_size"),
-    Flag("lr", float | None, "Learning rate.", _TRAINING, "training.lr"),
-    Flag("clip", float | None, "Largest norm of a step's gradient.", _TRAINING, "training.clip"),
-    Flag("keep", str | None, "Whose round's model: last, or best on the validation part.", _TRAINING, "keep"),
-    Flag("participation", float | None, "Share of clients that train in a round.", _TRAINING, "training.participation"),
-    Flag(
-        "noise", float | None, "Differential privacy: noise, in units of a client's share.", _PRIVACY, "privacy.noise"
-    ),
-    Flag("privacy_clip", float | None, "Largest norm of a client's change of the model.", _PRIVACY, "privacy.clip"),
-    Flag("delta", float | None, "The delta for which epsilon is told.", _PRIVACY, "privacy.delta"),
-    Flag("engine", str | None, "auto, or an engine by name.", _RUNNING, "engine"),
-    Flag("device", str | None, "auto, cpu or cuda.", _RUNNING, "device"),
-    Flag("precision", str | None, "fp32, or on a GPU tf32 or bf16 for speed.", _RUNNING, "precision"),
-    Flag("workers", int | None, "Processes; one a core unless said.", _RUNNING, "workers"),
-    Flag("ray", str | None, "Address of a Ray cluster to compute on, e.g. 10.0.0.5:6379.", _RUNNING),
+    Flag("favourable", str | None, "Favourable value of the label.", _DATA, "data.favourable"),
+    Flag("owner", str | None, "Column of your file that says which client owns a row.", _DATA, "data.owner"),
+    Flag("image_size", int | None, "Image size in pixels.", _DATA, "data.size"),
+)
+SET = Flag("set", list[str] | None, "Any setting by its path, e.g. --set training.lr_step=30.", _RUNNING)
+JSON = Flag("json", bool, "Print the results as JSON.", _RUNNING, default=False)
+COMMON = (
+    Flag("ray", str | None, "Address of a Ray cluster to run on, e.g. 10.0.0.5:6379.", _RUNNING),
     Flag("config", Path | None, "TOML file of settings; flags override it.", _RUNNING),
-    Flag("set", list[str] | None, "Any setting by its path, e.g. --set training.lr_step=30.", _RUNNING),
+    SET,
     Flag("plugin", list[str] | None, "Python file that registers your own algorithm.", _RUNNING),
-    Flag("out", Path | None, "Folder for everything that comes out.", _RUNNING),
-    Flag("resume", bool, "Go on with what the folder --out holds.", _RUNNING, default=False),
-    Flag("json", bool, "Print the results as JSON.", _RUNNING, default=False),
+    Flag("out", Path | None, "Folder for all results.", _RUNNING),
+    Flag("resume", bool, "Resume the study in the folder --out.", _RUNNING, default=False),
+    JSON,
     Flag("quiet", bool, "Print no progress.", _RUNNING, default=False),
 )
 
 
-def takes(flags: tuple[Flag, ...]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator: give a command that takes keyword arguments the signature of these flags."""
+@cache
+def study_flags() -> tuple[Flag, ...]:
+    """The flags that `run` and `compare` share. Their classes need torch, so this is called for these commands only."""
+    from ffalm.config import StudyConfig
+    from ffalm.engines import Training
+    from ffalm.models import ARCHITECTURES
+    from ffalm.partition import Partition
+    from ffalm.privacy import Privacy
+
+    return (
+        *DATA,
+        *(flag for flag in flags_of(Partition, "partition") if flag.name != "alpha"),  # the commands take several
+        Flag("model", str | None, f"Model: {', '.join(ARCHITECTURES)}. Default: mlp.", "Training", "model.name"),
+        *flags_of(Training, "training", "Training"),
+        *flags_of(Privacy, "privacy", "Differential privacy"),
+        *flags_of(StudyConfig),
+        *COMMON,
+    )
+
+
+def flags_of(cls: type, section: str = "", panel: str = "") -> Iterator[Flag]:
+    """A flag for each field of a settings dataclass that has a help text."""
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        path = f"{section}.{field.name}" if section else field.name
+        help, name = field.metadata.get("help"), field.metadata.get("flag")
+        if help is None:
+            continue
+        options = _options(hints[field.name])
+        several = len({int, float} & options) and types.NoneType in options
+        kind: Any = next((one for one in (bool, int, float) if one in options and not several), str)
+        default = "" if field.default in (None, False, dataclasses.MISSING) else f" Default: {field.default}."
+        where = field.metadata.get("panel", panel)
+        yield Flag(name or field.name, kind | None, f"{help}{default}", where, path, literal=bool(several))
+
+
+def _options(hint: Any) -> set[Any]:
+    """The types that a type hint allows."""
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return set(typing.get_args(hint)) if union else {hint}
+
+
+#: Commands by name whose flags are not known yet.
+_pending: dict[str, Callable[[], None]] = {}
+
+
+def takes(name: str, flags: Callable[[], tuple[Flag, ...]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorator: give a command that takes keyword arguments the signature of these flags, once it is asked for."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        parameters = [flag.parameter for flag in flags]
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        def sign() -> None:
+            parameters = [flag.parameter for flag in flags()]
+            command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+            command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+
+        command.__signature__ = inspect.Signature()  # type: ignore[attr-defined]
+        _pending[name] = sign
         return command
 
     return decorate
 
 
-def overrides(values: Mapping[str, Any], flags: tuple[Flag, ...] = SHARED) -> dict[str, Any]:
+def prepare(arguments: list[str]) -> None:
+    """Work out the flags of the commands that a command line names; the list of all commands needs none."""
+    for name in arguments:
+        if name in _pending:
+            _pending.pop(name)()
+
+
+def overrides(values: Mapping[str, Any], flags: tuple[Flag, ...] | None = None) -> dict[str, Any]:
     """The nested settings that the given flags ask for; empty where none was given."""
     settings: dict[str, Any] = {}
     if values.get("data"):
         name = str(values["data"])
-        table = is_table(name)
-        put(settings, "data.source", "table" if table else name)
-        if table:
+        put(settings, "data.source", "table" if is_table(name) else name)
+        if is_table(name):
             put(settings, "data.file", name)
-    for flag in flags:
-        if flag.path is not None and values.get(flag.name) is not None:
-            put(settings, flag.path, values[flag.name])
+    for flag in study_flags() if flags is None else flags:
+        value = values.get(flag.name)
+        if flag.path is not None and value is not None:
+            put(settings, flag.path, literal(value) if flag.literal and isinstance(value, str) else value)
     if values.get("owner") and not values.get("partition"):
         for name in ("clients", "alpha"):
             if values.get(name) is not None:
@@ -158,23 +185,8 @@ def literal(text: str) -> Any:
         return text
 
 
-def either(values: Mapping[str, Any], one: str, other: str) -> None:
-    """Refuse two flags that contradict each other, rather than let one win unseen."""
-    if values[one] is not None and values[other] is not None:
-        flags = [f"--{name.replace('_', '-')}" for name in (one, other)]
-        raise UserError(f"{flags[0]} and {flags[1]} exclude each other: give one of them.")
-
-
-def algorithms_of(text: str) -> list[str]:
-    """The algorithms in a list that was typed with commas, at least one."""
-    names = listed(text)
-    if not names:
-        raise UserError(f"--algorithms takes names with commas, such as fedavg,ffalm; got {text!r}.")
-    return names
-
-
 def listed(text: str) -> list[str]:
-    """The names in a list that was typed with commas."""
+    """The names in a comma-separated list."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 

@@ -1,17 +1,15 @@
-"""What a person sees while runs go on: bars on a terminal, plain lines elsewhere."""
+"""Progress of runs: bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import time
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from ffalm.grid import RunPlan
 from ffalm.outcome import Record
-from ffalm.study import RunPlan
 
 _SECONDS_A_LINE = 5.0
 
@@ -38,15 +36,10 @@ class RunProgress:
                 console=console,
             )
             self._all = self._bars.add_task("[bold]all rounds", total=self._left, seen="")
-
-    def __enter__(self) -> Self:
-        if self._bars is not None:
             self._bars.start()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def stop(self) -> None:
+        """Show nothing more."""
         if self._bars is not None:
             self._bars.stop()
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ffalm.cli.flags import SHARED, Flag, overrides, seeds_of, takes
-from ffalm.cli.running import carry_out, make_folder
+from ffalm.cli.flags import Flag, overrides, seeds_of, study_flags, takes
+from ffalm.cli.running import Terminal
 from ffalm.errors import UserError, require, unknown
 from ffalm.reproduce.choices import CHOICES, WITHOUT_A_ROLE, answers
 from ffalm.settings import merged
@@ -52,12 +52,14 @@ class _Target(Flag):
         return inspect.Parameter(self.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
 
 
-_RUNNING = tuple(
-    flag
-    for flag in SHARED
-    if flag.name in ("engine", "device", "precision", "workers", "ray", "set", "out", "resume", "json", "quiet")
-)
-_FLAGS = (
+_RUNNING = ("engine", "device", "precision", "workers", "ray", "set", "out", "resume", "json", "quiet")
+
+
+def _running() -> tuple[Flag, ...]:
+    return tuple(flag for flag in study_flags() if flag.name in _RUNNING)
+
+
+_OWN = (
     _Target("target", str, "What to reproduce, from the list above.", _WHAT),
     Flag("data_root", str | None, "Folder that holds UTKFace/ and celeba/; either may be missing.", _WHAT),
     Flag("only", str | None, "Use one data set only: utkface or celeba.", _WHAT),
@@ -69,7 +71,6 @@ _FLAGS = (
         Flag(choice.name.replace("-", "_"), str | None, f"{choice.question}: {', '.join(choice.options)}.", _OPEN)
         for choice in CHOICES
     ),
-    *_RUNNING,
 )
 
 _LISTS = ("only", "algorithms", "vary")  # flags whose names are joined by commas
@@ -90,13 +91,14 @@ def add_to(app: typer.Typer) -> None:
     app.command("reproduce", help=about, epilog="Example: ffalm reproduce table-2 --scale smoke")(reproduce)
 
 
-@takes(_FLAGS)
+@takes("reproduce", lambda: (*_OWN, *_running()))
 def reproduce(**values: Any) -> None:
     """Run the paper's experiments and compare its numbers with ours."""
     from rich.console import Console
 
     from ffalm import toml
     from ffalm.files import write_whole
+    from ffalm.study import carry_out, make_folder
 
     folder: Path | None = values["out"]
     require(not values["resume"] or folder is not None, "--resume needs the folder to continue in: name it with --out.")
@@ -120,7 +122,9 @@ def reproduce(**values: Any) -> None:
 
     def run(config: StudyConfig, place: Path) -> StudyOutcome:
         again = f"ffalm reproduce {target} --out {folder} --resume"
-        return carry_out(config, place, said, again, values["quiet"], clients=False, ray=values["ray"], begin=keep)
+        with Terminal(said, lambda _: again, values["quiet"], clients=False, begin=keep) as terminal:
+            study = carry_out(config, place, (), "share", terminal.begin, terminal, again, values["ray"])
+        return study.outcome
 
     wanted = [name for name in TARGETS if name != "all"] if target == "all" else [target]
     if not values["quiet"] and not set(wanted) <= set(_THEORY):
@@ -164,7 +168,7 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
         asked["seeds"] = seeds_of(values["seeds"])
     chosen = {choice.name: values[choice.name.replace("-", "_")] for choice in CHOICES}
     chosen = {name: answer for name, answer in chosen.items() if answer is not None}
-    settings = overrides(values, _RUNNING)
+    settings = overrides(values, _running())
     model = settings.get("model")
     if isinstance(model, dict) and isinstance(model.get("weights"), str):
         model["weights"] = str(Path(model["weights"]).expanduser().resolve())
@@ -205,6 +209,7 @@ def _made(name: str, request: Request, folder: Path, run: Callable[[StudyConfig,
     """One experiment; runs that the folder already holds are not repeated."""
     if name in _THEORY:
         from ffalm import theory
+        from ffalm.study import make_folder
 
         make_folder(folder / name)
         return theory.example(folder / name) if name == "example" else theory.rate(folder / name)

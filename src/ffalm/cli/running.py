@@ -1,120 +1,105 @@
-"""Carrying a study out in front of a person: said before, shown while it goes on, described when it is done."""
+"""What a person sees of a study: what is about to run, the progress of its runs, and how to resume it."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from ffalm.errors import UserError
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rich.console import Console
 
+    from ffalm.cli.progress import RunProgress
     from ffalm.config import StudyConfig
-    from ffalm.outcome import StudyOutcome
-    from ffalm.study import Layout
+    from ffalm.execution import ExecutionPlan
+    from ffalm.grid import RunPlan
+    from ffalm.outcome import Record, StudyRecord
 
-
-_COLUMNS = 9  # of the table of clients, as many as 80 signs have room for
+_COLUMNS = 9  # of the table of clients that fit on 80 columns
 
 
 class Stopped(Exception):
-    """The user stopped a study; the message says how to go on."""
+    """The user stopped a study; the message says how to resume it."""
 
 
-def carry_out(
-    config: StudyConfig,
-    folder: Path,
-    console: Console,
-    again: str,
-    quiet: bool = False,
-    clients: bool = True,
-    ray: str | None = None,
-    begin: Callable[[], None] | None = None,
-) -> StudyOutcome:
-    """Compute what the folder does not hold yet, and describe all of it; `again` is the command that goes on.
+class Terminal:
+    """Follows a study on a console; `again` is the command that resumes the study in a folder.
 
-    Nothing is written before the study is known to be possible; `begin` is called then, to write what the caller
-    wants kept. `ray` is the address of a cluster to compute on.
+    `begin` is called when the study is known to be possible and nothing has run yet.
     """
-    from ffalm import cluster, toml
-    from ffalm import config as configs
-    from ffalm.cli.progress import RunProgress
-    from ffalm.describe import describe
-    from ffalm.files import write_whole
-    from ffalm.study import layout, plans, run_folder
-    from ffalm.workers import outcomes, run_study
 
-    spread = layout(config)
-    if ray is not None:
-        cluster.check(ray)
-    left = [plan for plan in plans(config) if run_folder(config, folder, plan).outcome() is None]
-    if not quiet:
-        _introduce(console, config, spread, folder, len(left), clients)
-    if begin is not None:
-        begin()
-    make_folder(folder)
-    write_whole(folder / "config.toml", toml.dumps(configs.settings_of(config)))
-    if left:
-        with RunProgress(console, left, config.training.rounds, quiet) as progress:
-            try:
-                if ray is not None and not spread.engine.spreads:
-                    cluster.run_on_cluster(config, folder, ray, progress)
-                else:  # an engine that spreads by itself finds the cluster by this variable
-                    os.environ.update({} if ray is None else {"RAY_ADDRESS": ray})
-                    run_study(config, folder, spread, progress)
-            except KeyboardInterrupt:
-                raise Stopped(f"stopped; go on with: {again}") from None
-    return describe(config, spread, outcomes(config, folder))
+    def __init__(
+        self,
+        console: Console,
+        again: Callable[[Path], str],
+        quiet: bool = False,
+        clients: bool = True,
+        begin: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._console, self._again, self._quiet, self._clients, self._begin = console, again, quiet, clients, begin
+        self._folder: Path | None = None
+        self._progress: RunProgress | None = None
 
+    def __enter__(self) -> Self:
+        return self
 
-def make_folder(folder: Path) -> None:
-    """Make a folder for results; a place where that cannot be is the user's to mend."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UserError(f"The folder {folder} cannot be made ({reason}): name another with --out.") from None
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+        if isinstance(error, KeyboardInterrupt) and self._folder is not None:
+            raise Stopped(f"stopped; resume with: {self._again(self._folder)}") from None
 
+    def begin(
+        self, config: StudyConfig, spread: ExecutionPlan, record: StudyRecord, folder: Path, left: list[RunPlan]
+    ) -> None:
+        """Say what is about to run."""
+        from ffalm.cli.progress import RunProgress
 
-def _introduce(console: Console, config: StudyConfig, spread: Layout, folder: Path, runs: int, clients: bool) -> None:
-    """What is about to be run, and who owns what."""
-    from ffalm.study import job_of, left_out, plans
+        self._folder = folder
+        self._begin()
+        if not self._quiet:
+            self._introduce(config, spread, record, len(left))
+        if left:
+            self._progress = RunProgress(self._console, left, config.training.rounds, self._quiet)
 
-    grid = plans(config)
-    federation = job_of(config, grid[0]).federation
-    names = ", ".join(contender.label for contender in config.contenders)
-    done = f" ({len(grid) - runs} more are done already)" if runs < len(grid) else ""
-    console.print(
-        f"{names}: {runs} run(s) of {config.training.rounds} rounds on {federation.task.name}{done}; engine "
-        f"{spread.engine.name} ({spread.reason}) in {spread.processes} process(es); results in {folder}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
-    if clients:
-        _show_clients(console, config.seeds[0], federation.summary())
-        for note in (*left_out(config), *federation.notes):
-            console.print(note, highlight=False, markup=False, soft_wrap=True)
+    def __call__(self, plan: RunPlan, record: Record) -> None:
+        """Show a round."""
+        if self._progress is not None:
+            self._progress(plan, record)
 
+    def _introduce(self, config: StudyConfig, spread: ExecutionPlan, record: StudyRecord, left: int) -> None:
+        names = ", ".join(entry.label for entry in config.entries)
+        done = f" ({len(record.runs) - left} more are done already)" if left < len(record.runs) else ""
+        self._print(
+            f"{names}: {left} run(s) of {config.training.rounds} rounds on {record.task['data']}{done}; engine "
+            f"{spread.engine.name} ({spread.reason}) in {spread.processes} process(es); results in {self._folder}"
+        )
+        if self._clients:
+            self._show_clients(config.seeds[0], record.clients)
+            for note in (*(f"Left out: {one.reason}" for one in record.left_out), *record.data_notes):
+                self._print(note)
 
-def _show_clients(console: Console, seed: int, rows: list[dict[str, object]]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
+    def _print(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    table = Table(title=f"Clients of seed {seed}", title_justify="left")
-    columns = list(rows[0])
-    for column in columns[:_COLUMNS]:
-        table.add_column(escape(column), justify="right")
-    shown = rows if len(rows) <= 20 else rows[:19]
-    for row in shown:
-        cells = (f"{100 * cell:.1f} %" if isinstance(cell, float) else str(cell) for cell in row.values())
-        table.add_row(*map(escape, list(cells)[:_COLUMNS]))
-    console.print(table)
-    if len(shown) < len(rows):
-        console.print(f"... and {len(rows) - len(shown)} more clients", highlight=False)
-    if len(columns) > _COLUMNS:
-        console.print(f"... and {len(columns) - _COLUMNS} more groups, which the report shows", highlight=False)
+    def _show_clients(self, seed: int, rows: list[dict[str, object]]) -> None:
+        from rich.markup import escape
+        from rich.table import Table
+
+        table = Table(title=f"Clients of seed {seed}", title_justify="left")
+        columns = list(rows[0])
+        for column in columns[:_COLUMNS]:
+            table.add_column(escape(column), justify="right")
+        shown = rows if len(rows) <= 20 else rows[:19]
+        for row in shown:
+            cells = (f"{100 * cell:.1f} %" if isinstance(cell, float) else str(cell) for cell in row.values())
+            table.add_row(*map(escape, list(cells)[:_COLUMNS]))
+        self._console.print(table)
+        if len(shown) < len(rows):
+            self._print(f"... and {len(rows) - len(shown)} more clients")
+        if len(columns) > _COLUMNS:
+            self._print(f"... and {len(columns) - _COLUMNS} more groups, which the report shows")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -39,4 +40,9 @@ def source(name: str, **settings: Any) -> Source:
     return build(source_class(name), settings, f"data source {name!r}")
 
 
-__all__ = ["SOURCES", "is_table", "source", "source_class"]
+def find_source(name: str, settings: Mapping[str, Any]) -> Source:
+    """A source by its name, or a table by the path of its file."""
+    return source("table", file=name, **settings) if is_table(name) else source(name, **settings)
+
+
+__all__ = ["SOURCES", "find_source", "is_table", "source", "source_class"]

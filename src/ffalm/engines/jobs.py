@@ -34,13 +34,15 @@ class Training:
     rounds: int = field(default=70, metadata={"help": "Communication rounds."})
     local_epochs: int = field(default=1, metadata={"help": "Local epochs per round."})
     local_steps: int | None = field(default=None, metadata={"help": "Local steps per round, instead of local epochs."})
-    batch_size: int | None = field(default=128, metadata={"help": "Rows per batch."})
-    lr: float = field(default=0.05, metadata={"help": "Learning rate of the clients."})
-    lr_step: int = field(default=50, metadata={"help": "Rounds after which the learning rate decays."})
-    lr_decay: float = field(default=0.5, metadata={"help": "Factor by which the learning rate decays."})
-    clip: float | None = field(default=1.0, metadata={"help": "Bound of each step's gradient norm."})
-    participation: float = field(default=1.0, metadata={"help": "Share of clients that train in a round."})
-    optimizer: Literal["sgd", "adam"] = field(default="sgd", metadata={"help": "Optimizer of the clients."})
+    batch_size: int | None = field(default=128, metadata={"help": "Batch size; none for all rows of a client at once."})
+    lr: float = field(default=0.05, metadata={"help": "Learning rate."})
+    lr_step: int = field(default=50, metadata={"help": "Rounds between decays of the learning rate."})
+    lr_decay: float = field(default=0.5, metadata={"help": "Factor of each decay of the learning rate."})
+    clip: float | None = field(default=1.0, metadata={"help": "Largest gradient norm of a step; none for no clipping."})
+    participation: float = field(default=1.0, metadata={"help": "Fraction of clients that train in each round."})
+    optimizer: Literal["sgd", "adam"] = field(
+        default="sgd", metadata={"help": "Optimizer of the clients: sgd or adam."}
+    )
     momentum: float = field(default=0.0, metadata={"help": "Momentum of the clients' SGD."})
     weight_decay: float = field(default=0.0, metadata={"help": "Weight decay of the clients' optimizer."})
 

@@ -16,14 +16,15 @@ from typing import Any, ClassVar, Literal
 from ffalm import config as study
 from ffalm import toml
 from ffalm.algorithms import Algorithm
-from ffalm.config import Contender
+from ffalm.config import AlgorithmEntry
 from ffalm.engines import Training
 from ffalm.errors import UserError, require, unknown
 from ffalm.federate.secure.secure_settings import Secure, check_summable
 from ffalm.files import write_whole
 from ffalm.models import Architecture
+from ffalm.plugins import import_plugin
 from ffalm.privacy import Privacy
-from ffalm.settings import build
+from ffalm.settings import build, to_plain
 
 Value = str | int | float | bool
 
@@ -154,7 +155,7 @@ class FederationConfig:
     rules: Rules = Rules()
     model: Architecture = field(default_factory=lambda: study.model_of({}))
     training: Training = field(default_factory=Training)
-    contender: Contender = field(default_factory=lambda: study.contender_of("ffalm", {}))
+    contender: AlgorithmEntry = field(default_factory=lambda: study.entry_of("ffalm", {}))
     privacy: Privacy | None = None  # noise on all that the coordinator gives out
     masking: Secure = field(default_factory=Secure)  # how answers are hidden in sums where the rule `secure` says so
     plugins: tuple[str, ...] = ()  # files that register the coordinator's own algorithms
@@ -205,7 +206,7 @@ class FederationConfig:
             "training": build(Training, study.section(settings, "training"), "training"),
             "privacy": study.privacy_of(study.section(settings, "privacy")),
             "masking": build(Secure, study.section(settings, "secure"), "secure"),
-            "contender": study.contender_of(str(algorithm.get("name", "ffalm")), algorithm),
+            "contender": study.entry_of(str(algorithm.get("name", "ffalm")), algorithm),
             "plugins": plugins,
         }
         on = study.section(settings, "rules").get("secure", False)
@@ -230,13 +231,13 @@ class FederationConfig:
             "sites": list(self.sites),
             "seed": self.seed,
             "plugins": [str(Path(name).resolve()) for name in self.plugins],
-            "rules": study.fields_of(self.rules),
-            "data": {"source": self.data.source, **study.fields_of(self.data)},
-            "model": study.settings_of_model(self.model),
-            "training": study.fields_of(self.training),
-            "privacy": {} if self.privacy is None else study.fields_of(self.privacy),
-            "secure": {} if self.secure is None else study.fields_of(self.secure),
-            "algorithm": study.settings_of_contender(self.contender),
+            "rules": to_plain(self.rules),
+            "data": {"source": self.data.source, **to_plain(self.data)},
+            "model": to_plain(self.model),
+            "training": to_plain(self.training),
+            "privacy": {} if self.privacy is None else to_plain(self.privacy),
+            "secure": {} if self.secure is None else to_plain(self.secure),
+            "algorithm": to_plain(self.contender),
         }
 
     def write(self, file: Path) -> None:
@@ -285,8 +286,8 @@ class SiteConfig:
             "secure": self.secure,
             "min_group": self.min_group,
             "plugins": list(self.plugins),
-            "data": {"source": self.data.source, **study.fields_of(self.data)},
-            "split": study.fields_of(self.split),
+            "data": {"source": self.data.source, **to_plain(self.data)},
+            "split": to_plain(self.split),
         }
 
     def write(self, file: Path) -> None:
@@ -307,7 +308,7 @@ def _naming(file: Path) -> Iterator[None]:
 
 def shared_settings(data: SharedData) -> dict[str, Any]:
     """What every site must bring, as it travels to the sites."""
-    return {"source": data.source, **study.fields_of(data)}
+    return {"source": data.source, **to_plain(data)}
 
 
 def shared_of(settings: Mapping[str, Any]) -> SharedData:
@@ -329,7 +330,7 @@ def _plugins(settings: Mapping[str, Any], folder: Path | None) -> tuple[str, ...
     """Plugin files by their full path, each of them run."""
     paths = [(folder or Path()) / Path(str(name)).expanduser() for name in settings.get("plugins", ())]
     for path in paths:
-        study.import_plugin(path)
+        import_plugin(path)
     return tuple(str(path) for path in paths)
 
 

@@ -14,14 +14,14 @@ from typing import Any
 import torch
 
 from ffalm import config as study
-from ffalm.config import Contender
+from ffalm.config import AlgorithmEntry
 from ffalm.data.types import Task
 from ffalm.engines import ClientSpec, Training
 from ffalm.errors import PublicError, UserError
 from ffalm.federate.federation_config import SharedData, shared_of, shared_settings
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.models import Architecture
-from ffalm.settings import build
+from ffalm.settings import build, to_plain
 from ffalm.simulation import Built
 
 
@@ -36,7 +36,7 @@ class SiteTerms:
     shape: tuple[int, ...]  # of one encoded row
     model: Architecture
     training: Training
-    contender: Contender
+    contender: AlgorithmEntry
     seed: int
     min_group: int
     secure: Secure | None = None  # where the coordinator sees sums alone
@@ -54,12 +54,12 @@ class SiteTerms:
             "data": shared_settings(self.data),
             "encoding": self.encoding,
             "shape": self.shape,
-            "model": study.settings_of_model(self.model),
-            "training": study.fields_of(self.training),
-            "algorithm": study.settings_of_contender(self.contender),
+            "model": to_plain(self.model),
+            "training": to_plain(self.training),
+            "algorithm": to_plain(self.contender),
             "seed": self.seed,
             "min_group": self.min_group,
-            "secure": None if self.secure is None else study.fields_of(self.secure),
+            "secure": None if self.secure is None else to_plain(self.secure),
         }
         return json.dumps(values)
 
@@ -76,7 +76,7 @@ class SiteTerms:
                 shape=tuple(values["shape"]),
                 model=study.model_of(values["model"]),
                 training=build(Training, values["training"], "training"),
-                contender=study.contender_of(values["algorithm"]["name"], values["algorithm"]),
+                contender=study.entry_of(values["algorithm"]["name"], values["algorithm"]),
                 seed=int(values["seed"]),
                 min_group=int(values["min_group"]),
                 secure=None if values["secure"] is None else build(Secure, values["secure"], "secure"),

@@ -13,7 +13,7 @@ from ffalm.models.pretrained import Pretrained, from_scratch
 from ffalm.models.resnet import ResNet18
 from ffalm.settings import build
 
-ARCHITECTURES: dict[str, type[Architecture]] = {"linear": Linear, "mlp": MLP, "cnn": CNN, "resnet18": ResNet18}
+ARCHITECTURES: dict[str, type[Architecture]] = {cls.name: cls for cls in (Linear, MLP, CNN, ResNet18)}
 
 
 def architecture(name: str, settings: Mapping[str, Any] | None = None) -> Architecture:

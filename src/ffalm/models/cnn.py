@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import nn
 
@@ -12,6 +13,8 @@ from ffalm.errors import require
 @dataclass(frozen=True)
 class CNN:
     """Blocks of convolution, ReLU and 2x2 max-pooling, then the mean over the map and a linear layer."""
+
+    name: ClassVar[str] = "cnn"
 
     channels: tuple[int, ...] = (16, 32, 64)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
 from torch import nn
 
@@ -15,6 +16,8 @@ from ffalm.errors import require
 class Linear:
     """Multinomial logistic regression."""
 
+    name: ClassVar[str] = "linear"
+
     def build(self, shape: tuple[int, ...], labels: int) -> nn.Module:
         """One linear layer on the flattened input."""
         return MLP(hidden=()).build(shape, labels)
@@ -23,6 +26,8 @@ class Linear:
 @dataclass(frozen=True)
 class MLP:
     """Linear layers with ReLU between them."""
+
+    name: ClassVar[str] = "mlp"
 
     hidden: tuple[int, ...] = (64,)
 

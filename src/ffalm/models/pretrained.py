@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from ffalm.errors import UserError, require
 from ffalm.models.interface import Architecture
+from ffalm.settings import to_plain
 
 _WANTED = "it takes safetensors, or a file of torch.save(model.state_dict(), ...)"
 _COUNTER = "num_batches_tracked"  # of BatchNorm: old files lack it, and nothing depends on it
@@ -44,6 +46,10 @@ class Pretrained:
         require(bool(fitting), f"The weights in {self.weights} have no entry that matches this model.")
         module.load_state_dict(fitting, strict=False)
         return module
+
+    def to_plain(self) -> dict[str, Any]:
+        """The architecture's settings with the file beside them, as `architecture` reads them."""
+        return {**to_plain(self.architecture), "weights": self.weights}
 
     def check(self) -> Path:
         """The file; a `UserError` if it does not exist, so that callers can check before long work begins."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,8 @@ class ResNet18:
     That head averages windows of 7 with padding 2 and flattens what is left. On the 4x4 map of a 128 px image this
     replicates the global mean, scaled by 16/49, four times; it is offered for comparison only.
     """
+
+    name: ClassVar[str] = "resnet18"
 
     head: Literal["pooled", "fairalm"] = "pooled"
 

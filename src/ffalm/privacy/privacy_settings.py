@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ffalm.errors import require
 
@@ -16,12 +16,17 @@ class Privacy:
     the same: replacing a client moves its result by at most 2/z standard deviations. More noise, less epsilon.
     """
 
-    noise: float  # of the model: standard deviation over clip * largest client weight; 0 protects nothing
-    clip: float = 1.0  # largest norm of a client's change of the model, over all its floating numbers
+    # of the model: standard deviation over clip * largest client weight; 0 protects nothing
+    noise: float = field(metadata={"help": "Noise multiplier; giving it turns differential privacy on."})
+    # over all floating numbers of the model
+    clip: float = field(
+        default=1.0, metadata={"help": "Largest norm of a client's model update.", "flag": "privacy_clip"}
+    )
     tally_noise: float | None = None  # of what clients report for the duals; None: as much as `noise`
     state_clip: float = 0.1  # largest norm of a client's own step of the duals, where they are averaged
     loss_bound: float = 2.0  # where single Tallies are needed: the mean loss of a (label, group) cell counts up to this
-    delta: float = 1e-5  # epsilon is told for this delta; well below 1 / number of clients
+    # well below 1 / number of clients
+    delta: float = field(default=1e-5, metadata={"help": "Delta for which epsilon is reported."})
 
     def __post_init__(self) -> None:
         for name in ("noise", "tally_noise"):

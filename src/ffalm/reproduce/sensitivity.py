@@ -161,7 +161,7 @@ def _same(base: Request, changed: Request, data: str, algorithm: str) -> bool:
     if base.folder_name(data) != changed.folder_name(data):
         return False
     one, other = (request.config(data, [ALPHA], request.entries([algorithm])) for request in (base, changed))
-    return one.contenders[0].algorithm == other.contenders[0].algorithm
+    return one.entries[0].algorithm == other.entries[0].algorithm
 
 
 def _runs(

@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ffalm.config import StudyConfig, parse, read, settings_of
+from ffalm.config import StudyConfig, parse, read
 from ffalm.errors import require
+from ffalm.grid import RunPlan, plans
 from ffalm.outcome import StudyOutcome
 from ffalm.reproduce.request import Entry, Request
-from ffalm.study import RunPlan, plans
 
 #: Computes what a folder does not hold yet of a study, and describes all of it.
 Runner = Callable[[StudyConfig, Path], StudyOutcome]
@@ -35,7 +35,7 @@ def carried_out(
         _check(config, folder, plan)
     alone = len(grid) == 1  # a study of one run lives in that run's folder; put it where more seeds would look for it
     study = run(config, folder / "runs" / grid[0].folder_name if alone else folder)
-    return _renamed(study, {one.label: entry.label for one, entry in zip(config.contenders, entries, strict=True)})
+    return _renamed(study, {one.label: entry.label for one, entry in zip(config.entries, entries, strict=True)})
 
 
 def _check(config: StudyConfig, folder: Path, plan: RunPlan) -> None:
@@ -43,7 +43,7 @@ def _check(config: StudyConfig, folder: Path, plan: RunPlan) -> None:
     stored = folder / "runs" / plan.folder_name / "config.toml"
     if not stored.exists():
         return
-    asked = replace(config, contenders=(plan.contender,), alphas=(plan.alpha,), seeds=(plan.seed,))
+    asked = replace(config, entries=(plan.entry,), alphas=(plan.alpha,), seeds=(plan.seed,))
     require(
         _comparable(parse(read(stored))) == _comparable(asked),
         f"The run {stored.parent} was made with other settings: name another folder with --out.",
@@ -52,7 +52,7 @@ def _check(config: StudyConfig, folder: Path, plan: RunPlan) -> None:
 
 def _comparable(config: StudyConfig) -> dict[str, Any]:
     """The settings that decide a run's numbers, hence not the folder of the data."""
-    settings = {name: value for name, value in settings_of(config).items() if name not in OF_THE_MACHINE}
+    settings = {name: value for name, value in config.to_plain().items() if name not in OF_THE_MACHINE}
     settings["data"] = {name: value for name, value in settings["data"].items() if name != "root"}
     settings["algorithms"] = {
         key: {name: value for name, value in section.items() if name != "preset"}

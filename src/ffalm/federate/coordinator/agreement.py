@@ -25,6 +25,7 @@ from ffalm.federate.federation_config import FederationConfig, SharedData, Share
 from ffalm.federate.terms import SiteTerms, task_of
 from ffalm.files import write_whole
 from ffalm.models import Architecture, from_scratch
+from ffalm.settings import to_plain
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Agreement:
             "task": asdict(self.task),
             "data": shared_settings(self.data),
             "encoding": None if self.encoding is None else json.loads(self.encoding.to_json()),
-            "model": study.settings_of_model(self.model),
+            "model": to_plain(self.model),
             "sites": self.sites,
         }
         write_whole(file, json.dumps(values, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""`ffalm data`: which sources there are, what is in them, whether your files fit, and where to get them."""
+"""`ffalm data`: list, describe, check and download data sources."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ffalm.cli.flags import SHARED, Flag, overrides, takes
+from ffalm.cli.flags import DATA, JSON, SET, overrides, takes
 
 if TYPE_CHECKING:
     from ffalm.data.types import Dataset, Task
@@ -21,7 +21,7 @@ data = typer.Typer(
     epilog="Example: ffalm data check --data loans.csv --label paid --group sex --favourable yes",
 )
 
-_CHECK: tuple[Flag, ...] = tuple(flag for flag in SHARED if flag.panel == "Data" or flag.name in ("set", "json"))
+_CHECK = (*DATA, SET, JSON)
 _Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
@@ -53,9 +53,9 @@ def list_sources(context: typer.Context, as_json: _Json = False) -> None:
 
 @data.command(epilog="Example: ffalm data describe utkface")
 def describe(
-    name: Annotated[str, typer.Argument(help="A source.", show_default=False)], as_json: _Json = False
+    name: Annotated[str, typer.Argument(help="Name of a data source.", show_default=False)], as_json: _Json = False
 ) -> None:
-    """Say what a source is and which settings it takes, with their defaults."""
+    """Describe a data source: what it is, its settings and their defaults."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -91,9 +91,9 @@ def describe(
 
 
 @data.command(epilog="Example: ffalm data check --data adult --root uci/adult")
-@takes(_CHECK)
+@takes("check", lambda: _CHECK)
 def check(**values: Any) -> None:
-    """Load a source or a file of your own, and show its parts, labels and groups."""
+    """Load a data source or your own file, and show its splits, labels and groups."""
     from ffalm.data import source
 
     settings = overrides(values, _CHECK).get("data", {})
@@ -109,7 +109,7 @@ def get(
     name: Annotated[str, typer.Argument(help="adult or compas.", show_default=False)],
     root: Annotated[Path, typer.Option("--root", help="Folder to put the files in.")] = Path("data"),
 ) -> None:
-    """Download a published data set and check that it is the published one."""
+    """Download a published data set and verify its checksum."""
     from ffalm.data.download import fetch
 
     for fetched in fetch(name, root):
@@ -117,7 +117,7 @@ def get(
 
 
 def _kind(hint: Any) -> str:
-    """What a setting takes, in words instead of Python's types."""
+    """The type of a setting, in words."""
     words = {str: "text", int: "whole number", float: "number", bool: "true or false"}
     arguments = typing.get_args(hint)
     if typing.get_origin(hint) is typing.Literal:
@@ -139,7 +139,7 @@ def _default(value: Any) -> str:
 
 
 def _facts(dataset: Dataset) -> dict[str, Any]:
-    """What a loaded source holds, in plain values."""
+    """The contents of a loaded data source, as plain values."""
     task = dataset.task
     parts = {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}
     return {

@@ -12,11 +12,12 @@ import torch
 
 import ffalm
 from ffalm.config import parse
-from ffalm.describe import describe
+from ffalm.describe import describe, lay_out
 from ffalm.engines import Round, Snapshot
 from ffalm.errors import UserError
-from ffalm.keeping import Keep, Keeper
-from ffalm.study import execute, layout, plans, run_folder
+from ffalm.execution import execute, plan_execution
+from ffalm.grid import plans, run_folder
+from ffalm.model_selection import Keep, ModelSelection
 
 #: A study that goes up and down, so that the best round is neither the first nor the last.
 STUDY: dict[str, Any] = {
@@ -47,26 +48,26 @@ def done(round: int, accuracy: float, diverged: str | None = None) -> Round:
     ],
 )
 def test_the_best_round_is_the_first_of_the_most_accurate(rule: Keep, accuracies: list[float], kept: int) -> None:
-    keeper = Keeper(rule)
+    selection = ModelSelection(rule)
     for number, accuracy in enumerate(accuracies, 1):
-        keeper.see(done(number, accuracy))
-    assert keeper.final().round == kept
+        selection.add(done(number, accuracy))
+    assert selection.final().round == kept
 
 
 def test_a_run_that_diverged_is_what_it_came_to() -> None:
-    keeper = Keeper("best")
-    keeper.see(done(1, 0.9))
-    keeper.see(done(2, math.nan, "lost"))
-    assert keeper.final().round == 2
+    selection = ModelSelection("best")
+    selection.add(done(1, 0.9))
+    selection.add(done(2, math.nan, "lost"))
+    assert selection.final().round == 2
 
 
 def test_a_run_that_goes_on_knows_what_it_had_to_beat() -> None:
-    keeper = Keeper("best")
-    keeper.go_on(Snapshot(1, {}, {}), [{"round": 1, "accuracy": 0.8}, {"round": 2, "accuracy": 0.5}])
-    keeper.see(done(3, 0.7))
-    assert keeper.final().round == 1
-    keeper.see(done(4, 0.81))
-    assert keeper.final().round == 4
+    selection = ModelSelection("best")
+    selection.resume(Snapshot(1, {}, {}), [{"round": 1, "accuracy": 0.8}, {"round": 2, "accuracy": 0.5}])
+    selection.add(done(3, 0.7))
+    assert selection.final().round == 1
+    selection.add(done(4, 0.81))
+    assert selection.final().round == 4
 
 
 @pytest.mark.parametrize("engine", ["loop", "stacked"])
@@ -91,10 +92,10 @@ def test_the_best_round_needs_something_to_judge_it_by() -> None:
     draws = np.random.default_rng(0)
     rows = draws.normal(size=(20, 3)), np.tile([0, 1], 10), np.tile([0, 0, 1, 1], 5)
     federation = ffalm.Federation.from_arrays([rows, rows], test=rows)
-    with pytest.raises(UserError, match="need a validation part"):
+    with pytest.raises(UserError, match="has no validation part"):
         ffalm.simulate("fedavg", federation, model="linear", rounds=1, keep="best")
-    with pytest.raises(UserError, match="'last' or 'best'; got 'first'"):
-        ffalm.simulate("fedavg", federation, model="linear", rounds=1, keep="first")
+    with pytest.raises(UserError, match="must be one of last, best; got 'first'"):
+        ffalm.simulate("fedavg", federation, model="linear", rounds=1, keep="first")  # type: ignore[call-overload]
 
 
 class Stopped(BaseException):
@@ -104,7 +105,7 @@ class Stopped(BaseException):
 def carried_out(folder: Path, stop_at: int | None = None) -> list[tuple[Any, ...]]:
     """What the runs came to; stopped once on the way, after a number of rounds of both runs together."""
     config = parse(STUDY)
-    spread = layout(config)
+    spread = plan_execution(config)
     seen = 0
 
     def listener(*_: Any) -> None:
@@ -141,7 +142,7 @@ def test_the_report_says_which_rounds_were_kept(tmp_path: Path) -> None:
     carried_out(tmp_path)
     config = parse(STUDY)
     outcomes = [run_folder(config, tmp_path, plan).outcome() for plan in plans(config)]
-    told = describe(config, layout(config), [one for one in outcomes if one is not None])
+    told = describe(lay_out(config, plan_execution(config)), [one for one in outcomes if one is not None])
     rounds = [one.kept or 8 for one in outcomes if one is not None]
     assert told.choices["model kept"] == "of the round best on validation"
     (note,) = [note for note in told.notes if "the best on the validation part" in note]

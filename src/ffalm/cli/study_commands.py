@@ -1,0 +1,191 @@
+"""`ffalm run`, `ffalm compare` and `ffalm report`: from settings to a folder with runs, tables, curves and a page."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ffalm.cli.flags import Flag, alphas_of, listed, overrides, put, seeds_of, study_flags, takes
+from ffalm.cli.running import Terminal
+from ffalm.errors import UserError, require
+from ffalm.settings import merged
+
+if TYPE_CHECKING:
+    from ffalm.results import Study
+
+_WHAT = "What to run"
+_PRESET = Flag("preset", str | None, "Preset of FFALM: safe (the default), recommended, paper or released-code.", _WHAT)
+
+
+def _compare_flags() -> tuple[Flag, ...]:
+    return (
+        Flag("algorithms", str | None, "Algorithms, comma-separated. Default: fedavg,fairfed,fpfl,ffalm.", _WHAT),
+        _PRESET,
+        Flag("seeds", str | None, "Number of seeds, or a list such as 0,1,2. Default: 5.", _WHAT),
+        Flag("alpha", str | None, "Dirichlet alpha of the partition; several with commas. Default: 5.", "Federation"),
+        *study_flags(),
+    )
+
+
+def _run_flags() -> tuple[Flag, ...]:
+    return (
+        Flag("algorithm", str | None, "Algorithm to run. Default: ffalm.", _WHAT),
+        _PRESET,
+        Flag("seed", int | None, "Random seed. Default: 0.", _WHAT),
+        Flag("alpha", str | None, "Dirichlet alpha of the partition. Default: 5.", "Federation"),
+        *study_flags(),
+    )
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command("run", epilog="Example: ffalm run --algorithm ffalm --preset safe --rounds 30")(run)
+    app.command("compare", epilog="Example: ffalm compare --data loans.csv --label paid --group sex --favourable yes")(
+        compare
+    )
+    app.command("report", epilog="Example: ffalm report ffalm-results/compare-census-20250101-120000")(report)
+
+
+@takes("run", _run_flags)
+def run(**values: Any) -> None:
+    """Train one algorithm with one seed."""
+    settings = overrides(values)
+    if values["seed"] is not None:
+        settings["seeds"] = [values["seed"]]
+    _study("run", values, settings, [values["algorithm"]] if values["algorithm"] else [], ("ffalm",), 1)
+
+
+@takes("compare", _compare_flags)
+def compare(**values: Any) -> None:
+    """Compare several algorithms over several seeds, side by side in the paper's table."""
+    from ffalm.study import ALGORITHMS, SEEDS
+
+    settings = overrides(values)
+    if values["seeds"] is not None:
+        settings["seeds"] = seeds_of(values["seeds"])
+    given, named = values["algorithms"], listed(values["algorithms"] or "")
+    require(given is None or bool(named), f"--algorithms takes names with commas, such as fedavg,ffalm; got {given!r}.")
+    _study("compare", values, settings, named, ALGORITHMS, SEEDS)
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of a study, a run or a federation.", show_default=False)],
+    out: Annotated[Path | None, typer.Option(help="Folder for the report; by default the same.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> None:
+    """Write the tables, curves and page of a finished or interrupted study again, from its folder alone."""
+    from ffalm.results import Study
+
+    require(folder.is_dir(), f"There is no folder {folder}.")
+    study = Study.load(folder)
+    require(bool(study.results), f"No run in {folder} is finished yet: resume it with --resume first.")
+    _show(study, out or folder, as_json)
+
+
+def _study(
+    command: str,
+    values: dict[str, Any],
+    settings: dict[str, Any],
+    named: list[str],
+    usual: tuple[str, ...],
+    seeds: int,
+) -> None:
+    """Run a study to its end and show the results; `usual` are the algorithms where flags name none."""
+    require(
+        values["local_epochs"] is None or values["local_steps"] is None,
+        "--local-epochs and --local-steps exclude each other: give one of them.",
+    )
+    if values["alpha"] is not None:
+        put(settings, "partition.alpha", alphas_of(values["alpha"]))
+    from rich.console import Console
+
+    from ffalm import config as configs
+    from ffalm.grid import plans
+    from ffalm.study import Existing, carry_out, new_folder
+
+    asked = ("config", "preset", "algorithm", "algorithms")
+    given = bool(settings.keys() - {"workers"}) or any(values.get(name) is not None for name in asked)
+    folder: Path | None = values["out"]
+    require(not values["resume"] or folder is not None, "--resume needs the folder of the study: name it with --out.")
+    optional: Collection[str] = ()
+    if folder and values["resume"] and not given and (folder / "config.toml").exists():
+        whole = merged(configs.read(folder / "config.toml"), settings)
+    else:
+        file = configs.read(values["config"]) if values["config"] else {}
+        names = named or ([] if file else list(usual))
+        if not named:  # of the usual algorithms, those that no flag speaks of
+            optional = {*names} - {*settings.get("algorithms", {})} - {"ffalm" if values["preset"] is not None else ""}
+        whole = _with_algorithms(merged(merged({"seeds": list(range(seeds))}, file), settings), names, values["preset"])
+    config = configs.parse(whole)
+    runs = len(plans(config))
+    require(
+        command == "compare" or runs == 1,
+        f"`ffalm run` makes one run, and these settings ask for {runs}: use `ffalm compare`.",
+    )
+    name = f"{command}-{config.data.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    out = folder or (lambda: new_folder(Path("ffalm-results"), name))
+    said = Console(stderr=True)
+    typed = shlex.join(["ffalm", *sys.argv[1:]])
+    existing: Existing = "resume" if values["resume"] else "refuse"
+    with Terminal(said, lambda folder: f"ffalm {command} --out {folder} --resume", values["quiet"]) as terminal:
+        study = carry_out(config, out, optional, existing, terminal.begin, terminal, typed, values["ray"])
+    _show(study, study.folder, values["json"])
+
+
+def _with_algorithms(settings: dict[str, Any], names: list[str], preset: str | None) -> dict[str, Any]:
+    """The settings with exactly these algorithms, if any are named, and with FFALM's preset."""
+    from ffalm.simulation import DEFAULT_PRESETS
+
+    if names:
+        asked = settings.get("algorithms", {})
+        settings["algorithms"] = {name: asked.get(name, {}) for name in names}
+        for key in asked:
+            require(key in names, f"The settings name the algorithm {key!r}, which is not among {', '.join(names)}.")
+    for key, section in settings.get("algorithms", {}).items():
+        if not isinstance(section, dict) or (usual := DEFAULT_PRESETS.get(section.get("name", key))) is None:
+            continue
+        if preset is not None or (names and "preset" not in section):
+            section["preset"] = usual if preset is None else preset
+    return settings
+
+
+def _show(study: Study, folder: Path, as_json: bool) -> None:
+    """Write the report, then print the table and where everything is."""
+    from rich.console import Console
+
+    from ffalm.report.rendering import to_rich
+    from ffalm.report.study_tables import results
+    from ffalm.store import json_text
+
+    written, outcome = study.write_report(folder), study.outcome
+    if as_json:
+        runs = [
+            {
+                "algorithm": one.algorithm,
+                "label": one.label,
+                "alpha": one.alpha,
+                "seed": one.seed,
+                "test": one.test,
+                "intervals": one.intervals,
+                "diverged": one.diverged,
+                **{name: value for name, value in one.history[-1].items() if name == "epsilon"},
+            }
+            for one in study.results
+        ]
+        files = {name: str(path) for name, path in written.items()}
+        print(json_text({"folder": str(study.folder), "files": files, "notes": outcome.notes, "runs": runs}, 2))
+    else:
+        console = Console()
+        console.print(to_rich(results(outcome)))
+        for note in outcome.notes:
+            console.print(f"Note: {note}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
+    diverged = [one.diverged for one in study.results if one.diverged]
+    if diverged:
+        raise UserError(f"{len(diverged)} of {len(study.results)} runs stopped early. {diverged[0]}")

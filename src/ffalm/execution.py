@@ -1,0 +1,138 @@
+"""How a study is spread over this machine, and how one process computes its share of the runs, resumably."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ffalm import toml
+from ffalm.config import StudyConfig
+from ffalm.engines import Engine, Round, choose
+from ffalm.engines.common import checked_model
+from ffalm.grid import RunPlan, check_owner, job_of, plans, refusal, run_folder
+from ffalm.hardware import spread_over, threads_for
+from ffalm.model_selection import check_selection
+from ffalm.outcome import Record
+from ffalm.simulation import Result, Run, compute
+from ffalm.store import RunFolder, locked, outcome_of
+
+#: Called with a run and its newest record, as rounds are done.
+Listener = Callable[[RunPlan, Record], None]
+
+
+@dataclass(frozen=True)
+class ExecutionPlan:
+    """How a study is spread over this machine: by all its runs, finished or not, so that resuming changes nothing."""
+
+    engine: Engine
+    reason: str  # why it is this engine
+    tasks: list[list[RunPlan]]  # runs that one process computes in one call
+    devices: list[str]  # one per process
+    threads: int
+
+    @property
+    def processes(self) -> int:
+        """How many processes compute the study."""
+        return len(self.devices)
+
+
+def plan_execution(config: StudyConfig) -> ExecutionPlan:
+    """Check that every algorithm and the model fit the data, then plan the work."""
+    grid = plans(config)
+    first = job_of(config, grid[0])
+    for entry in config.entries:
+        problem = refusal(config, entry, first.federation)
+        if problem is not None:
+            raise problem
+    check_selection(config.keep, first.federation)
+    model = checked_model(first)
+    devices = spread_over(config.device, config.workers)
+    stacked = _tasks(grid, True, len(devices))
+    beside = devices[: len(stacked)].count(devices[0])
+    engine, reason = choose(config.engine, replace(first, processes=beside), max(map(len, stacked)))
+    if engine.spreads:
+        devices = devices[:1]
+    tasks = _tasks(grid, engine.together, len(devices))
+    devices = devices[: len(tasks)]
+    return ExecutionPlan(engine, reason, tasks, devices, threads_for(model, len(devices)))
+
+
+def _tasks(grid: list[RunPlan], together: bool, processes: int) -> list[list[RunPlan]]:
+    """Cut the grid into calls: one per run, or, where an engine computes runs together, seeds of one algorithm.
+
+    Seeds are split further only as far as it takes to give every process something to do.
+    """
+    if not together:
+        return [[plan] for plan in grid]
+    stacks: dict[tuple[str, float], list[RunPlan]] = {}
+    for plan in grid:
+        stacks.setdefault((plan.entry.key, plan.alpha), []).append(plan)
+    parts = -(-processes // len(stacks))
+    return [stack[first::parts] for stack in stacks.values() for first in range(min(parts, len(stack)))]
+
+
+def execute(
+    config: StudyConfig, folder: Path, task: list[RunPlan], spread: ExecutionPlan, listener: Listener, device: str
+) -> None:
+    """Compute one task in this process: each run from its last checkpoint to its end."""
+    beside = max(1, spread.devices.count(device))
+    runs = [_StoredRun(config, plan, run_folder(config, folder, plan), device, beside) for plan in task]
+    with ExitStack() as held:
+        started = [run for run in runs if run.begin(held)]
+        for run, number in zip(started, resumable([run.store.saved_rounds() for run in started]), strict=True):
+            run.resume(number)
+        compute(started, spread.engine, spread.threads, lambda run, record: listener(run.plan, record))
+
+
+def resumable(saved: list[list[int]]) -> list[int]:
+    """The round from which each run of a task resumes, given the rounds of which it has checkpoints.
+
+    Runs computed together advance together, so a kill leaves some of them one checkpoint ahead. Those go back that
+    one, so that the same runs are computed together again and every last bit comes out the same.
+    """
+    last = [rounds[-1] for rounds in saved]
+    ahead = max(last, default=0)
+    before = max((rounds[-2] for rounds in saved if rounds[-1] == ahead and len(rounds) > 1), default=ahead)
+    return [before if rounds[-1] == ahead and before in last else rounds[-1] for rounds in saved]
+
+
+class _StoredRun(Run):
+    """A run whose rounds are kept in a run folder, from which it can be resumed."""
+
+    def __init__(self, config: StudyConfig, plan: RunPlan, store: RunFolder, device: str, beside: int) -> None:
+        super().__init__(job_of(config, plan, device, beside), config.keep)
+        self.plan, self.store, self._config = plan, store, config
+
+    def begin(self, held: ExitStack) -> bool:
+        """Lock the folder for this process; False where the run is already finished."""
+        self.store.path.mkdir(parents=True, exist_ok=True)
+        held.enter_context(locked(self.store.path))
+        check_owner(self._config, self.store, self.plan)
+        alone = self._config.of_run(self.plan.entry, self.plan.alpha, self.plan.seed)
+        self.store.start(toml.dumps(alone.to_plain()))
+        return self.store.outcome() is None
+
+    def resume(self, round: int) -> None:
+        """Continue from the checkpoint of a round."""
+        start, selected = self.store.snapshot(round), self.store.kept(round)
+        self.history = self.store.history(round)
+        self.selection.resume(selected, self.history)
+        self.job = replace(self.job, start=start)
+
+    def add(self, done: Round) -> None:
+        """Record a round on disk too; a diverged one leaves no checkpoint to resume from."""
+        super().add(done)
+        self.store.append(done.record)
+        number = done.snapshot.round
+        due = number % self._config.checkpoint_every == 0 or number == self._config.training.rounds
+        if done.diverged is None and due:
+            self.store.save(done.snapshot, self.selection.selected)
+
+    def finish(self) -> Result:
+        """Score the selected model and write the result."""
+        result, plan = super().finish(), self.plan
+        alpha = plan.alpha if plan.skewed else None
+        self.store.finish(result, outcome_of(result, plan.entry.label, plan.entry.algorithm.name, alpha))
+        return result

@@ -1,0 +1,127 @@
+"""`Study`: the runs that a study's folder holds, as tables, a data frame and the best algorithm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Literal
+
+from ffalm.describe import read_study
+from ffalm.errors import UserError, require
+from ffalm.outcome import Outcome, StudyOutcome
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True)
+class Best:
+    """The algorithm that `Study.best` chose."""
+
+    label: str
+    alpha: float | None  # the Dirichlet skew at which it was compared
+    means: dict[str, float]  # of each test metric over its runs
+    runs: list[Outcome]
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """The results of a study; `Study.load(folder)` reads them again."""
+
+    outcome: StudyOutcome  # everything that a report says
+    folder: Path
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Study:
+        """The study in a folder; of a study that was stopped, the runs that are finished."""
+        return cls(read_study(Path(folder)), Path(folder))
+
+    def __repr__(self) -> str:
+        diverged = sum(run.diverged is not None for run in self.results)
+        ended = f", {diverged} diverged" if diverged else ""
+        return f"Study({self.outcome.title}: {len(self.results)} runs{ended}, folder={str(self.folder)!r})"
+
+    @property
+    def results(self) -> list[Outcome]:
+        """Every finished run: test metrics, their confidence intervals, and the history of its rounds."""
+        return self.outcome.outcomes
+
+    def table(self, style: Literal["text", "markdown", "latex", "csv"] = "text", width: int = 100) -> str:
+        """The paper's table: accuracy and fairness gaps in percent, mean and standard deviation over seeds."""
+        from rich.console import Console
+
+        from ffalm.report import rendering, study_tables
+
+        if style == "csv":
+            return rendering.to_csv(study_tables.tidy(self.outcome))
+        table = study_tables.results(self.outcome)
+        if style != "text":
+            return rendering.to_markdown(table) if style == "markdown" else rendering.to_latex(table)
+        console = Console(width=width, no_color=True, force_terminal=False)
+        with console.capture() as captured:
+            console.print(rendering.to_rich(table))
+        return captured.get()
+
+    def to_dataframe(self) -> DataFrame:
+        """One row per run: algorithm, skew, seed, every test metric, and how the run ended."""
+        from pandas import DataFrame
+
+        return DataFrame(
+            {
+                "label": run.label,
+                "algorithm": run.algorithm,
+                "alpha": run.alpha,
+                "seed": run.seed,
+                **run.test,
+                "rounds": len(run.history),
+                "seconds": run.seconds,
+                "diverged": run.diverged,
+            }
+            for run in self.results
+        )
+
+    def best(
+        self, metric: str = "accuracy", subject_to: Mapping[str, float] | None = None, alpha: float | None = None
+    ) -> Best:
+        """The algorithm with the best mean test metric among those that meet every bound of `subject_to`.
+
+        `study.best(subject_to={"dpd": 0.05})` is the most accurate algorithm whose mean DPD is at most 0.05. Bounds are
+        upper bounds for gaps and losses, lower bounds for accuracies. Only algorithms all of whose runs finished with
+        all of these metrics defined are candidates. A study of several skews needs `alpha`.
+        """
+        bounds = dict(subject_to or {})
+        skews = self.outcome.alphas()
+        require(alpha is not None or len(skews) == 1, f"The study has several skews: give alpha, one of {skews}.")
+        runs = [run for run in self.results if alpha in (None, run.alpha)]
+        known = sorted({name for run in runs for name in run.test})
+        for name in (metric, *bounds):
+            require(name in known, f"The study has no test metric {name!r}: choose one of {', '.join(known)}.")
+        found = []
+        for label in dict.fromkeys(run.label for run in runs):
+            own = [run for run in runs if run.label == label]
+            means = {name: fmean(run.test.get(name, math.nan) for run in own) for name in known}
+            if all(_meets(means[name], name, bound) for name, bound in {metric: math.nan, **bounds}.items()):
+                found.append(Best(label, own[0].alpha, means, own))
+        if not found:
+            told = ", ".join(f"{name} {'>=' if _more(name) else '<='} {bound:g}" for name, bound in bounds.items())
+            raise UserError(f"No algorithm meets {told or 'this'} with all of its runs finished.")
+        return max(found, key=lambda one: one.means[metric] if _more(metric) else -one.means[metric])
+
+    def write_report(self, folder: str | Path | None = None) -> dict[str, Path]:
+        """Write tables, curves and the page, into the study's folder unless another is given; returns each file."""
+        from ffalm.report import write_report
+
+        return write_report(self.outcome, Path(folder or self.folder))
+
+
+def _more(metric: str) -> bool:
+    """Accuracies are to be high; every other test metric is a gap or a loss."""
+    return "accuracy" in metric and metric != "accuracy_parity"
+
+
+def _meets(mean: float, metric: str, bound: float) -> bool:
+    """Whether a mean is defined and within its bound, NaN for none."""
+    return math.isfinite(mean) and (math.isnan(bound) or (mean >= bound if _more(metric) else mean <= bound))

@@ -1,0 +1,33 @@
+"""Plugin files: imported once, under a name that every process derives from the path."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ffalm.errors import UserError
+from ffalm.plugins import import_plugin
+
+
+def test_a_plugin_is_imported_once_and_found_by_its_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(f"print({folder!r})")
+    for folder in ("a", "b", "a"):
+        import_plugin(tmp_path / folder / "mine.py")
+    assert capsys.readouterr().out.split() == ["a", "b"]
+    assert sum(name.startswith("ffalm_plugin_mine_") for name in sys.modules) == 2
+
+
+def test_a_file_that_is_missing_or_cannot_be_imported_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no plugin file"):
+        import_plugin(tmp_path / "nowhere.py")
+    (tmp_path / "settings.toml").write_text("a = 1")
+    with pytest.raises(UserError, match=r"settings\.toml is not a Python file"):
+        import_plugin(tmp_path / "settings.toml")
+    (tmp_path / "broken.py").write_text("1 / 0")
+    for _ in range(2):
+        with pytest.raises(UserError, match="cannot be used: ZeroDivisionError"):
+            import_plugin(tmp_path / "broken.py")
