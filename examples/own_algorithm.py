@@ -12,6 +12,7 @@ from torch import Tensor
 
 import ffalm
 
+
 @ffalm.register
 @dataclass(frozen=True)
 class WorstGroup(ffalm.Algorithm):

@@ -93,7 +93,7 @@ class RunKeywords(TypedDict, total=False):
     lr_decay: float
     clip: float | None
     participation: float
-    optimizer: Literal[sgd, adam]
+    optimizer: Literal["sgd", "adam"]
     momentum: float
     weight_decay: float
 

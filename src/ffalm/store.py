@@ -61,9 +61,6 @@ def locked(folder: Path, name: str = "run") -> Iterator[None]:
         yield
 
 
-_VECTORS = ("vectors", "client_vectors")  # fields of a snapshot, each in a file of its own where there are any
-
-
 class RunFolder:
     """One run on disk."""
 
@@ -174,15 +171,6 @@ class RunFolder:
 
     def _saved(self) -> list[Path]:
         return sorted(path for path in self._checkpoints.glob("[0-9]*") if path.is_dir())
-
-
-def _vectors(file: Path) -> dict[str, dict[str, Tensor]]:
-    """Model-sized vectors by name and parameter, as `_write` saved them; most runs have none."""
-    vectors: dict[str, dict[str, Tensor]] = {}
-    for path, value in load_file(file).items() if file.exists() else ():
-        name, _, key = path.partition("/")
-        vectors.setdefault(name, {})[key] = value
-    return vectors
 
 
 def _write(snapshot: Snapshot, folder: Path) -> None:
