@@ -126,6 +126,19 @@ class World:
         return mishap(given) if callable(mishap) else given
 
 
+def after(calls: int, then: Callable[[], None], sites: World) -> None:
+    """Do something once the sites have been looked for so many times."""
+    present, left = sites.present, [calls]
+
+    def counting() -> list[int]:
+        left[0] -= 1
+        if left[0] == 0:
+            then()
+        return present()
+
+    sites.present = counting  # type: ignore[method-assign]
+
+
 def change_rows_in_training(sites: World, site: str, round: int) -> None:
     """Let a site's file become another, of other people, just before it is asked to train in a round."""
     original = sites._answer

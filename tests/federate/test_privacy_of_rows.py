@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from tests.federate.makers import World, config, people, site_folder
+from tests.federate.makers import World, after, config, people, site_folder
 
 from ffalm.engines.remote.message import Failure, Kind, Parcel
 from ffalm.errors import UserError
@@ -300,3 +300,17 @@ def test_a_sites_own_min_group_counts_where_it_is_stricter(tmp_path: Path, caplo
     assert b"rare trade" not in learnt
     withheld = json.loads((tmp_path / "run" / "sites.json").read_text())["sites"]
     assert withheld[0]["withheld"] and not withheld[1]["withheld"]
+
+
+def test_the_first_site_to_come_is_not_asked_about_columns_of_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    private = people(90, 5).assign(note=["secret ward", "none"] * 45)
+    sites = {"west": site_folder(tmp_path / "sites", "west", private)}
+    sites |= {name: site_folder(tmp_path / "sites", name, people(90, n)) for n, name in enumerate(("north", "south"))}
+    wire = Wire(sites)
+    wire.away = {"north", "south"}
+    after(4, wire.away.clear, wire)
+    plan = config(rules={"patience": 30.0}, training={"rounds": 1})
+    assert_absent(lead(plan, tmp_path, wire, caplog), "secret ward")
+    assert b"note" in wire.sent and [kind for kind, _ in wire.asked].count("train") == 1

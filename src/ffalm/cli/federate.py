@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ffalm.federate.federation_config import LocalData
 
 federate = typer.Typer(
-    help="Train with real sites: rows stay where they are, weights and sums travel, encrypted.",
+    help="Train with real sites over an encrypted network: rows stay at the sites, weights and sums are sent.",
     no_args_is_help=True,
     epilog="Try it: ffalm federate init demo --demo census && ffalm federate run demo --local",
 )
@@ -56,16 +56,16 @@ def init(
     sites: Annotated[str, typer.Option(help="Names of the sites, with commas; with --demo also a number.")] = "",
     address: Annotated[str | None, typer.Option(help="HOST:PORT of the coordinator, as sites call it.")] = None,
     demo: Annotated[str | None, typer.Option(help="census: give every site a part of generated people.")] = None,
-    data: Annotated[str | None, typer.Option(help="What each site brings: table or images.")] = None,
+    data: Annotated[str | None, typer.Option(help="Kind of data at each site: table or images.")] = None,
     label: Annotated[str | None, typer.Option(help="The label column at every site.")] = None,
     group: Annotated[str | None, typer.Option(help="The group column at every site.")] = None,
-    favourable: Annotated[str | None, typer.Option(help="The label value that people want.")] = None,
+    favourable: Annotated[str | None, typer.Option(help="The favourable value of the label.")] = None,
     algorithm: Annotated[str | None, typer.Option(help="Algorithm to train with.")] = None,
-    preset: Annotated[str | None, typer.Option(help="Its preset; FFALM's is safe unless said.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Preset of the algorithm; by default safe for FFALM.")] = None,
     model: Annotated[str | None, typer.Option(help="linear, mlp, cnn or resnet18.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the model, the batches and the demo's split.")] = None,
-    rows: Annotated[int, typer.Option(help="People that the demo generates.")] = 45_000,
+    rows: Annotated[int, typer.Option(help="Rows that the demo generates.")] = 45_000,
     config: Annotated[Path | None, typer.Option(help="TOML file of settings, as in federation.toml.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any setting, e.g. --set rules.min_sites=3.")] = None,
 ) -> None:
@@ -108,9 +108,7 @@ def coordinator(
     name: _Folder,
     detach: _Detach = False,
     insecure: _Insecure = False,
-    listen: Annotated[
-        str | None, typer.Option(help="Address of this machine to listen on; all of them unless said.")
-    ] = None,
+    listen: Annotated[str | None, typer.Option(help="Address of this machine to listen on; by default all.")] = None,
 ) -> None:
     """Start the coordinator: sites may come from now on, and `run` trains."""
     from ffalm.federate.deploy.operations import CoordinatorProcess
@@ -146,13 +144,16 @@ def site(
 @federate.command(epilog="Example: ffalm federate run demo --local")
 def run(
     name: _Folder,
-    local: Annotated[bool, typer.Option("--local", help="Start coordinator and sites here; end them after.")] = False,
+    local: Annotated[
+        bool,
+        typer.Option("--local", help="Run the coordinator and all sites on this machine, and stop them afterwards."),
+    ] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Start the training and return; see `status`.")] = False,
     insecure: _Insecure = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print no progress.")] = False,
     as_json: _Json = False,
 ) -> None:
-    """Train to the end, or go on with a training that was interrupted, and show what came out."""
+    """Train to the end, or resume an interrupted training, and show the results."""
     from rich.console import Console
 
     from ffalm.federate.deploy import follow
@@ -183,7 +184,7 @@ def run(
 
 @federate.command(epilog="Example: ffalm federate status hospitals --json")
 def status(name: _Any, as_json: _Json = False) -> None:
-    """Show which processes run here, which sites are online, the round, and the last metrics; of a site, if it runs."""
+    """Show processes on this machine, sites online, the round and the last metrics; for a site, whether it runs."""
     from ffalm.federate.deploy.folder import SiteFolder
     from ffalm.federate.deploy.operations import CoordinatorProcess, SiteProcess
     from ffalm.federate.deploy.status import seen, site_seen, site_sentence, table
@@ -203,7 +204,7 @@ def status(name: _Any, as_json: _Json = False) -> None:
 
 @federate.command(epilog="Example: ffalm federate stop hospitals")
 def stop(name: _Any) -> None:
-    """End every process of a folder on this machine; what was trained is kept."""
+    """Stop every process of a folder on this machine; the training so far is kept."""
     from ffalm.federate.deploy import require_flower
 
     require_flower()
@@ -226,7 +227,7 @@ def _serve(process: FlowerProcess, start: Callable[[], None], who: str, does: st
 
 
 def _require_data(folder: Path, data: LocalData) -> None:
-    """A site that cannot find its own data is told so here, not by the coordinator later."""
+    """Check that the site's data exists before it connects."""
     where = f"say in {folder / 'site.toml'} where this site's data is."
     for name in ("file", "folder", "labels"):
         if hasattr(data, name):
@@ -244,7 +245,7 @@ def _federation(path: Path) -> Any:
 
 
 def _sound_federation(path: Path) -> Any:
-    """A federation whose settings hold: a slip in federation.toml is told before anything is started."""
+    """A federation with valid settings: a mistake in federation.toml is reported before anything starts."""
     from ffalm.federate.federation_config import FederationConfig
 
     folder = _federation(path)
@@ -262,7 +263,7 @@ def _warn(insecure: bool) -> None:
 
 @contextmanager
 def _undone(undo: Callable[[], object], message: str) -> Iterator[None]:
-    """Where the user (Ctrl-C) or the system (SIGTERM) ends this command, undo and say so."""
+    """On Ctrl-C or SIGTERM, undo and report it."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -286,7 +287,7 @@ def _there(leader: CoordinatorProcess) -> Iterator[None]:
 
 @contextmanager
 def _all_here(leader: CoordinatorProcess, console: Console, insecure: bool) -> Iterator[None]:
-    """The coordinator and all its sites as processes of this machine, ended whatever happens."""
+    """The coordinator and all its sites as processes of this machine; they are always stopped in the end."""
     from ffalm.federate.deploy.folder import SiteFolder
     from ffalm.federate.deploy.operations import SiteProcess, processes_of, stop_all
 
@@ -307,7 +308,7 @@ def _all_here(leader: CoordinatorProcess, console: Console, insecure: bool) -> I
 
 
 def _start_together(sites: list[SiteProcess], insecure: bool) -> None:
-    """Start the sites side by side; where one fails or the user stops it, the others are not waited for."""
+    """Start the sites in parallel; if one fails or the user stops it, do not wait for the others."""
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
     from ffalm.federate.deploy.operations import SiteProcess
@@ -323,7 +324,7 @@ def _start_together(sites: list[SiteProcess], insecure: bool) -> None:
 
 
 class _Rounds:
-    """One line a round, when its metrics are there or the next round is."""
+    """Prints one line per round, once its metrics or the next round are there."""
 
     def __init__(self, console: Console, facts: dict[str, Any]) -> None:
         self._console = console
@@ -331,7 +332,7 @@ class _Rounds:
         self._shown = 0
 
     def tell(self, sentence: str) -> None:
-        """Say what keeps the rounds waiting, or who came."""
+        """Print an event about sites."""
         self._console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
     def show(self, records: list[Record]) -> None:
@@ -353,7 +354,7 @@ def _scores(record: Record) -> str:
 
 
 def _show_result(run: Path, as_json: bool) -> None:
-    """The tables of what came out, or all of it as JSON; a training that diverged is no success."""
+    """Print the tables of results, or everything as JSON; a training that diverged is an error."""
     from ffalm.federate.coordinator.federation_report import summary
 
     found = json.loads((run / "result.json").read_text(encoding="utf-8"))

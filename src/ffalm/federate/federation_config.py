@@ -1,7 +1,7 @@
-"""What a federation has agreed on (`federation.toml`) and what a site keeps to itself (`site.toml`).
+"""The settings of a federation (`federation.toml`) and of a site (`site.toml`).
 
-The first is written by the coordinator and says what everybody must bring, never where anybody keeps it; the second
-is a site's own and says where its rows are. Both are frozen values that check themselves.
+The first is written by the coordinator and says which data every site must have; the second is a site's own and says
+where its data is. Both are frozen dataclasses that check themselves.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Value = str | int | float | bool
 
 @dataclass(frozen=True)
 class Rules:
-    """How the coordinator deals with sites that are few, slow, different or strange."""
+    """How the coordinator deals with missing, slow, unsuitable or deviating sites."""
 
-    min_sites: int = 2  # a round with fewer usable answers is not taken: wait and ask again
-    deadline: float = 600.0  # seconds that a round may take
+    min_sites: int = 2  # usable updates that a round needs; with fewer, wait and ask again
+    deadline: float = 600.0  # seconds that a site has to answer in a round
     patience: float = 600.0  # seconds to wait for enough sites before stopping with the state kept
-    misfit: Literal["go_on", "wait"] = "go_on"  # what to do about a site whose file does not fit
-    min_group: int = 10  # a site withholds a (label, group) cell of its held-out rows with fewer rows than this
-    outlier: float = 10.0  # an update this many times as long as the others' median is quarantined
+    misfit: Literal["go_on", "wait"] = "go_on"  # with a site whose file does not fit: leave it out, or wait for a fix
+    min_group: int = 10  # fewest rows for a site to tell a held-out (label, group) cell, or to name a value
+    outlier: float = 10.0  # an update whose norm is this many times the others' median is quarantined
     secure: bool = False  # the coordinator sees sums over sites and no single answer; the section [secure] says how
 
     def __post_init__(self) -> None:
@@ -145,7 +145,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 @dataclass(frozen=True)
 class FederationConfig:
-    """All that the members of a federation have agreed on. A site's client number is its place in `sites`."""
+    """`federation.toml`. A site's client number is its index in `sites`."""
 
     name: str
     sites: tuple[str, ...]
@@ -247,7 +247,7 @@ class FederationConfig:
 
 @dataclass(frozen=True)
 class SiteConfig:
-    """A site: its name in the federation and where its own rows are; nothing of this leaves the site but the name."""
+    """`site.toml`: the site's name and where its data is; only the name leaves the site."""
 
     name: str
     data: LocalData
@@ -297,7 +297,7 @@ class SiteConfig:
 
 @contextmanager
 def _naming(file: Path) -> Iterator[None]:
-    """Whatever is wrong with the settings of a file, the sentence says in which."""
+    """Add the file's name to an error about its settings."""
     try:
         yield
     except UserError as error:

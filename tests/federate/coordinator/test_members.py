@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.federate.makers import NAMES, World, config, people, site_folder, world
+from tests.federate.makers import NAMES, World, after, config, people, site_folder, world
 
 from ffalm.engines.remote.message import Failure
 from ffalm.errors import UserError
@@ -46,19 +45,6 @@ def test_a_file_that_its_site_cannot_read_is_a_misfit_told_without_its_name(tmp_
     assert outcome.history[0]["answered"] == ["north", "south"]
     entry = json.loads((tmp_path / "run" / "sites.json").read_text())["sites"][2]
     assert entry["refused"] == "The site 'west' cannot bring its data: Its data file does not exist."
-
-
-def after(calls: int, then: Callable[[], None], sites: World) -> None:
-    """Do something once the sites have been looked for so many times."""
-    present, left = sites.present, [calls]
-
-    def counting() -> list[int]:
-        left[0] -= 1
-        if left[0] == 0:
-            then()
-        return present()
-
-    sites.present = counting  # type: ignore[method-assign]
 
 
 def test_a_federation_that_waits_asks_again_until_the_file_is_fixed(tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ class Parcel:
 class Failure:
     """Why a site gave no answer: none by the deadline, its node is gone, or it raised an error.
 
-    `reason` is one sentence, the site's own words where it raised a `UserError`. `trace` says where in the code any
-    other error arose; sites far away keep it in their own log, since an error may quote a row.
+    `reason` is one sentence, the public part of the site's `UserError`. `trace` is the traceback of any other error;
+    real sites keep it in their own log, since an error may quote a row.
     """
 
     kind: Literal["late", "lost", "failed"]

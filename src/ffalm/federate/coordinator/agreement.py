@@ -140,7 +140,7 @@ def _differences(
     labels: Sequence[str],
     groups: Sequence[str],
 ) -> str:
-    """Everything that differs, a sentence each. Columns that only this site has do no harm: nobody uses them."""
+    """Everything that differs, one sentence each. Columns that only this site has are not used."""
     found = []
     own = told.kinds or {}
     summaries = {} if told.columns is None else told.columns.columns
@@ -167,7 +167,7 @@ def _kind(column: ColumnSummary | None) -> ColumnKind | None:
 
 
 def _boundless(column: ColumnSummary) -> bool:
-    """Whether a column's sums would spoil everybody's."""
+    """Whether a column's sums are not finite, or of no rows."""
     return isinstance(column, NumericSummary) and not (
         column.count > 0 and math.isfinite(column.total) and math.isfinite(column.squares)
     )

@@ -75,19 +75,22 @@ class Members:
         self._nodes.pop(site, None)
 
     def agree_first(self) -> None:
-        """Wait for the sites, then fix task and encoding once and for all."""
+        """Wait for the sites, then fix task and encoding once and for all.
+
+        Statistics are asked for when all sites are here or patience is over: while there is one site only, all its
+        columns are those of most sites.
+        """
         until = time.monotonic() + self._config.rules.patience
+        waits = self._config.rules.misfit == "wait"  # for files to be fixed, which may solve a problem too
         while True:
             self._meet(describe=True)
-            self._describe_common()
-            found, problem = self._attempt()
-            missing = [site for site in self._config.sites if site not in self._told and site not in self.refused]
-            waits = self._config.rules.misfit == "wait"  # for files to be fixed, which may solve a problem too
-            if not missing and not (waits and (problem or self.refused)):
-                break
-            if time.monotonic() >= until:
-                break
-            self._wait(missing)
+            over = time.monotonic() >= until
+            if over or not self._missing():
+                self._describe_common()
+                found, problem = self._attempt()
+                if over or not (self._missing() or (waits and (problem or self.refused))):
+                    break
+            self._wait(self._missing())
         if problem or found is None:
             raise UserError(f"{problem or 'No site came.'} Nothing was trained; fix that and run again.")
         self._stop_where_misfit()
@@ -159,6 +162,9 @@ class Members:
             return None, str(error)
         self.refused |= wrong
         return found, ""
+
+    def _missing(self) -> list[str]:
+        return [site for site in self._config.sites if site not in self._told and site not in self.refused]
 
     def _must_wait(self) -> bool:
         return self._config.rules.misfit == "wait" and bool(self.refused)

@@ -1,7 +1,6 @@
-"""The federation's own certificate authority: sites trust it alone, so nobody can pose as the coordinator.
+"""The federation's own certificate authority, the only one that sites trust.
 
-The authority is made once by `init`. The coordinator's certificate is made of it and renewed by itself at each start,
-so that nobody has to think of its expiry.
+`init` creates the authority. It signs the coordinator's certificate, which is renewed at each start when needed.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _LOCAL = ("localhost", "127.0.0.1")
 
 
 def write_authority(folder: Path, name: str) -> None:
-    """Make `ca.key`, for the coordinator's eyes only, and `ca.crt`, for every site."""
+    """Create `ca.key`, which stays with the coordinator, and `ca.crt`, for every site."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -56,7 +55,7 @@ def write_authority(folder: Path, name: str) -> None:
 
 
 def check_authority(file: Path) -> None:
-    """Refuse a `ca.crt` by which this site could trust nobody: no certificate, or not of this time."""
+    """Refuse a `ca.crt` that is no certificate, has expired or is not valid yet."""
     from cryptography import x509
 
     try:

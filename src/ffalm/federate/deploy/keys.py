@@ -23,7 +23,7 @@ def write_key_pair(folder: Path, comment: str) -> None:
 
 
 def fingerprint(path: Path) -> str:
-    """What tells one public key from another, whatever its comment; a file that holds none is the user's to mend."""
+    """The SHA-256 of a public key, without its comment; raises `UserError` for a file without one."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key

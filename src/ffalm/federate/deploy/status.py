@@ -1,4 +1,4 @@
-"""How a federation stands, seen from the coordinator's machine."""
+"""The status of a federation, or of a site, as seen from its own machine."""
 
 from __future__ import annotations
 

@@ -29,8 +29,16 @@ Shares = tuple[bytes, bytes]
 """A share of somebody's seed, and one of the private key of its masks."""
 
 
+class _Text:
+    """A dataclass that travels, or is kept, as JSON; bytes are written in hexadecimal."""
+
+    def to_text(self) -> str:
+        """As text for the wire, or for the site's own folder."""
+        return json.dumps(asdict(self), default=bytes.hex)  # type: ignore[call-overload]
+
+
 @dataclass(frozen=True)
-class Circle:
+class Circle(_Text):
     """What a site is told when an attempt begins: its neighbours' public keys, and how many must answer to the end."""
 
     attempt: str  # a name that no other attempt has
@@ -38,29 +46,25 @@ class Circle:
     keys: dict[int, str]  # hexadecimal, as everything that travels as text
     threshold: int
 
-    def to_text(self) -> str:
-        """As text for the wire."""
-        return json.dumps(asdict(self))
-
     @classmethod
     def from_text(cls, text: str) -> Circle:
         """What `to_text` wrote."""
-        values = _read(text)
+        return cls.of(_read(text))
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Circle:
+        """From the values of the fields."""
         keys = {int(client): str(key) for client, key in values["keys"].items()}
         return cls(str(values["attempt"]), int(values["client"]), keys, int(values["threshold"]))
 
 
 @dataclass(frozen=True)
-class Offer:
+class Offer(_Text):
     """What a site lets the others know: nothing here is secret but what is sealed."""
 
     mask_key: str  # public
     sealed: dict[int, str]  # by neighbour, both shares
     digests: dict[int, tuple[str, str]]  # by holder, of both shares, so that a share told later can be checked
-
-    def to_text(self) -> str:
-        """As text for the wire."""
-        return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> Offer:
@@ -84,7 +88,7 @@ class Passed:
 
 
 @dataclass(frozen=True)
-class Secrets:
+class Secrets(_Text):
     """What a site keeps of an attempt from move to move, for its own eyes."""
 
     circle: Circle
@@ -94,18 +98,12 @@ class Secrets:
     mask_keys: dict[int, str] = field(default_factory=dict)  # public, of the neighbours that made an offer
     masked: bool = False
 
-    def to_text(self) -> str:
-        """As text for the site's own folder."""
-        held = {client: [share.hex() for share in shares] for client, shares in self.held.items()}
-        plain = {"circle": self.circle.to_text(), "mask_keys": self.mask_keys, "masked": self.masked}
-        return json.dumps({**plain, "seed": self.seed.hex(), "mask_private": self.mask_private.hex(), "held": held})
-
     @classmethod
     def from_text(cls, text: str) -> Secrets:
         """What `to_text` wrote."""
         values = _read(text)
         return cls(
-            Circle.from_text(values["circle"]),
+            Circle.of(values["circle"]),
             bytes.fromhex(values["seed"]),
             bytes.fromhex(values["mask_private"]),
             {int(c): (bytes.fromhex(first), bytes.fromhex(second)) for c, (first, second) in values["held"].items()},
