@@ -15,7 +15,6 @@ from ffalm.outcome import Outcome, StudyOutcome
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-    from rich.table import Table as RichTable
 
 
 @dataclass(frozen=True)
@@ -63,14 +62,8 @@ class Study:
             return tables.to_markdown(table) if style == "markdown" else tables.to_latex(table)
         console = Console(width=width, no_color=True, force_terminal=False)
         with console.capture() as captured:
-            console.print(self)
+            console.print(tables.to_rich(table))
         return captured.get()
-
-    def __rich__(self) -> RichTable:
-        """The table for a terminal, as `rich` prints it."""
-        from ffalm.report import tables
-
-        return tables.to_rich(tables.build(self.outcome))
 
     def to_dataframe(self) -> DataFrame:
         """One row per run: algorithm, skew, seed, every test metric, and how the run ended."""

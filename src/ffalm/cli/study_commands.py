@@ -159,6 +159,7 @@ def _show(study: Study, folder: Path, as_json: bool) -> None:
     """Write the report, then print the table and where everything is."""
     from rich.console import Console
 
+    from ffalm.report import tables
     from ffalm.store import json_text
 
     written, outcome = study.write_report(folder), study.outcome
@@ -180,7 +181,7 @@ def _show(study: Study, folder: Path, as_json: bool) -> None:
         print(json_text({"folder": str(study.folder), "files": files, "notes": outcome.notes, "runs": runs}, 2))
     else:
         console = Console()
-        console.print(study)
+        console.print(tables.to_rich(tables.build(outcome)))
         for note in outcome.notes:
             console.print(f"Note: {note}", highlight=False, markup=False, soft_wrap=True)
         console.print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
