@@ -68,7 +68,7 @@ def test_a_study_of_which_nothing_would_be_left_is_refused(monkeypatch: pytest.M
 
 
 def _refusing(why: str) -> Any:
-    def start(self: ffalm.Algorithm, counts: torch.Tensor) -> dict[str, torch.Tensor]:
+    def start(self: ffalm.Algorithm, *_: object) -> dict[str, torch.Tensor]:
         raise UserError(why)
 
     return start

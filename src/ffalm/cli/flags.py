@@ -102,7 +102,8 @@ def flags_of(cls: type, section: str = "", panel: str = "") -> Iterator[Flag]:
         options = _options(hints[field.name])
         several = len({int, float} & options) and types.NoneType in options
         kind: Any = next((one for one in (bool, int, float) if one in options and not several), str)
-        default = "" if field.default in (None, False, dataclasses.MISSING) else f" Default: {field.default}."
+        without = any(field.default is one for one in (None, False, dataclasses.MISSING))
+        default = "" if without else f" Default: {field.default}."
         where = field.metadata.get("panel", panel)
         yield Flag(name or field.name, kind | None, f"{help}{default}", where, path, literal=bool(several))
 
