@@ -38,7 +38,7 @@ def test_only_convolutions_share_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_settings_of_torch_are_given_back() -> None:
     before = torch.get_num_threads(), torch.backends.cudnn.deterministic
-    with hardware.steady(before[0] + 1):
+    with hardware.deterministic(before[0] + 1):
         assert torch.get_num_threads() == before[0] + 1
         assert torch.backends.cudnn.deterministic
         assert not torch.backends.cuda.matmul.allow_tf32

@@ -16,9 +16,9 @@ from ffalm.engines import Job, Training
 from ffalm.engines.flower.apps import client_app, server_app
 from ffalm.engines.jobs import ModelFactory, Precision
 from ffalm.engines.loop import Learner
-from ffalm.engines.remote.message import Fact, Kind, Parcel, Sites
+from ffalm.engines.remote.message import Fact, Kind, Message, Sites
 from ffalm.engines.remote.remote_clients import RemoteClients
-from ffalm.engines.remote.round_messages import received, reply_parcel
+from ffalm.engines.remote.round_messages import received, update_message
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.federation import Federation
 
@@ -53,15 +53,15 @@ class Local:
     channels_last: bool | None = None
 
 
-def answer(kind: Kind, parcel: Parcel, node: dict[str, Fact]) -> Parcel:
+def answer(kind: Kind, message: Message, node: dict[str, Fact]) -> Message:
     """One site: says which client it is and what it counts, and trains."""
     torch.set_num_threads(1)
     client = int(node["partition-id"])
     examples = Examples(*work.rows(client))
     if kind == "hello":
-        return Parcel({"counts": {"counts": examples.counts(TASK)}}, {"client": client})
-    _, sent = received(parcel)
-    return reply_parcel(Learner(Local(training()), TASK).learn(client, examples, sent))
+        return Message({"counts": {"counts": examples.counts(TASK)}}, {"client": client})
+    _, sent = received(message)
+    return update_message(Learner(Local(training()), TASK).learn(client, examples, sent))
 
 
 def lead(sites: Sites, settings: dict[str, Fact]) -> None:
@@ -69,10 +69,10 @@ def lead(sites: Sites, settings: dict[str, Fact]) -> None:
     plan: dict[str, Any] = work.plan()
     while len(sites.present()) < plan["clients"]:
         time.sleep(0.1)
-    hello = sites.ask("hello", dict.fromkeys(sites.present(), Parcel()), 300.0)
-    known = {int(said.facts["client"]): node for node, said in hello.items() if isinstance(said, Parcel)}
+    hello = sites.ask("hello", dict.fromkeys(sites.present(), Message()), 300.0)
+    known = {int(said.facts["client"]): node for node, said in hello.items() if isinstance(said, Message)}
     said = [hello[known[client]] for client in sorted(known)]
-    counts = torch.stack([parcel.tensors["counts"]["counts"] for parcel in said if isinstance(parcel, Parcel)])
+    counts = torch.stack([message.tensors["counts"]["counts"] for message in said if isinstance(message, Message)])
     terms = ServerContext(ALGORITHM, training(), TASK, counts, 0)
     begin = Learner(Local(training()), TASK).fresh
     clock = work.Clock()

@@ -193,23 +193,24 @@ def sizes(where: Path) -> dict[str, int]:
     import our_app
     import plain_app
     import work
-    from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+    from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
+    from flwr.app import Message as FlowerMessage
 
     from ffalm.engines import Snapshot
     from ffalm.engines.flower.wire import packed
-    from ffalm.engines.remote.round_messages import addressed, train_parcel
+    from ffalm.engines.remote.round_messages import addressed, train_message
 
     model = work.model().state_dict()
     algorithm = our_app.ALGORITHM
     state = algorithm.start(our_app.job().federation.counts())
     asked = {
         "plain": RecordDict({"arrays": ArrayRecord(model), "config": ConfigRecord({"server-round": 3})}),
-        "ffalm": packed(addressed(train_parcel(Snapshot(3, model, state), algorithm), 0)),
+        "ffalm": packed(addressed(train_message(Snapshot(3, model, state), algorithm), 0)),
     }
     context = Context(run_id=1, node_id=5, node_config={"partition-id": 0}, state=RecordDict(), run_config={})
     found = {}
     for app, client in (("plain", plain_app.client), ("ffalm", our_app.client)):
-        there = Message(asked[app], dst_node_id=2**63 + 5, message_type="train")
+        there = FlowerMessage(asked[app], dst_node_id=2**63 + 5, message_type="train")
         found[app] = serialised(there) + serialised(client(there, context))
     return found
 

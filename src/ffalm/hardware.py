@@ -52,7 +52,7 @@ def threads_for(model: nn.Module, processes: int = 1) -> int:
 
 
 @contextmanager
-def steady(threads: int, tf32: bool = False) -> Iterator[None]:
+def deterministic(threads: int, tf32: bool = False) -> Iterator[None]:
     """Run a block on this many torch threads with deterministic GPU kernels, and restore the caller's settings.
 
     `tf32` lets a GPU round the inputs of float32 products to 10 bits of mantissa; torch's own default is to do so in

@@ -20,8 +20,8 @@ from ffalm.engines.common import autocast, built_model, checked_model, evaluate
 from ffalm.errors import UserError, require, unknown
 from ffalm.fairness import Tally, undefined
 from ffalm.federation import Federation
+from ffalm.hardware import deterministic, threads_for
 from ffalm.hardware import device as device_of
-from ffalm.hardware import steady, threads_for
 from ffalm.model_selection import Keep, ModelSelection, check_selection
 from ffalm.models import Architecture, architecture
 from ffalm.outcome import HEADLINE, Record
@@ -257,7 +257,7 @@ def compute(runs: Sequence[R], engine: Engine, threads: int, on_round: Callable[
     """Compute runs to their ends, in one call of the engine."""
     if not runs:
         return []
-    with steady(threads, tf32=runs[0].job.spec.precision != "fp32"):
+    with deterministic(threads, tf32=runs[0].job.spec.precision != "fp32"):
         for index, done in engine.train([run.job for run in runs]):
             runs[index].add(done)
             on_round(runs[index], done.record)

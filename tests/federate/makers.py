@@ -15,7 +15,7 @@ from torch import Tensor
 from ffalm.data.types import Examples
 from ffalm.engines import Job, Round, Snapshot
 from ffalm.engines.loop import Learner, LoopClients
-from ffalm.engines.remote.message import Failure, Kind, Parcel
+from ffalm.engines.remote.message import Failure, Kind, Message
 from ffalm.engines.server import ClientUpdate, ServerContext, rounds
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.agreement import Agreement
@@ -27,7 +27,7 @@ from ffalm.federation import Federation
 
 NAMES = ("north", "south", "west", "east")
 
-Mishap = Literal["gone", "dead", "late", "failed"] | Callable[[Parcel], Parcel]
+Mishap = Literal["gone", "dead", "late", "failed"] | Callable[[Message], Message]
 """What befalls a site in a round: not connected, dies while it trains, is slow, raises, or answers something else."""
 
 
@@ -95,21 +95,21 @@ class World:
         gone = {name for (name, round), mishap in self.mishaps.items() if mishap == "gone" and round == self._coming}
         return [node for name, node in self.nodes.items() if name not in gone | self.away]
 
-    def ask(self, kind: Kind, parcels: Mapping[int, Parcel], deadline: float) -> dict[int, Parcel | Failure]:
+    def ask(self, kind: Kind, messages: Mapping[int, Message], deadline: float) -> dict[int, Message | Failure]:
         names = {node: name for name, node in self.nodes.items()}
         number = len(self.asked)
-        self.asked.append((kind, tuple(names[node] for node in parcels)))
+        self.asked.append((kind, tuple(names[node] for node in messages)))
         if self.kill == ("before", number):
             raise Killed
-        found = {node: self._answer(kind, names[node], parcel) for node, parcel in parcels.items()}
+        found = {node: self._answer(kind, names[node], message) for node, message in messages.items()}
         if kind == "train":
-            self._coming = 2 + max(int(parcel.facts["round"]) for parcel in parcels.values())
+            self._coming = 2 + max(int(message.facts["round"]) for message in messages.values())
         if self.kill == ("after", number):
             raise Killed
         return dict(reversed(found.items()))
 
-    def _answer(self, kind: Kind, name: str, parcel: Parcel) -> Parcel | Failure:
-        round = int(parcel.facts["round"]) + 1 if kind == "train" else 0
+    def _answer(self, kind: Kind, name: str, message: Message) -> Message | Failure:
+        round = int(message.facts["round"]) + 1 if kind == "train" else 0
         mishap = self.mishaps.get((name, round))
         if mishap in ("gone", "dead") or name in self.away:
             return Failure("lost", "The site's connection was lost.")
@@ -117,10 +117,10 @@ class World:
             return Failure("late", f"The site did not answer within {1:g} seconds.")
         if mishap == "failed":
             return Failure("failed", "The disk is full.")
-        if "refused" in parcel.facts:
-            self.told[name] = str(parcel.facts["refused"])
+        if "refused" in message.facts:
+            self.told[name] = str(message.facts["refused"])
         try:
-            given = answer(kind, parcel, {"site": str(self.folders[name])})
+            given = answer(kind, message, {"site": str(self.folders[name])})
         except UserError as error:
             return Failure("failed", str(error))
         return mishap(given) if callable(mishap) else given
@@ -143,19 +143,19 @@ def change_rows_in_training(sites: World, site: str, round: int) -> None:
     """Let a site's file become another, of other people, just before it is asked to train in a round."""
     original = sites._answer
 
-    def changing(kind: Kind, name: str, parcel: Parcel) -> Parcel | Failure:
-        if kind == "train" and name == site and parcel.facts["round"] == round - 1:
+    def changing(kind: Kind, name: str, message: Message) -> Message | Failure:
+        if kind == "train" and name == site and message.facts["round"] == round - 1:
             people(50, 99).to_csv(sites.folders[site] / "rows.csv", index=False)
-        return original(kind, name, parcel)
+        return original(kind, name, message)
 
     sites._answer = changing  # type: ignore[method-assign]
 
 
-def with_model(change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Callable[[Parcel], Parcel]:
+def with_model(change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Callable[[Message], Message]:
     """A mishap that changes the model in an answer."""
 
-    def spoil(parcel: Parcel) -> Parcel:
-        return replace(parcel, tensors={**parcel.tensors, "model": change(dict(parcel.tensors["model"]))})
+    def spoil(message: Message) -> Message:
+        return replace(message, tensors={**message.tensors, "model": change(dict(message.tensors["model"]))})
 
     return spoil
 

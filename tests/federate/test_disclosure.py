@@ -11,7 +11,7 @@ import torch
 from tests.federate.makers import Simulated, World, config, people, site_folder, world
 
 from ffalm.data.types import Task
-from ffalm.engines.remote.message import Failure, Parcel
+from ffalm.engines.remote.message import Failure, Message
 from ffalm.fairness import Tally
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.disclosure import Disclosed, cells, pooled
@@ -74,9 +74,9 @@ def test_no_count_of_a_withheld_cell_leaves_the_site(tmp_path: Path) -> None:
     given: list[dict[str, torch.Tensor]] = []
     answer = sites._answer
 
-    def listening(kind: Any, name: str, parcel: Parcel) -> Parcel | Failure:
-        found = answer(kind, name, parcel)
-        if name == "west" and isinstance(found, Parcel):
+    def listening(kind: Any, name: str, message: Message) -> Message | Failure:
+        found = answer(kind, name, message)
+        if name == "west" and isinstance(found, Message):
             given.extend(found.tensors[part] for part in ("validation", "test") if part in found.tensors)
         return found
 

@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 from tests.federate.makers import World, after, config, people, site_folder
 
-from ffalm.engines.remote.message import Failure, Kind, Parcel
+from ffalm.engines.remote.message import Failure, Kind, Message
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.federation_config import FederationConfig, SiteConfig
@@ -87,14 +87,14 @@ class Wire(World):
 
     sent: bytes = b""
 
-    def ask(self, kind: Kind, parcels: Any, deadline: float) -> dict[int, Parcel | Failure]:
-        found = super().ask(kind, parcels, deadline)
+    def ask(self, kind: Kind, messages: Any, deadline: float) -> dict[int, Message | Failure]:
+        found = super().ask(kind, messages, deadline)
         for given in found.values():
             self.sent += on_the_wire(given)
         return found
 
 
-def on_the_wire(given: Parcel | Failure) -> bytes:
+def on_the_wire(given: Message | Failure) -> bytes:
     """The bytes of an answer as Flower sends it, or as plain text where Flower is not installed."""
     plain = repr(given).encode()
     if pytest.importorskip("flwr", reason="needs Flower: pip install 'ffalm[flower]'"):
@@ -102,7 +102,7 @@ def on_the_wire(given: Parcel | Failure) -> bytes:
 
         from ffalm.engines.flower.wire import packed, packed_failure
 
-        record = packed(given) if isinstance(given, Parcel) else packed_failure(given.reason, given.trace)
+        record = packed(given) if isinstance(given, Message) else packed_failure(given.reason, given.trace)
         plain += recorddict_to_proto(record).SerializeToString()
     return plain
 
@@ -251,24 +251,24 @@ def test_a_mistake_in_site_toml_or_a_bug_is_told_without_a_word_of_it(
     folder = site_folder(tmp_path, "north", people(60, 1))
     (folder / "site.toml").write_text(f'name = "north"\n[data]\nfile = "{MARKER}.csv"\nseparater = "{MARKER}"\n')
     with pytest.raises(UserError) as error:
-        answer("hello", Parcel(facts={"describe": True}), {"site": str(folder)})
+        answer("hello", Message(facts={"describe": True}), {"site": str(folder)})
     assert_absent(str(error.value).encode(), *_PIECES, "separater", str(tmp_path))
     assert MARKER in caplog.text or "separater" in caplog.text
 
     pytest.importorskip("flwr", reason="needs Flower: pip install 'ffalm[flower]'")
-    from flwr.app import Message
+    from flwr.app import Message as FlowerMessage
     from flwr.common.serde import recorddict_to_proto
 
     from ffalm.engines.flower import apps
     from ffalm.engines.flower.wire import packed
 
-    def bug(*asked: Any) -> Parcel:
+    def bug(*asked: Any) -> Message:
         raise KeyError(MARKER)
 
     class Asked:
-        content = packed(Parcel())
+        content = packed(Message())
 
-    message: Message = Asked()  # type: ignore[assignment]
+    message: FlowerMessage = Asked()  # type: ignore[assignment]
     given = recorddict_to_proto(apps._answered(bug, "train", message, {}, traces=False)).SerializeToString()
     assert_absent(given, *_PIECES)
     assert b"KeyError" in given

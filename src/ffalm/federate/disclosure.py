@@ -27,7 +27,7 @@ class Disclosed:
         return cls(Tally(tally.confusion.masked_fill(small, 0), tally.loss.masked_fill(small, 0.0)), small)
 
     def record(self) -> dict[str, Tensor]:
-        """As a record of a parcel."""
+        """As a record of a message."""
         return {"confusion": self.tally.confusion, "loss": self.tally.loss, "withheld": self.withheld}
 
     @classmethod

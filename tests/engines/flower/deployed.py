@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ffalm.engines.flower.apps import client_app, server_app
-from ffalm.engines.remote.message import Fact, Failure, Kind, Parcel, Sites
+from ffalm.engines.remote.message import Fact, Failure, Kind, Message, Sites
 from ffalm.errors import UserError
 
 MODEL = {"weight": torch.arange(6.0).view(2, 3), "num_batches_tracked": torch.tensor(7)}
@@ -39,11 +39,11 @@ def lead(sites: Sites, settings: dict[str, Fact]) -> None:
 
 def ask(sites: Sites, kind: Kind, facts: dict[int, dict[str, Fact]], deadline: float) -> dict[int, dict[str, Any]]:
     """The answers in values that JSON knows."""
-    answers = sites.ask(kind, {node: Parcel({"model": MODEL}, said) for node, said in facts.items()}, deadline)
+    answers = sites.ask(kind, {node: Message({"model": MODEL}, said) for node, said in facts.items()}, deadline)
     return {node: _plain(answer) for node, answer in answers.items()}
 
 
-def _plain(answer: Parcel | Failure) -> dict[str, Any]:
+def _plain(answer: Message | Failure) -> dict[str, Any]:
     if isinstance(answer, Failure):
         return {"kind": answer.kind, "reason": answer.reason, "trace": answer.trace}
     exact = all(torch.equal(answer.tensors["model"][name], value) for name, value in MODEL.items())
@@ -58,9 +58,9 @@ def until(happened: Any) -> None:
         time.sleep(0.1)
 
 
-def answer(kind: Kind, parcel: Parcel, node: dict[str, Fact]) -> Parcel:
+def answer(kind: Kind, message: Message, node: dict[str, Fact]) -> Message:
     """Do as asked."""
-    match parcel.facts.get("do"):
+    match message.facts.get("do"):
         case "mistake":
             raise UserError("The file is empty.")
         case "bug":
@@ -70,7 +70,7 @@ def answer(kind: Kind, parcel: Parcel, node: dict[str, Fact]) -> Parcel:
         case "sleep long":
             Path(str(node["folder"]), "asleep").touch()
             time.sleep(60)
-    return Parcel(parcel.tensors, {**parcel.facts, "asked": kind, "site": node["site"]})
+    return Message(message.tensors, {**message.facts, "asked": kind, "site": node["site"]})
 
 
 server = server_app(lead)

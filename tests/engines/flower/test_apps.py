@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ffalm.engines.remote.message import Fact, Failure, Kind, Parcel
+from ffalm.engines.remote.message import Fact, Failure, Kind, Message
 from ffalm.errors import NOT_PUBLIC, UserError
 
 
@@ -15,14 +15,15 @@ def _flower(flower: None) -> None:
     """All of these need Flower."""
 
 
-def answered(answer: Any, kind: str, traces: bool = False) -> Parcel | Failure:
+def answered(answer: Any, kind: str, traces: bool = False) -> Message | Failure:
     """What a client app sends back for a message of a type, from a node with settings."""
-    from flwr.app import Context, Message, RecordDict
+    from flwr.app import Context, RecordDict
+    from flwr.app import Message as FlowerMessage
 
     from ffalm.engines.flower.apps import client_app
     from ffalm.engines.flower.wire import packed, unpacked_answer
 
-    message = Message(packed(Parcel({}, {"round": 2})), dst_node_id=5, message_type=kind)
+    message = FlowerMessage(packed(Message({}, {"round": 2})), dst_node_id=5, message_type=kind)
     context = Context(run_id=1, node_id=5, node_config={"site": "north"}, state=RecordDict(), run_config={})
     return unpacked_answer(client_app(answer, traces)(message, context).content)
 
@@ -38,17 +39,17 @@ def answered(answer: Any, kind: str, traces: bool = False) -> Parcel | Failure:
     ],
 )
 def test_a_site_is_told_what_is_asked_with_what_and_the_settings_of_its_node(kind: str, asked: Kind) -> None:
-    def answer(kind: Kind, parcel: Parcel, node: dict[str, Fact]) -> Parcel:
-        return Parcel({}, {"kind": kind, "round": parcel.facts["round"], "site": node["site"]})
+    def answer(kind: Kind, message: Message, node: dict[str, Fact]) -> Message:
+        return Message({}, {"kind": kind, "round": message.facts["round"], "site": node["site"]})
 
-    assert answered(answer, kind) == Parcel({}, {"kind": asked, "round": 2, "site": "north"})
+    assert answered(answer, kind) == Message({}, {"kind": asked, "round": 2, "site": "north"})
 
 
 def test_of_a_user_error_only_the_public_part_arrives() -> None:
-    def answer(*asked: Any) -> Parcel:
+    def answer(*asked: Any) -> Message:
         raise UserError("'/data/ward 7.csv' has no column 'income'.", "Its data file has no column 'income'.")
 
-    def silent(*asked: Any) -> Parcel:
+    def silent(*asked: Any) -> Message:
         raise UserError("'/data/ward 7.csv' is empty.")
 
     assert answered(answer, "train") == Failure("failed", "Its data file has no column 'income'.")
@@ -56,7 +57,7 @@ def test_of_a_user_error_only_the_public_part_arrives() -> None:
 
 
 def test_of_any_other_error_only_the_kind_leaves_the_site(caplog: pytest.LogCaptureFixture) -> None:
-    def answer(*asked: Any) -> Parcel:
+    def answer(*asked: Any) -> Message:
         raise ValueError("could not read 'Jane Doe, 47'")
 
     found = answered(answer, "train")
@@ -66,7 +67,7 @@ def test_of_any_other_error_only_the_kind_leaves_the_site(caplog: pytest.LogCapt
 
 
 def test_a_simulated_client_says_where_its_error_arose() -> None:
-    def answer(*asked: Any) -> Parcel:
+    def answer(*asked: Any) -> Message:
         raise ValueError("3 is not 4")
 
     found = answered(answer, "train", traces=True)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ffalm.engines.remote.message import Failure, Parcel
+from ffalm.engines.remote.message import Failure, Message
 
 Response = Callable[[Any], Any]
-HELLO = Parcel({}, {"round": 1})
+HELLO = Message({}, {"round": 1})
 
 
 @pytest.fixture(autouse=True)
@@ -52,20 +52,20 @@ class Grid:
 
 def echo(message: Any) -> Any:
     """An answer that says who gave it."""
-    from flwr.app import Message
+    from flwr.app import Message as FlowerMessage
 
     from ffalm.engines.flower.wire import packed
 
-    return Message(packed(Parcel({}, {"from": message.metadata.dst_node_id})), reply_to=message)
+    return FlowerMessage(packed(Message({}, {"from": message.metadata.dst_node_id})), reply_to=message)
 
 
 def error(code: int, source: int | None = None) -> Response:
     """An error that Flower reports in a node's name, or in the SuperLink's."""
-    from flwr.app import Message
+    from flwr.app import Message as FlowerMessage
     from flwr.app.error import Error
 
     def respond(message: Any) -> Any:
-        reply = Message(Error(code, "because"), reply_to=message)
+        reply = FlowerMessage(Error(code, "because"), reply_to=message)
         if source is not None:
             reply.metadata.__dict__["_src_node_id"] = source
         return reply
@@ -73,20 +73,20 @@ def error(code: int, source: int | None = None) -> Response:
     return respond
 
 
-def asked(grid: Any, deadline: float = 0.3, **more: Any) -> dict[int, Parcel | Failure]:
+def asked(grid: Any, deadline: float = 0.3, **more: Any) -> dict[int, Message | Failure]:
     from ffalm.engines.flower.sites import GridSites
 
     return GridSites(grid, **more).ask("hello", dict.fromkeys([7, 8, 9], HELLO), deadline)
 
 
-def kinds(answers: dict[int, Parcel | Failure]) -> dict[int, str]:
+def kinds(answers: dict[int, Message | Failure]) -> dict[int, str]:
     return {node: answer.kind if isinstance(answer, Failure) else "answer" for node, answer in answers.items()}
 
 
 def test_every_site_asked_is_answered_for_in_the_order_asked() -> None:
     answers = asked(Grid({9: echo, 8: None, 7: echo}))
     assert list(answers) == [7, 8, 9]
-    assert answers[7] == Parcel({}, {"from": 7}) and answers[9] == Parcel({}, {"from": 9})
+    assert answers[7] == Message({}, {"from": 7}) and answers[9] == Message({}, {"from": 9})
     assert answers[8] == Failure("late", "The site did not answer within 0.3 seconds.")
 
 
@@ -113,13 +113,14 @@ def test_a_message_that_expired_is_late_and_an_app_that_broke_has_failed() -> No
 
 
 def test_an_answer_that_cannot_be_read_leaves_the_others_alone() -> None:
-    from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+    from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+    from flwr.app import Message as FlowerMessage
 
     def nonsense(message: Any) -> Any:
         arrays = ArrayRecord({"model": Array("uint8", (3,), "safetensors", b"abc")})
-        return Message(RecordDict({"tensors": arrays, "facts": ConfigRecord()}), reply_to=message)
+        return FlowerMessage(RecordDict({"tensors": arrays, "facts": ConfigRecord()}), reply_to=message)
 
-    found = asked(Grid({7: echo, 8: nonsense, 9: lambda message: Message(RecordDict(), reply_to=message)}))
+    found = asked(Grid({7: echo, 8: nonsense, 9: lambda message: FlowerMessage(RecordDict(), reply_to=message)}))
     assert kinds(found) == {7: "answer", 8: "failed", 9: "failed"}
 
 

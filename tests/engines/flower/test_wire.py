@@ -1,4 +1,4 @@
-"""Parcels cross Flower's wire exactly, and cost no more than a plain message would."""
+"""Messages cross Flower's wire exactly, and cost no more than a plain message would."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 from tests.contract import TASK
-from tests.engines.remote.parcels import assert_same_tensors, awkward
+from tests.engines.remote.nearby import assert_same_tensors, awkward
 from torch import nn
 
 import ffalm
 from ffalm.engines import Snapshot
-from ffalm.engines.remote.message import Fact, Failure, Parcel
-from ffalm.engines.remote.round_messages import addressed, reply_parcel, train_parcel
+from ffalm.engines.remote.message import Fact, Failure, Message
+from ffalm.engines.remote.round_messages import addressed, train_message, update_message
 from ffalm.engines.server import ClientUpdate
 from ffalm.fairness import Tally
 
@@ -25,18 +25,18 @@ def _flower(flower: None) -> None:
     """All of these need Flower."""
 
 
-def sent(parcel: Parcel) -> Parcel:
-    """A parcel that was serialised as Flower does it, object by object, and read at the other end."""
-    from flwr.app import Message
+def sent(message: Message) -> Message:
+    """A message that was serialised as Flower does it, object by object, and read at the other end."""
+    from flwr.app import Message as FlowerMessage
     from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
     from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
     from ffalm.engines.flower.wire import packed, unpacked
 
-    message = Message(packed(parcel), dst_node_id=5, message_type="train")
-    contents = {number: part.deflate() for number, part in get_all_nested_objects(message).items()}
-    arrived = inflate_object_from_contents(message.object_id, contents)
-    assert isinstance(arrived, Message)
+    outgoing = FlowerMessage(packed(message), dst_node_id=5, message_type="train")
+    contents = {number: part.deflate() for number, part in get_all_nested_objects(outgoing).items()}
+    arrived = inflate_object_from_contents(outgoing.object_id, contents)
+    assert isinstance(arrived, FlowerMessage)
     return unpacked(arrived.content)
 
 
@@ -49,30 +49,30 @@ def size(content: Any) -> int:
 
 def test_tensors_keep_their_names_types_shapes_and_bits() -> None:
     model, state = awkward(), {"dual": torch.tensor(0.5, dtype=torch.float64)}
-    found = sent(Parcel({"model": model, "state": state}))
+    found = sent(Message({"model": model, "state": state}))
     assert_same_tensors(found.tensors["model"], model)
     assert_same_tensors(found.tensors["state"], state)
 
 
 def test_a_model_larger_than_one_array_arrives_whole() -> None:
     model = {str(layer): torch.full((2**20,), float(layer)) for layer in range(5)}
-    assert_same_tensors(sent(Parcel({"state": {}, "model": model})).tensors["model"], model)
+    assert_same_tensors(sent(Message({"state": {}, "model": model})).tensors["model"], model)
 
 
 def test_what_arrives_may_be_written_to() -> None:
-    found = sent(Parcel({"model": awkward()}))
+    found = sent(Message({"model": awkward()}))
     found.tensors["model"]["weight"].add_(1.0)
 
 
 def test_facts_keep_their_types_and_values() -> None:
-    found = sent(Parcel({}, FACTS)).facts
+    found = sent(Message({}, FACTS)).facts
     assert found == FACTS
     assert {name: type(value) for name, value in found.items()} == {name: type(value) for name, value in FACTS.items()}
 
 
 def test_an_empty_record_arrives_empty() -> None:
-    assert sent(Parcel({"state": {}, "more": {}})) == Parcel({"state": {}, "more": {}})
-    assert sent(Parcel()) == Parcel()
+    assert sent(Message({"state": {}, "more": {}})) == Message({"state": {}, "more": {}})
+    assert sent(Message()) == Message()
 
 
 def test_a_failure_arrives_in_its_own_words() -> None:
@@ -81,13 +81,13 @@ def test_a_failure_arrives_in_its_own_words() -> None:
     assert unpacked_answer(packed_failure("The file is empty.")) == Failure("failed", "The file is empty.")
 
 
-def test_tensors_that_several_parcels_share_are_encoded_once() -> None:
+def test_tensors_that_several_messages_share_are_encoded_once() -> None:
     from ffalm.engines.flower.wire import Encoded, packed
 
     known: Encoded = {}
     model, other = awkward(), awkward()
     first, second, third = (
-        packed(Parcel({"model": tensors}, {"client": client}), known).array_records["tensors"]["model:0"]
+        packed(Message({"model": tensors}, {"client": client}), known).array_records["tensors"]["model:0"]
         for client, tensors in enumerate((model, model, other))
     )
     assert first is second
@@ -101,8 +101,8 @@ def test_a_round_with_duals_and_a_tally_is_no_larger_than_a_plain_one_with_the_m
 
     model = nn.Sequential(nn.Linear(66, 64), nn.ReLU(), nn.Linear(64, 2)).state_dict()
     algorithm = ffalm.FFALM()
-    there = addressed(train_parcel(Snapshot(3, model, algorithm.start(TASK, torch.ones(2, 2, 2))), algorithm), 1)
-    back = reply_parcel(ClientUpdate(model, Tally.zeros((2, 2)), 0.3, 0.0))
+    there = addressed(train_message(Snapshot(3, model, algorithm.start(TASK, torch.ones(2, 2, 2))), algorithm), 1)
+    back = update_message(ClientUpdate(model, Tally.zeros((2, 2)), 0.3, 0.0))
     asked = RecordDict({"arrays": ArrayRecord(model), "config": ConfigRecord({"server-round": 3})})
     found = MetricRecord({"num-examples": 1000, "train_loss": 0.3})
     plain = size(asked) + size(RecordDict({"arrays": ArrayRecord(model), "metrics": found}))

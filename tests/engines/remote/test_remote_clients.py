@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from tests.engines.remote.parcels import Nearby, assert_same_tensors
+from tests.engines.remote.nearby import Nearby, assert_same_tensors
 from tests.engines.test_conformance import assert_same_record, jobs_of
 
 import ffalm
 from ffalm.engines import Job, Round, Snapshot
 from ffalm.engines.loop import LoopClients, LoopEngine
-from ffalm.engines.remote.message import Failure, Parcel
+from ffalm.engines.remote.message import Failure, Message
 from ffalm.engines.remote.remote_clients import Answers, RemoteClients
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.errors import UserError
@@ -66,9 +66,9 @@ def test_any_other_failure_is_no_mistake_of_the_user(failure: Failure) -> None:
 def test_whoever_leads_decides_which_answers_count() -> None:
     seen: list[Answers] = []
 
-    def usable(sent: Snapshot, answers: Answers) -> dict[int, Parcel]:
+    def usable(sent: Snapshot, answers: Answers) -> dict[int, Message]:
         seen.append(answers)
-        return {client: answer for client, answer in answers.items() if isinstance(answer, Parcel)}
+        return {client: answer for client, answer in answers.items() if isinstance(answer, Message)}
 
     whole = jobs_of(ffalm.FFALM(), seeds=1)[0]
     sites, here = Nearby(whole, {101: LATE}), LoopClients(whole)

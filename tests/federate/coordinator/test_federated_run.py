@@ -190,10 +190,10 @@ def test_a_round_with_too_few_answers_is_asked_again_of_those_that_failed(tmp_pa
     failures = iter([True, True])
     answer = sites._answer
 
-    def flaky(kind: Any, name: str, parcel: Any) -> Any:
+    def flaky(kind: Any, name: str, message: Any) -> Any:
         if kind == "train" and name == "west" and next(failures, False):
             return Failure("late", "Slow.")
-        return answer(kind, name, parcel)
+        return answer(kind, name, message)
 
     sites._answer = flaky  # type: ignore[method-assign]
     outcome = led(plan, tmp_path / "run", sites)
@@ -295,10 +295,10 @@ def test_a_site_that_comes_later_joins_under_the_encoding_that_was_fixed(tmp_pat
     sites.away = {"east"}
     ask = sites.ask
 
-    def until_round_two(kind: Any, parcels: Any, deadline: float) -> Any:
-        if kind == "train" and next(iter(parcels.values())).facts["round"] == 1:
+    def until_round_two(kind: Any, messages: Any, deadline: float) -> Any:
+        if kind == "train" and next(iter(messages.values())).facts["round"] == 1:
             sites.away = set()
-        return ask(kind, parcels, deadline)
+        return ask(kind, messages, deadline)
 
     sites.ask = until_round_two  # type: ignore[method-assign]
     outcome = led(plan, tmp_path / "run", sites)
@@ -312,10 +312,10 @@ def test_a_site_whose_terms_are_lost_is_told_again(tmp_path: Path) -> None:
     plan, sites = config(), world(tmp_path)
     original = sites._answer
 
-    def forgetful(kind: Any, name: str, parcel: Any) -> Any:
-        if kind == "train" and name == "west" and parcel.facts["round"] == 1:
+    def forgetful(kind: Any, name: str, message: Any) -> Any:
+        if kind == "train" and name == "west" and message.facts["round"] == 1:
             (sites.folders["west"] / "agreed.json").unlink()
-        return original(kind, name, parcel)
+        return original(kind, name, message)
 
     sites._answer = forgetful  # type: ignore[method-assign]
     outcome = led(plan, tmp_path / "run", sites)
@@ -348,11 +348,11 @@ def test_a_second_coordinator_on_the_same_folder_is_refused(tmp_path: Path, monk
     plan, sites = config(training={"rounds": 1}), world(tmp_path)
     ask = sites.ask
 
-    def meanwhile(kind: Any, parcels: Any, deadline: float) -> Any:
+    def meanwhile(kind: Any, messages: Any, deadline: float) -> Any:
         if kind == "train":
             with pytest.raises(UserError, match="Another process is working"):
                 led(plan, tmp_path / "run", World(sites.folders))
-        return ask(kind, parcels, deadline)
+        return ask(kind, messages, deadline)
 
     sites.ask = meanwhile  # type: ignore[method-assign]
     led(plan, tmp_path / "run", sites)

@@ -70,10 +70,10 @@ def test_a_misfit_that_fixes_its_file_and_comes_back_takes_part(tmp_path: Path) 
     sites.mishaps[("west", 2)] = "gone"
     answer = sites._answer
 
-    def fixing(kind: Any, name: str, parcel: Any) -> Any:
+    def fixing(kind: Any, name: str, message: Any) -> Any:
         if kind == "train":
             people(80, 2).to_csv(sites.folders["west"] / "rows.csv", index=False)
-        return answer(kind, name, parcel)
+        return answer(kind, name, message)
 
     sites._answer = fixing  # type: ignore[method-assign]
     outcome = coordinate(config(training={"rounds": 4}), tmp_path / "run", sites, pause=0.001)
@@ -126,8 +126,8 @@ def test_a_node_that_gives_no_greeting_in_time_does_not_hold_up_every_look(tmp_p
     sites = world(tmp_path)
     answer = sites._answer
 
-    def mute(kind: Any, name: str, parcel: Any) -> Any:
-        return Failure("late", "Slow.") if name == "west" else answer(kind, name, parcel)
+    def mute(kind: Any, name: str, message: Any) -> Any:
+        return Failure("late", "Slow.") if name == "west" else answer(kind, name, message)
 
     sites._answer = mute  # type: ignore[method-assign]
     plan = config(rules={"patience": 0.3}, training={"rounds": 1})

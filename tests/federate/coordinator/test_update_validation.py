@@ -12,8 +12,8 @@ from torch import Tensor
 from ffalm.algorithms import Measure
 from ffalm.data.types import Task
 from ffalm.engines import Snapshot, Training
-from ffalm.engines.remote.message import Parcel
-from ffalm.engines.remote.round_messages import reply_parcel
+from ffalm.engines.remote.message import Message
+from ffalm.engines.remote.round_messages import update_message
 from ffalm.engines.server import ClientUpdate
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
@@ -40,13 +40,13 @@ def tally(counts: Tensor) -> Tally:
     return Tally(torch.stack([counts, torch.zeros_like(counts)]), counts.double())
 
 
-def parcel(model: dict[str, Tensor] = MODEL, counts: Tensor = ROWS, held: Tensor = HELD, loss: float = 0.5) -> Parcel:
-    reply = reply_parcel(ClientUpdate(model, tally(counts), loss, 0.0))
+def message(model: dict[str, Tensor] = MODEL, counts: Tensor = ROWS, held: Tensor = HELD, loss: float = 0.5) -> Message:
+    reply = update_message(ClientUpdate(model, tally(counts), loss, 0.0))
     return replace(reply, tensors={**reply.tensors, "validation": Disclosed(tally(held), SMALL).record()})
 
 
 def well(**changes: Any) -> Answer:
-    return read_answer(parcel(**changes), SENT, TASK)
+    return read_answer(message(**changes), SENT, TASK)
 
 
 def test_a_good_answer_is_read_whole() -> None:
@@ -56,8 +56,8 @@ def test_a_good_answer_is_read_whole() -> None:
     check_counts(answer, COUNTS, Measure.TRAINED, Training())
 
 
-def without(record: str, entry: str | None = None) -> Parcel:
-    whole = parcel()
+def without(record: str, entry: str | None = None) -> Message:
+    whole = message()
     tensors = {name: dict(values) for name, values in whole.tensors.items()}
     if entry is None:
         del tensors[record]
@@ -74,18 +74,18 @@ def without(record: str, entry: str | None = None) -> Parcel:
         (without("model", "seen"), "lacks the entry 'seen'"),
         (without("tally", "loss"), "its Tally is missing"),
         (without("validation", "withheld"), "does not say which cells are withheld"),
-        (replace(parcel(), facts={"loss": 1.0}), "lacks the number 'negative'"),
-        (replace(parcel(), facts={"loss": "much", "negative": 0.0}), "lacks the number 'loss'"),
-        (parcel({**MODEL, "more": torch.zeros(1)}), "unknown entry 'more'"),
-        (parcel({**MODEL, "weight": torch.zeros(3, 2)}), "'weight' has the shape 3x2 instead of 2x3"),
-        (parcel({**MODEL, "weight": torch.zeros(2, 3).half()}), "of type torch.float16 instead of torch.float32"),
-        (parcel({**MODEL, "seen": torch.zeros(1).long()}), "shape 1 instead of ()"),
-        (parcel(counts=torch.ones(2, 3).long()), "wrong shape or type"),
-        (parcel(counts=-ROWS), "counts below 0"),
-        (parcel(held=torch.ones(3, 2).long()), "wrong shape or type"),
+        (replace(message(), facts={"loss": 1.0}), "lacks the number 'negative'"),
+        (replace(message(), facts={"loss": "much", "negative": 0.0}), "lacks the number 'loss'"),
+        (message({**MODEL, "more": torch.zeros(1)}), "unknown entry 'more'"),
+        (message({**MODEL, "weight": torch.zeros(3, 2)}), "'weight' has the shape 3x2 instead of 2x3"),
+        (message({**MODEL, "weight": torch.zeros(2, 3).half()}), "of type torch.float16 instead of torch.float32"),
+        (message({**MODEL, "seen": torch.zeros(1).long()}), "shape 1 instead of ()"),
+        (message(counts=torch.ones(2, 3).long()), "wrong shape or type"),
+        (message(counts=-ROWS), "counts below 0"),
+        (message(held=torch.ones(3, 2).long()), "wrong shape or type"),
     ],
 )
-def test_a_malformed_answer_is_named(given: Parcel, sentence: str) -> None:
+def test_a_malformed_answer_is_named(given: Message, sentence: str) -> None:
     with pytest.raises(UserError) as caught:
         read_answer(given, SENT, TASK)
     assert sentence in str(caught.value)

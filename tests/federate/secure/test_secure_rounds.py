@@ -17,7 +17,7 @@ from tests.federate.makers import NAMES, Killed, Simulated, World, change_rows_i
 from torch import Tensor
 
 from ffalm.engines import Round
-from ffalm.engines.remote.message import Failure, Kind, Parcel
+from ffalm.engines.remote.message import Failure, Kind, Message
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.federation_config import FederationConfig
@@ -41,22 +41,22 @@ class Watched(World):
     def __init__(self, folders: Mapping[str, Path], last: int = 5) -> None:
         super().__init__(folders)
         self.drops: set[tuple[str, str, int]] = set()
-        self.spoils: dict[tuple[str, str, int], Callable[[Parcel], Parcel]] = {}
-        self.seen: list[tuple[str, str, int, Parcel]] = []
+        self.spoils: dict[tuple[str, str, int], Callable[[Message], Message]] = {}
+        self.seen: list[tuple[str, str, int, Message]] = []
         self._last, self._at = last, 0
 
-    def _answer(self, kind: Kind, name: str, parcel: Parcel) -> Parcel | Failure:
-        move = str(parcel.facts.get("stage", kind))
+    def _answer(self, kind: Kind, name: str, message: Message) -> Message | Failure:
+        move = str(message.facts.get("stage", kind))
         if kind in ("train", "score"):
-            self._at = int(parcel.facts["round"]) + 1 if kind == "train" else self._last + 1
+            self._at = int(message.facts["round"]) + 1 if kind == "train" else self._last + 1
         moment = (name, move, self._at + (move in ("key", "offer")))
         if moment in self.drops:
             return Failure("lost", "The site's connection was lost.")
         order = random.Random(f"{moment}")
         found = super()._answer(
-            kind, name, Parcel({key: shuffled(v, order) for key, v in parcel.tensors.items()}, parcel.facts)
+            kind, name, Message({key: shuffled(v, order) for key, v in message.tensors.items()}, message.facts)
         )
-        if isinstance(found, Parcel):
+        if isinstance(found, Message):
             if moment in self.spoils:
                 found = self.spoils[moment](found)
             self.seen.append((*moment, found))
@@ -158,26 +158,26 @@ def test_a_round_in_which_somebody_comes_back_is_a_message_more(tmp_path: Path) 
 def test_nothing_but_masked_words_and_shares_leaves_a_site(tmp_path: Path) -> None:
     sites = watched(tmp_path)
     led(secure(2), tmp_path / "run", sites)
-    for _, move, _, parcel in sites.seen:
+    for _, move, _, message in sites.seen:
         if move in ("train", "score"):
-            assert parcel.tensors.keys() == {"masked"} and parcel.facts == {}
+            assert message.tensors.keys() == {"masked"} and message.facts == {}
         elif move in ("key", "offer", "reveal"):
-            assert parcel.tensors == {} and parcel.facts.keys() <= {"key", "offer", "shares"}
+            assert message.tensors == {} and message.facts.keys() <= {"key", "offer", "shares"}
 
 
 def test_a_site_gives_no_answer_in_the_clear(tmp_path: Path) -> None:
     sites = watched(tmp_path)
-    plain: list[Failure | Parcel] = []
+    plain: list[Failure | Message] = []
     ask = sites.ask
 
-    def curious(kind: Any, parcels: Any, deadline: float) -> Any:
+    def curious(kind: Any, messages: Any, deadline: float) -> Any:
         if kind in ("train", "score"):
             bare = {
-                node: Parcel(one.tensors, {name: fact for name, fact in one.facts.items() if name != "secure"})
-                for node, one in parcels.items()
+                node: Message(one.tensors, {name: fact for name, fact in one.facts.items() if name != "secure"})
+                for node, one in messages.items()
             }
             plain.extend(ask(kind, bare, deadline).values())
-        return ask(kind, parcels, deadline)
+        return ask(kind, messages, deadline)
 
     sites.ask = curious  # type: ignore[method-assign]
     led(secure(1), tmp_path / "run", sites)
@@ -200,8 +200,8 @@ def test_secrets_are_a_sites_own_and_are_gone_after_the_run(tmp_path: Path) -> N
     modes: set[tuple[str, int]] = set()
     ask = sites.ask
 
-    def looking(kind: Any, parcels: Any, deadline: float) -> Any:
-        found = ask(kind, parcels, deadline)
+    def looking(kind: Any, messages: Any, deadline: float) -> Any:
+        found = ask(kind, messages, deadline)
         for folder in sites.folders.values():
             modes.update((path.name, path.stat().st_mode & 0o777) for path in folder.glob(".secure/*"))
             modes.update((path.name, path.stat().st_mode & 0o777) for path in folder.glob(".secure"))
@@ -269,10 +269,10 @@ def test_where_too_few_reveal_the_round_is_asked_for_again(tmp_path: Path) -> No
     failing = iter([("north", "reveal", 1), ("west", "reveal", 1)])
     original = sites._answer
 
-    def flaky(kind: Any, name: str, parcel: Any) -> Any:
-        if parcel.facts.get("stage") == "reveal" and name != "south" and next(failing, None):
+    def flaky(kind: Any, name: str, message: Any) -> Any:
+        if message.facts.get("stage") == "reveal" and name != "south" and next(failing, None):
             return Failure("lost", "The site's connection was lost.")
-        return original(kind, name, parcel)
+        return original(kind, name, message)
 
     sites._answer = flaky  # type: ignore[method-assign]
     outcome = led(plan, tmp_path / "run", sites)
@@ -284,11 +284,11 @@ def test_a_site_whose_secrets_are_lost_comes_back_with_a_new_key(tmp_path: Path)
     plan, sites = secure(4, 4), watched(tmp_path, 4)
     original = sites._answer
 
-    def forgetful(kind: Any, name: str, parcel: Any) -> Any:
-        if kind == "train" and name == "south" and parcel.facts["round"] == 1:
+    def forgetful(kind: Any, name: str, message: Any) -> Any:
+        if kind == "train" and name == "south" and message.facts["round"] == 1:
             for path in (sites.folders["south"] / ".secure").iterdir():
                 path.unlink()
-        return original(kind, name, parcel)
+        return original(kind, name, message)
 
     sites._answer = forgetful  # type: ignore[method-assign]
     outcome = led(plan, tmp_path / "run", sites)
@@ -336,11 +336,11 @@ def spoilt(monkeypatch: pytest.MonkeyPatch, sites: Watched, who: tuple[str, ...]
     def odd(*arguments: Any) -> Any:
         return {**round_numbers(*arguments), "model's '0.bias'": np.full(4, value)}
 
-    def answering(kind: Any, name: str, parcel: Any) -> Any:
+    def answering(kind: Any, name: str, message: Any) -> Any:
         with monkeypatch.context() as patch:
-            if kind == "train" and parcel.facts["round"] == 1 and name in who:
+            if kind == "train" and message.facts["round"] == 1 and name in who:
                 patch.setattr(secure_site, "round_numbers", odd)
-            return original(kind, name, parcel)
+            return original(kind, name, message)
 
     sites._answer = answering  # type: ignore[method-assign]
 
@@ -378,16 +378,16 @@ def test_rows_that_are_not_those_agreed_on_show_in_the_sum(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "parcel",
+    "message",
     [
-        Parcel(),
-        Parcel({"masked": {"32": torch.zeros(3, dtype=torch.int32), "64": torch.zeros(3, dtype=torch.int64)}}),
-        Parcel({"masked": {"32": torch.zeros(3, dtype=torch.bfloat16)}}),
+        Message(),
+        Message({"masked": {"32": torch.zeros(3, dtype=torch.int32), "64": torch.zeros(3, dtype=torch.int64)}}),
+        Message({"masked": {"32": torch.zeros(3, dtype=torch.bfloat16)}}),
     ],
 )
-def test_a_malformed_answer_does_not_count(tmp_path: Path, parcel: Parcel) -> None:
+def test_a_malformed_answer_does_not_count(tmp_path: Path, message: Message) -> None:
     sites = watched(tmp_path, 4)
-    sites.spoils = {("south", "train", 1): lambda given: parcel}
+    sites.spoils = {("south", "train", 1): lambda given: message}
     outcome = led(secure(1, 4), tmp_path / "run", sites)
     assert outcome.history[0]["quarantined"] == {"south": "its masked answer has the wrong form"}
 
@@ -397,7 +397,7 @@ def test_a_malformed_answer_does_not_count(tmp_path: Path, parcel: Parcel) -> No
 )
 def test_a_malformed_key_or_offer_does_not_count(tmp_path: Path, move: str, facts: dict[str, Any]) -> None:
     sites = watched(tmp_path, 4)
-    sites.spoils = {("south", move, 1): lambda given: Parcel(facts=facts)}
+    sites.spoils = {("south", move, 1): lambda given: Message(facts=facts)}
     outcome = led(secure(1, 4), tmp_path / "run", sites)
     assert outcome.history[0]["answered"] == ["north", "west", "east"]
     assert list(outcome.history[0]["quarantined"]) == ["south"]
@@ -406,7 +406,7 @@ def test_a_malformed_key_or_offer_does_not_count(tmp_path: Path, move: str, fact
 def test_wrong_shares_are_not_used(tmp_path: Path) -> None:
     sites = watched(tmp_path, 4)
     for facts in ({"shares": json.dumps(dict.fromkeys(range(4), "00" * 33))}, {"shares": "[]"}, {}):
-        sites.spoils = {("south", "reveal", 1): lambda given, facts=facts: Parcel(facts=facts)}  # type: ignore[misc]
+        sites.spoils = {("south", "reveal", 1): lambda given, facts=facts: Message(facts=facts)}  # type: ignore[misc]
         outcome = led(secure(1, 4), tmp_path / f"run{len(facts)}{len(str(facts))}", sites)
         assert len(outcome.history[0]["answered"]) == 4
 
@@ -443,4 +443,4 @@ def test_questions_about_secrets_are_for_federations_that_agreed_on_them(tmp_pat
     folder = sites.folders["north"]
     terms = hashlib.sha256((folder / "agreed.json").read_bytes()).hexdigest()[:16]
     with pytest.raises(UserError, match="did not agree on secure sums"):
-        answer("secure", Parcel(facts={"stage": "key", "terms": terms}), {"site": str(folder)})
+        answer("secure", Message(facts={"stage": "key", "terms": terms}), {"site": str(folder)})

@@ -18,8 +18,8 @@ from tests.federate.makers import Simulated, World, config, people, site_folder
 
 from ffalm.engines import Snapshot
 from ffalm.engines.common import built_model
-from ffalm.engines.remote.message import Fact, Parcel
-from ffalm.engines.remote.round_messages import addressed, train_parcel
+from ffalm.engines.remote.message import Fact, Message
+from ffalm.engines.remote.round_messages import addressed, train_message
 from ffalm.errors import NOT_PUBLIC, UserError
 from ffalm.federate.coordinator.agreement import agree
 from ffalm.federate.coordinator.federated_run import coordinate
@@ -37,21 +37,21 @@ def hello(
 ) -> dict[str, Any]:
     facts: dict[str, Fact] = {"describe": describe, "data": json.dumps(shared_settings(plan.data))}
     facts |= {"min_group": plan.rules.min_group} | ({} if columns is None else {"columns": json.dumps(columns)})
-    return answer("hello", Parcel(facts=facts), {"site": str(folder)}).facts
+    return answer("hello", Message(facts=facts), {"site": str(folder)}).facts
 
 
-def agreed(folder: Path, plan: FederationConfig) -> tuple[SiteTerms, Parcel]:
+def agreed(folder: Path, plan: FederationConfig) -> tuple[SiteTerms, Message]:
     """The terms of a federation of this one site, and what it answers to them."""
     told = Description.from_json(hello(folder, plan)["description"])
     terms = agree(plan, {"north": told})[0].terms("north", plan)
-    return terms, answer("agree", Parcel(facts={"terms": terms.to_text()}), {"site": str(folder)})
+    return terms, answer("agree", Message(facts={"terms": terms.to_text()}), {"site": str(folder)})
 
 
-def asked(terms: SiteTerms, plan: FederationConfig, round: int = 0) -> Parcel:
+def asked(terms: SiteTerms, plan: FederationConfig, round: int = 0) -> Message:
     model = built_model(terms.client_spec(torch.device("cpu"))).state_dict()
     state = plan.algorithm.start(terms.task, torch.ones(1, 2, 2, dtype=torch.int64))
-    parcel = addressed(train_parcel(Snapshot(round, model, state), plan.algorithm), terms.client)
-    return Parcel(parcel.tensors, {**parcel.facts, "terms": terms.key})
+    message = addressed(train_message(Snapshot(round, model, state), plan.algorithm), terms.client)
+    return Message(message.tensors, {**message.facts, "terms": terms.key})
 
 
 def test_a_site_says_names_counts_and_sums_of_its_training_rows_alone(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_site_trains_by_no_terms_but_those_it_was_told(tmp_path: Path) -> None
     with pytest.raises(UserError, match="must agree first"):
         answer("train", asked(terms, plan), {"site": str(folder)})
     with pytest.raises(UserError, match="does not name its site's folder"):
-        answer("hello", Parcel(), {})
+        answer("hello", Message(), {})
 
 
 def test_training_does_not_import_pandas_once_rows_are_kept(tmp_path: Path) -> None:

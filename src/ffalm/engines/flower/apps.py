@@ -6,19 +6,20 @@ import logging
 import traceback
 from collections.abc import Callable
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, RecordDict
+from flwr.app import Message as FlowerMessage
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from ffalm.engines.flower.sites import GridSites
 from ffalm.engines.flower.wire import packed, packed_failure, unpacked
-from ffalm.engines.remote.message import Fact, Kind, Parcel, Sites
+from ffalm.engines.remote.message import Fact, Kind, Message, Sites
 from ffalm.errors import UserError
 
 Lead = Callable[[Sites, dict[str, Fact]], None]
 """What a server does: given its sites and the run's settings."""
 
-Answer = Callable[[Kind, Parcel, dict[str, Fact]], Parcel]
+Answer = Callable[[Kind, Message, dict[str, Fact]], Message]
 """What a site does: given what is asked, with what, and the settings of its node."""
 
 
@@ -41,9 +42,9 @@ def client_app(answer: Answer, traces: bool = False) -> ClientApp:
     """
     app = ClientApp()
 
-    def answering(kind: Kind) -> Callable[[Message, Context], Message]:
-        def respond(message: Message, context: Context) -> Message:
-            return Message(_answered(answer, kind, message, dict(context.node_config), traces), reply_to=message)
+    def answering(kind: Kind) -> Callable[[FlowerMessage, Context], FlowerMessage]:
+        def respond(message: FlowerMessage, context: Context) -> FlowerMessage:
+            return FlowerMessage(_answered(answer, kind, message, dict(context.node_config), traces), reply_to=message)
 
         return respond
 
@@ -55,7 +56,7 @@ def client_app(answer: Answer, traces: bool = False) -> ClientApp:
     return app
 
 
-def _answered(answer: Answer, kind: Kind, message: Message, node: dict[str, Fact], traces: bool) -> RecordDict:
+def _answered(answer: Answer, kind: Kind, message: FlowerMessage, node: dict[str, Fact], traces: bool) -> RecordDict:
     try:
         return packed(answer(kind, unpacked(message.content), node))
     except UserError as error:

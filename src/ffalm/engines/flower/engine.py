@@ -13,7 +13,7 @@ from typing import ClassVar
 from ffalm.engines.flower.environment import keep_quiet, require_flower
 from ffalm.engines.jobs import Job, Round
 from ffalm.engines.loop import LoopClients
-from ffalm.engines.remote.message import Failure, Kind, Parcel, Sites
+from ffalm.engines.remote.message import Failure, Kind, Message, Sites
 from ffalm.engines.remote.remote_clients import RemoteClients
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.hardware import cores
@@ -67,7 +67,7 @@ class _JobSites:
         """All of them."""
         return self.sites.present()
 
-    def ask(self, kind: Kind, parcels: Mapping[int, Parcel], deadline: float) -> dict[int, Parcel | Failure]:
+    def ask(self, kind: Kind, messages: Mapping[int, Message], deadline: float) -> dict[int, Message | Failure]:
         """The same question, about this job."""
-        about = {site: replace(parcel, facts={**parcel.facts, "job": self.job}) for site, parcel in parcels.items()}
+        about = {site: replace(message, facts={**message.facts, "job": self.job}) for site, message in messages.items()}
         return self.sites.ask(kind, about, deadline)

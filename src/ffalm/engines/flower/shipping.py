@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ffalm.data.types import Examples
 from ffalm.engines.jobs import ClientSpec, Job
 from ffalm.engines.loop import Learner
-from ffalm.engines.remote.message import Fact, Kind, Parcel
-from ffalm.engines.remote.round_messages import received, reply_parcel
+from ffalm.engines.remote.message import Fact, Kind, Message
+from ffalm.engines.remote.round_messages import received, update_message
 from ffalm.errors import UserError
 
 Rows = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
@@ -30,11 +30,11 @@ class Trainer:
     jobs: tuple[Any, ...]  # where Ray holds each job's `ClientSpec`
     rows: tuple[tuple[Any, ...], ...]  # where Ray holds the rows of each job's clients
 
-    def __call__(self, kind: Kind, parcel: Parcel, node: dict[str, Fact]) -> Parcel:
-        client, sent, own = received(parcel)
-        job = int(parcel.facts["job"])
+    def __call__(self, kind: Kind, message: Message, node: dict[str, Fact]) -> Message:
+        client, sent, own = received(message)
+        job = int(message.facts["job"])
         learner, device = _learner(self.jobs[job])
-        return reply_parcel(learner.learn(client, _examples(self.rows[job][client], device), sent, own))
+        return update_message(learner.learn(client, _examples(self.rows[job][client], device), sent, own))
 
 
 def shipped(jobs: Sequence[Job]) -> Trainer:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from flwr.app import Message
+from flwr.app import Message as FlowerMessage
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from ffalm.engines.flower.wire import Encoded, packed, unpacked_answer
-from ffalm.engines.remote.message import Failure, Kind, Parcel
+from ffalm.engines.remote.message import Failure, Kind, Message
 
 _TYPES: dict[Kind, str] = {
     "hello": "query.hello",
@@ -35,12 +35,12 @@ class GridSites:
         """The nodes that are connected now."""
         return sorted(self._grid.get_node_ids())
 
-    def ask(self, kind: Kind, parcels: Mapping[int, Parcel], deadline: float) -> dict[int, Parcel | Failure]:
+    def ask(self, kind: Kind, messages: Mapping[int, Message], deadline: float) -> dict[int, Message | Failure]:
         """One message a node; looks for answers often at first, then less and less."""
         began = time.monotonic()
-        waiting = self._sent(kind, parcels, deadline)
-        answers: dict[int, Parcel | Failure] = {
-            node: Failure("lost", "The site is not connected.") for node in parcels if node not in waiting.values()
+        waiting = self._sent(kind, messages, deadline)
+        answers: dict[int, Message | Failure] = {
+            node: Failure("lost", "The site is not connected.") for node in messages if node not in waiting.values()
         }
         while waiting:
             self._check()
@@ -54,22 +54,22 @@ class GridSites:
             if waiting:
                 time.sleep(min(max(_SHORTEST, waited / 10), _LONGEST, deadline - waited))
         late = Failure("late", f"The site did not answer within {deadline:g} seconds.")
-        return {node: answers.get(node, late) for node in parcels}
+        return {node: answers.get(node, late) for node in messages}
 
-    def _sent(self, kind: Kind, parcels: Mapping[int, Parcel], deadline: float) -> dict[str, int]:
+    def _sent(self, kind: Kind, messages: Mapping[int, Message], deadline: float) -> dict[str, int]:
         """Which message went to which node. Nodes that cannot be written to are left out."""
         known: Encoded = {}
         lifetime = min(deadline, _DAY) + _GRACE
-        messages = [
-            Message(packed(parcel, known), dst_node_id=node, message_type=_TYPES[kind], ttl=lifetime)
-            for node, parcel in parcels.items()
+        outgoing = [
+            FlowerMessage(packed(message, known), dst_node_id=node, message_type=_TYPES[kind], ttl=lifetime)
+            for node, message in messages.items()
         ]
-        accepted = set(self._grid.push_messages(messages))
-        sent = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
+        accepted = set(self._grid.push_messages(outgoing))
+        sent = {one.metadata.message_id: one.metadata.dst_node_id for one in outgoing}
         return {number: node for number, node in sent.items() if number in accepted}
 
 
-def _read(message: Message) -> Parcel | Failure:
+def _read(message: FlowerMessage) -> Message | Failure:
     if message.has_content():
         try:
             return unpacked_answer(message.content)

@@ -1,7 +1,7 @@
-"""Parcels as Flower's records.
+"""Messages as Flower's records.
 
-All tensors of a parcel travel as an array of bytes, or a few, in safetensors' format: exact in type and shape, and
-free of the half kilobyte and the two requests that Flower spends on every array of its own. So a parcel with duals and
+All tensors of a message travel as an array of bytes, or a few, in safetensors' format: exact in type and shape, and
+free of the half kilobyte and the two requests that Flower spends on every array of its own. So a message with duals and
 a Tally is no larger than the plain message with the model alone.
 """
 
@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from safetensors.torch import load, save
 from torch import Tensor
 
-from ffalm.engines.remote.message import Fact, Failure, Parcel
+from ffalm.engines.remote.message import Fact, Failure, Message
 
 _TENSORS, _FACTS, _FAILURE = "tensors", "facts", "failure"
 _FORMAT = "safetensors"
@@ -24,19 +24,19 @@ Encoded = dict[tuple[int, ...], list[Array]]
 """What was encoded already, by the identities of its records."""
 
 
-def packed(parcel: Parcel, known: Encoded | None = None) -> RecordDict:
-    """A parcel as the content of a message.
+def packed(message: Message, known: Encoded | None = None) -> RecordDict:
+    """A message as the content of a message.
 
     Tensors that are `known`, because another site is sent them too, are not encoded again.
     """
     shared = {} if known is None else known
-    key = tuple(id(tensors) for tensors in parcel.tensors.values())
+    key = tuple(id(tensors) for tensors in message.tensors.values())
     if key not in shared:
-        shared[key] = _arrays(parcel.tensors)
-    record, names = ArrayRecord(), ",".join(parcel.tensors)
+        shared[key] = _arrays(message.tensors)
+    record, names = ArrayRecord(), ",".join(message.tensors)
     for number, array in enumerate(shared[key]):
         record[f"{names}:{number}"] = array
-    return RecordDict({_TENSORS: record, _FACTS: ConfigRecord(dict(parcel.facts))})
+    return RecordDict({_TENSORS: record, _FACTS: ConfigRecord(dict(message.facts))})
 
 
 def packed_failure(reason: str, trace: str = "") -> RecordDict:
@@ -44,8 +44,8 @@ def packed_failure(reason: str, trace: str = "") -> RecordDict:
     return RecordDict({_FAILURE: ConfigRecord({"reason": reason, "trace": trace})})
 
 
-def unpacked(content: RecordDict) -> Parcel:
-    """The parcel in a message's content."""
+def unpacked(content: RecordDict) -> Message:
+    """The message in a message's content."""
     arrays = content.array_records[_TENSORS]
     names = next(iter(arrays)).partition(":")[0]
     tensors: dict[str, dict[str, Tensor]] = {name: {} for name in names.split(",") if name}
@@ -53,11 +53,11 @@ def unpacked(content: RecordDict) -> Parcel:
         for path, value in load(array.data).items():
             record, _, name = path.partition("/")
             tensors[record][name] = value
-    return Parcel(tensors, _facts(content.config_records[_FACTS]))
+    return Message(tensors, _facts(content.config_records[_FACTS]))
 
 
-def unpacked_answer(content: RecordDict) -> Parcel | Failure:
-    """The parcel or the failure in an answer's content."""
+def unpacked_answer(content: RecordDict) -> Message | Failure:
+    """The message or the failure in an answer's content."""
     if _FAILURE in content:
         said = _facts(content.config_records[_FAILURE])
         return Failure("failed", str(said["reason"]), str(said["trace"]))

@@ -16,7 +16,7 @@ Kind = Literal["hello", "agree", "train", "score", "secure"]
 
 
 @dataclass(frozen=True)
-class Parcel:
+class Message:
     """What travels in one message: named records of tensors, and plain facts."""
 
     tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
@@ -43,8 +43,8 @@ class Sites(Protocol):
         """The sites that are connected now."""
         ...
 
-    def ask(self, kind: Kind, parcels: Mapping[int, Parcel], deadline: float) -> dict[int, Parcel | Failure]:
-        """Send each site its parcel and wait for the answers, at most `deadline` seconds.
+    def ask(self, kind: Kind, messages: Mapping[int, Message], deadline: float) -> dict[int, Message | Failure]:
+        """Send each site its message and wait for the answers, at most `deadline` seconds.
 
         Every site asked is a key of the result. An answer that comes later is never seen again.
         """

@@ -1,4 +1,4 @@
-"""The parcels of a round, as both ends write and read them.
+"""The messages of a round, as both ends write and read them.
 
 A client is sent the model and only those entries of the server's state that its objective needs; it answers with its
 trained model, the Tally that the algorithm asks for, and how its training went.
@@ -13,62 +13,62 @@ from torch import Tensor
 from ffalm.algorithms import Algorithm
 from ffalm.engines.common import broadcast_vectors
 from ffalm.engines.jobs import Model, Snapshot
-from ffalm.engines.remote.message import Parcel
+from ffalm.engines.remote.message import Message
 from ffalm.engines.server import ClientUpdate
 from ffalm.fairness import Tally
 
 _SENT, _OWN, _UPLOAD = "vector.", "own.", "upload."  # prefixes of records that hold model-sized vectors
 
 
-def train_parcel(sent: Snapshot, algorithm: Algorithm) -> Parcel:
+def train_message(sent: Snapshot, algorithm: Algorithm) -> Message:
     """What a server sends to be trained on: where the run stands."""
     state = {name: value.cpu() for name, value in sent.state.items() if name in algorithm.broadcasts}
     vectors = broadcast_vectors(algorithm, sent.vectors)
-    return Parcel({"model": _on_cpu(sent.model), "state": state, **_records(_SENT, vectors)}, {"round": sent.round})
+    return Message({"model": _on_cpu(sent.model), "state": state, **_records(_SENT, vectors)}, {"round": sent.round})
 
 
-def addressed(parcel: Parcel, client: int, own: dict[str, Model] | None = None) -> Parcel:
-    """The same parcel for one client, which is told its number; the tensors are shared, so they are encoded once.
+def addressed(message: Message, client: int, own: dict[str, Model] | None = None) -> Message:
+    """The same message for one client, which is told its number; the tensors are shared, so they are encoded once.
 
     `own` is what a simulated client keeps from round to round; a real site keeps it at home.
     """
     return replace(
-        parcel, tensors={**parcel.tensors, **_records(_OWN, own or {})}, facts={**parcel.facts, "client": client}
+        message, tensors={**message.tensors, **_records(_OWN, own or {})}, facts={**message.facts, "client": client}
     )
 
 
-def received(parcel: Parcel) -> tuple[int, Snapshot, dict[str, Model]]:
+def received(message: Message) -> tuple[int, Snapshot, dict[str, Model]]:
     """What a client reads in it: its number, where the run stands, and its own vectors if they came along."""
     sent = Snapshot(
-        int(parcel.facts["round"]), parcel.tensors["model"], parcel.tensors["state"], _vectors(_SENT, parcel)
+        int(message.facts["round"]), message.tensors["model"], message.tensors["state"], _vectors(_SENT, message)
     )
-    return int(parcel.facts["client"]), sent, _vectors(_OWN, parcel)
+    return int(message.facts["client"]), sent, _vectors(_OWN, message)
 
 
-def reply_parcel(update: ClientUpdate, keeps_own: bool = False) -> Parcel:
+def update_message(update: ClientUpdate, keeps_own: bool = False) -> Message:
     """What a client answers; one that keeps its own vectors does not send them."""
     tensors = {"model": _on_cpu(update.model), "tally": tally_record(update.tally)}
     own = {} if keeps_own else update.own
-    return Parcel(
+    return Message(
         {**tensors, **_records(_UPLOAD, update.uploads), **_records(_OWN, own)},
         {"loss": update.loss, "negative": update.negative},
     )
 
 
-def answered(parcel: Parcel) -> ClientUpdate:
-    """The inverse of `reply_parcel`."""
+def answered(message: Message) -> ClientUpdate:
+    """The inverse of `update_message`."""
     return ClientUpdate(
-        parcel.tensors["model"],
-        tally_of(parcel.tensors["tally"]),
-        float(parcel.facts["loss"]),
-        float(parcel.facts["negative"]),
-        _vectors(_UPLOAD, parcel),
-        _vectors(_OWN, parcel),
+        message.tensors["model"],
+        tally_of(message.tensors["tally"]),
+        float(message.facts["loss"]),
+        float(message.facts["negative"]),
+        _vectors(_UPLOAD, message),
+        _vectors(_OWN, message),
     )
 
 
 def tally_record(tally: Tally) -> dict[str, Tensor]:
-    """A Tally as a record of a parcel."""
+    """A Tally as a record of a message."""
     return {"confusion": tally.confusion.cpu(), "loss": tally.loss.cpu()}
 
 
@@ -78,13 +78,13 @@ def tally_of(record: dict[str, Tensor]) -> Tally:
 
 
 def _records(prefix: str, vectors: dict[str, Model]) -> dict[str, Model]:
-    """Vectors as records of a parcel, by names that no other record has."""
+    """Vectors as records of a message, by names that no other record has."""
     return {f"{prefix}{name}": _on_cpu(vector) for name, vector in vectors.items()}
 
 
-def _vectors(prefix: str, parcel: Parcel) -> dict[str, Model]:
+def _vectors(prefix: str, message: Message) -> dict[str, Model]:
     """The inverse of `_records`."""
-    return {name.removeprefix(prefix): vector for name, vector in parcel.tensors.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): vector for name, vector in message.tensors.items() if name.startswith(prefix)}
 
 
 def _on_cpu(model: Model) -> Model:

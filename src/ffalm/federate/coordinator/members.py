@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import torch
 from torch import Tensor
 
-from ffalm.engines.remote.message import Fact, Failure, Parcel, Sites
+from ffalm.engines.remote.message import Fact, Failure, Message, Sites
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.agreement import Agreement, agree, common_kinds, misfit
 from ffalm.federate.coordinator.update_validation import Counts
@@ -211,13 +211,13 @@ class Members:
         facts["data"] = json.dumps(shared_settings(self._config.data))
         if columns is not None:
             facts["columns"] = json.dumps(columns)
-        asked = dict.fromkeys(sorted(nodes), Parcel(facts=facts))
+        asked = dict.fromkeys(sorted(nodes), Message(facts=facts))
         if asked:
             answers = self._sites.ask("hello", asked, min(_GREETING, self._config.rules.deadline))
             for node, answer in sorted(answers.items()):
                 self._hear(node, answer)
 
-    def _hear(self, node: int, answer: Parcel | Failure) -> None:
+    def _hear(self, node: int, answer: Message | Failure) -> None:
         if isinstance(answer, Failure):
             who = f"The site {self._owners[node]!r}" if node in self._owners else f"The node {node}"
             self._say("meeting", f"{who} did not introduce itself: {answer.reason}")
@@ -235,7 +235,7 @@ class Members:
         if problem:
             self._ignored.add(node)
             self._say("meeting", problem)
-            self._sites.ask("agree", {node: Parcel(facts={"refused": problem})}, _GREETING)
+            self._sites.ask("agree", {node: Message(facts={"refused": problem})}, _GREETING)
             return
         back = self._nodes.get(site) is None
         self._nodes[site], self._holds[site] = node, str(answer.facts.get("terms", ""))
@@ -244,7 +244,7 @@ class Members:
             self._forget_description(site)
         self._take_description(site, answer)
 
-    def _take_description(self, site: str, answer: Parcel) -> None:
+    def _take_description(self, site: str, answer: Message) -> None:
         try:
             if "misfit" in answer.facts:
                 raise UserError(str(answer.facts["misfit"]))
@@ -272,12 +272,12 @@ class Members:
         if not asked:
             return
         terms = {site: self.agreed.terms(site, self._config) for site in asked.values()}
-        parcels = {node: Parcel(facts={"terms": terms[site].to_text()}) for node, site in asked.items()}
-        answers = self._sites.ask("agree", parcels, self._config.rules.deadline)
+        messages = {node: Message(facts={"terms": terms[site].to_text()}) for node, site in asked.items()}
+        answers = self._sites.ask("agree", messages, self._config.rules.deadline)
         for node, site in asked.items():
             self._admit(site, answers[node], terms[site].key)
 
-    def _admit(self, site: str, answer: Parcel | Failure, key: str) -> None:
+    def _admit(self, site: str, answer: Message | Failure, key: str) -> None:
         if isinstance(answer, Failure):
             self.forget(site)
             self._say("agreeing", f"The site {site!r} did not agree to the terms: {answer.reason}")
@@ -300,7 +300,7 @@ class Members:
         self.refused[site] = reason
         self._say("agreeing", f"{reason} It is left out.")
         if site in self._nodes:
-            self._sites.ask("agree", {self._nodes[site]: Parcel(facts={"refused": reason})}, _GREETING)
+            self._sites.ask("agree", {self._nodes[site]: Message(facts={"refused": reason})}, _GREETING)
 
 
 def too_few(found: int, needed: int, patience: float, reasons: list[str]) -> str:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ffalm.engines import Snapshot
 from ffalm.engines.jobs import Model
-from ffalm.engines.remote.message import Failure, Kind, Parcel, Sites
-from ffalm.engines.remote.round_messages import addressed, train_parcel
+from ffalm.engines.remote.message import Failure, Kind, Message, Sites
+from ffalm.engines.remote.round_messages import addressed, train_message
 from ffalm.engines.server import ClientUpdate, average
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
@@ -67,15 +67,15 @@ class Asking:
         self._members.settle()
         return until
 
-    def _answers(self, kind: Kind, parcels: dict[str, Parcel]) -> dict[str, Parcel]:
+    def _answers(self, kind: Kind, messages: dict[str, Message]) -> dict[str, Message]:
         """What the sites answer that are here; why the others do not is kept in `missed`."""
-        here = {site: node for site in parcels if (node := self._members.node(site)) is not None}
-        asked = {node: parcels[site] for site, node in here.items()}
+        here = {site: node for site in messages if (node := self._members.node(site)) is not None}
+        asked = {node: messages[site] for site, node in here.items()}
         answers = self._sites.ask(kind, asked, self._config.rules.deadline) if asked else {}
-        found: dict[str, Parcel] = {}
-        for site in parcels:
+        found: dict[str, Message] = {}
+        for site in messages:
             answer = answers[here[site]] if site in here else Failure("lost", "The site is not connected.")
-            if isinstance(answer, Parcel):
+            if isinstance(answer, Message):
                 found[site] = answer
                 self.missed.pop(site, None)
                 continue
@@ -138,9 +138,9 @@ class SiteClients(Asking):
         model = {"model": final.model}
         while True:
             asked = [site for site in self._members.counts if site not in found | self.quarantined]
-            parcels = {site: Parcel(model, {"terms": self._members.key(site)}) for site in asked}
-            for site, parcel in self._answers("score", parcels).items():
-                self._take_scores(site, parcel, found)
+            messages = {site: Message(model, {"terms": self._members.key(site)}) for site in asked}
+            for site, message in self._answers("score", messages).items():
+                self._take_scores(site, message, found)
             if len(found) >= needed:
                 break
             until = self._wait(until, len(found), needed)
@@ -153,14 +153,14 @@ class SiteClients(Asking):
     def _ask(self, asked: Iterable[str], sent: Snapshot) -> dict[str, Answer]:
         """The well-formed answers to a round."""
         task, algorithm = self._members.agreed.task, self._config.algorithm
-        parcel = train_parcel(sent, algorithm)
-        parcels = {
-            site: addressed(replace(parcel, facts={**parcel.facts, "terms": self._members.key(site)}), client)
+        message = train_message(sent, algorithm)
+        messages = {
+            site: addressed(replace(message, facts={**message.facts, "terms": self._members.key(site)}), client)
             for client, site in enumerate(self._config.sites)
             if site in asked
         }
         read: dict[str, Answer] = {}
-        for site, answer in self._answers("train", parcels).items():
+        for site, answer in self._answers("train", messages).items():
             try:
                 well = read_answer(answer, sent, task, algorithm.uploads)
                 if well.finite:
@@ -190,10 +190,10 @@ class SiteClients(Asking):
             del finite[names[client]], answers[names[client]]
         return finite
 
-    def _take_scores(self, site: str, parcel: Parcel, found: _Told) -> None:
+    def _take_scores(self, site: str, message: Message, found: _Told) -> None:
         task, counts = self._members.agreed.task, self._members.counts[site]
         try:
-            scores = {part: read_scores(parcel, part, task) for part in ("validation", "test")}
+            scores = {part: read_scores(message, part, task) for part in ("validation", "test")}
             for part, told in scores.items():
                 check_scores(told, counts, part)
             found[site] = scores

@@ -14,7 +14,7 @@ from torch import Tensor
 from ffalm.algorithms import Measure
 from ffalm.data.types import Task
 from ffalm.engines import Snapshot, Training
-from ffalm.engines.remote.message import Parcel
+from ffalm.engines.remote.message import Message
 from ffalm.engines.remote.round_messages import answered
 from ffalm.engines.server import ClientUpdate
 from ffalm.errors import UserError
@@ -76,11 +76,11 @@ class Answer:
         return whole and all(bool(value.isfinite().all()) for value in tensors)
 
 
-def read_answer(parcel: Parcel, sent: Snapshot, task: Task, uploads: Collection[str] = ()) -> Answer:
-    """The answer in a parcel; raises `UserError` where its form is wrong. `uploads` are the algorithm's."""
+def read_answer(message: Message, sent: Snapshot, task: Task, uploads: Collection[str] = ()) -> Answer:
+    """The answer in a message; raises `UserError` where its form is wrong. `uploads` are the algorithm's."""
     for name in ("model", "tally", "validation"):
-        _need(name in parcel.tensors, f"its answer lacks the record {name!r}")
-    model = parcel.tensors["model"]
+        _need(name in message.tensors, f"its answer lacks the record {name!r}")
+    model = message.tensors["model"]
     missing, strange = sorted(sent.model.keys() - model.keys()), sorted(model.keys() - sent.model.keys())
     _need(not missing, f"its model lacks the entry {missing[0] if missing else ''!r}")
     _need(not strange, f"its model has the unknown entry {strange[0] if strange else ''!r}")
@@ -89,9 +89,9 @@ def read_answer(parcel: Parcel, sent: Snapshot, task: Task, uploads: Collection[
         _need(found.shape == like.shape, f"its {name!r} has the shape {_size(found)} instead of {_size(like)}")
         _need(found.dtype == like.dtype, f"its {name!r} is of type {found.dtype} instead of {like.dtype}")
     for name in ("loss", "negative"):
-        _need(isinstance(parcel.facts.get(name), int | float), f"its answer lacks the number {name!r}")
-    _check_tally(parcel.tensors["tally"], task, "Tally")
-    update = answered(parcel)
+        _need(isinstance(message.facts.get(name), int | float), f"its answer lacks the number {name!r}")
+    _check_tally(message.tensors["tally"], task, "Tally")
+    update = answered(message)
     _need(update.uploads.keys() == set(uploads), f"its answer's uploads are not {', '.join(uploads) or 'none'}")
     for vector in update.uploads.values():
         fits = all(
@@ -99,12 +99,12 @@ def read_answer(parcel: Parcel, sent: Snapshot, task: Task, uploads: Collection[
             for name, value in vector.items()
         )
         _need(fits, "an upload of its answer does not have the model's form")
-    return Answer(update, read_scores(parcel, "validation", task))
+    return Answer(update, read_scores(message, "validation", task))
 
 
-def read_scores(parcel: Parcel, part: str, task: Task) -> Disclosed:
+def read_scores(message: Message, part: str, task: Task) -> Disclosed:
     """What a site tells of a held-out part; raises `UserError` where its form is wrong."""
-    record = parcel.tensors.get(part, {})
+    record = message.tensors.get(part, {})
     _check_tally(record, task, f"Tally of the {part} rows")
     mask = record.get("withheld")
     well = mask is not None and mask.shape == (task.labels, task.groups) and mask.dtype == torch.bool

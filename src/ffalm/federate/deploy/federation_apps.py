@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 from ffalm.engines.flower.apps import client_app, server_app
-from ffalm.engines.remote.message import Fact, Kind, Parcel, Sites
+from ffalm.engines.remote.message import Fact, Kind, Message, Sites
 
 
 def _lead(sites: Sites, settings: dict[str, Fact]) -> None:
@@ -20,7 +20,7 @@ def _lead(sites: Sites, settings: dict[str, Fact]) -> None:
     lead(sites, settings)
 
 
-def _answer(kind: Kind, asked: Parcel, node: dict[str, Fact]) -> Parcel:
+def _answer(kind: Kind, asked: Message, node: dict[str, Fact]) -> Message:
     from ffalm.federate.site.answering import answer
 
     return answer(kind, asked, node)

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from ffalm.engines import Snapshot
-from ffalm.engines.remote.message import Fact, Kind, Parcel
-from ffalm.engines.remote.round_messages import addressed, train_parcel
+from ffalm.engines.remote.message import Fact, Kind, Message
+from ffalm.engines.remote.round_messages import addressed, train_message
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 from ffalm.federate.coordinator.site_clients import Asking, Scores
@@ -67,8 +67,8 @@ class SecureClients(Asking):
         """
         names, task = self._config.sites, self._members.agreed.task
         layout = round_layout(sent, uploads, task, self._secure, len(names))
-        parcel = train_parcel(sent, self._config.algorithm)
-        whole = replace(parcel, tensors={**parcel.tensors, "state": sent.state})
+        message = train_message(sent, self._config.algorithm)
+        whole = replace(message, tensors={**message.tensors, "state": sent.state})
 
         def after() -> Sequence[str]:
             return list(self._members.counts) if upcoming is None else [names[client] for client in upcoming]
@@ -84,7 +84,7 @@ class SecureClients(Asking):
         """The sums of the final model's scores on the held-out rows of every member that is here."""
         task = self._members.agreed.task
         layout = score_layout(task, self._secure, len(self._config.sites))
-        question = Parcel({"model": final.model})
+        question = Message({"model": final.model})
         sums, summed = self._sum("score", list(self._members.counts), question, layout, lambda: ())
         values, scores = layout.values(sums), Scores()
         for part in ("validation", "test"):
@@ -94,7 +94,7 @@ class SecureClients(Asking):
         return scores
 
     def _sum(
-        self, kind: Kind, wanted: Sequence[str], parcel: Parcel, layout: VectorLayout, upcoming: Upcoming
+        self, kind: Kind, wanted: Sequence[str], message: Message, layout: VectorLayout, upcoming: Upcoming
     ) -> tuple[Words, tuple[str, ...]]:
         """The summed words and whose they are; where too few answer, everybody is asked again as patience allows."""
         members = list(self._members.counts)
@@ -103,7 +103,7 @@ class SecureClients(Asking):
         until: float | None = None
         while True:
             asked = [site for site in asked if site not in self.quarantined]
-            found = self._attempt(kind, asked, parcel, layout, upcoming)
+            found = self._attempt(kind, asked, message, layout, upcoming)
             if found is not None:
                 return found
             if self.quarantined.keys() >= set(members):
@@ -120,7 +120,7 @@ class SecureClients(Asking):
         )
 
     def _attempt(
-        self, kind: Kind, asked: Sequence[str], parcel: Parcel, layout: VectorLayout, upcoming: Upcoming
+        self, kind: Kind, asked: Sequence[str], message: Message, layout: VectorLayout, upcoming: Upcoming
     ) -> tuple[Words, tuple[str, ...]] | None:
         """One attempt to sum; None where it came to nothing."""
         least, names = self._least(asked), self._config.sites
@@ -131,7 +131,7 @@ class SecureClients(Asking):
         gathering = self._gathered(here)
         if self._few(gathering, gathering.offers, least):
             return None
-        masked = self._masked(kind, gathering, parcel, layout)
+        masked = self._masked(kind, gathering, message, layout)
         if self._few(gathering, masked, least):
             return None
         told = self._revealed(gathering, masked.keys(), upcoming)
@@ -185,20 +185,20 @@ class SecureClients(Asking):
         known = {self._config.sites.index(site): self._keys[site] for site in sites if site in self._keys}
         return Aggregator.of(known, self._secure.neighbours, self._secure.threshold)
 
-    def _take_offers(self, gathering: Aggregator, answers: Mapping[str, Parcel]) -> None:
+    def _take_offers(self, gathering: Aggregator, answers: Mapping[str, Message]) -> None:
         for site, answer in answers.items():
             try:
                 gathering.take(self._config.sites.index(site), Offer.from_text(str(answer.facts.get("offer", "null"))))
             except UserError as error:
                 self._quarantine(site, str(error))
 
-    def _masked(self, kind: Kind, gathering: Aggregator, parcel: Parcel, layout: VectorLayout) -> dict[int, Words]:
+    def _masked(self, kind: Kind, gathering: Aggregator, message: Message, layout: VectorLayout) -> dict[int, Words]:
         """The masked words of those that made an offer and answer."""
         questions = {}
         for client, site in self._named(gathering.offers).items():
             text = passed_text(gathering.attempt, gathering.passed(client), layout, self._largest())
-            facts = {**parcel.facts, "terms": self._members.key(site), "secure": text}
-            questions[site] = addressed(replace(parcel, facts=facts), client)
+            facts = {**message.facts, "terms": self._members.key(site), "secure": text}
+            questions[site] = addressed(replace(message, facts=facts), client)
         masked = {}
         for site, answer in self._answers(kind, questions).items():
             words = words_of(answer.tensors.get("masked", {}))
@@ -235,15 +235,15 @@ class SecureClients(Asking):
             self._keys.clear()
         return {self._config.sites.index(site): _shares(answer) for site, answer in answers.items()}
 
-    def _answers(self, kind: Kind, parcels: dict[str, Parcel]) -> dict[str, Parcel]:
+    def _answers(self, kind: Kind, messages: dict[str, Message]) -> dict[str, Message]:
         """What the sites answer. One that does not may come back with a new key, so it is asked for it again."""
-        answers = super()._answers(kind, parcels)
-        for site in parcels.keys() - answers.keys():
+        answers = super()._answers(kind, messages)
+        for site in messages.keys() - answers.keys():
             self._keys.pop(site, None)
         return answers
 
-    def _question(self, site: str, facts: dict[str, Fact]) -> Parcel:
-        return Parcel(facts={**facts, "terms": self._members.key(site)})
+    def _question(self, site: str, facts: dict[str, Fact]) -> Message:
+        return Message(facts={**facts, "terms": self._members.key(site)})
 
     def _keyless(self, sites: Sequence[str]) -> list[str]:
         return [site for site in sites if site not in self._keys]
@@ -274,7 +274,7 @@ class SecureClients(Asking):
             )
 
 
-def _shares(answer: Parcel) -> dict[int, bytes]:
+def _shares(answer: Message) -> dict[int, bytes]:
     """The shares in an answer; none where it makes no sense."""
     try:
         told = json.loads(str(answer.facts["shares"]))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ffalm.engines import Snapshot
-from ffalm.engines.remote.message import Fact, Parcel
+from ffalm.engines.remote.message import Fact, Message
 from ffalm.engines.server import ClientUpdate
 from ffalm.errors import PublicError, require_public
 from ffalm.federate.disclosure import Disclosed
@@ -69,14 +69,14 @@ class Vault:
         write_private(path, content)
 
 
-def respond(asked: Parcel, folder: Path) -> Parcel:
+def respond(asked: Message, folder: Path) -> Message:
     """The answer to a question that is about secrets alone: for the public key, for an offer, or to reveal shares."""
     vault, facts = Vault(folder), asked.facts
     stage = facts.get("stage")
     if stage == "key":
-        return Parcel(facts={"key": vault.pair(new=True).public.hex()})
+        return Message(facts={"key": vault.pair(new=True).public.hex()})
     if stage == "offer":
-        return Parcel(facts=_offered(vault, str(facts["circle"])))
+        return Message(facts=_offered(vault, str(facts["circle"])))
     require_public(
         stage == "reveal", "The coordinator asks what this site does not know: use the same ffalm everywhere."
     )
@@ -89,17 +89,17 @@ def respond(asked: Parcel, folder: Path) -> Parcel:
         told |= _offered(vault, str(facts["circle"]))
     elif facts.get("last"):
         vault.forget()
-    return Parcel(facts=told)
+    return Message(facts=told)
 
 
 def answered_round(
-    asked: Parcel,
+    asked: Message,
     folder: Path,
     terms: SiteTerms,
     sent: Snapshot,
     rows: int,
     worked: Callable[[], tuple[Disclosed, ClientUpdate]],
-) -> Parcel:
+) -> Message:
     """The answer to a round, masked. `worked` scores and trains, once it is clear that the answer may be sent."""
 
     def found(secure: Secure, sites: int) -> tuple[VectorLayout, Numbers]:
@@ -113,8 +113,8 @@ def answered_round(
 
 
 def answered_scores(
-    asked: Parcel, folder: Path, terms: SiteTerms, worked: Callable[[], dict[str, Disclosed]]
-) -> Parcel:
+    asked: Message, folder: Path, terms: SiteTerms, worked: Callable[[], dict[str, Disclosed]]
+) -> Message:
     """The answer to the last scoring, masked."""
 
     def found(secure: Secure, sites: int) -> tuple[VectorLayout, Numbers]:
@@ -125,12 +125,12 @@ def answered_scores(
 
 
 def _masked(
-    asked: Parcel,
+    asked: Message,
     folder: Path,
     terms: SiteTerms,
     rows: int,
     found: Callable[[Secure, int], tuple[VectorLayout, Numbers]],
-) -> Parcel:
+) -> Message:
     """What may leave the site. Numbers outside the agreed ranges do not: the answer says which they are."""
     question = json.loads(str(asked.facts.get("secure", "null")))
     require_public(question is not None, "This federation agreed on secure sums: this site answers in no other way.")
@@ -149,9 +149,9 @@ def _masked(
     try:
         words = layout.words(numbers, rows / int(question["largest"]))
     except OutOfRange as error:
-        return Parcel(facts={"refused": error.public})
+        return Message(facts={"refused": error.public})
     vault.keep(kept)
-    return Parcel({"masked": tensors(mask(kept, words))})
+    return Message({"masked": tensors(mask(kept, words))})
 
 
 def passed_text(attempt: str, passed: dict[int, Passed], layout: VectorLayout, largest: int) -> str:

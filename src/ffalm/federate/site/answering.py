@@ -12,8 +12,8 @@ from torch import Tensor
 from ffalm.data.types import Task
 from ffalm.engines.common import built_model
 from ffalm.engines.loop import Learner
-from ffalm.engines.remote.message import Fact, Kind, Parcel
-from ffalm.engines.remote.round_messages import received, reply_parcel
+from ffalm.engines.remote.message import Fact, Kind, Message
+from ffalm.engines.remote.round_messages import received, update_message
 from ffalm.engines.server import ClientUpdate
 from ffalm.errors import PublicError, UserError, require_public
 from ffalm.federate.disclosure import Disclosed, fewest_rows, withheld
@@ -21,13 +21,13 @@ from ffalm.federate.federation_config import SiteConfig, shared_of
 from ffalm.federate.secure.secure_site import answered_round, answered_scores, respond
 from ffalm.federate.site.cache import Parts, SiteCache, rows_key
 from ffalm.federate.terms import SiteTerms
+from ffalm.hardware import deterministic, threads_for
 from ffalm.hardware import device as device_of
-from ffalm.hardware import steady, threads_for
 
 log = logging.getLogger("ffalm.federate")
 
 
-def answer(kind: Kind, asked: Parcel, node: dict[str, Fact]) -> Parcel:
+def answer(kind: Kind, asked: Message, node: dict[str, Fact]) -> Message:
     """What the site of this node answers; `node["site"]` names its folder. An error raised here is public."""
     require_public("site" in node, "This node does not name its site's folder: start it with `ffalm federate site`.")
     try:
@@ -52,7 +52,7 @@ class LocalSite:
         self._config = SiteConfig.read(folder / "site.toml")
         self._cache = SiteCache(folder)
 
-    def hello(self, asked: Parcel) -> Parcel:
+    def hello(self, asked: Message) -> Message:
         """Who this is, by which terms it would train and, if asked, what its data looks like.
 
         Names and kinds of columns come first; statistics only of the columns that the question lists.
@@ -71,9 +71,9 @@ class LocalSite:
                 facts["description"] = rows.description(columns, fewest).to_json()
             except UserError as error:
                 facts["misfit"] = self._misfit(error)
-        return Parcel(facts=facts)
+        return Message(facts=facts)
 
-    def agree(self, asked: Parcel) -> Parcel:
+    def agree(self, asked: Message) -> Message:
         """Take the federation's terms, encode the rows by them, and say how many there are of each label and group.
 
         Counts of held-out rows leave out cells that are too small to be told. Where the terms refuse this site, or it
@@ -82,16 +82,16 @@ class LocalSite:
         facts: dict[str, Fact] = {"name": self._config.name}
         if "refused" in asked.facts:
             log.warning("The federation goes on without this site: %s", asked.facts["refused"])
-            return Parcel(facts=facts)
+            return Message(facts=facts)
         try:
             terms = self._acceptable(SiteTerms.from_text(str(asked.facts["terms"])))
             parts = self._rows(terms)
             self._cache.keep_terms(terms)
-            return Parcel({"counts": _counts(parts, terms.task, self._min_group(terms.min_group))}, facts)
+            return Message({"counts": _counts(parts, terms.task, self._min_group(terms.min_group))}, facts)
         except UserError as error:
-            return Parcel(facts={**facts, "misfit": self._misfit(error)})
+            return Message(facts={**facts, "misfit": self._misfit(error)})
 
-    def train(self, asked: Parcel) -> Parcel:
+    def train(self, asked: Message) -> Message:
         """Score the model received on the validation rows, train it on the training rows, and answer with both."""
         terms = self._agreed(asked)
         _, sent, _ = received(asked)
@@ -99,7 +99,7 @@ class LocalSite:
         number, vectors = sent.round + 1, self._cache.client_vectors(terms, sent.round)
 
         def worked() -> tuple[Disclosed, ClientUpdate]:
-            with steady(threads):
+            with deterministic(threads):
                 scores = Disclosed.of(learner.score(sent.model, parts["validation"]), self._min_group(terms.min_group))
                 update = learner.learn(terms.client, parts["train"], sent, vectors)
             self._cache.keep_client_vectors(terms, number, update.own)
@@ -108,25 +108,25 @@ class LocalSite:
         if terms.secure is not None:
             return answered_round(asked, self._folder, terms, sent, len(parts["train"]), worked)
         scores, reply = worked()
-        parcel = reply_parcel(reply, keeps_own=True)
-        return replace(parcel, tensors={**parcel.tensors, "validation": scores.record()})
+        message = update_message(reply, keeps_own=True)
+        return replace(message, tensors={**message.tensors, "validation": scores.record()})
 
-    def score(self, asked: Parcel) -> Parcel:
+    def score(self, asked: Message) -> Message:
         """Score the final model on all held-out rows; the test rows are used here and nowhere else."""
         terms = self._agreed(asked)
         parts, learner, threads = self._ready(terms)
         model = asked.tensors["model"]
 
         def worked() -> dict[str, Disclosed]:
-            with steady(threads):
+            with deterministic(threads):
                 tallies = {name: learner.score(model, parts[name]) for name in ("validation", "test")}
             return {name: Disclosed.of(tally, self._min_group(terms.min_group)) for name, tally in tallies.items()}
 
         if terms.secure is not None:
             return answered_scores(asked, self._folder, terms, worked)
-        return Parcel({name: told.record() for name, told in worked().items()})
+        return Message({name: told.record() for name, told in worked().items()})
 
-    def secret(self, asked: Parcel) -> Parcel:
+    def secret(self, asked: Message) -> Message:
         """A move of secure aggregation that no row is needed for."""
         require_public(self._agreed(asked).secure is not None, "This federation did not agree on secure sums.")
         return respond(asked, self._folder)
@@ -148,7 +148,7 @@ class LocalSite:
             return ""
         return "" if terms is None else terms.key
 
-    def _agreed(self, asked: Parcel) -> SiteTerms:
+    def _agreed(self, asked: Message) -> SiteTerms:
         terms = self._cache.terms()
         if terms is None or terms.key != asked.facts.get("terms"):
             raise PublicError(f"The site {self._config.name!r} does not have these terms yet: it must agree first.")

@@ -1,4 +1,4 @@
-"""Parcels and sites that tests of this room share."""
+"""Messages and sites that tests of this room share."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ffalm.engines.jobs import Job
 from ffalm.engines.loop import Learner
-from ffalm.engines.remote.message import Failure, Kind, Parcel
-from ffalm.engines.remote.round_messages import received, reply_parcel
+from ffalm.engines.remote.message import Failure, Kind, Message
+from ffalm.engines.remote.round_messages import received, update_message
 
 
 def awkward() -> dict[str, Tensor]:
@@ -50,12 +50,12 @@ class Nearby:
         """Numbers that are not client numbers."""
         return [100 + client for client in range(len(self.job.federation.clients))]
 
-    def ask(self, kind: Kind, parcels: Mapping[int, Parcel], deadline: float) -> dict[int, Parcel | Failure]:
+    def ask(self, kind: Kind, messages: Mapping[int, Message], deadline: float) -> dict[int, Message | Failure]:
         """Answers in an order of their own."""
-        self.asked.append((kind, list(parcels), deadline))
-        return {site: self.failing.get(site) or self._train(parcels[site]) for site in reversed(list(parcels))}
+        self.asked.append((kind, list(messages), deadline))
+        return {site: self.failing.get(site) or self._train(messages[site]) for site in reversed(list(messages))}
 
-    def _train(self, parcel: Parcel) -> Parcel:
-        client, sent, own = received(parcel)
+    def _train(self, message: Message) -> Message:
+        client, sent, own = received(message)
         rows = self.job.federation.clients[client]
-        return reply_parcel(Learner(self.job.spec).learn(client, rows, sent, own))
+        return update_message(Learner(self.job.spec).learn(client, rows, sent, own))
