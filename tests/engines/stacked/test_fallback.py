@@ -180,7 +180,8 @@ def test_a_gpu_with_little_memory_gives_the_numbers_of_one_with_plenty(monkeypat
     ]
     expected = by_round(StackedEngine(2**30).train(jobs))
     assert not anew
-    gc.collect()  # graphs that other tests left behind hold memory until then
+    gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()  # torch keeps one for each stream that the tests of `graphed` used
     memory.give_back(device)
     limit = torch.cuda.memory_allocated(device) + 2**28
     torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.mem_get_info(device)[1], device)
