@@ -118,8 +118,8 @@ def test_a_plugin_registers_an_algorithm(tmp_path: Path) -> None:
         "    name: ClassVar[str] = 'halved-by-plugin'\n"
         "    title: ClassVar[str] = 'Halved'\n"
         "    factor: float = 0.5\n"
-        "    def objective(self, losses, groups, labels, mask, state):\n"
-        "        return self.factor * super().objective(losses, groups, labels, mask, state)\n"
+        "    def objective(self, batch, state):\n"
+        "        return self.factor * super().objective(batch, state)\n"
     )
     config = parse({"plugins": [str(plugin)], "algorithms": {"halved-by-plugin": {"factor": 0.25}}})
     assert config.entries[0].label == "Halved"

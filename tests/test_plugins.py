@@ -12,13 +12,14 @@ from ffalm.plugins import import_plugin
 
 
 def test_a_plugin_is_imported_once_and_found_by_its_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = set(sys.modules)
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mine.py").write_text(f"print({folder!r})")
     for folder in ("a", "b", "a"):
         import_plugin(tmp_path / folder / "mine.py")
     assert capsys.readouterr().out.split() == ["a", "b"]
-    assert sum(name.startswith("ffalm_plugin_mine_") for name in sys.modules) == 2
+    assert sum(name.startswith("ffalm_plugin_mine_") for name in sys.modules.keys() - before) == 2
 
 
 def test_a_file_that_is_missing_or_cannot_be_imported_is_named(tmp_path: Path) -> None:

@@ -38,6 +38,14 @@ def trained_parameters(model: nn.Module) -> tuple[str, ...]:
     return tuple(name for name, parameter in model.named_parameters() if parameter.requires_grad)
 
 
+def tied_parameters(model: nn.Module) -> dict[str, str]:
+    """Further names in the state of parameters that are used twice -> the name under which they are trained."""
+    first: dict[int, str] = {}
+    every = model.named_parameters(remove_duplicate=False)
+    names = {name: first.setdefault(id(parameter), name) for name, parameter in every}
+    return {name: known for name, known in names.items() if name != known}
+
+
 def frozen_parameters(model: nn.Module) -> frozenset[str]:
     """The names of what training leaves as it is."""
     return frozenset(name for name, parameter in model.named_parameters() if not parameter.requires_grad)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ffalm.algorithms import Algorithm, Measure, ModelVector, RoundReport, State
 from ffalm.data.types import Task
-from ffalm.engines.common import built_model, frozen_parameters, trained_parameters
+from ffalm.engines.common import built_model, frozen_parameters, tied_parameters, trained_parameters
 from ffalm.engines.jobs import Job, Model, Round, Snapshot, Training
 from ffalm.engines.sampling import participants
 from ffalm.fairness import Tally
@@ -36,6 +36,7 @@ class ServerContext:
     trained: tuple[str, ...]  # the model's trained parameters
     start: Snapshot | None = None
     privacy: Mechanism | None = None
+    tied: Mapping[str, str] = field(default_factory=dict)  # further names of trained parameters in the model's state
 
     @classmethod
     def of(cls, job: Job) -> ServerContext:
@@ -54,6 +55,7 @@ class ServerContext:
             trained_parameters(model),
             job.start,
             privacy,
+            tied_parameters(model),
         )
 
     def begin(self, fresh: Model) -> Snapshot:
@@ -108,6 +110,7 @@ class ServerContext:
                 report,
             )
             model = {**model, **self._named(stepped)}
+            model |= {name: model[known] for name, known in self.tied.items()}
             vectors = {name: self._named(vector) for name, vector in after.items()}
         return Snapshot(report.round, model, state, vectors, _kept(now.client_vectors, own))
 
