@@ -40,15 +40,16 @@ if typing.TYPE_CHECKING:
 __version__ = "0.2.0"
 __all__ = [
     "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "DivergedError", "Examples", "FairFed", "FedAdam", "FedAvg",
-    "FedAvgM", "FedProx", "Federation", "Measure", "ModelVector", "Privacy", "Result", "RoundReport", "Study", "Tally",
-    "Task", "UserError", "algorithms", "compare", "fairness", "load", "metrics", "register", "simulate",
+    "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure", "ModelVector", "Privacy", "Result", "RoundReport",
+    "Study", "Tally", "Task", "UserError", "algorithms", "compare", "fairness", "load", "metrics", "register",
+    "simulate",
 ]  # fmt: skip
 
 _ROOMS = ("algorithms", "fairness", "metrics")  # modules; calling `ffalm.algorithms()` lists the registered algorithms
 _HOMES = {
     "algorithms": (
         "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedProx",
-        "Measure", "ModelVector", "RoundReport",
+        "Lagrangian", "Measure", "ModelVector", "RoundReport",
     ),
     "algorithms.registry": ("register",),
     "data.types": ("Examples", "Task"),

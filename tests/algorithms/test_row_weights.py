@@ -32,7 +32,8 @@ def test_row_weights_are_the_objectives_derivative(algorithm: Algorithm, case: s
     (expected,) = torch.autograd.grad(objective.sum(), free)
     found = algorithm.slopes(batch_of(losses, groups, labels, mask), state)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close((found * mask).sum(-1), torch.ones(3, dtype=torch.float64), rtol=1e-12, atol=1e-12)
+    if algorithm.name != "lagrangian":  # whose objective also rewards scores, not losses alone
+        torch.testing.assert_close((found * mask).sum(-1), torch.ones(3, dtype=torch.float64), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("algorithm", list(variants()), ids=str)

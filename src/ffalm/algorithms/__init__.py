@@ -26,6 +26,7 @@ from ffalm.algorithms.fedavgm import FedAvgM
 from ffalm.algorithms.fedprox import FedProx
 from ffalm.algorithms.ffalm import FFALM
 from ffalm.algorithms.fpfl import FPFL
+from ffalm.algorithms.rate_lagrangian import Lagrangian
 from ffalm.algorithms.registry import algorithm_class, algorithms, register
 from ffalm.algorithms.scaffold import SCAFFOLD
 from ffalm.algorithms.vectors import ModelVector, Vectors
@@ -41,6 +42,7 @@ __all__ = [
     "FedAvg",
     "FedAvgM",
     "FedProx",
+    "Lagrangian",
     "Measure",
     "ModelVector",
     "Prepared",

@@ -1,0 +1,51 @@
+"""Fairness constraints on rates, for `Lagrangian`: which rates of which groups are compared.
+
+Every compared rate is a weighted mean over cells (label, group) of a score's mean in the cell, where the score is the
+probability of the favourable label, or of the row's own label. So each is linear in the rows, and the Lagrangian of
+many clients is the sum of theirs once the weights are the federation's own counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ffalm.algorithms.contract import Task
+from ffalm.fairness import Tally
+
+
+@dataclass(frozen=True)
+class RateConstraint:
+    """Groups have equal rates, over all labels together or label by label."""
+
+    score: Literal["favourable", "correct"]
+    labels: Literal["together", "favourable", "each"]
+
+    def masks(self, task: Task) -> Tensor:
+        """(set, label): which labels' rows each compared set of rates is about."""
+        if self.labels == "each":
+            return torch.eye(task.labels, dtype=torch.float64)
+        one = torch.ones(1, task.labels, dtype=torch.float64)
+        if self.labels == "favourable":
+            one = torch.zeros_like(one)
+            one[0, task.favourable] = 1
+        return one
+
+    def rates(self, tally: Tally, task: Task) -> Tensor:
+        """(..., set, group) rates of hard predictions; NaN where there are no rows."""
+        counted = tally.confusion.double()
+        right = counted.diagonal(dim1=-3, dim2=-2).transpose(-1, -2)
+        hits = counted[..., task.favourable, :, :] if self.score == "favourable" else right
+        masks = self.masks(task)
+        return (masks @ hits) / (masks @ tally.count.double())
+
+
+RATES = {
+    "dp": RateConstraint("favourable", "together"),  # demographic parity: P(predicted favourable | group)
+    "eo": RateConstraint("favourable", "favourable"),  # equal opportunity: the same among favourable rows
+    "odds": RateConstraint("favourable", "each"),  # equalised odds: the same among the rows of each label
+    "accuracy": RateConstraint("correct", "together"),  # accuracy parity
+}
