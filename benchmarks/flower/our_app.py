@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,9 +11,9 @@ import work
 
 from ffalm.algorithms import algorithm_class
 from ffalm.data.types import Examples, Task
-from ffalm.engines import Job, Training
+from ffalm.engines import ClientSpec, Job, Training
+from ffalm.engines.common import trained_parameters
 from ffalm.engines.flower.apps import client_app, server_app
-from ffalm.engines.jobs import ModelFactory, Precision
 from ffalm.engines.loop import Learner
 from ffalm.engines.remote.message import Fact, Kind, Message, Sites
 from ffalm.engines.remote.remote_clients import RemoteClients
@@ -40,17 +39,9 @@ def job() -> Job:
     return Job.of(ALGORITHM, Federation(clients, None, None, TASK), work.model, training(), 0, CPU)
 
 
-@dataclass(frozen=True)
-class Local:
+def spec() -> ClientSpec:
     """What a site's training depends on besides its rows."""
-
-    training: Training
-    algorithm: Any = ALGORITHM
-    model: ModelFactory = work.model
-    seed: int = 0
-    device: torch.device = CPU
-    precision: Precision = "fp32"
-    channels_last: bool | None = None
+    return ClientSpec(ALGORITHM, work.model, training(), TASK, 0, CPU)
 
 
 def answer(kind: Kind, message: Message, node: dict[str, Fact]) -> Message:
@@ -60,8 +51,8 @@ def answer(kind: Kind, message: Message, node: dict[str, Fact]) -> Message:
     examples = Examples(*work.rows(client))
     if kind == "hello":
         return Message({"counts": {"counts": examples.counts(TASK)}}, {"client": client})
-    _, sent = received(message)
-    return update_message(Learner(Local(training()), TASK).learn(client, examples, sent))
+    _, sent, own = received(message)
+    return update_message(Learner(spec()).learn(client, examples, sent, own))
 
 
 def lead(sites: Sites, settings: dict[str, Fact]) -> None:
@@ -73,10 +64,10 @@ def lead(sites: Sites, settings: dict[str, Fact]) -> None:
     known = {int(said.facts["client"]): node for node, said in hello.items() if isinstance(said, Message)}
     said = [hello[known[client]] for client in sorted(known)]
     counts = torch.stack([message.tensors["counts"]["counts"] for message in said if isinstance(message, Message)])
-    terms = ServerContext(ALGORITHM, training(), TASK, counts, 0)
-    begin = Learner(Local(training()), TASK).fresh
+    context = ServerContext(ALGORITHM, training(), TASK, counts, 0, trained_parameters(work.model()))
+    begin = Learner(spec()).fresh
     clock = work.Clock()
-    for _ in rounds(terms, RemoteClients(sites, lambda: known, ALGORITHM, begin, 300.0)):
+    for _ in rounds(context, RemoteClients(sites, lambda: known, ALGORITHM, begin, 300.0)):
         clock.tick()
 
 
