@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -33,7 +33,7 @@ class ServerContext:
     task: Task
     counts: Tensor  # training rows per (client, label, group)
     seed: int
-    trained: tuple[str, ...]  # the model's trained parameters
+    trained: Mapping[str, Sequence[str]]  # the model's trained parameters, with the other names of tied ones
     start: Snapshot | None = None
     privacy: Mechanism | None = None
 
@@ -57,17 +57,17 @@ class ServerContext:
         )
 
     def begin(self, fresh: Model) -> Snapshot:
-        """Where the run starts: at its snapshot, its entries in the model's own order, or at the fresh model."""
+        """Where the run starts: at its snapshot, or at the fresh model."""
         if self.privacy is not None:
             Mechanism.check(self.algorithm)
         if self.start is not None:
             start = self.start
             return Snapshot(
                 start.round,
-                {name: start.model[name] for name in fresh},
+                _placed(start.model, fresh, fresh),
                 start.state,
-                {name: self._ordered(vector) for name, vector in start.vectors.items()},
-                {name: self._ordered(vector) for name, vector in start.client_vectors.items()},
+                {name: _placed(vector, self.trained, fresh) for name, vector in start.vectors.items()},
+                {name: _placed(vector, self.trained, fresh) for name, vector in start.client_vectors.items()},
             )
         vectors = self.algorithm.start_vectors(self._vector(fresh)) if self.algorithm.server_vectors else {}
         clients = len(self.counts)
@@ -107,7 +107,7 @@ class ServerContext:
                 {name: self._vector(vector) for name, vector in mean.uploads.items()},
                 report,
             )
-            model = {**model, **self._named(stepped)}
+            model = {**model, **self._with_other_names(self._named(stepped))}
             vectors = {name: self._named(vector) for name, vector in after.items()}
         return Snapshot(report.round, model, state, vectors, _kept(now.client_vectors, own))
 
@@ -125,7 +125,7 @@ class ServerContext:
             told = {"epsilon": self.privacy.epsilon(now.state)}
         elif seen is not None:
             told = {"train_loss": seen.loss, "negative_weight_share": seen.negative}
-        ended = divergence(self.algorithm, now.round, told.get("train_loss", 0.0), state, now.model)
+        ended = divergence(self.algorithm, told.get("train_loss", 0.0), now, state)
         record = record_of(now.round, validation, self.task.favourable, state, weights, {**told, **extra})
         return Round(record, now, ended)
 
@@ -135,8 +135,9 @@ class ServerContext:
     def _named(self, vector: ModelVector) -> Model:
         return dict(zip(self.trained, vector.tensors, strict=True))
 
-    def _ordered(self, vector: Model) -> Model:
-        return {name: vector[name] for name in self.trained}
+    def _with_other_names(self, entries: Model) -> Model:
+        """Tied parameters under all their names: loading a state in which they differ would keep one of them."""
+        return entries | {other: entries[name] for name, others in self.trained.items() for other in others}
 
 
 @dataclass(frozen=True)
@@ -246,6 +247,11 @@ def average(models: Sequence[Model], weights: Tensor) -> Model:
     return mean
 
 
+def _placed(entries: Model, names: Iterable[str], like: Model) -> Model:
+    """Entries read from a file in the model's own order and on its device."""
+    return {name: entries[name].to(like[name].device) for name in names}
+
+
 def _spread(tally: Tally, chosen: Sequence[int], clients: int) -> Tally:
     """Tallies of the clients that took part, laid out over all clients; zeros for the others."""
     confusion = tally.confusion.new_zeros(clients, *tally.confusion.shape[1:])
@@ -273,16 +279,25 @@ def record_of(
     return {"round": round, **scores, **plain, "weights": weights.tolist(), **extra}
 
 
-def divergence(algorithm: Algorithm, round: int, loss: float, state: State, model: Model) -> str | None:
-    """Why a run must stop after this round, in one sentence; None where all its numbers are finite."""
-    lost = [name for name, value in state.items() if not bool(value.isfinite().all())]
-    finite = bool(torch.stack([value.isfinite().all() for value in model.values()]).all())
-    if math.isfinite(loss) and finite and not lost:
+def divergence(algorithm: Algorithm, loss: float, now: Snapshot, state: State) -> str | None:
+    """Why a run must stop after this round, in one sentence; None where all its numbers are finite.
+
+    `state` is what may be shown of the snapshot's. A model may stay finite while a server optimizer's vector does not.
+    """
+    lost = [name for name, value in state.items() if not _finite([value])]
+    lost += [name for name, vector in now.vectors.items() if not _finite(vector.values())]
+    if math.isfinite(loss) and _finite(now.model.values()) and not lost:
         return None
     what = f"its {lost[0]} is" if lost else "its loss or model is"
     shown = ", ".join(f"{name} = {_shown(state[name])}" for name in state if state[name].numel() <= 8)
     values = f" ({shown})" if shown else ""
-    return f"{algorithm.title} diverged in round {round}: {what} no longer finite{values}; try {algorithm.remedies}."
+    return (
+        f"{algorithm.title} diverged in round {now.round}: {what} no longer finite{values}; try {algorithm.remedies}."
+    )
+
+
+def _finite(values: Iterable[Tensor]) -> bool:
+    return bool(torch.stack([value.isfinite().all() for value in values]).all())
 
 
 def _shown(value: Tensor) -> str:

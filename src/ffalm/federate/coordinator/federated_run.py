@@ -86,7 +86,7 @@ class _Coordinator:
         self._privacy = None if config.privacy is None else Mechanism(config.privacy, SystemNoise())
         self._log = RunLog(run, config.sites)
         self._members = Members(sites, config, owners, self._log.say, pause)
-        self._trained: tuple[str, ...] = ()  # the model's trained parameters, once it is built
+        self._trained: dict[str, tuple[str, ...]] = {}  # the model's trained parameters, once it is built
 
     def run(self) -> Outcome:
         """Everything from the agreement to the report; where it must stop, the folder says why."""
