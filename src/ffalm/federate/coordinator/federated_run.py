@@ -144,6 +144,7 @@ class _Coordinator:
         context = ServerContext(
             config.algorithm, config.training, task, members.rows(), config.seed, self._trained, now, self._privacy
         )
+        clients.counted = run_log.counted()
         done = secure_round(context, clients) if isinstance(clients, SecureClients) else next(rounds(context, clients))
         answered = clients.scored.sites
         if self._privacy is None:
