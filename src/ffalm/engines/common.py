@@ -141,4 +141,5 @@ def raised_losses(slopes: Tensor, outputs: Tensor, labels: Tensor) -> Tensor:
     The loss changes by -slopes . (softmax(outputs) - onehot(label)).
     """
     by_logits = outputs.softmax(-1) - one_hot(labels, outputs.shape[-1])
-    return torch.linalg.vecdot(slopes, by_logits) < 0
+    change: Tensor = -torch.linalg.vecdot(slopes, by_logits)
+    return change > 0
