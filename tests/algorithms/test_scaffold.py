@@ -34,10 +34,10 @@ def test_of_a_constant_gradient_the_control_is_that_gradient() -> None:
     assert kept["control"].tensors[0].tolist() == pytest.approx([2.0])
 
 
-def test_where_the_learning_rate_is_0_the_controls_stay_finite() -> None:
-    """Nothing is known of the gradient: c_i+ = 0.2 - 0.5."""
-    kept, _ = SCAFFOLD().finish(vector(1.0), SENT, OWN, torch.tensor(2.0), 0.0)
-    assert kept["control"].tensors[0].tolist() == pytest.approx([-0.3])
+def test_where_the_learning_rate_is_0_the_controls_stay_as_they_are() -> None:
+    kept, uploads = SCAFFOLD().finish(vector(1.0), SENT, OWN, torch.tensor(2.0), 0.0)
+    assert kept["control"].tensors[0].tolist() == [0.2]
+    assert uploads["control_change"].tensors[0].tolist() == [0.0]
 
 
 def test_the_server_keeps_the_mean_model_and_adds_the_mean_change() -> None:

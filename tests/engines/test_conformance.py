@@ -19,6 +19,7 @@ from ffalm.engines import ENGINES, Engine, Job, Round, Training
 from ffalm.engines.loop import LoopEngine
 from ffalm.engines.stacked import StackedEngine
 from ffalm.federation import Federation
+from ffalm.privacy import Privacy
 
 FEATURES = 9
 CLOSE = 1e-9
@@ -215,9 +216,13 @@ def test_an_algorithm_with_every_feature_gives_the_reference_numbers_a_client_at
     assert_same_numbers("stacked", jobs_of(EveryFeature(), MODELS[model], local_epochs=2))
 
 
+@pytest.mark.parametrize("privacy", [None, Privacy(2.0)])
 @pytest.mark.parametrize("engine", [LoopEngine, StackedEngine])
-def test_tied_parameters_stay_tied_through_a_server_step(engine: type[Engine]) -> None:
-    for done in by_job(engine().train(jobs_of(ffalm.FedAdam(server_lr=0.1), tied))).values():
+def test_tied_parameters_stay_tied_through_a_server_step_and_noise(
+    engine: type[Engine], privacy: Privacy | None
+) -> None:
+    jobs = [dataclasses.replace(job, privacy=privacy) for job in jobs_of(ffalm.FedAdam(server_lr=0.1), tied)]
+    for done in by_job(engine().train(jobs)).values():
         model = done.snapshot.model
         torch.testing.assert_close(model["0.weight"], model["2.weight"], rtol=0, atol=0)
 

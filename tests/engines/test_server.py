@@ -10,7 +10,8 @@ from tests.engines.test_conformance import jobs_of
 from torch import nn
 
 import ffalm
-from ffalm.engines import Engine
+from ffalm.engines import Engine, Snapshot
+from ffalm.engines.jobs import Model
 from ffalm.engines.loop import LoopEngine
 from ffalm.engines.server import ServerContext
 from ffalm.engines.stacked import StackedEngine
@@ -39,3 +40,28 @@ def test_a_snapshot_is_put_where_the_model_is_and_in_its_order() -> None:
     tensors = [begun.model, begun.vectors["control"], begun.client_vectors["control"]]
     assert {value.device.type for entries in tensors for value in entries.values()} == {"meta"}
     assert all(isinstance(value, torch.Tensor) for value in begun.state.values())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.gpu
+@pytest.mark.parametrize("algorithm", ["scaffold", "fedadam"])
+@pytest.mark.parametrize("engine", [LoopEngine, StackedEngine])
+def test_a_run_on_a_gpu_goes_on_from_a_snapshot_read_from_a_file(engine: type[Engine], algorithm: str) -> None:
+    (job,) = jobs_of(ffalm.algorithms()[algorithm](), seeds=1, participation=0.5)
+    job = dataclasses.replace(job, spec=dataclasses.replace(job.spec, device=torch.device("cuda")))
+    whole = [done.snapshot for _, done in engine().train([job])]
+    first = whole[0]
+    read = Snapshot(
+        first.round,
+        on_cpu(first.model),
+        first.state,
+        {name: on_cpu(vector) for name, vector in first.vectors.items()},
+        {name: on_cpu(vector) for name, vector in first.client_vectors.items()},
+    )
+    resumed = [done.snapshot for _, done in engine().train([dataclasses.replace(job, start=read)])]
+    for name, value in whole[-1].model.items():
+        torch.testing.assert_close(resumed[-1].model[name], value, rtol=1e-12, atol=1e-12)
+
+
+def on_cpu(entries: Model) -> Model:
+    return {name: value.cpu() for name, value in entries.items()}

@@ -107,9 +107,9 @@ class ServerContext:
                 {name: self._vector(vector) for name, vector in mean.uploads.items()},
                 report,
             )
-            model = {**model, **self._with_other_names(self._named(stepped))}
+            model = {**model, **self._named(stepped)}
             vectors = {name: self._named(vector) for name, vector in after.items()}
-        return Snapshot(report.round, model, state, vectors, _kept(now.client_vectors, own))
+        return Snapshot(report.round, self._tied(model), state, vectors, _kept(now.client_vectors, own))
 
     def round(
         self, now: Snapshot, weights: Tensor, validation: Tally | None, seen: TrainingSummary | None, **extra: float
@@ -135,9 +135,9 @@ class ServerContext:
     def _named(self, vector: ModelVector) -> Model:
         return dict(zip(self.trained, vector.tensors, strict=True))
 
-    def _with_other_names(self, entries: Model) -> Model:
-        """Tied parameters under all their names: loading a state in which they differ would keep one of them."""
-        return entries | {other: entries[name] for name, others in self.trained.items() for other in others}
+    def _tied(self, model: Model) -> Model:
+        """Tied parameters the same under all their names; a server step or noise moved each name on its own."""
+        return model | {other: model[name] for name, others in self.trained.items() for other in others}
 
 
 @dataclass(frozen=True)

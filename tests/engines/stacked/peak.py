@@ -96,7 +96,9 @@ def main(case: str) -> None:
     name, *settings = case.split(", ")
     kind = {"dense": dense, "hot": hot, "images": images}[name]
     named: dict[str, Any] = dict(setting.split("=") for setting in settings)
-    sizes = {key: int(value) if value.replace("_", "").isdigit() else value for key, value in named.items()}
+    sizes: dict[str, Any] = {
+        key: int(value) if value.replace("_", "").isdigit() else value for key, value in named.items()
+    }
     for _ in StackedEngine().train(jobs_of(kind, 200, 2, 1, 4)):  # whatever is loaded once
         pass
     jobs = jobs_of(kind, **sizes)

@@ -27,7 +27,7 @@ from tests.federate.makers import (
 from torch import Tensor
 
 from ffalm.engines import Round
-from ffalm.engines.remote.message import Failure
+from ffalm.engines.remote.message import Failure, Message
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.federated_run import coordinate, lead
 from ffalm.federate.federation_config import FederationConfig
@@ -155,6 +155,7 @@ def test_what_a_site_keeps_from_round_to_round_is_in_no_message(tmp_path: Path) 
     def watched(kind: Any, name: str, message: Any) -> Any:
         found = original(kind, name, message)
         for one in (message, found):
+            assert isinstance(one, Message)
             seen.extend(value for record in one.tensors.values() for value in record.values())
         last = sorted((sites.folders[name] / ".cache").glob("client-*.vectors"))[-1:]
         if kind == "train" and message.facts["round"] > 0:  # from zeros, the first change is the control variate itself
