@@ -36,6 +36,7 @@ class ServerContext:
     trained: Mapping[str, Sequence[str]]  # the model's trained parameters, with the other names of tied ones
     start: Snapshot | None = None
     privacy: Mechanism | None = None
+    holds_client_vectors: bool = True  # False for real sites, which keep their own
 
     @classmethod
     def of(cls, job: Job) -> ServerContext:
@@ -72,7 +73,7 @@ class ServerContext:
         vectors = self.algorithm.start_vectors(self._vector(fresh)) if self.algorithm.server_vectors else {}
         clients = len(self.counts)
         own = {name: {key: fresh[key].new_zeros(clients, *fresh[key].shape) for key in self.trained}
-               for name in self.algorithm.client_vectors}  # fmt: skip
+               for name in self.algorithm.client_vectors if self.holds_client_vectors}  # fmt: skip
         state = self.algorithm.start(self.task, self.counts)
         return Snapshot(0, fresh, state, {name: self._named(vector) for name, vector in vectors.items()}, own)
 

@@ -169,6 +169,32 @@ def test_what_a_site_keeps_from_round_to_round_is_in_no_message(tmp_path: Path) 
         assert not any(other.shape == value.shape and torch.allclose(other.double(), value.double()) for other in seen)
 
 
+def without_a_parameter(message: Message) -> Message:
+    upload = dict(message.tensors["upload.control_change"])
+    del upload["0.bias"]
+    return Message({**message.tensors, "upload.control_change": upload}, message.facts)
+
+
+def test_an_upload_that_lacks_a_parameter_does_not_count(tmp_path: Path) -> None:
+    plan = config(algorithm={"name": "scaffold"}, training={"rounds": 3})
+    sites = world(tmp_path, mishaps={("south", 2): without_a_parameter})
+    outcome = led(plan, tmp_path / "run", sites)
+    assert outcome.history[1]["quarantined"] == {"south": "an upload of its answer does not have the model's form"}
+    assert_equal(tmp_path / "run", outcome, Simulated(plan, sites.folders, tmp_path / "run").rounds({(2, 1)}))
+
+
+def with_its_own_vectors(message: Message) -> Message:
+    return Message({**message.tensors, "own.control": message.tensors["upload.control_change"]}, message.facts)
+
+
+def test_the_coordinator_holds_no_vectors_of_sites_even_if_one_sends_them(tmp_path: Path) -> None:
+    plan = config(algorithm={"name": "scaffold"}, training={"rounds": 2})
+    sites = world(tmp_path, mishaps={("south", 1): with_its_own_vectors})
+    led(plan, tmp_path / "run", sites)
+    assert list((tmp_path / "run" / "checkpoint").rglob("vectors.safetensors"))
+    assert not list((tmp_path / "run" / "checkpoint").rglob("client_vectors.safetensors"))
+
+
 def test_a_site_gone_for_three_rounds_comes_back_by_another_node_and_takes_part_again(tmp_path: Path) -> None:
     plan = config(NAMES, training={"rounds": 6})
     sites = world(tmp_path, (90, 70, 80, 60), mishaps={("west", round): "gone" for round in (2, 3, 4)})

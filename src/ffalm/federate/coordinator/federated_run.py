@@ -96,7 +96,8 @@ class _Coordinator:
             self._open()
             members, config = self._members, self._config
             kind = SiteClients if config.secure is None else SecureClients
-            clients = kind(self._sites, members, config, self._fresh(last), self._log.say, self._pause)
+            fresh = self._fresh(last)
+            clients = kind(self._sites, members, config, fresh, self._trained, self._log.say, self._pause)
             now, diverged = self._train(clients, self._run.snapshot(last))
             return self._finish(clients, now, diverged)
         except UserError as error:
@@ -142,8 +143,9 @@ class _Coordinator:
         config, members, run_log = self._config, self._members, self._log
         task = members.agreed.task
         context = ServerContext(
-            config.algorithm, config.training, task, members.rows(), config.seed, self._trained, now, self._privacy
-        )
+            config.algorithm, config.training, task, members.rows(), config.seed, self._trained, now, self._privacy,
+            holds_client_vectors=False,
+        )  # fmt: skip
         clients.counted = run_log.counted()
         done = secure_round(context, clients) if isinstance(clients, SecureClients) else next(rounds(context, clients))
         answered = clients.scored.sites

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
@@ -43,6 +43,7 @@ class Asking:
     _members: Members
     _config: FederationConfig
     _fresh: dict[str, Tensor]
+    _trained: Collection[str]  # the model's trained parameters
     _say: Say
     _pause: float
     missed: dict[str, str] = field(init=False, default_factory=dict)
@@ -132,7 +133,7 @@ class SiteClients(Asking):
         self.scored = Scored.of(told, self._members.agreed.task)
         private = self._config.privacy is not None  # then held-out Tallies of single rounds are told to nobody
         return {
-            names.index(site): replace(answer.reply, validation=None if private else answer.validation.tally)
+            names.index(site): replace(answer.reply, own={}, validation=None if private else answer.validation.tally)
             for site, answer in usable.items()
         }
 
@@ -164,7 +165,7 @@ class SiteClients(Asking):
         read: dict[str, Answer] = {}
         for site, answer in self._answers("train", messages).items():
             try:
-                well = read_answer(answer, sent, task, algorithm.uploads)
+                well = read_answer(answer, sent, task, algorithm.uploads, self._trained)
                 if well.finite:
                     check_counts(well, self._members.counts[site], algorithm.measure, self._config.training)
                 read[site] = well
