@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ffalm.algorithms import Batch, RoundReport, Rows
+from ffalm.algorithms import Batch, ModelVector, RoundReport, Rows
 from ffalm.data.types import Task
 from ffalm.fairness import Tally
 
@@ -35,3 +35,13 @@ def report_of(
     counts = torch.zeros(*sizes.shape, task.labels, task.groups, dtype=torch.int64)
     counts[..., 0, 0] = sizes
     return RoundReport(round, counts, taking_part, tally, task, validation)
+
+
+def vector(*numbers: float) -> ModelVector:
+    """A model-sized vector of a model with so many numbers."""
+    return ModelVector([torch.tensor(numbers, dtype=torch.float64)])
+
+
+def everyone(*sizes: int) -> RoundReport:
+    """The report of round 1 in which clients of these sizes all took part."""
+    return report_of(1, torch.tensor(sizes), torch.ones(len(sizes), dtype=torch.bool), None)

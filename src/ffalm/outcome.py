@@ -89,7 +89,7 @@ class StudyOutcome:
     notes: list[str] = field(default_factory=list)  # warnings and caveats, in sentences
     group_names: tuple[str, ...] = ()  # in the order of the runs' counts; empty where only gaps are known
     favourable: int = 1  # the label that people want, as the runs' counts number it
-    duals_by_group: tuple[str, ...] = ()  # labels of the algorithms that keep one dual a group, in the groups' order
+    duals_by_group: tuple[str, ...] = ()  # labels of the algorithms whose duals charts name by group
 
     def labels(self) -> list[str]:
         """The algorithms in the order in which they were given."""

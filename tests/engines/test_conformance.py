@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 import torch
+from tests.every_feature import EveryFeature
 from tests.variants import variants
 from torch import Tensor, nn
 
 import ffalm
 from ffalm.algorithms import Algorithm
-from ffalm.engines import ENGINES, Job, Round, Training
+from ffalm.engines import ENGINES, Engine, Job, Round, Training
 from ffalm.engines.loop import LoopEngine
 from ffalm.engines.stacked import StackedEngine
 from ffalm.federation import Federation
+from ffalm.privacy import Privacy
 
 FEATURES = 9
 CLOSE = 1e-9
@@ -99,9 +101,8 @@ def assert_same_record(found: dict[str, Any], expected: dict[str, Any]) -> None:
     """Every entry but times is equal, NaN to NaN."""
     assert found.keys() == expected.keys()
     for name in expected.keys() - UNCOMPARED:
-        allowed = CLOSE
         a, b = torch.tensor(found[name], dtype=torch.float64), torch.tensor(expected[name], dtype=torch.float64)
-        torch.testing.assert_close(a, b, rtol=allowed, atol=allowed, equal_nan=True, msg=name)
+        torch.testing.assert_close(a, b, rtol=CLOSE, atol=CLOSE, equal_nan=True, msg=name)
 
 
 COMPARED = {**ENGINES, StackedEngine.name: StackedEngine}
@@ -190,6 +191,40 @@ def test_model_sized_state_of_every_kind_of_model_gives_the_reference_numbers(
     engine: str, algorithm: str, model: str
 ) -> None:
     assert_same_numbers(engine, jobs_of(ffalm.algorithms()[algorithm](), MODELS[model], rounds=2))
+
+
+FULL: dict[str, dict[str, Any]] = {
+    "some clients": SETTINGS["some clients"],
+    "adam": {**SETTINGS["adam"], "clip": None},
+    "momentum": SETTINGS["momentum"],
+    "no learning rate": {"lr": 0.0},
+}
+
+
+@others
+@pytest.mark.parametrize("logits", [True, False])
+@pytest.mark.parametrize("setting", FULL)
+def test_an_algorithm_with_every_feature_gives_the_reference_numbers(engine: str, setting: str, logits: bool) -> None:
+    assert_same_numbers(engine, jobs_of(EveryFeature(logits), **FULL[setting]))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_an_algorithm_with_every_feature_gives_the_reference_numbers_a_client_at_a_time(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(COMPARED, "stacked", lambda: StackedEngine(1))
+    assert_same_numbers("stacked", jobs_of(EveryFeature(), MODELS[model], local_epochs=2))
+
+
+@pytest.mark.parametrize("privacy", [None, Privacy(2.0)])
+@pytest.mark.parametrize("engine", [LoopEngine, StackedEngine])
+def test_tied_parameters_stay_tied_through_a_server_step_and_noise(
+    engine: type[Engine], privacy: Privacy | None
+) -> None:
+    jobs = [dataclasses.replace(job, privacy=privacy) for job in jobs_of(ffalm.FedAdam(server_lr=0.1), tied)]
+    for done in by_job(engine().train(jobs)).values():
+        model = done.snapshot.model
+        torch.testing.assert_close(model["0.weight"], model["2.weight"], rtol=0, atol=0)
 
 
 @others

@@ -54,6 +54,16 @@ def test_duals_that_are_one_a_group_are_named_by_it() -> None:
     assert [component for label, component, _ in named if label == "Other"] == ["dual 1", "dual 2", "dual 3"]
 
 
+def test_duals_that_compare_the_first_group_with_each_other_are_named_by_both() -> None:
+    groups, algorithms = ("Asian", "Black", "White"), ("FFALM",)
+    runs = [run("FFALM", history=records([0.1, 0.2], name="dual"))]
+    points = dual_points(study(*runs, group_names=groups, duals_by_group=algorithms))
+    assert [point["component"] for point in points] == ["dual of Asian against Black", "dual of Asian against White"]
+    single = [run("FFALM", history=records(0.5, name="dual"))]
+    points = dual_points(study(*single, group_names=groups[:2], duals_by_group=algorithms))
+    assert [point["component"] for point in points] == ["dual 1"]
+
+
 def test_a_dual_may_be_a_number_a_list_or_absent() -> None:
     runs = [
         run("One", history=records(0.5, 1.0, name="dual")),

@@ -148,7 +148,7 @@ class Algorithm:
     title: ClassVar[str]  # how tables call it
     remedies: ClassVar[str] = "a smaller lr or clip"  # what to try when a run diverges
     separable: ClassVar[bool] = False  # whether the server needs no more than sums: see `dual_step`
-    duals_by_group: ClassVar[bool] = False  # whether `duals` of its state are one a group, so that charts can name them
+    duals_by_group: ClassVar[bool] = False  # whether its duals are one a group, or one for group 0 and each other
     broadcasts: ClassVar[tuple[str, ...]] = ()  # entries of the state and of `server_vectors` that clients receive
     server_vectors: ClassVar[tuple[str, ...]] = ()  # model-sized, kept by the server; checkpointed, never recorded
     client_vectors: ClassVar[tuple[str, ...]] = ()  # model-sized, kept by each client from round to round; start at 0

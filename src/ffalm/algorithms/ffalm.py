@@ -60,6 +60,7 @@ class FFALM(AugmentedLagrangian):
     title: ClassVar[str] = "FFALM"
     broadcasts: ClassVar[tuple[str, ...]] = ("dual", "penalty")
     dual_name: ClassVar[str] = "dual"
+    duals_by_group: ClassVar[bool] = True
     remedies: ClassVar[str] = "dual_bound=1.0, dual_lr_growth=1.0 or the preset 'safe'"
 
     penalty: float = 2.0

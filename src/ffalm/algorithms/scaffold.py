@@ -43,9 +43,10 @@ class SCAFFOLD(PlainTraining):
     def finish(
         self, weights: ModelVector, sent: Sent, own: Vectors, steps: Tensor, lr: float
     ) -> tuple[Vectors, Vectors]:
-        """Keep c_i+, upload c_i+ - c_i."""
-        mean_gradient = (sent.model - weights) / (steps * lr) if lr > 0 else weights.zeros()
-        control = own["control"] - sent.vectors["control"] + mean_gradient
+        """Keep c_i+, upload c_i+ - c_i; steps of size 0 tell nothing of the gradient."""
+        control = own["control"]
+        if lr > 0:
+            control = control - sent.vectors["control"] + (sent.model - weights) / (steps * lr)
         return {"control": control}, {"control_change": control - own["control"]}
 
     def server_step(

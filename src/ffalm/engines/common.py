@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, one_hot
 
 from ffalm.algorithms import Algorithm, Batch, Rows, State
 from ffalm.data.types import Examples, Task
@@ -33,17 +33,13 @@ def built_model(spec: ClientSpec) -> nn.Module:
     return model.to(spec.device)
 
 
-def trained_parameters(model: nn.Module) -> tuple[str, ...]:
-    """The names of the parameters that training moves, in the model's order."""
-    return tuple(name for name, parameter in model.named_parameters() if parameter.requires_grad)
-
-
-def tied_parameters(model: nn.Module) -> dict[str, str]:
-    """Further names in the state of parameters that are used twice -> the name under which they are trained."""
-    first: dict[int, str] = {}
-    every = model.named_parameters(remove_duplicate=False)
-    names = {name: first.setdefault(id(parameter), name) for name, parameter in every}
-    return {name: known for name, known in names.items() if name != known}
+def trained_parameters(model: nn.Module) -> dict[str, tuple[str, ...]]:
+    """The parameters that training moves, in the model's order, and the other names of each that is tied."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if parameter.requires_grad:
+            names.setdefault(id(parameter), []).append(name)
+    return {first: tuple(others) for first, *others in names.values()}
 
 
 def frozen_parameters(model: nn.Module) -> frozenset[str]:
@@ -134,11 +130,16 @@ def gradients(
     if algorithm.by_outputs(rows.task):
         slopes = algorithm.slopes(Batch(rows, losses.detach(), logits.detach()), state)
         found = torch.autograd.grad(logits, parameters, slopes, allow_unused=True)
-        return found, raises_some_loss(slopes, rows.labels).any()
+        return found, raised_losses(slopes, logits.detach(), rows.labels).any()
     slopes = algorithm.slopes(Batch(rows, losses.detach()), state)
     return torch.autograd.grad(losses, parameters, slopes, allow_unused=True), (slopes < 0).any()
 
 
-def raises_some_loss(by_outputs: Tensor, labels: Tensor) -> Tensor:
-    """For each row, whether a step against these slopes lowers the logit of its own label."""
-    return by_outputs.gather(-1, labels.unsqueeze(-1)).squeeze(-1) > 0
+def raised_losses(slopes: Tensor, outputs: Tensor, labels: Tensor) -> Tensor:
+    """For each row, whether a small step of its logits against these slopes raises its loss.
+
+    The loss changes by -slopes . (softmax(outputs) - onehot(label)).
+    """
+    by_logits = outputs.softmax(-1) - one_hot(labels, outputs.shape[-1])
+    change: Tensor = -torch.linalg.vecdot(slopes, by_logits)
+    return change > 0

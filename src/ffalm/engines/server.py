@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ffalm.algorithms import Algorithm, Measure, ModelVector, RoundReport, State
 from ffalm.data.types import Task
-from ffalm.engines.common import built_model, frozen_parameters, tied_parameters, trained_parameters
+from ffalm.engines.common import built_model, frozen_parameters, trained_parameters
 from ffalm.engines.jobs import Job, Model, Round, Snapshot, Training
 from ffalm.engines.sampling import participants
 from ffalm.fairness import Tally
@@ -33,10 +33,10 @@ class ServerContext:
     task: Task
     counts: Tensor  # training rows per (client, label, group)
     seed: int
-    trained: tuple[str, ...]  # the model's trained parameters
+    trained: Mapping[str, Sequence[str]]  # the model's trained parameters, with the other names of tied ones
     start: Snapshot | None = None
     privacy: Mechanism | None = None
-    tied: Mapping[str, str] = field(default_factory=dict)  # further names of trained parameters in the model's state
+    holds_client_vectors: bool = True  # False for real sites, which keep their own
 
     @classmethod
     def of(cls, job: Job) -> ServerContext:
@@ -55,26 +55,25 @@ class ServerContext:
             trained_parameters(model),
             job.start,
             privacy,
-            tied_parameters(model),
         )
 
     def begin(self, fresh: Model) -> Snapshot:
-        """Where the run starts: at its snapshot, its entries in the model's own order, or at the fresh model."""
+        """Where the run starts: at its snapshot, or at the fresh model."""
         if self.privacy is not None:
             Mechanism.check(self.algorithm)
         if self.start is not None:
             start = self.start
             return Snapshot(
                 start.round,
-                {name: start.model[name] for name in fresh},
+                _placed(start.model, fresh, fresh),
                 start.state,
-                {name: self._ordered(vector) for name, vector in start.vectors.items()},
-                {name: self._ordered(vector) for name, vector in start.client_vectors.items()},
+                {name: _placed(vector, self.trained, fresh) for name, vector in start.vectors.items()},
+                {name: _placed(vector, self.trained, fresh) for name, vector in start.client_vectors.items()},
             )
         vectors = self.algorithm.start_vectors(self._vector(fresh)) if self.algorithm.server_vectors else {}
         clients = len(self.counts)
         own = {name: {key: fresh[key].new_zeros(clients, *fresh[key].shape) for key in self.trained}
-               for name in self.algorithm.client_vectors}  # fmt: skip
+               for name in self.algorithm.client_vectors if self.holds_client_vectors}  # fmt: skip
         state = self.algorithm.start(self.task, self.counts)
         return Snapshot(0, fresh, state, {name: self._named(vector) for name, vector in vectors.items()}, own)
 
@@ -110,9 +109,8 @@ class ServerContext:
                 report,
             )
             model = {**model, **self._named(stepped)}
-            model |= {name: model[known] for name, known in self.tied.items()}
             vectors = {name: self._named(vector) for name, vector in after.items()}
-        return Snapshot(report.round, model, state, vectors, _kept(now.client_vectors, own))
+        return Snapshot(report.round, self._tied(model), state, vectors, _kept(now.client_vectors, own))
 
     def round(
         self, now: Snapshot, weights: Tensor, validation: Tally | None, seen: TrainingSummary | None, **extra: float
@@ -128,7 +126,7 @@ class ServerContext:
             told = {"epsilon": self.privacy.epsilon(now.state)}
         elif seen is not None:
             told = {"train_loss": seen.loss, "negative_weight_share": seen.negative}
-        ended = divergence(self.algorithm, now.round, told.get("train_loss", 0.0), state, now.model)
+        ended = divergence(self.algorithm, told.get("train_loss", 0.0), now, state)
         record = record_of(now.round, validation, self.task.favourable, state, weights, {**told, **extra})
         return Round(record, now, ended)
 
@@ -138,8 +136,9 @@ class ServerContext:
     def _named(self, vector: ModelVector) -> Model:
         return dict(zip(self.trained, vector.tensors, strict=True))
 
-    def _ordered(self, vector: Model) -> Model:
-        return {name: vector[name] for name in self.trained}
+    def _tied(self, model: Model) -> Model:
+        """Tied parameters the same under all their names; a server step or noise moved each name on its own."""
+        return model | {other: model[name] for name, others in self.trained.items() for other in others}
 
 
 @dataclass(frozen=True)
@@ -249,6 +248,11 @@ def average(models: Sequence[Model], weights: Tensor) -> Model:
     return mean
 
 
+def _placed(entries: Model, names: Iterable[str], like: Model) -> Model:
+    """Entries read from a file in the model's own order and on its device."""
+    return {name: entries[name].to(like[name].device) for name in names}
+
+
 def _spread(tally: Tally, chosen: Sequence[int], clients: int) -> Tally:
     """Tallies of the clients that took part, laid out over all clients; zeros for the others."""
     confusion = tally.confusion.new_zeros(clients, *tally.confusion.shape[1:])
@@ -276,16 +280,25 @@ def record_of(
     return {"round": round, **scores, **plain, "weights": weights.tolist(), **extra}
 
 
-def divergence(algorithm: Algorithm, round: int, loss: float, state: State, model: Model) -> str | None:
-    """Why a run must stop after this round, in one sentence; None where all its numbers are finite."""
-    lost = [name for name, value in state.items() if not bool(value.isfinite().all())]
-    finite = bool(torch.stack([value.isfinite().all() for value in model.values()]).all())
-    if math.isfinite(loss) and finite and not lost:
+def divergence(algorithm: Algorithm, loss: float, now: Snapshot, state: State) -> str | None:
+    """Why a run must stop after this round, in one sentence; None where all its numbers are finite.
+
+    `state` is what may be shown of the snapshot's. A model may stay finite while a server optimizer's vector does not.
+    """
+    lost = [name for name, value in state.items() if not _finite([value])]
+    lost += [name for name, vector in now.vectors.items() if not _finite(vector.values())]
+    if math.isfinite(loss) and _finite(now.model.values()) and not lost:
         return None
     what = f"its {lost[0]} is" if lost else "its loss or model is"
     shown = ", ".join(f"{name} = {_shown(state[name])}" for name in state if state[name].numel() <= 8)
     values = f" ({shown})" if shown else ""
-    return f"{algorithm.title} diverged in round {round}: {what} no longer finite{values}; try {algorithm.remedies}."
+    return (
+        f"{algorithm.title} diverged in round {now.round}: {what} no longer finite{values}; try {algorithm.remedies}."
+    )
+
+
+def _finite(values: Iterable[Tensor]) -> bool:
+    return bool(torch.stack([value.isfinite().all() for value in values]).all())
 
 
 def _shown(value: Tensor) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -92,6 +92,11 @@ class SiteTerms:
     def key(self) -> str:
         """A short name for exactly these terms."""
         return hashlib.sha256(self.to_text().encode()).hexdigest()[:16]
+
+    @property
+    def run_key(self) -> str:
+        """The same for all terms under which one run may go on: rounds and rules may change on the way."""
+        return replace(self, training=replace(self.training, rounds=1), min_group=0, secure=None).key
 
 
 def task_of(values: dict[str, Any]) -> Task:

@@ -6,7 +6,7 @@ They are computed here rather than by the chart, so that the page holds a few nu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -43,12 +43,20 @@ def dual_points(study: StudyOutcome) -> list[Point]:
     lines: list[Line] = []
     for alpha, label, runs in _groups(study):
         width = max((len(duals(record)) for run in runs for record in run.history), default=0)
-        by_group = label in study.duals_by_group and width == len(study.group_names)
+        names = _dual_names(width, study.group_names if label in study.duals_by_group else ())
         for index in range(width):
-            component = f"dual of {study.group_names[index]}" if by_group else f"dual {index + 1}"
-            named = {"alpha": alpha, "component": component, "algorithm": label}
+            named = {"alpha": alpha, "component": names[index], "algorithm": label}
             lines.append([named | point for point in _line(runs, _dual_reader(index), 1.0, 5)])
     return _thinned(lines)
+
+
+def _dual_names(width: int, groups: Sequence[str]) -> list[str]:
+    """One dual a group, or one for the first group and each other; numbers where the groups do not tell."""
+    if width == len(groups):
+        return [f"dual of {group}" for group in groups]
+    if width > 1 and width == len(groups) - 1:
+        return [f"dual of {groups[0]} against {group}" for group in groups[1:]]
+    return [f"dual {index + 1}" for index in range(width)]
 
 
 def _groups(study: StudyOutcome) -> Iterator[tuple[float | None, str, list[Outcome]]]:

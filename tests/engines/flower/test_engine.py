@@ -12,6 +12,7 @@ import sys
 import pytest
 import torch
 from tests.engines.test_conformance import FEATURES, assert_same_record, by_job, jobs_of
+from tests.every_feature import EveryFeature
 from tests.variants import variants
 from torch import nn
 
@@ -34,7 +35,9 @@ dense = lambda: nn.Sequential(nn.Linear(FEATURES, 6), nn.ReLU(), nn.Linear(6, 2)
 def jobs() -> list[Job]:
     """Every algorithm with some of its clients, and a model with counters and statistics."""
     some = [
-        job for algorithm in variants() for job in jobs_of(algorithm, dense, seeds=1, participation=0.5, local_epochs=2)
+        job
+        for algorithm in (*variants(), EveryFeature())
+        for job in jobs_of(algorithm, dense, seeds=1, participation=0.5, local_epochs=2)
     ]
     resumed = jobs_of(ffalm.FFALM(), dense, rounds=4)[1]
     snapshot = by_job(LoopEngine().train([resumed]))[0, 2].snapshot

@@ -10,6 +10,7 @@ import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +42,13 @@ def images(rows: int, draws: torch.Generator) -> Tensor:
 
 
 def jobs_of(
-    kind: Callable[[int, torch.Generator], Tensor], rows: int, clients: int, seeds: int, hidden: int
+    kind: Callable[[int, torch.Generator], Tensor],
+    rows: int,
+    clients: int,
+    seeds: int,
+    hidden: int,
+    algorithm: str = "ffalm",
+    optimizer: Literal["sgd", "adam"] = "sgd",
 ) -> list[Job]:
     draws = torch.Generator().manual_seed(0)
     train, validation, test = [
@@ -57,10 +64,10 @@ def jobs_of(
 
     return [
         Job.of(
-            ffalm.FFALM(),
+            ffalm.algorithms()[algorithm](),
             Federation.from_dataset(data, Partition("iid", clients), seed),
             model,
-            Training(rounds=1),
+            Training(rounds=2, optimizer=optimizer),
             seed,
             torch.device("cpu"),
         )
@@ -88,7 +95,10 @@ def main(case: str) -> None:
     torch.set_num_threads(1)
     name, *settings = case.split(", ")
     kind = {"dense": dense, "hot": hot, "images": images}[name]
-    sizes = {key: int(value) for key, value in (setting.split("=") for setting in settings)}
+    named: dict[str, Any] = dict(setting.split("=") for setting in settings)
+    sizes: dict[str, Any] = {
+        key: int(value) if value.replace("_", "").isdigit() else value for key, value in named.items()
+    }
     for _ in StackedEngine().train(jobs_of(kind, 200, 2, 1, 4)):  # whatever is loaded once
         pass
     jobs = jobs_of(kind, **sizes)

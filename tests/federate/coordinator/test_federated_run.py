@@ -27,7 +27,7 @@ from tests.federate.makers import (
 from torch import Tensor
 
 from ffalm.engines import Round
-from ffalm.engines.remote.message import Failure
+from ffalm.engines.remote.message import Failure, Message
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.federated_run import coordinate, lead
 from ffalm.federate.federation_config import FederationConfig
@@ -52,7 +52,7 @@ def assert_equal(run: Path, outcome: Outcome, expected: list[Round]) -> None:
     assert all(torch.equal(final[name], value) for name, value in expected[-1].snapshot.model.items())
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "ffalm", "fairfed", "fpfl"])
+@pytest.mark.parametrize("algorithm", ["fedavg", "ffalm", "fairfed", "fpfl", "scaffold", "fedadam"])
 def test_a_federation_of_three_sites_equals_the_simulation(tmp_path: Path, algorithm: str) -> None:
     plan, sites = config(algorithm={"name": algorithm}), world(tmp_path)
     outcome = led(plan, tmp_path / "run", sites)
@@ -139,6 +139,62 @@ def test_a_round_goes_on_without_a_site_and_equals_the_simulation_without_it(tmp
     assert entry[where] == {"2": outcome.history[1][where]["south"]}
 
 
+@pytest.mark.parametrize("kind", ["late", "gone", "nan", "transposed"])
+def test_what_a_site_keeps_of_a_round_that_did_not_count_is_not_used(tmp_path: Path, kind: str) -> None:
+    """SCAFFOLD's control variates, in the next round of the site: the server has not seen their change."""
+    plan = config(algorithm={"name": "scaffold"})
+    sites = world(tmp_path, mishaps={("south", 2): MISHAPS[kind][0], ("south", 3): "gone"})
+    outcome = led(plan, tmp_path / "run", sites)
+    assert_equal(tmp_path / "run", outcome, Simulated(plan, sites.folders, tmp_path / "run").rounds({(2, 1), (3, 1)}))
+
+
+def test_what_a_site_keeps_from_round_to_round_is_in_no_message(tmp_path: Path) -> None:
+    plan, sites = config(algorithm={"name": "scaffold"}), world(tmp_path)
+    original, seen, kept = sites._answer, list[Tensor](), list[Tensor]()
+
+    def watched(kind: Any, name: str, message: Any) -> Any:
+        found = original(kind, name, message)
+        for one in (message, found):
+            assert isinstance(one, Message)
+            seen.extend(value for record in one.tensors.values() for value in record.values())
+        last = sorted((sites.folders[name] / ".cache").glob("client-*.vectors"))[-1:]
+        if kind == "train" and message.facts["round"] > 0:  # from zeros, the first change is the control variate itself
+            kept.extend(value for path in last for value in load_file(path).values())
+        return found
+
+    sites._answer = watched  # type: ignore[method-assign]
+    led(plan, tmp_path / "run", sites)
+    assert len(kept) == 3 * 4 * 4  # sites, rounds, parameters
+    for value in kept:
+        assert not any(other.shape == value.shape and torch.allclose(other.double(), value.double()) for other in seen)
+
+
+def without_a_parameter(message: Message) -> Message:
+    upload = dict(message.tensors["upload.control_change"])
+    del upload["0.bias"]
+    return Message({**message.tensors, "upload.control_change": upload}, message.facts)
+
+
+def test_an_upload_that_lacks_a_parameter_does_not_count(tmp_path: Path) -> None:
+    plan = config(algorithm={"name": "scaffold"}, training={"rounds": 3})
+    sites = world(tmp_path, mishaps={("south", 2): without_a_parameter})
+    outcome = led(plan, tmp_path / "run", sites)
+    assert outcome.history[1]["quarantined"] == {"south": "an upload of its answer does not have the model's form"}
+    assert_equal(tmp_path / "run", outcome, Simulated(plan, sites.folders, tmp_path / "run").rounds({(2, 1)}))
+
+
+def with_its_own_vectors(message: Message) -> Message:
+    return Message({**message.tensors, "own.control": message.tensors["upload.control_change"]}, message.facts)
+
+
+def test_the_coordinator_holds_no_vectors_of_sites_even_if_one_sends_them(tmp_path: Path) -> None:
+    plan = config(algorithm={"name": "scaffold"}, training={"rounds": 2})
+    sites = world(tmp_path, mishaps={("south", 1): with_its_own_vectors})
+    led(plan, tmp_path / "run", sites)
+    assert list((tmp_path / "run" / "checkpoint").rglob("vectors.safetensors"))
+    assert not list((tmp_path / "run" / "checkpoint").rglob("client_vectors.safetensors"))
+
+
 def test_a_site_gone_for_three_rounds_comes_back_by_another_node_and_takes_part_again(tmp_path: Path) -> None:
     plan = config(NAMES, training={"rounds": 6})
     sites = world(tmp_path, (90, 70, 80, 60), mishaps={("west", round): "gone" for round in (2, 3, 4)})
@@ -223,9 +279,10 @@ def without_seconds(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: value for name, value in record.items() if name != "seconds"} for record in history]
 
 
+@pytest.mark.parametrize("algorithm", ["ffalm", "scaffold"])
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_killed_at_any_question_it_comes_to_the_same_numbers(tmp_path: Path, moment: str) -> None:
-    plan, sites = config(training={"rounds": 3}), world(tmp_path)
+def test_killed_at_any_question_it_comes_to_the_same_numbers(tmp_path: Path, moment: str, algorithm: str) -> None:
+    plan, sites = config(training={"rounds": 3}, algorithm={"name": algorithm}), world(tmp_path)
     mishaps: dict[tuple[str, int], Mishap] = {("west", 2): "late", ("south", 3): with_model(nan)}
     expected = uninterrupted(plan, sites.folders, tmp_path / "whole", mishaps)
     for number in range(7):
@@ -285,6 +342,16 @@ def test_a_run_goes_on_only_with_what_it_began_with_but_rules_and_rounds_may_cha
         led(config(training={"lr": 0.1}), tmp_path / "run", sites)
     outcome = led(config(rules={"min_sites": 1}, training={"rounds": 2}), tmp_path / "run", sites)
     assert outcome.history[1]["answered"] == ["west"]
+
+
+def test_what_sites_keep_outlives_a_change_of_rounds_and_rules(tmp_path: Path) -> None:
+    sites = world(tmp_path, mishaps={(name, 3): "dead" for name in ("north", "south")})
+    with pytest.raises(UserError, match="Only 1"):
+        led(config(algorithm={"name": "scaffold"}), tmp_path / "run", sites)
+    sites.mishaps.clear()
+    plan = config(algorithm={"name": "scaffold"}, training={"rounds": 4}, rules={"min_group": 3})
+    outcome = led(plan, tmp_path / "run", sites)
+    assert_equal(tmp_path / "run", outcome, Simulated(plan, sites.folders, tmp_path / "run").rounds(set()))
 
 
 # Sites that come later

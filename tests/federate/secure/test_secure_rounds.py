@@ -98,6 +98,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "ffalm": {"name": "ffalm"},
     "ffalm-bounded": {"name": "ffalm", "dual_bound": 0.1},
     "fpfl": {"name": "fpfl"},
+    "scaffold": {"name": "scaffold"},
 }
 
 
@@ -239,6 +240,15 @@ def test_a_site_that_drops_out_before_it_has_masked_is_not_in_the_sum(tmp_path: 
     assert_close(tmp_path / "run", outcome, simulated.rounds({(round, 1)}), within=2e-6)
     assert outcome.history[round - 1]["answered"] == ["north", "west", "east"]
     assert outcome.history[round - 1]["missed"] == {"south": "lost: The site's connection was lost."}
+
+
+def test_what_a_site_keeps_of_a_round_in_which_it_was_not_summed_is_not_used(tmp_path: Path) -> None:
+    plan, sites = secure(4, 4, algorithm={"name": "scaffold"}), watched(tmp_path, 4)
+    sites.spoils[("south", "train", 2)] = lambda answer: Message()
+    outcome = led(plan, tmp_path / "run", sites)
+    assert_close(
+        tmp_path / "run", outcome, Simulated(plan, sites.folders, tmp_path / "run").rounds({(2, 1)}), within=1e-5
+    )
 
 
 def test_a_site_that_drops_out_after_it_has_masked_is_in_the_sum(tmp_path: Path) -> None:

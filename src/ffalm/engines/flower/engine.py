@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ffalm.engines.flower.environment import keep_quiet, require_flower
-from ffalm.engines.jobs import Job, Round
+from ffalm.engines.jobs import Job, Model, Round
 from ffalm.engines.loop import LoopClients
 from ffalm.engines.remote.message import Failure, Kind, Message, Sites
 from ffalm.engines.remote.remote_clients import RemoteClients
@@ -52,7 +52,11 @@ class FlowerEngine:
 
 def _rounds(job: Job, sites: Sites, order: Mapping[int, int]) -> Iterator[Round]:
     here = LoopClients(job)
-    clients = RemoteClients(sites, lambda: order, job.spec.algorithm, here.begin, math.inf, here.validate)
+
+    def begin() -> Model:
+        return {name: value.cpu() for name, value in here.begin().items()}  # as answers are
+
+    clients = RemoteClients(sites, lambda: order, job.spec.algorithm, begin, math.inf, here.validate)
     return rounds(ServerContext.of(job), clients)
 
 

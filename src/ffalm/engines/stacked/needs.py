@@ -30,6 +30,7 @@ LEAST_SCORED = 256  # rows that are scored at a time however little memory there
 _WORKED_ON = 3  # copies of a model or of a row's values while a lane trains: themselves, gradients, and between the two
 _MAPPED = 2  # times as many where torch.func maps a module
 _STEPPED = 3  # copies of a model between gradient and step: the one that was sent, drift and direction
+_MOMENT = 3  # copies of a model for each moment of an optimizer: itself, and what its next value is made of
 _KEPT_MODELS = 6  # of each job: the module, where it started, the packed and the saved one, and the last round's two
 _AVERAGED = 4  # more, as float64 and not, while a job's models are averaged
 _LABELLED = 16  # bytes for each row's label and group
@@ -112,7 +113,8 @@ def needs_of(jobs: Sequence[Job], model: nn.Module) -> Needs:
         sum(map(_scored, jobs)) * (_SCORED + _CODED * listed + dtype_of(model).itemsize * plain),
     ]
     lane, row = working_bytes(model, look, jobs[0].spec)
-    return Needs(int((1 + _HOLES) * sum(standing)), lane + max(width, LEAST_SCORED) * row)
+    freed = lane if _vectors(jobs[0].spec) else 0  # vectors of a step, freed where the next does not find room
+    return Needs(int((1 + _HOLES) * sum(standing)), lane + freed + max(width, LEAST_SCORED) * row)
 
 
 def working_bytes(model: nn.Module, x: Tensor, spec: ClientSpec) -> tuple[int, int]:
@@ -141,7 +143,7 @@ def _vectors(spec: ClientSpec) -> int:
     if optimizer.plain and algorithm.only_averages:
         return 0
     sent = sum(name in algorithm.server_vectors for name in algorithm.broadcasts)
-    return _STEPPED + optimizer.moments + sent + 2 * len(algorithm.client_vectors) + len(algorithm.uploads)
+    return _STEPPED + _MOMENT * optimizer.moments + sent + 2 * len(algorithm.client_vectors) + len(algorithm.uploads)
 
 
 def _rows(jobs: Sequence[Job], look: Tensor, item: int) -> int:

@@ -47,6 +47,25 @@ class _Done:
     own: Named
     uploads: Named
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All models and vectors, each with a leading axis of slots."""
+        vectors = [vector for named in (self.own, self.uploads) for vector in named.values()]
+        return [*self.weights.trained, *self.weights.fixed, *(value for one in vectors for value in one.values())]
+
+    def room_for(self, slots: int) -> _Done:
+        """The same form for more slots: chunks are put there one by one, so that none is held twice."""
+
+        def room(entry: Tensor) -> Tensor:
+            return entry.new_empty(slots, *entry.shape[1:])
+
+        weights = Weights(*([room(entry) for entry in part] for part in (self.weights.trained, self.weights.fixed)))
+        own, uploads = (
+            {name: {key: room(value) for key, value in vector.items()} for name, vector in named.items()}
+            for named in (self.own, self.uploads)
+        )
+        return replace(self, weights=weights, own=own, uploads=uploads)
+
 
 class Stack:
     """Jobs with the same algorithm, training and kind of model, and everything they need on the device."""
@@ -126,26 +145,25 @@ class Stack:
         """Local training of all clients that take part."""
         slots = ordered([slot for job in going for slot in self._slots(number, job)])
         cut = chunks(slots, self._slot_bytes, self._row_bytes, self._budget)
-        together: Weights | None = None
-        parts: list[_Done] = []
+        whole: _Done | None = None
+        seen: list[Trained] = []
         end = 0
         with torch_seeded(self._spec.seed, Purpose.LAYERS, number):
             for chunk in cut:
                 part = self._trained_chunk(number, chunk)
-                together = together or (part.weights if len(cut) == 1 else _room_for(len(slots), part.weights))
+                seen.append(part.seen)
+                whole = whole or (part if len(cut) == 1 else part.room_for(len(slots)))
                 if len(cut) > 1:
-                    _put(part.weights, together, end)
-                parts.append(replace(part, weights=together))
+                    for own, every in zip(part.tensors, whole.tensors, strict=True):
+                        every[end : end + len(own)] = own
                 end += len(chunk)
-        assert together is not None
-        seen = [part.seen for part in parts]
+        assert whole is not None
         tallies = [one.tally for one in seen if one.tally is not None]
         tally = None
         if self._algorithm.measure is not Measure.NOTHING:
             tally = Tally(torch.cat([one.confusion for one in tallies]), torch.cat([one.loss for one in tallies]))
         summary = Trained(torch.cat([one.loss for one in seen]), torch.cat([one.negative for one in seen]), tally)
-        own, uploads = (_joined([getattr(part, what) for part in parts]) for what in ("own", "uploads"))
-        return _Done(slots, together, summary, own, uploads)
+        return replace(whole, slots=slots, seen=summary)
 
     def _trained_chunk(self, number: int, slots: list[ClientSlot]) -> _Done:
         """Local training of a few slots, from the models they were sent."""
@@ -285,24 +303,3 @@ def _average(entry: Tensor, own: Tensor, shares: Tensor) -> Tensor:
     for some, weights in zip(torch.split(own, few), torch.split(shares, few), strict=True):
         total += weights.double() @ entry.index_select(0, some).double().flatten(1)
     return total.view(1, *entry.shape[1:]).to(entry.dtype)
-
-
-def _room_for(slots: int, like: Weights) -> Weights:
-    """Where the models of this many slots find room: chunks are put there one by one, so that none is held twice."""
-    return Weights(
-        *([entry.new_empty(slots, *entry.shape[1:]) for entry in part] for part in (like.trained, like.fixed))
-    )
-
-
-def _put(weights: Weights, together: Weights, first: int) -> None:
-    """Copy the models of some slots to their place."""
-    for own, every in zip([*weights.trained, *weights.fixed], [*together.trained, *together.fixed], strict=True):
-        every[first : first + len(own)] = own
-
-
-def _joined(parts: Sequence[Named]) -> Named:
-    """The vectors of several chunks, one after the other."""
-    return {
-        name: {key: torch.cat([part[name][key] for part in parts]) for key in vector}
-        for name, vector in parts[0].items()
-    }

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ffalm.algorithms import Batch, Measure, ModelVector, Prepared, Rows, Sent, Vectors
-from ffalm.engines.common import raises_some_loss
+from ffalm.engines.common import raised_losses
 from ffalm.engines.jobs import ClientSpec
 from ffalm.engines.stacked.kernels import Kernel, Opened, Weights, gathered
 from ffalm.engines.stacked.losses import Cells, losses_of, predictions, targets
@@ -112,7 +112,7 @@ def _descend_all(
             slopes = algorithm.slopes(batch, given.sent.state)
             if not step.whole:
                 slopes = slopes * (step.mask.unsqueeze(-1) if by_outputs else step.mask)
-            row_weights = 1.0 - 2.0 * raises_some_loss(slopes, step.labels) if by_outputs else slopes
+            row_weights = 1.0 - 2.0 * raised_losses(slopes, logits, step.labels) if by_outputs else slopes
             seen.append(Seen(losses, row_weights, predictions(logits) if predicting else None))
             found = kernel.backward(opened, passed, slopes if by_outputs else slope(slopes))
             local.step(opened, found, given, lr)

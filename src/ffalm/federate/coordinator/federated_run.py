@@ -20,7 +20,7 @@ from ffalm import toml
 from ffalm.algorithms import State
 from ffalm.data.types import Task
 from ffalm.engines import Round, Snapshot
-from ffalm.engines.common import built_model, tied_parameters, trained_parameters
+from ffalm.engines.common import built_model, trained_parameters
 from ffalm.engines.remote.message import Fact, Sites
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.errors import UserError, require
@@ -86,8 +86,7 @@ class _Coordinator:
         self._privacy = None if config.privacy is None else Mechanism(config.privacy, SystemNoise())
         self._log = RunLog(run, config.sites)
         self._members = Members(sites, config, owners, self._log.say, pause)
-        self._trained: tuple[str, ...] = ()  # the model's trained parameters, once it is built
-        self._tied: dict[str, str] = {}
+        self._trained: dict[str, tuple[str, ...]] = {}  # the model's trained parameters, once it is built
 
     def run(self) -> Outcome:
         """Everything from the agreement to the report; where it must stop, the folder says why."""
@@ -97,7 +96,8 @@ class _Coordinator:
             self._open()
             members, config = self._members, self._config
             kind = SiteClients if config.secure is None else SecureClients
-            clients = kind(self._sites, members, config, self._fresh(last), self._log.say, self._pause)
+            fresh = self._fresh(last)
+            clients = kind(self._sites, members, config, fresh, self._trained, self._log.say, self._pause)
             now, diverged = self._train(clients, self._run.snapshot(last))
             return self._finish(clients, now, diverged)
         except UserError as error:
@@ -143,16 +143,10 @@ class _Coordinator:
         config, members, run_log = self._config, self._members, self._log
         task = members.agreed.task
         context = ServerContext(
-            config.algorithm,
-            config.training,
-            task,
-            members.rows(),
-            config.seed,
-            self._trained,
-            now,
-            self._privacy,
-            self._tied,
-        )
+            config.algorithm, config.training, task, members.rows(), config.seed, self._trained, now, self._privacy,
+            holds_client_vectors=False,
+        )  # fmt: skip
+        clients.counted = run_log.counted()
         done = secure_round(context, clients) if isinstance(clients, SecureClients) else next(rounds(context, clients))
         answered = clients.scored.sites
         if self._privacy is None:
@@ -174,7 +168,7 @@ class _Coordinator:
         if done == 0:
             terms = replace(terms, model=self._config.model)
         model = built_model(terms.client_spec(torch.device("cpu")))
-        self._trained, self._tied = trained_parameters(model), tied_parameters(model)
+        self._trained = trained_parameters(model)
         return {name: value.detach() for name, value in model.state_dict().items()}
 
     def _finish(self, clients: SiteClients | SecureClients, final: Snapshot, diverged: str | None) -> Outcome:

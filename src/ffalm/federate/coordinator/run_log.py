@@ -100,6 +100,10 @@ class RunLog:
         """Forget the rounds after this one, of which there is no checkpoint."""
         self.history = self._run.history(round)
 
+    def counted(self) -> dict[str, int]:
+        """The last round of each site whose answer counted."""
+        return {site: record["round"] for record in self.history for site in record["answered"]}
+
     def add(self, record: Record) -> None:
         """A round, whose metrics are still to come."""
         self.history.append(record)

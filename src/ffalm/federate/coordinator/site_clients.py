@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
@@ -43,10 +43,12 @@ class Asking:
     _members: Members
     _config: FederationConfig
     _fresh: dict[str, Tensor]
+    _trained: Collection[str]  # the model's trained parameters
     _say: Say
     _pause: float
     missed: dict[str, str] = field(init=False, default_factory=dict)
     quarantined: dict[str, str] = field(init=False, default_factory=dict)
+    counted: Mapping[str, int] = field(init=False, default_factory=dict)  # the last round that counted, by site
     scored: Scored = field(init=False)  # of the model that was sent, on the validation rows
 
     def __post_init__(self) -> None:
@@ -55,6 +57,11 @@ class Asking:
     def begin(self) -> dict[str, Tensor]:
         """The freshly initialised model."""
         return self._fresh
+
+    def _for_site(self, message: Message, site: str) -> Message:
+        """A question as one site is asked it: under its terms, and with the last round of it that counted."""
+        facts = {**message.facts, "terms": self._members.key(site), "counted": self.counted.get(site, 0)}
+        return addressed(replace(message, facts=facts), self._config.sites.index(site))
 
     def _wait(self, until: float | None, found: int, needed: int) -> float:
         """Pause and see who has come, up to a time that the first wait sets; then stop."""
@@ -126,7 +133,7 @@ class SiteClients(Asking):
         self.scored = Scored.of(told, self._members.agreed.task)
         private = self._config.privacy is not None  # then held-out Tallies of single rounds are told to nobody
         return {
-            names.index(site): replace(answer.reply, validation=None if private else answer.validation.tally)
+            names.index(site): replace(answer.reply, own={}, validation=None if private else answer.validation.tally)
             for site, answer in usable.items()
         }
 
@@ -154,15 +161,11 @@ class SiteClients(Asking):
         """The well-formed answers to a round."""
         task, algorithm = self._members.agreed.task, self._config.algorithm
         message = train_message(sent, algorithm)
-        messages = {
-            site: addressed(replace(message, facts={**message.facts, "terms": self._members.key(site)}), client)
-            for client, site in enumerate(self._config.sites)
-            if site in asked
-        }
+        messages = {site: self._for_site(message, site) for site in self._config.sites if site in asked}
         read: dict[str, Answer] = {}
         for site, answer in self._answers("train", messages).items():
             try:
-                well = read_answer(answer, sent, task, algorithm.uploads)
+                well = read_answer(answer, sent, task, algorithm.uploads, self._trained)
                 if well.finite:
                     check_counts(well, self._members.counts[site], algorithm.measure, self._config.training)
                 read[site] = well

@@ -76,7 +76,9 @@ class Answer:
         return whole and all(bool(value.isfinite().all()) for value in tensors)
 
 
-def read_answer(message: Message, sent: Snapshot, task: Task, uploads: Collection[str] = ()) -> Answer:
+def read_answer(
+    message: Message, sent: Snapshot, task: Task, uploads: Collection[str] = (), trained: Collection[str] = ()
+) -> Answer:
     """The answer in a message; raises `UserError` where its form is wrong. `uploads` are the algorithm's."""
     for name in ("model", "tally", "validation"):
         _need(name in message.tensors, f"its answer lacks the record {name!r}")
@@ -94,8 +96,8 @@ def read_answer(message: Message, sent: Snapshot, task: Task, uploads: Collectio
     update = answered(message)
     _need(update.uploads.keys() == set(uploads), f"its answer's uploads are not {', '.join(uploads) or 'none'}")
     for vector in update.uploads.values():
-        fits = all(
-            name in sent.model and (value.shape, value.dtype) == (sent.model[name].shape, sent.model[name].dtype)
+        fits = vector.keys() == set(trained) and all(
+            (value.shape, value.dtype) == (sent.model[name].shape, sent.model[name].dtype)
             for name, value in vector.items()
         )
         _need(fits, "an upload of its answer does not have the model's form")

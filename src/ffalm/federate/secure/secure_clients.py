@@ -21,7 +21,7 @@ import torch
 
 from ffalm.engines import Snapshot
 from ffalm.engines.remote.message import Fact, Kind, Message
-from ffalm.engines.remote.round_messages import addressed, train_message
+from ffalm.engines.remote.round_messages import train_message
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 from ffalm.federate.coordinator.site_clients import Asking, Scores
@@ -197,8 +197,7 @@ class SecureClients(Asking):
         questions = {}
         for client, site in self._named(gathering.offers).items():
             text = passed_text(gathering.attempt, gathering.passed(client), layout, self._largest())
-            facts = {**message.facts, "terms": self._members.key(site), "secure": text}
-            questions[site] = addressed(replace(message, facts=facts), client)
+            questions[site] = self._for_site(replace(message, facts={**message.facts, "secure": text}), site)
         masked = {}
         for site, answer in self._answers(kind, questions).items():
             words = words_of(answer.tensors.get("masked", {}))

@@ -22,7 +22,7 @@ def secure_round(context: ServerContext, clients: SecureClients) -> Round:
     now = context.begin(clients.begin())
     number, count = now.round + 1, len(context.counts)
     chosen, after = (participants(context.seed, at, count, training.participation) for at in (number, number + 1))
-    uploads = dict.fromkeys(algorithm.uploads, context.trained)
+    uploads = dict.fromkeys(algorithm.uploads, tuple(context.trained))
     summed = clients.round(chosen, now, uploads, None if number == training.rounds else after)
     report = context.report(number, clients.summed, None, summed.validation)
     weights, state = report.shares(), algorithm.project(summed.state)

@@ -96,13 +96,16 @@ class LocalSite:
         terms = self._agreed(asked)
         _, sent, _ = received(asked)
         parts, learner, threads = self._ready(terms)
-        number, vectors = sent.round + 1, self._cache.client_vectors(terms, sent.round)
+        counted = int(asked.facts.get("counted", sent.round))
+        vectors = self._cache.client_vectors(terms, counted)
+        if counted and terms.contender.algorithm.client_vectors and not vectors:
+            log.warning("What this site kept from round %d is gone: it trains as in its first round.", counted)
 
         def worked() -> tuple[Disclosed, ClientUpdate]:
             with deterministic(threads):
                 scores = Disclosed.of(learner.score(sent.model, parts["validation"]), self._min_group(terms.min_group))
                 update = learner.learn(terms.client, parts["train"], sent, vectors)
-            self._cache.keep_client_vectors(terms, number, update.own)
+            self._cache.keep_client_vectors(terms, sent.round + 1, counted, update.own)
             return scores, update
 
         if terms.secure is not None:

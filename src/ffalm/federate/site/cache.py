@@ -40,34 +40,34 @@ class SiteCache:
             return None
         return SiteTerms.from_text(self._agreed.read_text(encoding="utf-8"))
 
-    def keep_client_vectors(self, terms: SiteTerms, round: int, vectors: dict[str, Model]) -> None:
-        """Keep what the algorithm leaves with the client after a round, and what it left after the one before.
+    def keep_client_vectors(self, terms: SiteTerms, round: int, counted: int, vectors: dict[str, Model]) -> None:
+        """Keep what the algorithm leaves with the client after a round, and what it left after the one that counted.
 
-        A coordinator that was stopped may ask for its last round again, which then starts from the earlier ones.
+        Whether this round counts is known only when the next question comes: the answer may be late or be refused, and
+        a coordinator that was stopped asks for its last round again. Either starts from the earlier ones.
         """
         if not vectors:
             return
         self._folder.mkdir(mode=0o700, exist_ok=True)
         flat = {f"{name}/{key}": value.cpu().contiguous() for name, vector in vectors.items()
                 for key, value in vector.items()}  # fmt: skip
-        earlier = [path for path in self._vector_files(terms) if _round_of(path) < round]
-        write_whole(self._folder / f"client-{terms.key}-{round:06d}.vectors", save(flat))
-        kept = {*(path.name for path in earlier[-1:]), f"client-{terms.key}-{round:06d}.vectors"}
+        kept = [self._vector_file(terms, number) for number in (counted, round)]
+        write_whole(kept[1], save(flat))
         for path in self._folder.glob("client-*.vectors"):
-            if path.name not in kept:
+            if path not in kept:
                 path.unlink()
 
-    def client_vectors(self, terms: SiteTerms, round: int) -> dict[str, Model]:
-        """What the algorithm left with the client after its last round up to this one; nothing before its first."""
-        earlier = [path for path in self._vector_files(terms) if _round_of(path) <= round]
+    def client_vectors(self, terms: SiteTerms, counted: int) -> dict[str, Model]:
+        """What the algorithm left with the client after its last round that counted; nothing before its first."""
+        path = self._vector_file(terms, counted)
         vectors: dict[str, Model] = {}
-        for path, value in load_file(earlier[-1]).items() if earlier else ():
-            name, _, key = path.partition("/")
+        for entry, value in load_file(path).items() if path.exists() else ():
+            name, _, key = entry.partition("/")
             vectors.setdefault(name, {})[key] = value.clone()
         return vectors
 
-    def _vector_files(self, terms: SiteTerms) -> list[Path]:
-        return sorted(self._folder.glob(f"client-{terms.key}-*.vectors"))
+    def _vector_file(self, terms: SiteTerms, round: int) -> Path:
+        return self._folder / f"client-{terms.run_key}-{round:06d}.vectors"
 
     def keep(self, key: str, parts: Parts) -> None:
         """Remember encoded rows, for the site's own eyes, and forget those that they replace."""
@@ -88,10 +88,6 @@ class SiteCache:
             return {name: Examples(*(flat[f"{name}.{field}"] for field in ("x", "y", "group"))) for name in names}
         except (OSError, SafetensorError, KeyError):
             return None
-
-
-def _round_of(path: Path) -> int:
-    return int(path.stem.rpartition("-")[2])
 
 
 def rows_key(site: SiteConfig, terms: SiteTerms, folder: Path) -> str:

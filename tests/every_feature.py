@@ -1,0 +1,72 @@
+"""An algorithm that uses every part of the contract at once: what engines must agree on, whatever a user writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ffalm.algorithms import Algorithm, Batch, Measure, ModelVector, RoundReport, Sent, State, Vectors
+from ffalm.algorithms.contract import Task
+from ffalm.fairness import masked_mean
+
+
+@dataclass(frozen=True)
+class EveryFeature(Algorithm):
+    """Recorded state, vectors of server and clients, uploads, drift, logits, both Tallies and a server step."""
+
+    name: ClassVar[str] = "every_feature"
+    title: ClassVar[str] = "EveryFeature"
+    broadcasts: ClassVar[tuple[str, ...]] = ("price", "velocity")
+    server_vectors: ClassVar[tuple[str, ...]] = ("velocity", "scale")
+    client_vectors: ClassVar[tuple[str, ...]] = ("change", "sum")
+    uploads: ClassVar[tuple[str, ...]] = ("gradient", "weighted")
+
+    logits: bool = True
+
+    @property
+    def measure(self) -> Measure:
+        return Measure.TRAINED
+
+    def by_outputs(self, task: Task) -> bool:
+        return self.logits
+
+    def start(self, task: Task, counts: Tensor) -> State:
+        price = torch.full((*counts.shape[:-3], task.groups), 0.3, dtype=torch.float64)
+        return {"price": price, "held_out": torch.zeros(counts.shape[:-3], dtype=torch.float64)}
+
+    def start_vectors(self, model: ModelVector) -> Vectors:
+        return {"velocity": 0.1 * model, "scale": model.zeros() + 0.01}
+
+    def objective(self, batch: Batch, state: State) -> Tensor:
+        term = batch.favourable_probability() if self.logits else batch.losses
+        price = state["price"].gather(-1, batch.groups)
+        return masked_mean(batch.losses, batch.mask) + masked_mean(price * term**2, batch.mask)
+
+    def drift(self, weights: ModelVector, sent: Sent, own: Vectors) -> ModelVector:
+        near = 0.1 * (weights - sent.model) + 0.05 * sent.vectors["velocity"]
+        return near - 0.2 * own["change"] + 0.1 * own["sum"].sign()
+
+    def finish(
+        self, weights: ModelVector, sent: Sent, own: Vectors, steps: Tensor, lr: float
+    ) -> tuple[Vectors, Vectors]:
+        change = 0.5 * own["change"] + (sent.model - weights) / steps
+        total = own["sum"] + sent.vectors["velocity"] - weights * weights
+        return {"change": change, "sum": total}, {"gradient": change - own["change"], "weighted": weights * steps}
+
+    def dual_step(self, state: State, report: RoundReport) -> State:
+        assert report.tally is not None
+        losses = report.tally.loss.sum(-2) / (1 + report.tally.count.sum(-2))
+        price = state["price"] + 0.1 * (report.shares().unsqueeze(-1) * losses).sum(-2)
+        seen = report.validation
+        moved = 0.0 if seen is None else seen.loss.sum((-1, -2)) / seen.count.sum((-1, -2))
+        return {"price": price, "held_out": state["held_out"] + moved}
+
+    def server_step(
+        self, model: ModelVector, mean: ModelVector, vectors: Vectors, uploads: Vectors, report: RoundReport
+    ) -> tuple[ModelVector, Vectors]:
+        velocity = 0.9 * vectors["velocity"] + (mean - model) + 0.01 * uploads["gradient"]
+        scale = vectors["scale"] + 0.1 * (uploads["weighted"] * uploads["weighted"])
+        return model + 0.5 * (velocity / (scale.sqrt() + 1.0)), {"velocity": velocity, "scale": scale}
