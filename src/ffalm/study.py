@@ -24,7 +24,6 @@ from ffalm.config import AlgorithmEntry, StudyConfig, parse, partitions_of, read
 from ffalm.data import find_source
 from ffalm.data.types import Source
 from ffalm.describe import RECORD, lay_out, read_record, write_record
-from ffalm.engines import Training
 from ffalm.errors import UserError, require
 from ffalm.execution import ExecutionPlan, Listener, plan_execution
 from ffalm.federation import Federation, owners_partition
@@ -35,8 +34,9 @@ from ffalm.models import ARCHITECTURES, Architecture, Pretrained, architecture
 from ffalm.outcome import StudyRecord
 from ffalm.partition import Kind
 from ffalm.results import Study
+from ffalm.run_settings import RunSettings, Training
 from ffalm.settings import with_keywords
-from ffalm.simulation import Model, RunKeywords, RunSettings, default_algorithm, own_model, run_settings, seed_of
+from ffalm.simulation import Model, RunKeywords, default_algorithm, own_model, seed_of
 from ffalm.store import locked
 
 #: The defaults of `compare`.
@@ -87,7 +87,7 @@ def compare(
 
     A run that diverges raises nothing: the study's table and `results` say so.
     """
-    shared = run_settings(settings)
+    shared = RunSettings.from_keywords(settings)
     require(isinstance(shared.engine, str), "A study records its engine: give it by its name.")
     chosen = tuple(seed_of(number) for number in (seeds if isinstance(seeds, Iterable) else range(seed_of(seeds))))
     given = _without_none({"label": label, "group": group, "favourable": favourable, "owner": owner})

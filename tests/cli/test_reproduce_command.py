@@ -13,7 +13,7 @@ import pytest
 
 from ffalm.cli import run
 from ffalm.report.artifact import Artifact, write
-from ffalm.report.table import Column, Section, Table, row
+from ffalm.report.tables import Column, Section, Table, row
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli

@@ -58,6 +58,7 @@ class FFALM(AugmentedLagrangian):
 
     name: ClassVar[str] = "ffalm"
     title: ClassVar[str] = "FFALM"
+    default_preset: ClassVar[str | None] = "safe"
     broadcasts: ClassVar[tuple[str, ...]] = ("dual", "penalty")
     dual_name: ClassVar[str] = "dual"
     remedies: ClassVar[str] = "dual_bound=1.0, dual_lr_growth=1.0 or the preset 'safe'"

@@ -140,7 +140,7 @@ def _study(
 
 def _with_algorithms(settings: dict[str, Any], names: list[str], preset: str | None) -> dict[str, Any]:
     """The settings with exactly these algorithms, if any are named, and with FFALM's preset."""
-    from ffalm.simulation import DEFAULT_PRESETS
+    from ffalm.algorithms import algorithms
 
     if names:
         asked = settings.get("algorithms", {})
@@ -148,7 +148,8 @@ def _with_algorithms(settings: dict[str, Any], names: list[str], preset: str | N
         for key in asked:
             require(key in names, f"The settings name the algorithm {key!r}, which is not among {', '.join(names)}.")
     for key, section in settings.get("algorithms", {}).items():
-        if not isinstance(section, dict) or (usual := DEFAULT_PRESETS.get(section.get("name", key))) is None:
+        cls = algorithms().get(section.get("name", key)) if isinstance(section, dict) else None
+        if cls is None or (usual := cls.default_preset) is None:
             continue
         if preset is not None or (names and "preset" not in section):
             section["preset"] = usual if preset is None else preset

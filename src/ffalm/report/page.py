@@ -17,7 +17,7 @@ from ffalm.report.drawing import Drawings
 from ffalm.report.rendering import to_latex, to_markdown
 from ffalm.report.summary import baseline_label, metric_name, skew
 from ffalm.report.summary_text import summary_text
-from ffalm.report.table import TIMES, percent
+from ffalm.report.tables import TIMES, percent
 from ffalm.report.templates import asset, environment
 
 _FACTS = {"data": "Data", "label": "Predicted", "favourable": "Favourable outcome", "groups": "Compared groups"}

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ffalm.report.table import MINUS, TIMES, Cell, Column, Table, plain
+from ffalm.report.tables import MINUS, TIMES, Cell, Column, Table, plain
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

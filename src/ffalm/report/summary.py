@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist, fmean, stdev
 
 from ffalm.outcome import HEADLINE, Outcome, StudyOutcome
-from ffalm.report.table import Cell, Interval, best, percent
+from ffalm.report.tables import Cell, Interval, best, percent
 
 ALPHA = "\N{GREEK SMALL LETTER ALPHA}"
 

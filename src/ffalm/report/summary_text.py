@@ -20,7 +20,7 @@ from ffalm.report.summary import (
     more_is_better,
     summarise,
 )
-from ffalm.report.table import percent, signed
+from ffalm.report.tables import percent, signed
 
 GAPS = [metric for metric, (_, up) in HEADLINE.items() if not up]
 #: The gaps by their full names, for their first mention.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ffalm.report.table import best
+from ffalm.report.tables import best
 
 METRICS = ("accuracy", "dpd", "eod")
 

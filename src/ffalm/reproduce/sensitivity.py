@@ -10,7 +10,7 @@ from pathlib import Path
 from ffalm.errors import require
 from ffalm.outcome import Outcome, StudyOutcome
 from ffalm.report.summary import HEADS, AlgorithmSummary, Change, changes, metric_name, summarise
-from ffalm.report.table import Cell, Column, Row, Section, Table, row, signed
+from ffalm.report.tables import Cell, Column, Row, Section, Table, row, signed
 from ffalm.reproduce import constraint_diagnostics
 from ffalm.reproduce.choices import CHOICES, Choice, answers, conflict
 from ffalm.reproduce.constraint_diagnostics import Diagnostics, diagnose

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ffalm.report.artifact import Artifact, write
-from ffalm.report.table import Column, Row, Section, Table, row
+from ffalm.report.tables import Column, Row, Section, Table, row
 from ffalm.theory import bound
 from ffalm.theory.convergence import LEVELS, ROUNDS, SEEDS, Curve, descend, slope
 from ffalm.theory.problem import CLIENTS

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 
 from ffalm.report.artifact import Artifact, write
-from ffalm.report.table import Column, Row, Section, Table, row
+from ffalm.report.tables import Column, Row, Section, Table, row
 from ffalm.theory import bound
 from ffalm.theory.constants import PAPER
 from ffalm.theory.trajectories import ROUNDS, SHARE_ROUNDS, Path, Setting, duals, run, run_all, share_ending_left
