@@ -107,7 +107,7 @@ def _study(
 
     from ffalm import config as configs
     from ffalm.grid import plans
-    from ffalm.study import Existing, carry_out, new_folder
+    from ffalm.study import Existing, begin, new_folder
 
     asked = ("config", "preset", "algorithm", "algorithms")
     given = bool(settings.keys() - {"workers"}) or any(values.get(name) is not None for name in asked)
@@ -130,11 +130,12 @@ def _study(
     )
     name = f"{command}-{config.data.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     out = folder or (lambda: new_folder(Path("ffalm-results"), name))
-    said = Console(stderr=True)
     typed = shlex.join(["ffalm", *sys.argv[1:]])
     existing: Existing = "resume" if values["resume"] else "refuse"
-    with Terminal(said, lambda folder: f"ffalm {command} --out {folder} --resume", values["quiet"]) as terminal:
-        study = carry_out(config, out, optional, existing, terminal.begin, terminal, typed, values["ray"])
+    with begin(config, out, optional, existing, typed, values["ray"]) as begun:
+        again = f"ffalm {command} --out {begun.folder} --resume"
+        with Terminal(Console(stderr=True), begun, again, values["quiet"]) as terminal:
+            study = begun.compute(terminal)
     _show(study, study.folder, values["json"])
 
 

@@ -102,24 +102,14 @@ def _margins(outcomes: Sequence[Outcome]) -> str:
 
 
 def _about_runs(study: StudyOutcome) -> list[str]:
-    """A note for each run that diverged and each metric without a value."""
+    """A note for each metric that a finished run has no value of; the study's own notes tell of those that diverged."""
     found = []
     for outcome in study.outcomes:
         run = f"{outcome.label}, seed {outcome.seed}{skew(outcome.alpha, ', ')}"
         lacking = [metric_name(name) for name in HEADLINE if not math.isfinite(outcome.test.get(name, math.nan))]
-        if outcome.diverged is not None:
-            found += _why_stopped(outcome, run, study.notes)
-        elif lacking:
+        if outcome.diverged is None and lacking:
             found.append(f"{run}: {' and '.join(lacking)} undefined on the test rows; it counts in no mean.")
     return found
-
-
-def _why_stopped(outcome: Outcome, run: str, already: list[str]) -> list[str]:
-    """Why a run stopped, unless the study's own notes say it of this seed."""
-    reason = outcome.diverged or ""
-    if any(reason in text and f"seed {outcome.seed}" in text for text in already):
-        return []
-    return [f"{run}: {reason}" if "diverged" in reason else f"{run} diverged: {reason}"]
 
 
 def _policy(scripts: Sequence[str]) -> str:
