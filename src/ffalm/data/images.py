@@ -11,15 +11,7 @@ import pandas as pd
 import torch
 
 from ffalm.data.decode import Crop, Recipe
-from ffalm.data.pictures import (
-    ENDINGS,
-    Codes,
-    examples,
-    existing_folder,
-    load_usable,
-    shared_content,
-    split_by_content,
-)
+from ffalm.data.pictures import ENDINGS, Codes, examples, existing_folder, load_usable, shared_content, split_by_content
 from ffalm.data.table import (
     Value,
     check_training_labels,
