@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ffalm.data import PARQUET, SEPARATORS
 from ffalm.data.encoding import RawTable, as_text, distinct, is_numeric
-from ffalm.data.endings import PARQUET, SEPARATORS
 from ffalm.data.splits import split_rows
 from ffalm.data.table_columns import FEWEST_IDS, MOST_CATEGORIES, check_feature, filled, remarks
 from ffalm.data.types import Dataset, Task

@@ -14,11 +14,10 @@ from collections.abc import Iterable, Sequence
 from ffalm.outcome import HEADLINE, Outcome, StudyOutcome
 from ffalm.report import study_tables
 from ffalm.report.drawing import Drawings
-from ffalm.report.rendering import to_latex, to_markdown
+from ffalm.report.rendering import asset, environment, to_latex, to_markdown
 from ffalm.report.summary import baseline_label, metric_name, skew
 from ffalm.report.summary_text import summary_text
 from ffalm.report.tables import TIMES, percent
-from ffalm.report.templates import asset, environment
 
 _FACTS = {"data": "Data", "label": "Predicted", "favourable": "Favourable outcome", "groups": "Compared groups"}
 

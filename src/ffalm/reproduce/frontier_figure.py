@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ffalm.report.curves import PALETTE, PAPER
+from ffalm.report.drawing import PALETTE, PAPER
 from ffalm.report.summary import HEADS
 from ffalm.report.tables import percent
 from ffalm.reproduce.frontier import AFFORDABLE, CANDIDATES, Judged, candidates, on_frontier
