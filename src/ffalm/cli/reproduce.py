@@ -254,15 +254,10 @@ def _show(console: Console, artifact: Artifact) -> None:
 def _print_json(folder: Path, artifacts: list[Artifact]) -> None:
     from ffalm.store import json_text
 
+    names = {"experiment": "name", "title": "title", "rows": "values", "notes": "notes", "choices": "choices"}
     shown = [
-        {
-            "experiment": artifact.name,
-            "title": artifact.title,
-            "rows": artifact.values,
-            "notes": artifact.notes,
-            "choices": artifact.choices,
-            "files": {name: str(path) for name, path in artifact.files.items()},
-        }
+        {name: getattr(artifact, own) for name, own in names.items()}
+        | {"files": {name: str(path) for name, path in artifact.files.items()}}
         for artifact in artifacts
     ]
     print(json_text({"folder": str(folder), "experiments": shown}, 2))

@@ -167,17 +167,10 @@ def _show(study: Study, folder: Path, as_json: bool) -> None:
 
     written, outcome = study.write_report(folder), study.outcome
     if as_json:
+        told = ("algorithm", "label", "alpha", "seed", "test", "intervals", "diverged")
         runs = [
-            {
-                "algorithm": one.algorithm,
-                "label": one.label,
-                "alpha": one.alpha,
-                "seed": one.seed,
-                "test": one.test,
-                "intervals": one.intervals,
-                "diverged": one.diverged,
-                **{name: value for name, value in one.history[-1].items() if name == "epsilon"},
-            }
+            {name: getattr(one, name) for name in told}
+            | {name: value for name, value in one.history[-1].items() if name == "epsilon"}
             for one in study.results
         ]
         files = {name: str(path) for name, path in written.items()}

@@ -15,7 +15,7 @@ from ffalm.outcome import HEADLINE, Outcome, StudyOutcome
 from ffalm.report import study_tables
 from ffalm.report.drawing import Drawings
 from ffalm.report.rendering import asset, environment, to_latex, to_markdown
-from ffalm.report.summary import baseline_label, metric_name, skew
+from ffalm.report.summary import baseline_label, in_sentence, metric_name, skew
 from ffalm.report.summary_text import summary_text
 from ffalm.report.tables import TIMES, percent
 
@@ -95,8 +95,7 @@ def _margins(outcomes: Sequence[Outcome]) -> str:
         ends = [run.intervals[metric] for run in runs if metric in run.intervals]
         widths = [(high - low) / 2 for low, high in ends if math.isfinite(high - low)]
         if widths:
-            name = "accuracy" if metric == "accuracy" else metric_name(metric)
-            parts.append(f"{name} {percent(sum(widths) / len(widths), 1)}")
+            parts.append(f"{in_sentence(metric)} {percent(sum(widths) / len(widths), 1)}")
     return ", ".join(parts)
 
 

@@ -115,6 +115,11 @@ def metric_name(metric: str) -> str:
     return HEADLINE[metric][0] if metric in HEADLINE else metric.replace("_", " ")
 
 
+def in_sentence(metric: str) -> str:
+    """What a metric is called within a sentence."""
+    return "accuracy" if metric == "accuracy" else metric_name(metric)
+
+
 def skew(alpha: float | None, before: str = "") -> str:
     """A Dirichlet skew in words; nothing after other text for a partition that has none."""
     if alpha is None:
