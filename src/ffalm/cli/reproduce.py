@@ -115,9 +115,9 @@ def reproduce(**values: Any) -> None:
         request.sources()
     said = Console(stderr=True)
     wanted = [name for name in TARGETS if name != "all"] if target == "all" else [target]
-    if not values["quiet"] and not set(wanted) <= set(_THEORY):
-        _warn(said, request)
     with _claimed(folder, values["resume"], f"reproduce-{target}") as claimed:
+        if not values["quiet"] and not set(wanted) <= set(_THEORY):
+            _warn(said, request)
         again = f"ffalm reproduce {target} --out {claimed} --resume"
 
         def keep() -> None:
