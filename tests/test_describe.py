@@ -27,19 +27,19 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 def test_a_study_is_read_from_its_folder_alone_and_so_is_one_run_of_it(tmp_path: Path) -> None:
     study = ffalm.compare("census", ["fedavg", "fpfl"], seeds=2, out=tmp_path, **QUICK)
-    assert read_study(tmp_path) == study.outcome
+    assert read_study(tmp_path) == (study.record, study.results)
     stored = json.loads((tmp_path / "study.json").read_text())
     assert stored["runs"][0] == "runs/fedavg-alpha-5-seed-0"
     assert stored["versions"]["ffalm"] == ffalm.__version__
     alone = read_study(tmp_path / "runs" / "fpfl-alpha-5-seed-1")
-    assert [(run.label, run.seed) for run in alone.outcomes] == [("FPFL", 1)]
+    assert [(run.label, run.seed) for run in alone[1]] == [("FPFL", 1)]
     (tmp_path / "runs" / "fpfl-alpha-5-seed-1" / "result.json").unlink()
-    assert len(read_study(tmp_path).outcomes) == 3  # as of a study that was stopped
+    assert len(read_study(tmp_path)[1]) == 3  # as of a study that was stopped
 
 
 def test_the_run_of_a_federation_is_found_in_its_folder(tmp_path: Path) -> None:
     ffalm.compare("census", "fedavg", seeds=1, out=tmp_path / "run", **QUICK)
-    assert [run.label for run in read_study(tmp_path).outcomes] == ["FedAvg"]
+    assert [run.label for run in read_study(tmp_path)[1]] == ["FedAvg"]
 
 
 def test_a_folder_without_a_study_and_a_damaged_record_are_named(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from ffalm.engines import Round, Snapshot
 from ffalm.errors import UserError
 from ffalm.execution import execute, plan_execution
 from ffalm.grid import plans, run_folder
-from ffalm.model_selection import Keep, ModelSelection
+from ffalm.model_selection import ModelSelection
+from ffalm.run_settings import Keep
 
 #: A study that goes up and down, so that the best round is neither the first nor the last.
 STUDY: dict[str, Any] = {

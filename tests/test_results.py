@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ffalm.errors import UserError
-from ffalm.outcome import Outcome, StudyOutcome
+from ffalm.outcome import Outcome, StudyRecord
 from ffalm.results import Study
 
 
@@ -18,7 +18,7 @@ def run(label: str, seed: int, accuracy: float, dpd: float, alpha: float = 5.0, 
 
 
 def study(*runs: Outcome) -> Study:
-    return Study(StudyOutcome("A / B on arrays", {}, {}, [], list(runs)), Path("results"))
+    return Study(StudyRecord("A / B on arrays", {}, {}, [], []), list(runs), Path("results"))
 
 
 TWO = study(

@@ -8,22 +8,21 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from ffalm.algorithms import Algorithm, algorithm_class
 from ffalm.data import source
 from ffalm.data.types import Source
-from ffalm.engines import ENGINES, Training
+from ffalm.engines import ENGINES
 from ffalm.errors import UserError, require, unknown
 from ffalm.in_memory import CustomModel, InMemory
 from ffalm.models import Architecture, architecture
 from ffalm.partition import Partition
 from ffalm.plugins import import_plugin
-from ffalm.privacy import Privacy
-from ffalm.settings import build, flag, to_plain
-from ffalm.simulation import RunSettings
+from ffalm.run_settings import Privacy, StudySettings, Training
+from ffalm.settings import build, to_plain
 
 #: Settings that change how fast a run is computed, or where, and its numbers up to rounding at most.
 OF_THE_MACHINE = ("engine", "device", "channels_last", "compiled", "checkpoint_every", "workers", "plugins")
@@ -56,25 +55,14 @@ class AlgorithmEntry:
         return {"name": self.algorithm.name, **preset, **to_plain(self.algorithm)}
 
 
-_RUNNING = "How to run it"
-
-
 @dataclass(frozen=True, kw_only=True)
-class StudyConfig(RunSettings):
+class StudyConfig(StudySettings):
     """Algorithms x seeds x skews on one data source."""
 
     entries: tuple[AlgorithmEntry, ...]
     data: Source
     partition: Partition
     alphas: tuple[float, ...]
-    seeds: tuple[int, ...] = (0,)
-    fresh_data: bool = field(
-        default=False, metadata=flag("Draw the data, or its split, anew for each seed.", "What to run")
-    )
-    checkpoint_every: int = field(default=1, metadata=flag("Rounds between checkpoints.", _RUNNING))
-    workers: int | None = field(
-        default=None, metadata=flag("Worker processes; by default one per core or GPU.", _RUNNING)
-    )
     plugins: tuple[str, ...] = ()  # Python files that register a user's own algorithms
 
     def __post_init__(self) -> None:

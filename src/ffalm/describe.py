@@ -74,8 +74,8 @@ def read_record(folder: Path) -> StudyRecord:
         ) from None
 
 
-def read_study(folder: Path) -> StudyOutcome:
-    """The finished runs of a study, from its folder alone.
+def read_study(folder: Path) -> tuple[StudyRecord, list[Outcome]]:
+    """A study's record and its finished runs, from its folder alone.
 
     The folder may also be that of one run of a study, or a federation's, whose run lies in `run/`.
     """
@@ -84,13 +84,14 @@ def read_study(folder: Path) -> StudyOutcome:
             return read_study(folder / "run")
         study = folder.absolute().parents[1]
         if (study / RECORD).exists() and f"runs/{folder.name}" in read_record(study).runs:
-            return _read(study, dataclasses.replace(read_record(study), runs=[f"runs/{folder.name}"]))
-    return _read(folder, read_record(folder))
+            return dataclasses.replace(read_record(study), runs=["."]), _finished(folder, ["."])
+    record = read_record(folder)
+    return record, _finished(folder, record.runs)
 
 
-def _read(folder: Path, record: StudyRecord) -> StudyOutcome:
-    found = (RunFolder(folder / place).outcome() for place in record.runs)
-    return describe(record, [outcome for outcome in found if outcome is not None])
+def _finished(folder: Path, places: Sequence[str]) -> list[Outcome]:
+    found = (RunFolder(folder / place).outcome() for place in places)
+    return [outcome for outcome in found if outcome is not None]
 
 
 def describe(record: StudyRecord, outcomes: Sequence[Outcome]) -> StudyOutcome:

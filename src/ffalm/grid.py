@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ffalm import simulation
 from ffalm.config import AlgorithmEntry, StudyConfig, parse, read
 from ffalm.data.types import Dataset
 from ffalm.engines import Job
@@ -125,7 +126,7 @@ def federation_of(config: StudyConfig, plan: RunPlan) -> Federation:
 
 def job_of(config: StudyConfig, plan: RunPlan, device: str = "", processes: int = 1) -> Job:
     """The job of a run."""
-    return config.job(plan.entry.algorithm, federation_of(config, plan), plan.seed, device, processes)
+    return simulation.job_of(config, plan.entry.algorithm, federation_of(config, plan), plan.seed, device, processes)
 
 
 def drop_incompatible(config: StudyConfig, optional: Collection[str]) -> tuple[StudyConfig, list[LeftOut]]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from ffalm.engines import Round, Snapshot
 from ffalm.errors import require
 from ffalm.federation import Federation
 from ffalm.outcome import Record, validation_accuracy
-
-Keep = Literal["last", "best"]
+from ffalm.run_settings import Keep
 
 
 @dataclass

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from ffalm.data.types import Dataset
 from ffalm.errors import UserError, require, unknown
 from ffalm.randomness import Purpose, generator
 from ffalm.settings import flag
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ffalm.data.types import Dataset
 
 Rows = NDArray[np.int64]
 
@@ -70,6 +72,8 @@ class Partition:
 
     def split(self, dataset: Dataset, seed: int) -> list[Tensor]:
         """The row numbers of each client's training examples."""
+        import torch
+
         if self.kind == "silos":
             return _silos(dataset, self.min_rows)
         rows = len(dataset.train)

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from enum import IntEnum
 
 import numpy as np
-import torch
 
 
 class Purpose(IntEnum):
@@ -38,6 +37,8 @@ def generator(seed: int, purpose: Purpose, round: int = 0, client: int = 0) -> n
 @contextmanager
 def torch_seeded(seed: int, purpose: Purpose, round: int = 0, client: int = 0) -> Iterator[None]:
     """Run a block with torch's global generators keyed like `generator`, and give the caller's back afterwards."""
+    import torch
+
     draw = int(generator(seed, purpose, round, client).integers(2**63 - 1))
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         if torch.accelerator.is_available():

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
-from ffalm.describe import read_study
+from ffalm.describe import describe, read_study
 from ffalm.errors import UserError, require
-from ffalm.outcome import Outcome, StudyOutcome
+from ffalm.outcome import Outcome, StudyOutcome, StudyRecord
+from ffalm.report.summary import more_is_better
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -31,23 +33,24 @@ class Best:
 class Study:
     """The results of a study; `Study.load(folder)` reads them again."""
 
-    outcome: StudyOutcome  # everything that a report says
+    record: StudyRecord
+    results: list[Outcome]  # every finished run: test metrics, their intervals, and the history of its rounds
     folder: Path
 
     @classmethod
     def load(cls, folder: str | Path) -> Study:
         """The study in a folder; of a study that was stopped, the runs that are finished."""
-        return cls(read_study(Path(folder)), Path(folder))
+        return cls(*read_study(Path(folder)), Path(folder))
 
     def __repr__(self) -> str:
         diverged = sum(run.diverged is not None for run in self.results)
         ended = f", {diverged} diverged" if diverged else ""
-        return f"Study({self.outcome.title}: {len(self.results)} runs{ended}, folder={str(self.folder)!r})"
+        return f"Study({self.record.title}: {len(self.results)} runs{ended}, folder={str(self.folder)!r})"
 
-    @property
-    def results(self) -> list[Outcome]:
-        """Every finished run: test metrics, their confidence intervals, and the history of its rounds."""
-        return self.outcome.outcomes
+    @cached_property
+    def outcome(self) -> StudyOutcome:
+        """Everything that a report says."""
+        return describe(self.record, self.results)
 
     def table(self, style: Literal["text", "markdown", "latex", "csv"] = "text", width: int = 100) -> str:
         """The paper's table: accuracy and fairness gaps in percent, mean and standard deviation over seeds."""
@@ -106,9 +109,10 @@ class Study:
             if all(_meets(means[name], name, bound) for name, bound in {metric: math.nan, **bounds}.items()):
                 found.append(Best(label, own[0].alpha, means, own))
         if not found:
-            told = ", ".join(f"{name} {'>=' if _more(name) else '<='} {bound:g}" for name, bound in bounds.items())
+            signs = {name: ">=" if more_is_better(name) else "<=" for name in bounds}
+            told = ", ".join(f"{name} {signs[name]} {bound:g}" for name, bound in bounds.items())
             raise UserError(f"No algorithm meets {told or 'this'} with all of its runs finished.")
-        return max(found, key=lambda one: one.means[metric] if _more(metric) else -one.means[metric])
+        return max(found, key=lambda one: one.means[metric] if more_is_better(metric) else -one.means[metric])
 
     def write_report(self, folder: str | Path | None = None) -> dict[str, Path]:
         """Write tables, curves and the page, into the study's folder unless another is given; returns each file."""
@@ -117,11 +121,6 @@ class Study:
         return write_report(self.outcome, Path(folder or self.folder))
 
 
-def _more(metric: str) -> bool:
-    """Accuracies are to be high; every other test metric is a gap or a loss."""
-    return "accuracy" in metric and metric != "accuracy_parity"
-
-
 def _meets(mean: float, metric: str, bound: float) -> bool:
     """Whether a mean is defined and within its bound, NaN for none."""
-    return math.isfinite(mean) and (math.isnan(bound) or (mean >= bound if _more(metric) else mean <= bound))
+    return math.isfinite(mean) and (math.isnan(bound) or (mean >= bound if more_is_better(metric) else mean <= bound))

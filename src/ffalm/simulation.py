@@ -7,70 +7,28 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast, overload
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
 
 from torch import Tensor, nn
 
 from ffalm.algorithms import Algorithm, State, algorithm_class
 from ffalm.data.types import Examples
-from ffalm.engines import Engine, Job, ModelFactory, Precision, Round, Snapshot, Training, choose
+from ffalm.engines import Engine, Job, ModelFactory, Round, Snapshot, choose
 from ffalm.engines.common import autocast, built_model, checked_model, evaluate
-from ffalm.errors import UserError, require, unknown
+from ffalm.errors import UserError, require
 from ffalm.fairness import Tally, undefined
 from ffalm.federation import Federation
 from ffalm.hardware import deterministic, threads_for
 from ffalm.hardware import device as device_of
-from ffalm.model_selection import Keep, ModelSelection, check_selection
+from ffalm.model_selection import ModelSelection, check_selection
 from ffalm.models import Architecture, architecture
 from ffalm.outcome import HEADLINE, Record
-from ffalm.privacy import Privacy
-from ffalm.settings import build, flag, with_keywords
+from ffalm.run_settings import Keep, Optimizer, Precision, Privacy, RunSettings, Training
+from ffalm.settings import with_keywords
 
 Model = str | Architecture | ModelFactory
-
-#: What an algorithm's bare name stands for, in `simulate`, `compare` and on the command line.
-DEFAULT_PRESETS = {"ffalm": "safe"}
-
-_RUNNING = "How to run it"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunSettings:
-    """What the runs of a study share, whatever their algorithm, data and seed."""
-
-    model: Model = "mlp"
-    training: Training = field(default_factory=Training)
-    privacy: Privacy | None = None
-    keep: Keep = field(
-        default="last", metadata=flag("Model to score: of the last round, or the best on validation rows.", "Training")
-    )
-    engine: str | Engine = field(
-        default="auto", metadata=flag("Engine: auto, loop, stacked, graphed or flower.", _RUNNING)
-    )
-    device: str = field(default="auto", metadata=flag("Device: auto, cpu or cuda.", _RUNNING))
-    precision: Precision = field(
-        default="fp32", metadata=flag("Precision: fp32, or for speed on a GPU tf32 or bf16.", _RUNNING)
-    )
-    channels_last: bool | None = None  # memory layout of images, a matter of speed alone; None: on a CPU
-    compiled: bool = False  # compile whole batches of a graphed model
-
-    def job(self, algorithm: Algorithm, federation: Federation, seed: int, device: str = "", processes: int = 1) -> Job:
-        """One run with these settings, on the given device if any; `processes` share that device's memory."""
-        return Job.of(
-            algorithm,
-            federation,
-            model_factory(self.model, federation),
-            self.training,
-            seed,
-            device_of(device or self.device),
-            precision=self.precision,
-            channels_last=self.channels_last,
-            compiled=self.compiled,
-            processes=processes,
-            privacy=self.privacy,
-        )
 
 
 class RunKeywords(TypedDict, total=False):
@@ -93,21 +51,28 @@ class RunKeywords(TypedDict, total=False):
     lr_decay: float
     clip: float | None
     participation: float
-    optimizer: Literal["sgd", "adam"]
+    optimizer: Optimizer
     momentum: float
     weight_decay: float
 
 
-def run_settings(keywords: Mapping[str, Any]) -> RunSettings:
-    """Checked settings from keywords."""
-    of_training = {one.name for one in fields(Training)}
-    known = {one.name for one in fields(RunSettings)} - {"training"} | of_training
-    for name in keywords:
-        if name not in known:
-            raise unknown("setting", name, known)
-    training = build(Training, {name: keywords[name] for name in keywords if name in of_training}, "training")
-    others = {name: keywords[name] for name in keywords if name not in of_training}
-    return build(RunSettings, {**others, "training": training}, "run")
+def job_of(
+    settings: RunSettings, algorithm: Algorithm, federation: Federation, seed: int, device: str = "", processes: int = 1
+) -> Job:
+    """One run with these settings, on the given device if any; `processes` share that device's memory."""
+    return Job.of(
+        algorithm,
+        federation,
+        model_factory(settings.model, federation),
+        settings.training,
+        seed,
+        device_of(device or settings.device),
+        precision=settings.precision,
+        channels_last=settings.channels_last,
+        compiled=settings.compiled,
+        processes=processes,
+        privacy=settings.privacy,
+    )
 
 
 @dataclass(frozen=True)
@@ -190,7 +155,7 @@ def simulate(
     privacy and reports `epsilon`; `keep="best"` scores the model of the round with the best validation accuracy
     instead of the last. `on_round` is called with each round's record. The other keywords are those of `Training`.
     """
-    shared = run_settings(settings)
+    shared = RunSettings.from_keywords(settings)
     seeds = [seed_of(number) for number in (seed if isinstance(seed, Iterable) else [seed])]
     require(bool(seeds), "Seeds are whole numbers from 0 up, at least one of them; got none.")
     require(
@@ -209,7 +174,8 @@ def simulate(
     for owned in federations:
         check_selection(shared.keep, owned)
     runs = [
-        Run(shared.job(chosen, owned, number), shared.keep) for owned, number in zip(federations, seeds, strict=True)
+        Run(job_of(shared, chosen, owned, number), shared.keep)
+        for owned, number in zip(federations, seeds, strict=True)
     ]
     first = runs[0].job
     threads = threads or threads_for(checked_model(first))
@@ -226,8 +192,7 @@ def simulate(
 def default_algorithm(name: str) -> tuple[Algorithm, str | None]:
     """The algorithm that a bare name stands for, and the preset that this is, if any."""
     cls = algorithm_class(name)
-    preset = DEFAULT_PRESETS.get(name)
-    return cls(**({} if preset is None else cls.presets()[preset])), preset
+    return cls(**({} if cls.default_preset is None else cls.presets()[cls.default_preset])), cls.default_preset
 
 
 class Run:

@@ -1,6 +1,7 @@
 """Studies: `ffalm.compare` in Python, `ffalm run`, `compare` and `reproduce` on the command line, by one path.
 
-`carry_out` claims a folder, computes the runs that it does not hold yet, and returns the `Study` in it.
+`begin` checks a study and claims its folder; `Begun.compute` computes the runs that it does not hold yet, and returns
+the `Study` in it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal, Unpack, cast
@@ -24,7 +25,6 @@ from ffalm.config import AlgorithmEntry, StudyConfig, parse, partitions_of, read
 from ffalm.data import find_source
 from ffalm.data.types import Source
 from ffalm.describe import RECORD, lay_out, read_record, write_record
-from ffalm.engines import Training
 from ffalm.errors import UserError, require
 from ffalm.execution import ExecutionPlan, Listener, plan_execution
 from ffalm.federation import Federation, owners_partition
@@ -35,8 +35,9 @@ from ffalm.models import ARCHITECTURES, Architecture, Pretrained, architecture
 from ffalm.outcome import StudyRecord
 from ffalm.partition import Kind
 from ffalm.results import Study
+from ffalm.run_settings import RunSettings, Training
 from ffalm.settings import with_keywords
-from ffalm.simulation import Model, RunKeywords, RunSettings, default_algorithm, own_model, run_settings, seed_of
+from ffalm.simulation import Model, RunKeywords, default_algorithm, own_model, seed_of
 from ffalm.store import locked
 
 #: The defaults of `compare`.
@@ -87,7 +88,7 @@ def compare(
 
     A run that diverges raises nothing: the study's table and `results` say so.
     """
-    shared = run_settings(settings)
+    shared = RunSettings.from_keywords(settings)
     require(isinstance(shared.engine, str), "A study records its engine: give it by its name.")
     chosen = tuple(seed_of(number) for number in (seeds if isinstance(seeds, Iterable) else range(seed_of(seeds))))
     given = _without_none({"label": label, "group": group, "favourable": favourable, "owner": owner})
@@ -132,21 +133,41 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def carry_out(
+@dataclass(frozen=True)
+class Begun:
+    """A study that is known to be possible and whose folder this process holds, before its first run is computed."""
+
+    config: StudyConfig
+    spread: ExecutionPlan
+    record: StudyRecord
+    folder: Path
+    left: list[RunPlan]  # the runs that the folder does not hold yet
+    ray: str | None = None  # the address of a cluster to compute on
+
+    def compute(self, on_round: Listener | None = None) -> Study:
+        """Compute the runs that are left, and return the study in the folder."""
+        listener = on_round or (lambda plan, record: None)
+        if self.left and self.ray is not None and not self.spread.engine.spreads:
+            cluster.run_on_cluster(self.config, self.folder, self.ray, listener)
+        elif self.left:  # an engine that spreads by itself finds the cluster by this variable
+            os.environ.update({} if self.ray is None else {"RAY_ADDRESS": self.ray})
+            workers.run_study(self.config, self.folder, self.spread, listener)
+        return Study.load(self.folder)
+
+
+@contextmanager
+def begin(
     config: StudyConfig,
     out: Path | Callable[[], Path],
     optional: Collection[str] = (),
     existing: Existing = "refuse",
-    on_begin: Callable[[StudyConfig, ExecutionPlan, StudyRecord, Path, list[RunPlan]], None] | None = None,
-    on_round: Listener | None = None,
     command: str = "ffalm.compare(...)",
     ray: str | None = None,
-) -> Study:
-    """Compute the runs that are missing from the folder, and return the study in it.
+) -> Iterator[Begun]:
+    """Check that a study is possible, then claim its folder and write its settings and `study.json` there.
 
     `out` is the folder, or a function that makes a new one. Algorithms that are `optional` are left out where they
-    cannot take the data. `ray` is the address of a cluster to compute on. Nothing is written before the study is known
-    to be possible; `on_begin` is called then, with the folder and the runs that are left to compute.
+    cannot take the data. Nothing is written before the study is known to be possible.
     """
     if isinstance(out, Path):
         _begun(out, existing)
@@ -155,7 +176,6 @@ def carry_out(
     if ray is not None:
         cluster.check(ray)
     record = lay_out(config, spread, left_out, command)
-    listener = on_round or (lambda plan, record: None)
     folder = out if isinstance(out, Path) else out()
     with _claimed(folder, config, existing) as stored:
         if stored is not None:  # the study is the one that was begun then
@@ -163,14 +183,20 @@ def carry_out(
         left = [plan for plan in plans(config) if finished(config, folder, plan) is None]
         write_whole(folder / "config.toml", toml.dumps(config.to_plain()))
         write_record(record, folder)
-        if on_begin is not None:
-            on_begin(config, spread, record, folder, left)
-        if left and ray is not None and not spread.engine.spreads:
-            cluster.run_on_cluster(config, folder, ray, listener)
-        elif left:  # an engine that spreads by itself finds the cluster by this variable
-            os.environ.update({} if ray is None else {"RAY_ADDRESS": ray})
-            workers.run_study(config, folder, spread, listener)
-        return Study.load(folder)
+        yield Begun(config, spread, record, folder, left, ray)
+
+
+def carry_out(
+    config: StudyConfig,
+    out: Path,
+    optional: Collection[str] = (),
+    existing: Existing = "refuse",
+    on_round: Listener | None = None,
+    ray: str | None = None,
+) -> Study:
+    """Compute the runs that are missing from the folder, and return the study in it."""
+    with begin(config, out, optional, existing, ray=ray) as begun:
+        return begun.compute(on_round)
 
 
 def new_folder(base: Path, name: str) -> Path:

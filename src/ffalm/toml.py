@@ -1,15 +1,22 @@
-"""Writing TOML: Python's standard library reads it but does not write it."""
+"""TOML: writing it, which Python's standard library does not do, and reading the tables that this package ships."""
 
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 
 def dumps(settings: Mapping[str, Any]) -> str:
     """Nested settings as TOML text, plain values before sections; None is written as the string "none"."""
     return "\n".join(_lines(settings, ())).strip() + "\n"
+
+
+def beside(module: str) -> dict[str, Any]:
+    """The TOML file that lies beside a module under the module's name."""
+    return tomllib.loads(Path(module).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 def _lines(settings: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:

@@ -7,17 +7,14 @@ process or to a worker.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import pickle
 import queue
-import signal
-import threading
-import time
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
+from ffalm.child_process import follow_parent
 from ffalm.config import StudyConfig
 from ffalm.errors import UserError
 from ffalm.execution import ExecutionPlan, Listener, execute
@@ -47,7 +44,7 @@ def _run_in_processes(config: StudyConfig, folder: Path, spread: ExecutionPlan, 
     devices: Any = context.Queue()
     for device in spread.devices:
         devices.put(device)
-    started = (events, devices, os.getpid(), config.plugins)
+    started = (events, devices, config.plugins)
     pool = ProcessPoolExecutor(spread.processes, mp_context=context, initializer=_start_worker, initargs=started)
     try:
         pending = {pool.submit(_work, config, folder, task, spread) for task in spread.tasks}
@@ -93,23 +90,13 @@ _events: Any = None
 _device: str = "cpu"
 
 
-def _start_worker(events: Any, devices: Any, parent: int, plugins: tuple[str, ...]) -> None:
-    """In a new worker: take a device, leave Ctrl-C to the parent, do not outlive it, and import the plugins.
-
-    That comes before any task, since a task is unpickled into the plugins' classes.
-    """
+def _start_worker(events: Any, devices: Any, plugins: tuple[str, ...]) -> None:
+    """In a new worker: take a device and import the plugins, into whose classes tasks are unpickled."""
     global _events, _device
     _events, _device = events, devices.get()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
+    follow_parent()
     for name in plugins:
         import_plugin(Path(name))
-
-
-def _exit_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.2)
-    os._exit(1)
 
 
 def _work(config: StudyConfig, folder: Path, task: list[RunPlan], spread: ExecutionPlan) -> None:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ffalm.cli import run
+from ffalm.cli.reproduce import _claimed
 from ffalm.report.artifact import Artifact, write
-from ffalm.report.table import Column, Section, Table, row
+from ffalm.report.tables import Column, Section, Table, row
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -180,3 +181,14 @@ def test_the_theory_needs_no_data(cli: Cli, name: str, tmp_path: Path, monkeypat
     assert f"The {name}" in shown
     assert (tmp_path / "out" / name / f"{name}.md").exists()
     assert cli("reproduce", "--out", tmp_path / "out", "--resume")[0] == 0
+
+
+def test_reproductions_of_the_same_second_get_folders_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.strftime", lambda *_: "now")
+    with _claimed(None, False, "reproduce-rate") as one, _claimed(None, False, "reproduce-rate") as other:
+        assert [one.name, other.name] == ["reproduce-rate-now", "reproduce-rate-now-2"]
+        (one / "reproduce.toml").write_text("")
+    assert [path.name for path in (tmp_path / "ffalm-results").iterdir()] == ["reproduce-rate-now"]  # none left empty

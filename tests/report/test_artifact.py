@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ffalm.report.artifact import Artifact, write
-from ffalm.report.table import Column, Section, Table, row
+from ffalm.report.tables import Column, Section, Table, row
 
 CHART: dict[str, Any] = {"data": {"values": [{"a": 1}]}, "mark": "point", "encoding": {"x": {"field": "a"}}}
 

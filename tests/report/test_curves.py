@@ -6,10 +6,11 @@ import pytest
 from tests.report.makers import records, run, study
 
 from ffalm.outcome import StudyOutcome
-from ffalm.report.curves import PALETTE, interactive, specifications, stacked
+from ffalm.report.drawing import PALETTE
 from ffalm.report.summary import ALPHA
 
 pytest.importorskip("altair")
+from ffalm.report.curves import interactive, specifications, stacked
 
 
 def marks(chart: dict[str, Any], block: int = 0) -> list[str]:

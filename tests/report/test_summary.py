@@ -5,7 +5,7 @@ import math
 import pytest
 from tests.report.makers import run, study
 
-from ffalm.report.summary import baseline_label, changes, metric_names, summarise, t_quantile
+from ffalm.report.summary import baseline_label, changes, metric_names, more_is_better, summarise, t_quantile
 
 
 def test_mean_and_sample_standard_deviation_are_those_worked_by_hand() -> None:
@@ -147,3 +147,8 @@ def test_one_collapsed_run_of_several_is_enough_and_is_counted() -> None:
 
 def test_without_counts_nobody_can_be_called_degenerate() -> None:
     assert summarise(study(run("A", 0, 0.1, 0.0, 0.0), run("B", 0, 0.9, 0.2, 0.2)))[0].cells["dpd"].best
+
+
+def test_accuracies_should_be_high_and_gaps_low_also_the_gap_between_accuracies() -> None:
+    metrics = ("accuracy", "worst_group_accuracy", "accuracy_parity", "dpd", "eod", "equalized_odds", "loss")
+    assert [metric for metric in metrics if more_is_better(metric)] == ["accuracy", "worst_group_accuracy"]

@@ -10,8 +10,9 @@ import pytest
 
 from ffalm.config import StudyConfig
 from ffalm.grid import plans
-from ffalm.outcome import Outcome, StudyOutcome
+from ffalm.outcome import Outcome, StudyOutcome, StudyRecord
 from ffalm.reproduce.request import Request
+from ffalm.results import Study
 
 
 def outcome(
@@ -39,10 +40,11 @@ class FakeRunner:
 
     asked: list[tuple[StudyConfig, Path]] = field(default_factory=list)
 
-    def __call__(self, config: StudyConfig, folder: Path) -> StudyOutcome:
+    def __call__(self, config: StudyConfig, folder: Path) -> Study:
         self.asked.append((config, folder))
         runs = [self._outcome(config, plan.entry.label, plan) for plan in plans(config)]
-        return StudyOutcome("title", {}, {one.label: "settings" for one in config.entries}, [], runs, ["a note"])
+        choices = {one.label: "settings" for one in config.entries}
+        return Study(StudyRecord("title", {}, choices, [], [], data_notes=("a note",)), runs, folder)
 
     def _outcome(self, config: StudyConfig, label: str, plan: Any) -> Outcome:
         algorithm = plan.entry.algorithm

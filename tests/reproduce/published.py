@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ffalm.report.summary import t_quantile
-from ffalm.report.table import signed
+from ffalm.report.tables import signed
 from ffalm.reproduce.frontier import Judged
 from ffalm.reproduce.paper import METRICS
 

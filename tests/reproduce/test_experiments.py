@@ -12,12 +12,12 @@ from tests.reproduce.conftest import FakeRunner
 
 from ffalm.config import StudyConfig
 from ffalm.errors import UserError
-from ffalm.outcome import StudyOutcome
 from ffalm.report.artifact import Artifact
 from ffalm.report.summary import ALPHA
 from ffalm.reproduce.choices import SCORED
 from ffalm.reproduce.experiments import SMOKE, curves, frontiers, sensitivities, table
 from ffalm.reproduce.request import Request
+from ffalm.results import Study
 
 
 def test_a_table_comes_in_every_form(data_root: Path, runner: FakeRunner, tmp_path: Path) -> None:
@@ -170,9 +170,9 @@ def test_the_figure_says_which_round_the_tables_report(runner: FakeRunner, tmp_p
 
 
 def test_the_figure_says_which_runs_diverged(runner: FakeRunner, tmp_path: Path) -> None:
-    def lossy(config: StudyConfig, folder: Path) -> StudyOutcome:
+    def lossy(config: StudyConfig, folder: Path) -> Study:
         found = runner(config, folder)
-        return replace(found, outcomes=[replace(run, diverged="lost" if run.seed else None) for run in found.outcomes])
+        return replace(found, results=[replace(run, diverged="lost" if run.seed else None) for run in found.results])
 
     product = curves(Request(scale="smoke", seeds=(0, 1), algorithms=("fedavg",)), tmp_path, lossy)
     assert f"drawn faces, {ALPHA} = 0.3, FedAvg: 1 of 2 runs diverged and are in no mean." in product.notes

@@ -11,7 +11,7 @@ import pytest
 from tests.reproduce.conftest import outcome, study
 
 from ffalm.report.rendering import to_csv
-from ffalm.report.table import Table
+from ffalm.report.tables import Table
 from ffalm.reproduce.metric_forms import formed, measured
 from ffalm.reproduce.paper_comparison import compare, record, tall, tidy, warnings, wide
 

@@ -25,7 +25,7 @@ from tests.reproduce.published import (
 
 from ffalm.report.rendering import to_markdown
 from ffalm.report.summary import HEADS, AlgorithmSummary, Statistic, degenerate_reason, more_is_better, skew
-from ffalm.report.table import best
+from ffalm.report.tables import best
 from ffalm.reproduce.constraint_diagnostics import Diagnostics
 from ffalm.reproduce.frontier import on_frontier
 from ffalm.reproduce.paper import METRICS, reported

@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.reproduce.conftest import outcome
 
 from ffalm.config import StudyConfig
 from ffalm.errors import UserError
-from ffalm.outcome import StudyOutcome
+from ffalm.outcome import StudyRecord
 from ffalm.reproduce.request import Request
 from ffalm.reproduce.studies import carried_out
+from ffalm.results import Study
 from ffalm.study import carry_out
 
 
@@ -21,8 +23,8 @@ class Counting:
     def __init__(self) -> None:
         self.rounds = 0
 
-    def __call__(self, config: StudyConfig, folder: Path) -> StudyOutcome:
-        return carry_out(config, folder, existing="share", on_round=self._count).outcome
+    def __call__(self, config: StudyConfig, folder: Path) -> Study:
+        return carry_out(config, folder, existing="share", on_round=self._count)
 
     def _count(self, *_: object) -> None:
         self.rounds += 1
@@ -50,7 +52,7 @@ def test_a_run_made_with_other_settings_is_refused(tiny: Request, tmp_path: Path
     one = replace(tiny, seeds=(0,))
     carried_out(one, tmp_path, run, "faces", [5.0], one.entries(["fedavg"]))
     other = replace(one, settings={**one.settings, "training": {"rounds": 3}})
-    with pytest.raises(UserError, match="made with other settings"):
+    with pytest.raises(UserError, match="holds a run with other settings"):
         carried_out(other, tmp_path, run, "faces", [5.0], other.entries(["fedavg"]))
 
 
@@ -64,9 +66,12 @@ def test_the_machine_may_change_between_runs(tiny: Request, tmp_path: Path) -> N
 
 
 def test_notes_and_settings_use_the_names_of_the_table(tiny: Request, tmp_path: Path) -> None:
-    def noted(config: StudyConfig, folder: Path) -> StudyOutcome:
-        return StudyOutcome("", {}, {"ffalm-paper": "x"}, [], [], ["ffalm-paper: grew", "other: stays"])
+    def noted(config: StudyConfig, folder: Path) -> Study:
+        record = StudyRecord("", {}, {"ffalm-paper": "x"}, [], [], data_notes=("ffalm-paper: a file",), keep="best")
+        history = [{"round": number, "accuracy": 0.5} for number in (1, 2)]
+        return Study(record, [outcome("ffalm-paper", history=history)], folder)
 
     found = carried_out(tiny, tmp_path, noted, "faces", [5.0], tiny.entries(["ffalm"]))
     assert found.choices == {"FFALM (paper)": "x"}
-    assert found.notes == ["FFALM (paper): grew", "other: stays"]
+    assert found.notes[0] == "ffalm-paper: a file"  # what is not about the algorithm stays as it is
+    assert found.notes[1].startswith("FFALM (paper): the model scored is that of round 2 of 2")

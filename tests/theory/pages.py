@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ffalm.report.rendering import to_markdown
-from ffalm.report.table import Table
+from ffalm.report.tables import Table
 
 
 def table_lines(table: Table) -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.theory.pages import table_lines
 
-from ffalm.report.table import Row
+from ffalm.report.tables import Row
 from ffalm.theory import example, trajectories
 from ffalm.theory import paper_example as page
 from ffalm.theory.trajectories import Setting, run

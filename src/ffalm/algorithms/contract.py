@@ -146,6 +146,7 @@ class Algorithm:
 
     name: ClassVar[str]
     title: ClassVar[str]  # how tables call it
+    default_preset: ClassVar[str | None] = None  # what its bare name stands for, in Python and on the command line
     remedies: ClassVar[str] = "a smaller lr or clip"  # what to try when a run diverges
     separable: ClassVar[bool] = False  # whether the server needs no more than sums: see `dual_step`
     duals_by_group: ClassVar[bool] = False  # whether its duals are one a group, or one for group 0 and each other

@@ -58,6 +58,7 @@ class FFALM(AugmentedLagrangian):
 
     name: ClassVar[str] = "ffalm"
     title: ClassVar[str] = "FFALM"
+    default_preset: ClassVar[str | None] = "safe"
     broadcasts: ClassVar[tuple[str, ...]] = ("dual", "penalty")
     dual_name: ClassVar[str] = "dual"
     duals_by_group: ClassVar[bool] = True

@@ -69,14 +69,8 @@ def describe(
         for field in dataclasses.fields(cls)
     ]
     if as_json:
-        _print_json(
-            {
-                "name": name,
-                "about": cls.about,
-                "asks": cls.asks,
-                "settings": {key: default for key, _, default in fields},
-            }
-        )
+        settings = {key: default for key, _, default in fields}
+        _print_json({"name": name, "about": cls.about, "asks": cls.asks, "settings": settings})
         return
     console = Console()
     console.print(f"[bold]{name}[/bold]: {cls.about}; {cls.asks}", highlight=False)

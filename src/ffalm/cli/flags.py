@@ -73,20 +73,17 @@ COMMON = (
 
 @cache
 def study_flags() -> tuple[Flag, ...]:
-    """The flags that `run` and `compare` share. Their classes need torch, so this is called for these commands only."""
-    from ffalm.config import StudyConfig
-    from ffalm.engines import Training
-    from ffalm.models import ARCHITECTURES
+    """The flags that `run` and `compare` share; made for these commands only, since the partition needs numpy."""
     from ffalm.partition import Partition
-    from ffalm.privacy import Privacy
+    from ffalm.run_settings import Privacy, StudySettings, Training
 
     return (
         *DATA,
         *(flag for flag in flags_of(Partition, "partition") if flag.name != "alpha"),  # the commands take several
-        Flag("model", str | None, f"Model: {', '.join(ARCHITECTURES)}. Default: mlp.", "Training", "model.name"),
+        Flag("model", str | None, "Model: linear, mlp, cnn or resnet18. Default: mlp.", "Training", "model.name"),
         *flags_of(Training, "training", "Training"),
         *flags_of(Privacy, "privacy", "Differential privacy"),
-        *flags_of(StudyConfig),
+        *flags_of(StudySettings),
         *COMMON,
     )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,14 +19,13 @@ from ffalm.reproduce.choices import CHOICES, WITHOUT_A_ROLE, answers
 from ffalm.settings import merged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.console import Console
 
     from ffalm.config import StudyConfig
-    from ffalm.outcome import StudyOutcome
     from ffalm.report.artifact import Artifact
     from ffalm.reproduce.request import Request
+    from ffalm.reproduce.studies import Runner
+    from ffalm.results import Study
 
 TARGETS = {
     "table-2": "accuracy, demographic parity difference (DPD) and equal opportunity difference (EOD) at alpha 0.3",
@@ -98,7 +99,7 @@ def reproduce(**values: Any) -> None:
 
     from ffalm import toml
     from ffalm.files import write_whole
-    from ffalm.study import carry_out, make_folder
+    from ffalm.study import begin, make_folder
 
     folder: Path | None = values["out"]
     require(not values["resume"] or folder is not None, "--resume needs the folder to continue in: name it with --out.")
@@ -112,32 +113,32 @@ def reproduce(**values: Any) -> None:
     request = _request(asked)
     if target not in _THEORY:
         request.sources()
-    folder = folder or Path("ffalm-results") / f"reproduce-{target}-{time.strftime('%Y%m%d-%H%M%S')}"
-    _claim(folder, values["resume"])
     said = Console(stderr=True)
-
-    def keep() -> None:
-        make_folder(folder)
-        write_whole(folder / _STORED, toml.dumps(asked))
-
-    def run(config: StudyConfig, place: Path) -> StudyOutcome:
-        again = f"ffalm reproduce {target} --out {folder} --resume"
-        with Terminal(said, lambda _: again, values["quiet"], clients=False, begin=keep) as terminal:
-            study = carry_out(config, place, (), "share", terminal.begin, terminal, again, values["ray"])
-        return study.outcome
-
     wanted = [name for name in TARGETS if name != "all"] if target == "all" else [target]
-    if not values["quiet"] and not set(wanted) <= set(_THEORY):
-        _warn(said, request)
-    artifacts = []
-    for name in wanted:
-        if name in _THEORY:
-            keep()
-        artifacts.append(_made(name, request, folder, run))
-        if not values["json"]:
-            _show(Console(), artifacts[-1])
-    if values["json"]:
-        _print_json(folder, artifacts)
+    with _claimed(folder, values["resume"], f"reproduce-{target}") as claimed:
+        if not values["quiet"] and not set(wanted) <= set(_THEORY):
+            _warn(said, request)
+        again = f"ffalm reproduce {target} --out {claimed} --resume"
+
+        def keep() -> None:
+            make_folder(claimed)
+            write_whole(claimed / _STORED, toml.dumps(asked))
+
+        def run(config: StudyConfig, place: Path) -> Study:
+            with begin(config, place, (), "share", again, values["ray"]) as begun:
+                keep()
+                with Terminal(said, begun, again, values["quiet"], clients=False) as terminal:
+                    return begun.compute(terminal)
+
+        artifacts = []
+        for name in wanted:
+            if name in _THEORY:
+                keep()
+            artifacts.append(_made(name, request, claimed, run))
+            if not values["json"]:
+                _show(Console(), artifacts[-1])
+        if values["json"]:
+            _print_json(claimed, artifacts)
 
 
 def _warn(console: Console, request: Request) -> None:
@@ -196,16 +197,29 @@ def _request(asked: dict[str, Any]) -> Request:
     )
 
 
-def _claim(folder: Path, resume: bool) -> None:
-    """Overwrite nothing: a folder in use must be resumed."""
+@contextmanager
+def _claimed(folder: Path | None, resume: bool, name: str) -> Iterator[Path]:
+    """The folder for the results: the one asked for, which is never overwritten, or a new one."""
+    from ffalm.study import new_folder
+
+    if folder is None:
+        made = new_folder(Path("ffalm-results"), f"{name}-{time.strftime('%Y%m%d-%H%M%S')}")
+        try:
+            yield made
+        finally:
+            for place in (made, made.parent):
+                with suppress(OSError):
+                    place.rmdir()  # where nothing was written, and only there
+        return
     if folder.exists() and not folder.is_dir():
         raise UserError(f"The output {folder} is a file; name a folder.")
     if folder.exists() and any(folder.iterdir()):
         require(resume, f"The folder {folder} is not empty: continue it with --resume, or name another with --out.")
         require((folder / _STORED).exists(), f"The folder {folder} holds no reproduction to resume: name another.")
+    yield folder
 
 
-def _made(name: str, request: Request, folder: Path, run: Callable[[StudyConfig, Path], StudyOutcome]) -> Artifact:
+def _made(name: str, request: Request, folder: Path, run: Runner) -> Artifact:
     """One experiment; runs that the folder already holds are not repeated."""
     if name in _THEORY:
         from ffalm import theory
@@ -240,15 +254,10 @@ def _show(console: Console, artifact: Artifact) -> None:
 def _print_json(folder: Path, artifacts: list[Artifact]) -> None:
     from ffalm.store import json_text
 
+    names = {"experiment": "name", "title": "title", "rows": "values", "notes": "notes", "choices": "choices"}
     shown = [
-        {
-            "experiment": artifact.name,
-            "title": artifact.title,
-            "rows": artifact.values,
-            "notes": artifact.notes,
-            "choices": artifact.choices,
-            "files": {name: str(path) for name, path in artifact.files.items()},
-        }
+        {name: getattr(artifact, own) for name, own in names.items()}
+        | {"files": {name: str(path) for name, path in artifact.files.items()}}
         for artifact in artifacts
     ]
     print(json_text({"folder": str(folder), "experiments": shown}, 2))

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.console import Console
+    from rich.progress import Progress, TaskID
 
-    from ffalm.cli.progress import RunProgress
-    from ffalm.config import StudyConfig
-    from ffalm.execution import ExecutionPlan
     from ffalm.grid import RunPlan
-    from ffalm.outcome import Record, StudyRecord
+    from ffalm.outcome import Record
+    from ffalm.study import Begun
 
 _COLUMNS = 9  # of the table of clients that fit on 80 columns
+_SECONDS_PER_LINE = 5.0
 
 
 class Stopped(Exception):
@@ -25,60 +23,77 @@ class Stopped(Exception):
 
 
 class Terminal:
-    """Follows a study on a console; `again` is the command that resumes the study in a folder.
+    """Shows a study on a console: what is about to run, then its rounds as bars on a terminal, as lines elsewhere.
 
-    `begin` is called when the study is known to be possible and nothing has run yet.
+    `again` is the command that resumes the study.
     """
 
-    def __init__(
-        self,
-        console: Console,
-        again: Callable[[Path], str],
-        quiet: bool = False,
-        clients: bool = True,
-        begin: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._console, self._again, self._quiet, self._clients, self._begin = console, again, quiet, clients, begin
-        self._folder: Path | None = None
-        self._progress: RunProgress | None = None
+    def __init__(self, console: Console, begun: Begun, again: str, quiet: bool = False, clients: bool = True) -> None:
+        self._console, self._begun, self._again, self._quiet = console, begun, again, quiet
+        self._rounds = begun.config.training.rounds
+        self._left = len(begun.left) * self._rounds
+        self._done = 0
+        self._started = self._told = time.monotonic()
+        self._bars: Progress | None = None
+        self._tasks: dict[RunPlan, TaskID] = {}
+        if not quiet:
+            self._introduce(clients)
 
     def __enter__(self) -> Self:
+        if self._left and not self._quiet and self._console.is_terminal:
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            self._bars = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.completed}/{task.total}"),
+                TextColumn("{task.fields[seen]}"),
+                TimeRemainingColumn(),
+                console=self._console,
+            )
+            self._all = self._bars.add_task("[bold]all rounds", total=self._left, seen="")
+            self._bars.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-        if isinstance(error, KeyboardInterrupt) and self._folder is not None:
-            raise Stopped(f"stopped; resume with: {self._again(self._folder)}") from None
-
-    def begin(
-        self, config: StudyConfig, spread: ExecutionPlan, record: StudyRecord, folder: Path, left: list[RunPlan]
-    ) -> None:
-        """Say what is about to run."""
-        from ffalm.cli.progress import RunProgress
-
-        self._folder = folder
-        self._begin()
-        if not self._quiet:
-            self._introduce(config, spread, record, len(left))
-        if left:
-            self._progress = RunProgress(self._console, left, config.training.rounds, self._quiet)
+        if self._bars is not None:
+            self._bars.stop()
+        if isinstance(error, KeyboardInterrupt):
+            raise Stopped(f"stopped; resume with: {self._again}") from None
 
     def __call__(self, plan: RunPlan, record: Record) -> None:
-        """Show a round."""
-        if self._progress is not None:
-            self._progress(plan, record)
+        """Show one round of one run."""
+        self._done += 1
+        now, number = time.monotonic(), record["round"]
+        if self._bars is not None:
+            self._update(self._bars, plan, record)
+        elif not self._quiet and (number == self._rounds or now - self._told > _SECONDS_PER_LINE):
+            self._told = now
+            left = (self._left - self._done) * (now - self._started) / self._done
+            self._print(f"{plan.title}: round {number}/{self._rounds}, {_scores(record)}, about {left:.0f} s left")
 
-    def _introduce(self, config: StudyConfig, spread: ExecutionPlan, record: StudyRecord, left: int) -> None:
+    def _update(self, bars: Progress, plan: RunPlan, record: Record) -> None:
+        from rich.markup import escape
+
+        if plan not in self._tasks:
+            self._tasks[plan] = bars.add_task(escape(plan.title), total=self._rounds, seen="")
+            bars.update(self._all, advance=record["round"] - 1)  # rounds that were done before
+        bars.update(self._tasks[plan], completed=record["round"], seen=_scores(record))
+        bars.update(self._all, advance=1)
+        if record["round"] == self._rounds:
+            bars.update(self._tasks[plan], visible=False)
+
+    def _introduce(self, clients: bool) -> None:
+        config, spread, record, left = self._begun.config, self._begun.spread, self._begun.record, len(self._begun.left)
         names = ", ".join(entry.label for entry in config.entries)
         done = f" ({len(record.runs) - left} more are done already)" if left < len(record.runs) else ""
         self._print(
-            f"{names}: {left} run(s) of {config.training.rounds} rounds on {record.task['data']}{done}; engine "
-            f"{spread.engine.name} ({spread.reason}) in {spread.processes} process(es); results in {self._folder}"
+            f"{names}: {left} run(s) of {self._rounds} rounds on {record.task['data']}{done}; engine "
+            f"{spread.engine.name} ({spread.reason}) in {spread.processes} process(es); results in {self._begun.folder}"
         )
-        if self._clients:
+        if clients:
             self._show_clients(config.seeds[0], record.clients)
             for note in (*(f"Left out: {one.reason}" for one in record.left_out), *record.data_notes):
                 self._print(note)
@@ -103,3 +118,9 @@ class Terminal:
             self._print(f"... and {len(rows) - len(shown)} more clients")
         if len(columns) > _COLUMNS:
             self._print(f"... and {len(columns) - _COLUMNS} more groups, which the report shows")
+
+
+def _scores(record: Record) -> str:
+    """Accuracy and gaps on the validation part, in percent."""
+    shown = [("accuracy", "acc"), ("dpd", "DPD"), ("eod", "EOD")]
+    return "  ".join(f"{short} {100 * record[name]:.1f}" for name, short in shown if name in record)

@@ -107,7 +107,7 @@ def _study(
 
     from ffalm import config as configs
     from ffalm.grid import plans
-    from ffalm.study import Existing, carry_out, new_folder
+    from ffalm.study import Existing, begin, new_folder
 
     asked = ("config", "preset", "algorithm", "algorithms")
     given = bool(settings.keys() - {"workers"}) or any(values.get(name) is not None for name in asked)
@@ -130,17 +130,18 @@ def _study(
     )
     name = f"{command}-{config.data.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     out = folder or (lambda: new_folder(Path("ffalm-results"), name))
-    said = Console(stderr=True)
     typed = shlex.join(["ffalm", *sys.argv[1:]])
     existing: Existing = "resume" if values["resume"] else "refuse"
-    with Terminal(said, lambda folder: f"ffalm {command} --out {folder} --resume", values["quiet"]) as terminal:
-        study = carry_out(config, out, optional, existing, terminal.begin, terminal, typed, values["ray"])
+    with begin(config, out, optional, existing, typed, values["ray"]) as begun:
+        again = f"ffalm {command} --out {begun.folder} --resume"
+        with Terminal(Console(stderr=True), begun, again, values["quiet"]) as terminal:
+            study = begun.compute(terminal)
     _show(study, study.folder, values["json"])
 
 
 def _with_algorithms(settings: dict[str, Any], names: list[str], preset: str | None) -> dict[str, Any]:
     """The settings with exactly these algorithms, if any are named, and with FFALM's preset."""
-    from ffalm.simulation import DEFAULT_PRESETS
+    from ffalm.algorithms import algorithms
 
     if names:
         asked = settings.get("algorithms", {})
@@ -148,7 +149,8 @@ def _with_algorithms(settings: dict[str, Any], names: list[str], preset: str | N
         for key in asked:
             require(key in names, f"The settings name the algorithm {key!r}, which is not among {', '.join(names)}.")
     for key, section in settings.get("algorithms", {}).items():
-        if not isinstance(section, dict) or (usual := DEFAULT_PRESETS.get(section.get("name", key))) is None:
+        cls = algorithms().get(section.get("name", key)) if isinstance(section, dict) else None
+        if cls is None or (usual := cls.default_preset) is None:
             continue
         if preset is not None or (names and "preset" not in section):
             section["preset"] = usual if preset is None else preset
@@ -165,17 +167,10 @@ def _show(study: Study, folder: Path, as_json: bool) -> None:
 
     written, outcome = study.write_report(folder), study.outcome
     if as_json:
+        told = ("algorithm", "label", "alpha", "seed", "test", "intervals", "diverged")
         runs = [
-            {
-                "algorithm": one.algorithm,
-                "label": one.label,
-                "alpha": one.alpha,
-                "seed": one.seed,
-                "test": one.test,
-                "intervals": one.intervals,
-                "diverged": one.diverged,
-                **{name: value for name, value in one.history[-1].items() if name == "epsilon"},
-            }
+            {name: getattr(one, name) for name in told}
+            | {name: value for name, value in one.history[-1].items() if name == "epsilon"}
             for one in study.results
         ]
         files = {name: str(path) for name, path in written.items()}

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ffalm.data.endings import is_table
 from ffalm.errors import unknown
 
 if TYPE_CHECKING:
@@ -23,6 +22,16 @@ SOURCES = {
     "table": "Table",
     "images": "Images",
 }
+
+
+#: Endings of tables; here, because commands need them before pandas is imported.
+SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
+PARQUET = (".parquet", ".pq")
+
+
+def is_table(name: str) -> bool:
+    """Whether a name is the path of a table rather than the name of a source."""
+    return name.lower().endswith((*SEPARATORS, *PARQUET))
 
 
 def source_class(name: str) -> type[Source]:

@@ -17,22 +17,9 @@ from ffalm.errors import UserError, require
 
 NUMERIC = ("age", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 COLUMNS = (
-    "age",
-    "workclass",
-    "fnlwgt",
-    "education",
-    "education-num",
-    "marital-status",
-    "occupation",
-    "relationship",
-    "race",
-    "sex",
-    "capital-gain",
-    "capital-loss",
-    "hours-per-week",
-    "native-country",
-    "income",
-)
+    "age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship", "race",
+    "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country", "income",
+)  # fmt: skip
 FAVOURED = {"sex": "Male", "race": "White"}
 GROUP_NAMES = {"sex": ("Female", "Male"), "race": ("non-White", "White")}
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ffalm.data.encoding import RawTable
-from ffalm.data.splits import split_rows
+from ffalm.data.splits import check_shares, split_rows
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require
 
@@ -46,11 +46,7 @@ class Compas:
             self.groups in ("black_vs_rest", "black_vs_white"),
             f"The groups of COMPAS are black_vs_rest or black_vs_white; got {self.groups!r}.",
         )
-        require(
-            min(self.validation, self.test) > 0 and self.validation + self.test < 1,
-            f"The validation and test shares of COMPAS must leave rows to train on; got {self.validation} "
-            f"and {self.test}.",
-        )
+        check_shares(self.validation, self.test, " of COMPAS")
 
     def load(self) -> Dataset:
         """Read and filter the file, split it and encode."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ffalm.errors import UserError
+from ffalm.hardware import cores
 
 #: Part of every cache's fingerprint. Increase it whenever the same file would give other pixels.
 DECODER_VERSION = 1
@@ -59,7 +59,7 @@ class Chunk:
 
 def decode_all(paths: Sequence[Path], recipe: Recipe) -> Iterator[Chunk]:
     """Decode files in parallel and yield them in order, holding only a few chunks at a time."""
-    workers = _cores()
+    workers = cores()
     waiting: deque[Future[Chunk]] = deque()
     executor = ThreadPoolExecutor(workers, thread_name_prefix="ffalm-decode")
     try:
@@ -152,10 +152,3 @@ def _centre(picture: Image.Image) -> Image.Image:
     side = min(width, height)
     left, top = (width - side) // 2, (height - side) // 2
     return picture.crop((left, top, left + side, top + side))
-
-
-def _cores() -> int:
-    """The cores this process may use; in a container fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from ffalm import toml
 from ffalm.errors import UserError, unknown
 
 CHUNK = 1 << 16
@@ -49,44 +50,9 @@ class Fetched:
         return f"{self.path} is already there and is the published file."
 
 
-_UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
-_PROPUBLICA = "https://raw.githubusercontent.com/propublica/compas-analysis/master/"
-
 PUBLICATIONS = {
-    "adult": Publication(
-        page="https://archive.ics.uci.edu/dataset/2/adult",
-        files=(
-            PublishedFile(
-                "adult.data",
-                _UCI + "adult.data",
-                3_974_305,
-                "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
-            ),
-            PublishedFile(
-                "adult.test",
-                _UCI + "adult.test",
-                2_003_153,
-                "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
-            ),
-            PublishedFile(
-                "adult.names",
-                _UCI + "adult.names",
-                5_229,
-                "c248284c0b5de30c9e1958d6cdd168a34a654758b620e68f46aefa83fc0a576a",
-            ),
-        ),
-    ),
-    "compas": Publication(
-        page="https://github.com/propublica/compas-analysis",
-        files=(
-            PublishedFile(
-                "compas-scores-two-years.csv",
-                _PROPUBLICA + "compas-scores-two-years.csv",
-                2_546_489,
-                "c451db85908b2f7fef1d83203bedf6b71ecda0d5af468d82ae62178f91d0cc7d",
-            ),
-        ),
-    ),
+    name: Publication(published["page"], tuple(PublishedFile(**file) for file in published["files"]))
+    for name, published in toml.beside(__file__).items()
 }
 
 

@@ -9,6 +9,7 @@ name and renamed, the JSON last, so a cache with a JSON is complete even if a pr
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import logging
@@ -27,11 +28,6 @@ from rich.progress import track
 
 from ffalm.data.decode import DECODER_VERSION, Chunk, Pixels, Recipe, decode_all
 from ffalm.errors import UserError
-
-try:
-    import fcntl
-except ImportError:  # Windows: two processes may then do the same work twice, which is wasteful but safe
-    fcntl = None  # type: ignore[assignment]
 
 LAYOUT_VERSION = 1  # of the two files; raise it when what they hold changes
 log = logging.getLogger(__name__)
@@ -199,9 +195,6 @@ def _lock(path: Path) -> Iterator[bool]:
 
     The operating system releases the lock when its holder ends, even if it is killed.
     """
-    if fcntl is None:
-        yield False
-        return
     with open(path, "ab") as file:
         yield _locked(file)
 

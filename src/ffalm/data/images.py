@@ -11,15 +11,8 @@ import pandas as pd
 import torch
 
 from ffalm.data.decode import Crop, Recipe
-from ffalm.data.pictures import (
-    ENDINGS,
-    Codes,
-    examples,
-    existing_folder,
-    load_usable,
-    shared_content,
-    split_by_content,
-)
+from ffalm.data.pictures import ENDINGS, Codes, examples, existing_folder, load_usable, shared_content, split_by_content
+from ffalm.data.splits import check_shares
 from ffalm.data.table import (
     Value,
     check_training_labels,
@@ -70,10 +63,7 @@ class Images:
                 getattr(self, role) != self.label,
                 f"The label and the {role} must be different columns; both are {self.label!r}.",
             )
-        require(
-            self.validation > 0 and self.test > 0 and self.validation + self.test < 1,
-            f"The validation and test shares must leave images to train on; got {self.validation} and {self.test}.",
-        )
+        check_shares(self.validation, self.test, what="images")
         Recipe(self.size, self.crop)
 
     def load(self) -> Dataset:

@@ -19,6 +19,14 @@ Rows = NDArray[np.int64]
 Shares = NDArray[np.float64]
 
 
+def check_shares(validation: float, test: float, of: str = "", what: str = "rows") -> None:
+    """Refuse validation and test shares that leave nothing to train on."""
+    require(
+        min(validation, test) > 0 and validation + test < 1,
+        f"The validation and test shares{of} must leave {what} to train on; got {validation} and {test}.",
+    )
+
+
 def split_rows(strata: NDArray[np.integer], fractions: Sequence[float], seed: int) -> list[Rows]:
     """Ascending row numbers of each part; strata are divided as exactly as whole rows allow."""
     return split_by_key(np.arange(len(strata)), strata, fractions, seed)

@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ffalm.data import PARQUET, SEPARATORS
 from ffalm.data.encoding import RawTable, as_text, distinct, is_numeric
-from ffalm.data.endings import PARQUET, SEPARATORS
-from ffalm.data.splits import split_rows
+from ffalm.data.splits import check_shares, split_rows
 from ffalm.data.table_columns import FEWEST_IDS, MOST_CATEGORIES, check_feature, filled, remarks
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require, unknown
@@ -83,10 +83,7 @@ class Table:
             not (self.groups and self.against_rest),
             "`groups` and `against_rest` exclude each other: one lists all groups, the other merges them into two.",
         )
-        require(
-            min(self.validation, self.test) > 0 and self.validation + self.test < 1,
-            f"The validation and test shares must leave rows to train on; got {self.validation} and {self.test}.",
-        )
+        check_shares(self.validation, self.test)
 
     def load(self) -> Dataset:
         """Read, check, split and encode the file."""

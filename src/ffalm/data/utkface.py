@@ -17,15 +17,7 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from ffalm.data.decode import Recipe
-from ffalm.data.pictures import (
-    ENDINGS,
-    Codes,
-    check_present,
-    examples,
-    existing_folder,
-    load_usable,
-    split_by_content,
-)
+from ffalm.data.pictures import ENDINGS, Codes, check_present, examples, existing_folder, load_usable, split_by_content
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, unknown
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ffalm.engines.choice import ENGINES, choose
-from ffalm.engines.jobs import ClientSpec, Engine, Job, ModelFactory, Precision, Round, Snapshot, Training
+from ffalm.engines.jobs import ClientSpec, Engine, Job, ModelFactory, Round, Snapshot
+from ffalm.run_settings import Precision, Training
 
 __all__ = [
     "ENGINES",

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ffalm.algorithms import ModelVector, Sent, State, Vectors
 from ffalm.engines.jobs import ClientSpec, Model
+from ffalm.engines.optimizers import local_optimizer
 
 
 class LocalOptimizer:
@@ -22,7 +23,7 @@ class LocalOptimizer:
         self._algorithm, self._clip = spec.algorithm, spec.training.clip
         self._names = list(parameters)
         self._parameters = list(parameters.values())
-        self._optimizer = spec.training.local_optimizer()
+        self._optimizer = local_optimizer(spec.training)
         self._plain = self._optimizer.plain and not spec.algorithm.overrides_drift
         self._uses_vectors = not self._plain or bool(spec.algorithm.client_vectors or spec.algorithm.uploads)
         self._sent: Sent | None = None

@@ -1,7 +1,7 @@
 """The optimisers of local training. Their state starts anew each round; `torch.optim` is the reference of the tests.
 
 An optimiser turns a gradient into a direction and works on `ModelVector`s, so it is elementwise and runs on every
-engine. To add one: a frozen dataclass here, its name in `OPTIMIZERS`.
+engine. To add one: a frozen dataclass here, and its name in `local_optimizer` and `run_settings.Optimizer`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ffalm.algorithms import ModelVector
+from ffalm.run_settings import Training
 
 
 class Optimizer(Protocol):
@@ -90,4 +91,8 @@ class Adam:
         return (first / corrected[0]) / ((second / corrected[1]).sqrt() + self.eps)
 
 
-OPTIMIZERS = {"sgd": SGD, "adam": Adam}
+def local_optimizer(training: Training) -> SGD | Adam:
+    """The optimizer of local training."""
+    if training.optimizer == "adam":
+        return Adam(training.weight_decay)
+    return SGD(training.momentum, training.weight_decay)

@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ffalm.engines.jobs import Training
 from ffalm.randomness import Purpose, generator
+from ffalm.run_settings import Training
 
 
 def participants(seed: int, round: int, clients: int, participation: float) -> list[int]:

@@ -17,11 +17,12 @@ from torch import Tensor
 from ffalm.algorithms import Algorithm, Measure, ModelVector, RoundReport, State
 from ffalm.data.types import Task
 from ffalm.engines.common import built_model, frozen_parameters, trained_parameters
-from ffalm.engines.jobs import Job, Model, Round, Snapshot, Training
+from ffalm.engines.jobs import Job, Model, Round, Snapshot
 from ffalm.engines.sampling import participants
 from ffalm.fairness import Tally
 from ffalm.outcome import Record
 from ffalm.privacy import LEDGER, KeyedNoise, Mechanism
+from ffalm.run_settings import Training
 
 
 @dataclass(frozen=True)

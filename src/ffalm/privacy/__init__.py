@@ -9,6 +9,6 @@ from __future__ import annotations
 from ffalm.privacy.accountant import describe_guarantee, epsilon_of
 from ffalm.privacy.mechanism import LEDGER, Mechanism
 from ffalm.privacy.noise import KeyedNoise, Noise, SystemNoise
-from ffalm.privacy.privacy_settings import Privacy
+from ffalm.run_settings import Privacy
 
 __all__ = ["LEDGER", "KeyedNoise", "Mechanism", "Noise", "Privacy", "SystemNoise", "describe_guarantee", "epsilon_of"]

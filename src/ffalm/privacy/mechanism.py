@@ -15,9 +15,9 @@ from ffalm.fairness import Tally
 from ffalm.privacy import changes, tallies
 from ffalm.privacy.accountant import epsilon_of
 from ffalm.privacy.noise import Noise
-from ffalm.privacy.privacy_settings import Privacy
 from ffalm.privacy.steps import averaged_step
 from ffalm.randomness import Purpose
+from ffalm.run_settings import Privacy
 
 #: The entry of the server's state that says what each client has spent, as mu^2. Snapshots keep it, so that a run
 #: that is resumed remembers; algorithms do not see it.

@@ -11,7 +11,7 @@ from ffalm.files import write_whole
 from ffalm.report import CHARTS_LEFT_OUT
 from ffalm.report.drawing import pictures
 from ffalm.report.rendering import to_csv, to_latex, to_markdown
-from ffalm.report.table import Table
+from ffalm.report.tables import Table
 
 Chart = Callable[[], dict[str, Any] | None]
 """Makes a Vega-Lite chart; None where there is nothing to draw."""

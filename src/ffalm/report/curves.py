@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import altair as alt
 
 from ffalm.outcome import StudyOutcome
+from ffalm.report.drawing import PALETTE, PAPER
 from ffalm.report.series import Point, dual_points, metric_points
 from ffalm.report.summary import skew
 
-if TYPE_CHECKING:
-    import altair as alt
-
-#: Okabe and Ito's colours, told apart with any colour vision; yellow and black are left out because they
-#: vanish on a light or a dark page.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
 #: Beyond seven algorithms the colours come again, dashed; several duals of one algorithm are dashed too.
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [1, 4], [3, 6], [5, 2, 1, 2, 1, 2], [4, 1])
 #: Duals of more groups than this are lines alone: their bands would cover them.
@@ -23,20 +20,6 @@ BLOWN_UP = 50.0
 
 TITLES = {"metrics": "Validation metrics by round", "duals": "Duals by round"}
 CELL_WIDTH, CELL_HEIGHT = 250, 190
-
-#: Colours and sizes on paper; the page puts its own colours over these.
-PAPER = {
-    "background": "white",
-    "view": {"stroke": None},
-    "axis": {
-        "domainColor": "#888888",
-        "tickColor": "#888888",
-        "gridColor": "#e6e6e6",
-        "titleFontWeight": "normal",
-    },
-    "title": {"anchor": "start", "fontSize": 14, "offset": 12},
-    "legend": {"labelFontSize": 12, "symbolOpacity": 1, "symbolSize": 250},
-}
 
 
 def metric_chart(study: StudyOutcome) -> alt.VConcatChart | None:
@@ -93,8 +76,6 @@ def _dots(encoding: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _blocks(study: StudyOutcome, points: list[Point], facet: str) -> alt.VConcatChart | None:
     """One block of facets for each skew that has points, titled where there are several."""
-    import altair as alt
-
     charts = []
     for alpha in study.alphas():
         part = [point for point in points if point["alpha"] == alpha]
@@ -106,8 +87,6 @@ def _blocks(study: StudyOutcome, points: list[Point], facet: str) -> alt.VConcat
 
 
 def _facets(study: StudyOutcome, points: list[Point], facet: str) -> Any:
-    import altair as alt
-
     order = list(dict.fromkeys(point[facet] for point in points))
     header = alt.Header(title=None, labelFontWeight="bold", labelFontSize=12, labelAnchor="start", labelPadding=6)
     data: Any = {"values": points}
@@ -120,8 +99,6 @@ def _facets(study: StudyOutcome, points: list[Point], facet: str) -> Any:
 
 def _layers(study: StudyOutcome, points: list[Point], facet: str) -> list[Any]:
     """A band over the range of the runs, their mean, and a cross where a run diverged."""
-    import altair as alt
-
     labels = study.labels()
     colours = alt.Scale(domain=labels, range=_cycled(PALETTE, len(labels)))
     base = alt.Chart().encode(
@@ -146,8 +123,6 @@ def _layers(study: StudyOutcome, points: list[Point], facet: str) -> list[Any]:
 
 def _dashed(line: Any, labels: list[str], points: list[Point]) -> Any:
     """The line with dashes where colour is not enough to name it."""
-    import altair as alt
-
     dashes: dict[str, Any] = {}
     for label in labels:  # a facet each, so all of them begin with a whole line
         mine = (point for point in points if point["algorithm"] == label and "component" in point)
@@ -164,8 +139,6 @@ def _dashed(line: Any, labels: list[str], points: list[Point]) -> Any:
 
 
 def _scale(points: list[Point], facet: str) -> alt.Scale:
-    import altair as alt
-
     ends = [abs(point[end]) for point in points for end in ("low", "high")]
     if facet == "algorithm" and max(ends) > BLOWN_UP:
         return alt.Scale(type="symlog", constant=1)
@@ -173,8 +146,6 @@ def _scale(points: list[Point], facet: str) -> alt.Scale:
 
 
 def _legend() -> alt.Legend:
-    import altair as alt
-
     return alt.Legend(title=None, orient="top", symbolType="stroke", symbolStrokeWidth=3, columns=6, labelLimit=320)
 
 

@@ -1,6 +1,7 @@
 """Drawing the charts: pictures for files, specifications and the library that draws them for the page.
 
-This is the one module that needs altair and vl-convert, which hosts that only train do not have.
+Only `curves`, which is imported here when it is needed, and this module need altair and vl-convert: hosts that only
+train do not have them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from ffalm.outcome import StudyOutcome
+
+#: Okabe and Ito's colours, told apart with any colour vision; yellow and black are left out because they
+#: vanish on a light or a dark page.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
+#: Colours and sizes on paper; the page puts its own colours over these.
+PAPER = {
+    "background": "white",
+    "view": {"stroke": None},
+    "axis": {
+        "domainColor": "#888888",
+        "tickColor": "#888888",
+        "gridColor": "#e6e6e6",
+        "titleFontWeight": "normal",
+    },
+    "title": {"anchor": "start", "fontSize": 14, "offset": 12},
+    "legend": {"labelFontSize": 12, "symbolOpacity": 1, "symbolSize": 250},
+}
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,10 @@ from collections.abc import Iterable, Sequence
 from ffalm.outcome import HEADLINE, Outcome, StudyOutcome
 from ffalm.report import study_tables
 from ffalm.report.drawing import Drawings
-from ffalm.report.rendering import to_latex, to_markdown
-from ffalm.report.summary import baseline_label, metric_name, skew
+from ffalm.report.rendering import asset, environment, to_latex, to_markdown
+from ffalm.report.summary import baseline_label, in_sentence, metric_name, skew
 from ffalm.report.summary_text import summary_text
-from ffalm.report.table import TIMES, percent
-from ffalm.report.templates import asset, environment
+from ffalm.report.tables import TIMES, percent
 
 _FACTS = {"data": "Data", "label": "Predicted", "favourable": "Favourable outcome", "groups": "Compared groups"}
 
@@ -96,30 +95,19 @@ def _margins(outcomes: Sequence[Outcome]) -> str:
         ends = [run.intervals[metric] for run in runs if metric in run.intervals]
         widths = [(high - low) / 2 for low, high in ends if math.isfinite(high - low)]
         if widths:
-            name = "accuracy" if metric == "accuracy" else metric_name(metric)
-            parts.append(f"{name} {percent(sum(widths) / len(widths), 1)}")
+            parts.append(f"{in_sentence(metric)} {percent(sum(widths) / len(widths), 1)}")
     return ", ".join(parts)
 
 
 def _about_runs(study: StudyOutcome) -> list[str]:
-    """A note for each run that diverged and each metric without a value."""
+    """A note for each metric that a finished run has no value of; the study's own notes tell of those that diverged."""
     found = []
     for outcome in study.outcomes:
         run = f"{outcome.label}, seed {outcome.seed}{skew(outcome.alpha, ', ')}"
         lacking = [metric_name(name) for name in HEADLINE if not math.isfinite(outcome.test.get(name, math.nan))]
-        if outcome.diverged is not None:
-            found += _why_stopped(outcome, run, study.notes)
-        elif lacking:
+        if outcome.diverged is None and lacking:
             found.append(f"{run}: {' and '.join(lacking)} undefined on the test rows; it counts in no mean.")
     return found
-
-
-def _why_stopped(outcome: Outcome, run: str, already: list[str]) -> list[str]:
-    """Why a run stopped, unless the study's own notes say it of this seed."""
-    reason = outcome.diverged or ""
-    if any(reason in text and f"seed {outcome.seed}" in text for text in already):
-        return []
-    return [f"{run}: {reason}" if "diverged" in reason else f"{run} diverged: {reason}"]
 
 
 def _policy(scripts: Sequence[str]) -> str:

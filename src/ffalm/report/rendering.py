@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable
+from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ffalm.report.table import MINUS, TIMES, Cell, Column, Table, plain
+from ffalm.report.tables import MINUS, TIMES, Cell, Column, Table, plain
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from rich.table import Table as RichTable
 
 #: A name longer than this may be broken over several lines on a terminal.
@@ -145,9 +147,31 @@ def to_rich(table: Table) -> RichTable:
 
 def to_html(table: Table) -> str:
     """The table as on the page, with every text escaped."""
-    from ffalm.report.templates import environment
-
     return str(environment().get_template("table.html").make_module({}).show(table))  # type: ignore[attr-defined]
+
+
+@cache
+def environment() -> Environment:
+    """The Jinja2 environment of the page: templates lie in `assets/`, and every value is escaped.
+
+    A study's title, labels and notes come from files and flags; a page must show them, never run them.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("ffalm.report", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def asset(name: str) -> str:
+    """The source of a file in `assets/`, such as a script or a style sheet."""
+    loader = environment().loader
+    assert loader is not None
+    return loader.get_source(environment(), name)[0]
 
 
 def latex(text: str) -> str:

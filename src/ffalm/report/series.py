@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -34,7 +35,7 @@ def metric_points(study: StudyOutcome) -> list[Point]:
     for alpha, label, runs in _groups(study):
         for metric, title in TITLES.items():
             named = {"alpha": alpha, "metric": title, "algorithm": label}
-            lines.append([named | point for point in _line(runs, _reader(metric), 100.0, 3)])
+            lines.append([named | point for point in _line(runs, partial(_metric, metric), 100.0, 3)])
     return _thinned(lines)
 
 
@@ -46,7 +47,7 @@ def dual_points(study: StudyOutcome) -> list[Point]:
         names = _dual_names(width, study.group_names if label in study.duals_by_group else ())
         for index in range(width):
             named = {"alpha": alpha, "component": names[index], "algorithm": label}
-            lines.append([named | point for point in _line(runs, _dual_reader(index), 1.0, 5)])
+            lines.append([named | point for point in _line(runs, partial(_dual, index), 1.0, 5)])
     return _thinned(lines)
 
 
@@ -112,16 +113,13 @@ def _thinned_line(line: Line, most: int) -> Line:
     return [point for index, point in enumerate(line) if index in kept or "stopped" in point]
 
 
-def _reader(metric: str) -> Callable[[Record], float]:
-    return lambda record: _number(record.get(metric))
+def _metric(name: str, record: Record) -> float:
+    return _number(record.get(name))
 
 
-def _dual_reader(index: int) -> Callable[[Record], float]:
-    def read(record: Record) -> float:
-        found = duals(record)
-        return found[index] if index < len(found) else math.nan
-
-    return read
+def _dual(index: int, record: Record) -> float:
+    found = duals(record)
+    return found[index] if index < len(found) else math.nan
 
 
 def duals(record: Record) -> list[float]:

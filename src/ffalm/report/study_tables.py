@@ -24,7 +24,7 @@ from ffalm.report.summary import (
     skew,
     summarise,
 )
-from ffalm.report.table import Cell, Column, Kind, Row, Section, Table, row
+from ffalm.report.tables import Cell, Column, Kind, Row, Section, Table, row
 
 RUN_COLUMNS = ("alpha", "algorithm", "metric", "mean", "std", "n", "n_diverged", "n_undefined", "low", "high")
 

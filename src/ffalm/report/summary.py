@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist, fmean, stdev
 
 from ffalm.outcome import HEADLINE, Outcome, StudyOutcome
-from ffalm.report.table import Cell, Interval, best, percent
+from ffalm.report.tables import Cell, Interval, best, percent
 
 ALPHA = "\N{GREEK SMALL LETTER ALPHA}"
 
@@ -106,13 +106,18 @@ def metric_names(study: StudyOutcome) -> list[str]:
 
 
 def more_is_better(metric: str) -> bool:
-    """Whether a higher value is better: of accuracies; everything else in a report is a gap or a loss."""
-    return HEADLINE[metric][1] if metric in HEADLINE else "accuracy" in metric
+    """Whether a higher value is better: of accuracies, but not of the gap between them; the rest are gaps or losses."""
+    return metric.endswith("accuracy")
 
 
 def metric_name(metric: str) -> str:
     """What a reader calls a metric."""
     return HEADLINE[metric][0] if metric in HEADLINE else metric.replace("_", " ")
+
+
+def in_sentence(metric: str) -> str:
+    """What a metric is called within a sentence."""
+    return "accuracy" if metric == "accuracy" else metric_name(metric)
 
 
 def skew(alpha: float | None, before: str = "") -> str:

@@ -16,11 +16,12 @@ from ffalm.report.summary import (
     Statistic,
     baseline_label,
     changes,
+    in_sentence,
     metric_name,
     more_is_better,
     summarise,
 )
-from ffalm.report.table import percent, signed
+from ffalm.report.tables import percent, signed
 
 GAPS = [metric for metric, (_, up) in HEADLINE.items() if not up]
 #: The gaps by their full names, for their first mention.
@@ -109,10 +110,10 @@ def _against(row: AlgorithmSummary, reference: AlgorithmSummary, found: Found) -
     for metric in [*GAPS, "accuracy"]:
         change = found.get((row.label, metric))
         if change is None or not math.isfinite(change.mean):
-            said.setdefault("nothing to compare in", []).append(_name(metric))
+            said.setdefault("nothing to compare in", []).append(in_sentence(metric))
             continue
         certainty = _certainty(metric, change, row.cells[metric], reference.cells[metric])
-        said.setdefault(certainty, []).append(f"{_name(metric)} ({_size(change)})")
+        said.setdefault(certainty, []).append(f"{in_sentence(metric)} ({_size(change)})")
     parts = [f"{certainty} {_listed(metrics)}" for certainty, metrics in said.items()]
     return f"{row.label}: {'; '.join(parts)}{_lost(row)}."
 
@@ -130,10 +131,6 @@ def _certainty(metric: str, change: Change, cell: Statistic, other: Statistic) -
 def _size(change: Change) -> str:
     size = percent(abs(change.mean), 1)
     return "unchanged" if float(size) == 0.0 else f"{size} points {'higher' if change.mean > 0 else 'lower'}"
-
-
-def _name(metric: str) -> str:
-    return "accuracy" if metric == "accuracy" else metric_name(metric)
 
 
 def _listed(items: list[str]) -> str:

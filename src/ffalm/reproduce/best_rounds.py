@@ -13,7 +13,7 @@ from typing import Any
 
 from ffalm.outcome import Outcome, Record, StudyOutcome, validation_accuracy
 from ffalm.report.summary import HEADS
-from ffalm.report.table import Column, Row, Section, Table, row
+from ffalm.report.tables import Column, Row, Section, Table, row
 from ffalm.reproduce.frontier import mean_metrics
 from ffalm.reproduce.paper import METRICS, data_title
 

@@ -5,12 +5,12 @@ Every table lists the answers it was made with; `ffalm reproduce sensitivity` me
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ffalm import toml
 from ffalm.errors import UserError, unknown
-from ffalm.reproduce.paper import TITLES
 
 #: The answer that leaves a setting as the chosen schedule of FFALM has it.
 AS_SCHEDULED = "schedule"
@@ -28,11 +28,11 @@ class Choice:
     options: dict[str, str]  # each answer with what it means
     path: str  # the setting of a study, or of an algorithm, that it writes
     concerns: str = "ffalm"  # the algorithm by which sensitivity measures it
-    data: tuple[str, ...] = ()  # the data sets that have it; all where empty
+    data: Sequence[str] = ()  # the data sets that have it; all where empty
     numeric: bool = False  # any number is an answer, not only those listed
     several: bool = False  # answers may be joined by commas, each then has its own row
     values: Mapping[str, Any] = field(default_factory=dict)  # what an answer writes, where it is not its own name
-    needs: tuple[str, str] | None = None  # another question and its answer, without which this one keeps its default
+    needs: Sequence[str] = ()  # another question and its answer, without which this one keeps its default
 
     @property
     def default(self) -> str:
@@ -60,133 +60,8 @@ class Choice:
         return not self.data or data in self.data
 
 
-CHOICES = (
-    Choice(
-        "partition",
-        "how the Dirichlet label skew is cut",
-        {
-            "balanced": "labels and client sizes are evened out first, as in the released code",
-            "even": "client sizes alone are evened out; labels stay as they are",
-            "plain": "one Dirichlet draw a label and nothing evened out; clients differ widely in size",
-        },
-        "partition.kind",
-    ),
-    Choice(
-        "grouping",
-        "which races the skin colour of UTKFace joins",
-        {
-            "black_vs_rest": "the grouping whose base-rate gap (14.8 points) fits the paper's table best",
-            "darker_vs_rest": "Black and Indian against the rest",
-            "white_vs_rest": "White against the rest; its base rates differ by only 1.7 points",
-            "black_vs_white": "the faces of these two alone",
-        },
-        "data.sensitive",
-        data=("utkface",),
-    ),
-    Choice(
-        "split",
-        "which images train, validate and test; UTKFace has no published split",
-        {
-            "by-seed": "each seed draws its own, so that means and spreads include the chance of the draw",
-            "fixed": "one draw for all seeds",
-        },
-        "fresh_data",
-        data=("utkface",),
-        values={"by-seed": True, "fixed": False},
-    ),
-    Choice(
-        "image-size",
-        "the side of the images in pixels",
-        {"64": "a quarter of the pixels of 128, for speed", "128": "as in the released code"},
-        "data.size",
-        data=tuple(TITLES),
-        numeric=True,
-    ),
-    Choice(
-        "head",
-        "how ResNet-18 pools its last feature map",
-        {
-            "pooled": "the mean over all positions, as usual",
-            "fairalm": "the released code's: windows of 7 with padding 2, flattened; for images of 128 px",
-        },
-        "model.head",
-        data=tuple(TITLES),
-        needs=("image-size", "128"),
-    ),
-    Choice(
-        "local-epochs",
-        "how long a client trains in a round",
-        {"1": "one pass over its rows, as in the released code", "3": "three passes"},
-        "training.local_epochs",
-        numeric=True,
-    ),
-    Choice(
-        "round",
-        "which round's model is reported",
-        {"last": "as in the released code", "best": "the one most accurate on the validation part"},
-        "keep",
-    ),
-    Choice(
-        "schedule",
-        "FFALM's schedule of penalty and dual step, in which the paper and its released code differ",
-        {
-            "paper": "constant penalty 2, dual step 2 growing by 1.05 a round, gap of all local rows",
-            "released-code": "penalty 5 growing by 1.05 a round, dual step 2 shrinking by it, gap of the last batch",
-            "safe": "constant penalty 2, constant dual step 0.2, dual kept within 1",
-            "recommended": "what `ffalm reproduce frontier` chose on validation rows",
-        },
-        "preset",
-        several=True,
-    ),
-    Choice(
-        "dual-data",
-        "on which rows FFALM measures the gap that moves the dual",
-        {
-            AS_SCHEDULED: "as the schedule has it",
-            "full": "the trained model on all local rows, as the paper's formula says",
-            "last_batch": "the last batch as it was trained on, as in the released code",
-            "epoch_mean": "all batches as they were trained on",
-        },
-        "dual_data",
-    ),
-    Choice(
-        "dual-bound",
-        "a bound on FFALM's dual, which the theory assumes and the experiments do not mention",
-        {AS_SCHEDULED: "as the schedule has it", "1": "kept within 1", "none": "not bounded"},
-        "dual_bound",
-        numeric=True,
-    ),
-    Choice(
-        "fairfed",
-        "which form of FairFed was run",
-        {
-            "pooled": "the original: distance from the signed metric of the pooled rows",
-            "authors": "the released code's: distance from the mean of unsigned joint metrics",
-        },
-        "variant",
-        concerns="fairfed",
-    ),
-    Choice(
-        "fpfl",
-        "FPFL's constraint, whose absolute value stands in the paper's text and not in its formula",
-        {
-            "abs": "absolute differences, as in the text and the released code",
-            "positive_part": "positive parts, as in the formula",
-        },
-        "constraint",
-        concerns="fpfl",
-    ),
-    Choice(
-        "metric",
-        "what DPD and EOD divide by",
-        {
-            "conditional": "each group's counts by that group's rows, summed over all test rows",
-            "joint": "both groups' counts by the same total, as in the released code",
-            "piecewise": "conditional, averaged over tenths of the rows, as the released code does over clients",
-        },
-        "metric",
-    ),
-)
+#: The open questions in the order in which tables list them.
+CHOICES = tuple(Choice(name, **values) for name, values in toml.beside(__file__).items())
 
 #: The same of the tables; the figure and the frontier look at validation rows.
 SCORED = "A run's model is scored once on the whole test part."

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ffalm.outcome import Outcome
 from ffalm.report.series import duals
-from ffalm.report.table import Column, Kind, Row, Section, Table, row
+from ffalm.report.tables import Column, Kind, Row, Section, Table, row
 
 #: No group's share of a batch is larger than this.
 LARGEST_SHARE = 1.0

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ffalm.config import OF_THE_MACHINE
 from ffalm.outcome import StudyOutcome
 from ffalm.report import write_report
 from ffalm.report.artifact import Artifact, write
@@ -16,7 +17,7 @@ from ffalm.reproduce.choices import SCORED, SETTLED, WITHOUT_A_ROLE, statements
 from ffalm.reproduce.metric_forms import measured
 from ffalm.reproduce.paper import ALPHAS, TITLES, data_title
 from ffalm.reproduce.request import Request
-from ffalm.reproduce.studies import OF_THE_MACHINE, Runner, carried_out
+from ffalm.reproduce.studies import Runner, carried_out
 
 SMOKE = (
     "SMOKE: drawn faces, a small network and a few rounds, to check that everything works; these numbers say "

@@ -14,7 +14,7 @@ from typing import Any
 
 from ffalm.outcome import HEADLINE, Outcome, Record, StudyOutcome
 from ffalm.report.summary import HEADS
-from ffalm.report.table import Cell, Column, Row, Section, Table, percent, row
+from ffalm.report.tables import Cell, Column, Row, Section, Table, percent, row
 from ffalm.reproduce.paper import METRICS, data_title
 from ffalm.reproduce.request import Entry
 

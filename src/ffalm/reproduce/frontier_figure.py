@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ffalm.report.curves import PALETTE, PAPER
+from ffalm.report.drawing import PALETTE, PAPER
 from ffalm.report.summary import HEADS
-from ffalm.report.table import percent
+from ffalm.report.tables import percent
 from ffalm.reproduce.frontier import AFFORDABLE, CANDIDATES, Judged, candidates, on_frontier
 from ffalm.reproduce.paper import METRICS, data_title
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ffalm.outcome import StudyOutcome
 from ffalm.report.summary import HEADS, AlgorithmSummary, metric_name, pick, skew, summarise
-from ffalm.report.table import DECIMALS, Cell, Column, Row, Section, Table, percent, plain, row, signed
+from ffalm.report.tables import DECIMALS, Cell, Column, Row, Section, Table, percent, plain, row, signed
 from ffalm.reproduce import constraint_diagnostics
 from ffalm.reproduce.constraint_diagnostics import Diagnostics, diagnose
 from ffalm.reproduce.paper import METRICS, data_title, is_best, reported

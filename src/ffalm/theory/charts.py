@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import altair as alt
 import numpy as np
 
-from ffalm.report.curves import PALETTE, PAPER
+from ffalm.report.drawing import PALETTE, PAPER
 from ffalm.theory import two_clients
 from ffalm.theory.numeric import Array
 from ffalm.theory.trajectories import Path
@@ -21,8 +22,6 @@ _RUNS = ("settings that give the printed limit", "steps capped as the proof requ
 
 def example_chart(published: Path, lawful: Path, duals: Mapping[int, float]) -> dict[str, Any]:
     """The primal risk, the game's landscape under it with two runs, and the runs' models by round."""
-    import altair as alt
-
     runs = dict(zip(_RUNS, (published, lawful), strict=True))
     points = [
         {"run": name, "round": number, "model": model, "dual": duals[number]}
@@ -36,8 +35,6 @@ def example_chart(published: Path, lawful: Path, duals: Mapping[int, float]) -> 
 
 
 def _primal_risk() -> Any:
-    import altair as alt
-
     models = np.linspace(*two_clients.MODELS, 241)
     values = [
         {"model": float(model), "risk": float(risk)}
@@ -61,8 +58,6 @@ def _primal_risk() -> Any:
 
 
 def _landscape(points: list[dict[str, Any]]) -> Any:
-    import altair as alt
-
     x: dict[str, Any] = {"scale": alt.Scale(domain=list(two_clients.MODELS)), "title": "model w"}
     y: dict[str, Any] = {"scale": alt.Scale(domain=list(two_clients.DUALS)), "title": "dual"}
     shades = alt.Color(
@@ -100,8 +95,6 @@ def _cells() -> list[dict[str, float]]:
 
 
 def _by_round(points: list[dict[str, Any]]) -> Any:
-    import altair as alt
-
     axis = alt.Axis(values=[10**power for power in range(7)], grid=False, format="~s")
     x = alt.X("round:Q", title="round t", scale=alt.Scale(type="log"), axis=axis)
     y = alt.Y("model:Q", title="model w", scale=alt.Scale(domain=list(two_clients.MODELS)), axis=alt.Axis(grid=False))
@@ -117,8 +110,6 @@ def _by_round(points: list[dict[str, Any]]) -> Any:
 
 
 def _colour(legend: bool = True) -> Any:
-    import altair as alt
-
     return alt.Color(
         "run:N",
         scale=alt.Scale(domain=list(_RUNS), range=[PALETTE[1], PALETTE[0]]),
@@ -128,8 +119,6 @@ def _colour(legend: bool = True) -> Any:
 
 def _strokes(orient: Literal["bottom-left", "bottom-right"]) -> Any:
     """A legend in a corner of its chart, which leaves the sheet's layout alone."""
-    import altair as alt
-
     return alt.Legend(
         title=None, orient=orient, symbolType="stroke", symbolStrokeWidth=3, labelLimit=300, fillColor="white"
     )
@@ -141,8 +130,6 @@ def _diamond(chart: Any) -> Any:
 
 def rate_chart(curves: Sequence[Curve]) -> dict[str, Any]:
     """The gap and the dual's squared error against the number of rounds, with the powers they are held to."""
-    import altair as alt
-
     names = [_name(curve) for curve in curves]
     gaps = [_points(name, curve.rounds, curve.gaps) for name, curve in zip(names, curves, strict=True)]
     errors = [_points(name, curve.rounds, curve.dual_errors) for name, curve in zip(names, curves, strict=True)]
@@ -167,8 +154,6 @@ def _points(name: str, rounds: list[int], values: Array) -> list[dict[str, Any]]
 
 
 def _power_panel(curves: list[list[dict[str, Any]]], names: list[str], powers: dict[str, float], title: str) -> Any:
-    import altair as alt
-
     last = curves[0][-1]["round"]
     tens = [10.0**power for power in range(-9, 9)]
     domain = alt.Scale(type="log", domain=[1, 6 * last], nice=False)

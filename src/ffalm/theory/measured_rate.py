@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ffalm.report.artifact import Artifact, write
-from ffalm.report.table import Column, Row, Section, Table, row
+from ffalm.report.tables import Column, Row, Section, Table, row
 from ffalm.theory import bound
 from ffalm.theory.convergence import LEVELS, ROUNDS, SEEDS, Curve, descend, slope
 from ffalm.theory.problem import CLIENTS
@@ -41,8 +42,6 @@ def curve_row(curve: Curve) -> Row:
 
 def write_rate(folder: Path, rounds: int = ROUNDS, seeds: int = SEEDS) -> Artifact:
     """Compute the curves, about half a minute on one core, and write them."""
-    from ffalm.theory.charts import rate_chart
-
     found = curves(rounds, seeds)
     first = ("heterogeneity", "E", "kappa^2", "Gamma", "bound as T grows", f"gap at T = {rounds}")
     heads = (*first, "power of T: gap", "squared dual error", "potential")
@@ -52,7 +51,13 @@ def write_rate(folder: Path, rounds: int = ROUNDS, seeds: int = SEEDS) -> Artifa
         [Section([curve_row(curve) for curve in found])],
     )
     artifact = Artifact("rate", table.title, [table], _notes(found, seeds), values=table.records())
-    return write(artifact, folder, chart=lambda: rate_chart(found), about=table.title)
+
+    def chart() -> dict[str, Any]:
+        from ffalm.theory.charts import rate_chart
+
+        return rate_chart(found)
+
+    return write(artifact, folder, chart=chart, about=table.title)
 
 
 def _notes(found: Sequence[Curve], seeds: int) -> list[str]:

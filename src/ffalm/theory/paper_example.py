@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
+from typing import Any
 
 from ffalm.report.artifact import Artifact, write
-from ffalm.report.table import Column, Row, Section, Table, row
+from ffalm.report.tables import Column, Row, Section, Table, row
 from ffalm.theory import bound
 from ffalm.theory.constants import PAPER
 from ffalm.theory.trajectories import ROUNDS, SHARE_ROUNDS, Path, Setting, duals, run, run_all, share_ending_left
@@ -136,14 +137,18 @@ def bound_rows() -> list[Row]:
 
 def write_example(folder: FilePath) -> Artifact:
     """Compute everything, about 15 seconds on two cores, and write it."""
-    from ffalm.theory.charts import example_chart
-
     paths, dual = run_all(SETTINGS), duals()
     rows = [*landscape_rows(), *constant_rows(), *run_rows(paths, dual[ROUNDS]), *bound_rows(), *share_rows()]
     columns = [Column(head) for head in ("claim", "paper", "computed", "verdict")]
     table = Table("The paper's example of two clients", columns, [Section(rows)])
     found = Artifact("example", table.title, [table], _notes(paths), values=table.records())
-    return write(found, folder, chart=lambda: example_chart(paths[PUBLISHED], paths[LAWFUL], dual), about=table.title)
+
+    def chart() -> dict[str, Any]:
+        from ffalm.theory.charts import example_chart
+
+        return example_chart(paths[PUBLISHED], paths[LAWFUL], dual)
+
+    return write(found, folder, chart=chart, about=table.title)
 
 
 def describe(setting: Setting) -> str:

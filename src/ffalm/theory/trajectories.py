@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import os
-import signal
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 
+from ffalm.child_process import follow_parent
 from ffalm.theory.constants import PAPER
 from ffalm.theory.numeric import Array
 from ffalm.theory.two_clients import CLIENTS, DUALS, MODELS
@@ -106,22 +104,9 @@ def run_all(settings: Sequence[Setting], rounds: int = ROUNDS) -> dict[Setting, 
     longest_first = sorted(settings, key=lambda setting: -setting.local_steps)
     workers = min(cores(), len(longest_first))
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=follow_parent) as pool:
         paths = pool.map(run, longest_first, [rounds] * len(longest_first))
         return dict(zip(longest_first, paths, strict=True))
-
-
-def _start_worker() -> None:
-    """In a new worker: leave Ctrl-C to the parent, and do not outlive it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-
-
-def _exit_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _careful(model: float, setting: Setting, first: int, last: int) -> tuple[float, float]:

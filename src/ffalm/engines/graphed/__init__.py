@@ -19,9 +19,11 @@ from torch import nn
 from ffalm.engines.common import built_model
 from ffalm.engines.graphed.graphed_clients import GraphedClients
 from ffalm.engines.graphed.worker_pool import IN_FLIGHT, WorkerPool
-from ffalm.engines.jobs import Job, Round, Training
+from ffalm.engines.jobs import Job, Round
+from ffalm.engines.optimizers import local_optimizer
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.errors import require
+from ffalm.run_settings import Training
 
 
 class GraphedEngine:
@@ -55,7 +57,7 @@ class GraphedEngine:
         like, training = job.federation.first_rows(1), job.spec.training
         features = (tuple(like.x.shape[1:]), like.x.dtype)
         # Of the training only what a captured step depends on: batches, rounds and learning rates may differ.
-        step = (training.clip, training.batch_size, training.local_optimizer())
+        step = (training.clip, training.batch_size, local_optimizer(training))
         key = (replace(job.spec, seed=0, training=Training()), step, job.compiled, features)
         if self._kept is None or self._kept[0] != key:
             self._kept = None

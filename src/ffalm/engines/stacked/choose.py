@@ -11,6 +11,7 @@ from torch.func import functional_call, vmap
 
 from ffalm.engines.common import dtype_of, inputs
 from ffalm.engines.jobs import ClientSpec
+from ffalm.engines.optimizers import local_optimizer
 from ffalm.engines.stacked.binary_columns import binary_columns
 from ffalm.engines.stacked.kernels import Kernel, Layered
 from ffalm.engines.stacked.layout import layout_of
@@ -45,7 +46,7 @@ def folds(spec: ClientSpec) -> bool:
     Adam's steps, weight decay, proximal terms, server optimisers and objectives of the logits would come out different.
     """
     return (
-        spec.training.local_optimizer().rotates
+        local_optimizer(spec.training).rotates
         and spec.algorithm.only_averages
         and not spec.algorithm.by_outputs(spec.task)
     )

@@ -15,14 +15,16 @@ from torch import Tensor, nn
 
 from ffalm.algorithms import Measure
 from ffalm.engines.common import dtype_of
-from ffalm.engines.jobs import ClientSpec, Job, Training
+from ffalm.engines.jobs import ClientSpec, Job
 from ffalm.engines.memory import free
+from ffalm.engines.optimizers import local_optimizer
 from ffalm.engines.sampling import round_half_up
 from ffalm.engines.stacked.binary_columns import binary_columns
 from ffalm.engines.stacked.choose import values_per_row
 from ffalm.engines.stacked.grouping import Ready
 from ffalm.engines.stacked.network import read_network
 from ffalm.engines.stacked.training import WINDOW
+from ffalm.run_settings import Training
 
 T = TypeVar("T")
 
@@ -139,7 +141,7 @@ def _kept_by_lanes(spec: ClientSpec) -> int:
 
 def _vectors(spec: ClientSpec) -> int:
     """Model-sized copies that a lane holds beyond plain SGD: what it was sent, keeps, uploads, and moments."""
-    algorithm, optimizer = spec.algorithm, spec.training.local_optimizer()
+    algorithm, optimizer = spec.algorithm, local_optimizer(spec.training)
     if optimizer.plain and algorithm.only_averages:
         return 0
     sent = sum(name in algorithm.server_vectors for name in algorithm.broadcasts)

@@ -13,6 +13,7 @@ from ffalm.algorithms import Measure, ModelVector, Sent, Vectors
 from ffalm.engines.common import broadcast, broadcast_vectors, dtype_of
 from ffalm.engines.jobs import Model, Round
 from ffalm.engines.memory import give_back, out_of_memory
+from ffalm.engines.optimizers import local_optimizer
 from ffalm.engines.sampling import drawn, participants
 from ffalm.engines.server import Mean, TrainingSummary
 from ffalm.engines.stacked.choose import kernel_for
@@ -76,7 +77,7 @@ class Stack:
         self._spec = jobs[0].job.spec
         self._algorithm, self._training, self._device = self._spec.algorithm, self._spec.training, self._spec.device
         self._dtype = dtype_of(jobs[0].model)
-        self._vectors = not (self._training.local_optimizer().plain and self._algorithm.only_averages)
+        self._vectors = not (local_optimizer(self._training).plain and self._algorithm.only_averages)
         places = places_of([one.job.federation for one in jobs])
         self._parts = places.parts
         self._kernel = kernel_for(jobs[0].model, [source.x for source in places.sources], self._spec)

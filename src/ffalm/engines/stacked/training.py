@@ -14,6 +14,7 @@ from torch import Tensor
 from ffalm.algorithms import Batch, Measure, ModelVector, Prepared, Rows, Sent, Vectors
 from ffalm.engines.common import raised_losses
 from ffalm.engines.jobs import ClientSpec
+from ffalm.engines.optimizers import local_optimizer
 from ffalm.engines.stacked.kernels import Kernel, Opened, Weights, gathered
 from ffalm.engines.stacked.losses import Cells, losses_of, predictions, targets
 from ffalm.engines.stacked.schedule import Steps
@@ -142,7 +143,7 @@ class _LocalSteps:
 
     def __init__(self, spec: ClientSpec, weights: Weights) -> None:
         self._algorithm, self._clip = spec.algorithm, spec.training.clip
-        self._optimizer = spec.training.local_optimizer()
+        self._optimizer = local_optimizer(spec.training)
         self._plain = self._optimizer.plain and not spec.algorithm.overrides_drift
         moments = 0 if self._plain else self._optimizer.moments
         self._moments = [ModelVector(weights.trained).zeros() for _ in range(moments)]

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ffalm.report.rendering import to_csv, to_html, to_latex, to_markdown, to_rich
 from ffalm.report.summary import ALPHA
-from ffalm.report.table import Cell, Column, Section, Table, best, row
+from ffalm.report.tables import Cell, Column, Section, Table, best, row
 
 TABLE = Table(
     "Accuracy & more, 100 %",
