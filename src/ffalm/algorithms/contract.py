@@ -253,6 +253,11 @@ class Algorithm:
     # Facts about a class that engines plan by
 
     @property
+    def needs_only_sums(self) -> bool:
+        """Whether each client can take the dual step by its own Tally, the server averaging the results by size."""
+        return self.separable and type(self).update is Algorithm.update
+
+    @property
     def overrides_drift(self) -> bool:
         """Whether local steps are more than the objective's gradient."""
         return type(self).drift is not Algorithm.drift

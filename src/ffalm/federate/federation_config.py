@@ -37,7 +37,7 @@ class Rules:
     deadline: float = 600.0  # seconds that a site has to answer in a round
     patience: float = 600.0  # seconds to wait for enough sites before stopping with the state kept
     misfit: Literal["go_on", "wait"] = "go_on"  # with a site whose file does not fit: leave it out, or wait for a fix
-    min_group: int = 10  # fewest rows for a site to tell a held-out (label, group) cell, or to name a value
+    min_group: int = 10  # fewest rows for a site to tell a (label, group) cell, or to name a value
     outlier: float = 10.0  # an update whose norm is this many times the others' median is quarantined
     secure: bool = False  # the coordinator sees sums over sites and no single answer; the section [secure] says how
 

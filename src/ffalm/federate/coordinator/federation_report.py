@@ -131,7 +131,6 @@ def write_record(folder: Path) -> None:
         "group_names": task["group_names"],
         "favourable": task["favourable"],
         "data_notes": result["notes"],
-        "delta": sections.get("privacy", {}).get("delta"),
         "versions": {"ffalm": ffalm.__version__},
         "command": f"ffalm federate run {settings['name']}",
     }
@@ -139,9 +138,11 @@ def write_record(folder: Path) -> None:
 
 
 def _client(site: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
-    """A site's training rows, and the shares of the favourable label and of each group."""
+    """A site's training rows, and the shares of the favourable label and of each group where no cell is withheld."""
     counts: list[list[int]] = site["rows"]["train"]
-    rows, favourable = sum(map(sum, counts)), task["favourable"]
+    rows, favourable = site["rows"]["rows"], task["favourable"]
+    if sum(map(sum, counts)) != rows:
+        return {"client": site["name"], "rows": rows}
     groups = {f"group {name}": sum(of[place] for of in counts) / rows for place, name in enumerate(task["group_names"])}
     label = f"label {task['label_names'][favourable]}"
     return {"client": site["name"], "rows": rows, label: sum(counts[favourable]) / rows, **groups}
@@ -187,7 +188,7 @@ def _site_rows(sites: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     return [
         (
             site["name"],
-            "left out" if site["rows"] is None else str(sum(map(sum, site["rows"]["train"]))),
+            "left out" if site["rows"] is None else str(site["rows"]["rows"]),
             *(_own(site, name) for name in _PER_SITE),
             _ranges([int(number) for number in site["missed"]]),
             _ranges([int(number) for number in site["quarantined"]]),

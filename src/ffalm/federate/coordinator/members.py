@@ -54,10 +54,15 @@ class Members:
         return self.agreement
 
     def rows(self) -> Tensor:
-        """Training rows per (client, label, group) of the whole federation; a site that does not belong has none."""
+        """Training rows per (client, label, group) of the whole federation; a site that does not belong has none.
+
+        Only the sums over cells are exact: see `Counts.training`.
+        """
         task = self.agreed.task
         nobody = torch.zeros(task.labels, task.groups, dtype=torch.int64)
-        return torch.stack([self.counts[site].train if site in self.counts else nobody for site in self._config.sites])
+        return torch.stack(
+            [self.counts[site].training() if site in self.counts else nobody for site in self._config.sites]
+        )
 
     def node(self, site: str) -> int | None:
         """The node of a member that is here and has agreed; None of any other."""
@@ -286,14 +291,15 @@ class Members:
             if "misfit" in answer.facts:
                 raise UserError(str(answer.facts["misfit"]))
             counts = Counts.of(answer.tensors.get("counts", {}), self.agreed.task)
-            if site in self.counts and not torch.equal(self.counts[site].train, counts.train):
+            before = self.counts.get(site)
+            if before and (before.rows, before.told["train"].tolist()) != (counts.rows, counts.told["train"].tolist()):
                 raise UserError("its training rows are not those that it agreed to have.")
         except UserError as error:
             self.refused[site] = f"The site {site!r} cannot bring its data: {error}"
             self._say("agreeing", self.refused[site])
             return
         self.counts[site], self._holds[site] = counts, key
-        self._say("agreeing", f"The site {site!r} takes part with {int(counts.train.sum())} training rows.")
+        self._say("agreeing", f"The site {site!r} takes part with {counts.rows} training rows.")
 
     def _turn_away(self, site: str, reason: str) -> None:
         """Leave a site out, and tell it why."""

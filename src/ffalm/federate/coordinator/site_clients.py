@@ -153,7 +153,7 @@ class SiteClients(Asking):
     def _ask(self, asked: Iterable[str], sent: Snapshot) -> dict[str, Answer]:
         """The well-formed answers to a round."""
         task, algorithm = self._members.agreed.task, self._config.algorithm
-        message = train_message(sent, algorithm)
+        message = train_message(sent, algorithm, own_step=True)
         messages = {
             site: addressed(replace(message, facts={**message.facts, "terms": self._members.key(site)}), client)
             for client, site in enumerate(self._config.sites)
@@ -162,7 +162,7 @@ class SiteClients(Asking):
         read: dict[str, Answer] = {}
         for site, answer in self._answers("train", messages).items():
             try:
-                well = read_answer(answer, sent, task, algorithm.uploads)
+                well = read_answer(answer, sent, task, algorithm)
                 if well.finite:
                     check_counts(well, self._members.counts[site], algorithm.measure, self._config.training)
                 read[site] = well
