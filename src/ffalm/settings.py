@@ -28,7 +28,12 @@ def build(cls: type[T], settings: Mapping[str, Any], what: str) -> T:
     for name, value in settings.items():
         if name not in fields:
             raise unknown(f"setting of {what}", name, fields)
-        values[name] = _fitted(value, hints[name], f"The setting {name!r} of {what}")
+        nested = _nested(value, hints[name])
+        values[name] = (
+            _fitted(value, hints[name], f"The setting {name!r} of {what}")
+            if nested is None
+            else (build(nested, {key: value[key] for key in value if key != "source"}, name))
+        )
     missing = [
         name
         for name, field in fields.items()
@@ -95,6 +100,14 @@ def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
         nested = isinstance(below, Mapping) and isinstance(value, Mapping)
         result[name] = merged(below, value) if nested else value  # type: ignore[arg-type]
     return result
+
+
+def _nested(value: Any, hint: Any) -> type[Any] | None:
+    """The dataclass that nested settings are of; where the hint has several, they are told apart by `source`."""
+    kinds = [kind for kind in typing.get_args(hint) or (hint,) if dataclasses.is_dataclass(kind)]
+    if not isinstance(value, Mapping):
+        return None
+    return next((kind for kind in kinds if getattr(kind, "source", None) == value.get("source")), None)
 
 
 def _fitted(value: Any, hint: Any, what: str) -> Any:

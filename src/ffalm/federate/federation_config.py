@@ -193,29 +193,27 @@ class FederationConfig:
     @classmethod
     def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> FederationConfig:
         """A checked federation from nested settings; plugins are looked for beside the file they are named in."""
-        plain = ("name", "address", "sites", "seed")
-        _check_known(
-            settings, (*plain, *["plugins", "rules", "data", "model", "training", "privacy", "secure", "algorithm"])
-        )
+        sections = ("rules", "data", "model", "training", "privacy", "secure", "algorithm")
+        _check_known(settings, ("name", "address", "sites", "seed", "plugins", *sections))
         plugins = _plugins(settings, folder)
-        algorithm = study.section(settings, "algorithm")
+        given = {name: study.section(settings, name) for name in sections}
+        algorithm, masking = given.pop("algorithm"), given.pop("secure")
         values = {
-            "rules": build(Rules, study.section(settings, "rules"), "rules"),
+            **given,
             "data": _one_of(_SHARED, settings, "federation's data"),
-            "model": study.model_of(study.section(settings, "model"), folder),
-            "training": build(Training, study.section(settings, "training"), "training"),
-            "privacy": study.privacy_of(study.section(settings, "privacy")),
-            "masking": build(Secure, study.section(settings, "secure"), "secure"),
+            "model": study.model_of(given["model"], folder),
+            "privacy": study.privacy_of(given["privacy"]),
+            "masking": build(Secure, masking, "secure"),
             "contender": study.entry_of(str(algorithm.get("name", "ffalm")), algorithm),
             "plugins": plugins,
         }
-        on = study.section(settings, "rules").get("secure", False)
         require(
-            bool(on) or not study.section(settings, "secure"),
+            bool(given["rules"].get("secure", False)) or not masking,
             "The section [secure] says how answers are hidden in sums, but the rule 'secure' is not on: write "
             "secure = true under [rules], or take the section out.",
         )
-        return build(cls, {**{name: settings[name] for name in plain if name in settings}, **values}, "federation")
+        plain = {name: value for name, value in settings.items() if name not in sections}
+        return build(cls, {**plain, **values}, "federation")
 
     @classmethod
     def read(cls, file: Path) -> FederationConfig:
@@ -225,19 +223,14 @@ class FederationConfig:
 
     def settings(self) -> dict[str, Any]:
         """The complete nested settings: `parse` gives the federation back, whatever the defaults become."""
+        values = to_plain(self)
+        masking, algorithm, privacy = (values.pop(name) for name in ("masking", "contender", "privacy"))
         return {
-            "name": self.name,
-            "address": self.address,
-            "sites": list(self.sites),
-            "seed": self.seed,
+            **values,
             "plugins": [str(Path(name).resolve()) for name in self.plugins],
-            "rules": to_plain(self.rules),
-            "data": {"source": self.data.source, **to_plain(self.data)},
-            "model": to_plain(self.model),
-            "training": to_plain(self.training),
-            "privacy": {} if self.privacy is None else to_plain(self.privacy),
-            "secure": {} if self.secure is None else to_plain(self.secure),
-            "algorithm": to_plain(self.contender),
+            "privacy": privacy or {},
+            "secure": masking if self.rules.secure else {},
+            "algorithm": algorithm,
         }
 
     def write(self, file: Path) -> None:
@@ -264,13 +257,9 @@ class SiteConfig:
     def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> SiteConfig:
         """A checked site from nested settings."""
         _check_known(settings, ("name", "device", "secure", "min_group", "plugins", "data", "split"))
-        plain = {name: settings[name] for name in ("name", "device", "secure", "min_group") if name in settings}
-        values = {
-            "data": _one_of(_LOCAL, settings, "site's data"),
-            "split": build(Split, study.section(settings, "split"), "split"),
-            "plugins": _plugins(settings, folder),
-        }
-        return build(cls, {**plain, **values}, "site")
+        data, plugins = _one_of(_LOCAL, settings, "site's data"), _plugins(settings, folder)
+        sections = {"data": data, "split": study.section(settings, "split"), "plugins": plugins}
+        return build(cls, {**settings, **sections}, "site")
 
     @classmethod
     def read(cls, file: Path) -> SiteConfig:
@@ -280,15 +269,7 @@ class SiteConfig:
 
     def settings(self) -> dict[str, Any]:
         """The complete nested settings: `parse` gives the site back."""
-        return {
-            "name": self.name,
-            "device": self.device,
-            "secure": self.secure,
-            "min_group": self.min_group,
-            "plugins": list(self.plugins),
-            "data": {"source": self.data.source, **to_plain(self.data)},
-            "split": to_plain(self.split),
-        }
+        return to_plain(self)
 
     def write(self, file: Path) -> None:
         """Write the `site.toml` that `read` reads."""
@@ -306,13 +287,8 @@ def _naming(file: Path) -> Iterator[None]:
         raise UserError(f"{error} (In {file}.)") from None
 
 
-def shared_settings(data: SharedData) -> dict[str, Any]:
-    """What every site must bring, as it travels to the sites."""
-    return {"source": data.source, **to_plain(data)}
-
-
 def shared_of(settings: Mapping[str, Any]) -> SharedData:
-    """What `shared_settings` wrote."""
+    """What every site must bring, as the coordinator wrote it by `to_plain`."""
     shared: SharedData = _one_of(_SHARED, {"data": settings}, "federation's data")
     return shared
 

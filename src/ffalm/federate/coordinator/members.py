@@ -17,7 +17,8 @@ from ffalm.errors import UserError
 from ffalm.federate.coordinator.agreement import Agreement, agree, common_kinds, misfit
 from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.description import Description
-from ffalm.federate.federation_config import FederationConfig, SharedTable, shared_settings
+from ffalm.federate.federation_config import FederationConfig, SharedTable
+from ffalm.settings import to_plain
 
 _GREETING = 60.0  # seconds that a node has to say who it is
 _SILENCE = 60.0  # seconds until one that said nothing is greeted again: it may be busy with old questions
@@ -213,7 +214,7 @@ class Members:
         elif columns is None and isinstance(self._config.data, SharedTable):
             columns = self._config.data.columns or None
         facts: dict[str, Fact] = {"describe": describe, "min_group": self._config.rules.min_group}
-        facts["data"] = json.dumps(shared_settings(self._config.data))
+        facts["data"] = json.dumps(to_plain(self._config.data))
         if columns is not None:
             facts["columns"] = json.dumps(columns)
         asked = dict.fromkeys(sorted(nodes), Message(facts=facts))
