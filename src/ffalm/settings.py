@@ -104,9 +104,10 @@ def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 
 def _nested(value: Any, hint: Any) -> type[Any] | None:
     """The dataclass that nested settings are of; where the hint has several, they are told apart by `source`."""
-    kinds = [kind for kind in typing.get_args(hint) or (hint,) if dataclasses.is_dataclass(kind)]
     if not isinstance(value, Mapping):
         return None
+    options = typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
+    kinds: list[Any] = [kind for kind in options if dataclasses.is_dataclass(kind)]
     return next((kind for kind in kinds if getattr(kind, "source", None) == value.get("source")), None)
 
 
@@ -133,12 +134,17 @@ def _fitted(value: Any, hint: Any, what: str) -> Any:
         hint = f": did you mean {near[0]!r}?" if near else "."
         raise UserError(f"{what} must be one of {', '.join(map(str, choices))}; got {value!r}{hint}")
     if origin is tuple:
-        inner = typing.get_args(hint)[0]
+        inner, *others = typing.get_args(hint)
         alone = str if typing.get_origin(inner) is None else str | int | float  # for lists of any kind of value
         if isinstance(value, alone):
             value = [value]  # one name alone needs no brackets
-        if isinstance(value, list | tuple):
+        if isinstance(value, list | tuple) and (Ellipsis in others or len(value) == 1 + len(others)):
             return tuple(_fitted(item, inner, what) for item in value)
+    if origin is dict and isinstance(value, Mapping):
+        key, inner = typing.get_args(hint)
+        return {key(name): _fitted(item, inner, what) for name, item in value.items()}  # JSON's names are texts
+    if hint is bytes and isinstance(value, str):
+        return bytes.fromhex(value)
     if hint is Any or getattr(hint, "_is_protocol", False):
         return value
     if hint is float and isinstance(value, Real) and not isinstance(value, bool):

@@ -181,9 +181,9 @@ def _tables(
 
     metrics = []
     for name, title in _SHOWN.items():
-        value, interval = result["test"].get(name), result["intervals"].get(name) or (None, None)
-        known = None if None in interval else (interval[0], interval[1])
-        metrics.append(row(title, Cell(math.nan if value is None else value, interval=known)))
+        value, (low, high) = result["test"].get(name), result["intervals"].get(name) or (None, None)
+        interval = None if low is None or high is None else (low, high)
+        metrics.append(row(title, Cell(math.nan if value is None else value, interval=interval)))
     rows = [
         row(
             site["name"],
