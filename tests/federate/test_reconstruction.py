@@ -74,7 +74,7 @@ def attacked(
     SiteConfig.parse({**own, "data": {"file": "rows.csv"}}).write(folders["north"] / "site.toml")
     for seed, name in enumerate(("south", "west"), 1):
         folders[name] = site_folder(root / "sites", name, people(90, seed))
-    training = {"rounds": ROUNDS, "batch_size": "none", "local_epochs": 1, "lr": 0.5, "clip": "none"}
+    training = {"rounds": ROUNDS, "batch_size": "none", "lr": 0.5, "clip": "none"}
     plan = config(model={"name": "linear"}, training=training, **{"rules": {"min_group": 10}, **sections})
     sites = Curious(folders)
     coordinate(plan, root / "run", sites, pause=0.001)
@@ -200,6 +200,18 @@ def test_a_stepped_state_and_the_mean_loss_together_would_give_the_row_away(tmp_
     sites, plan = attacked(tmp_path, True, algorithm=ALGORITHMS["ffalm by batches"], rules={"min_group": 0})
     age, hours, job, _ = solved(list(cell_losses(sites, plan)), tmp_path / "run")
     assert (age, hours) == pytest.approx((AGE, HOURS), abs=0.1) and job == JOB
+
+
+def test_the_mean_loss_of_a_batch_with_few_rows_of_a_cell_is_withheld(tmp_path: Path) -> None:
+    """Every cell of the site is large; the only batch of a round is not."""
+    names = ("north", "south")
+    sites = Curious({name: site_folder(tmp_path, name, people(400, seed)) for seed, name in enumerate(names)})
+    training = {"rounds": 2, "batch_size": 16, "local_steps": 1}
+    plan = config(names, rules={"min_group": 10}, algorithm=ALGORITHMS["ffalm by batches"], training=training)
+    coordinate(plan, tmp_path / "run", sites, pause=0.001)
+    agreed = next(one for one in sites.kept if one.kind == "agree").given
+    assert not agreed.tensors["counts"]["train.withheld"].any()
+    assert [given.facts.keys() for _, _, given in sites.training] == [{"rows"}] * 2
 
 
 def test_federated_averaging_tells_its_mean_loss_and_no_tally(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ class Algorithm:
 
         An algorithm may call itself `separable` if it does not override `update` and this is the mean, by size, of
         what each client would come to alone. Then each client can take the step by its own Tally and the server needs
-        only the sum of the results, so that secure aggregation can hide each one.
+        only the sum of the results: real sites do so, and secure aggregation hides each result.
         """
         return state
 

@@ -138,14 +138,14 @@ class LocalSite:
         it without small cells. Where there are small cells the mean loss is withheld too: together with the state or
         the Tally it can reveal the loss of a single row, and a few such losses reveal the row.
         """
-        algorithm, task, fewest = terms.contender.algorithm, terms.task, self._min_group(terms.min_group)
-        if algorithm.measure is Measure.NOTHING:
+        algorithm, tally, fewest = terms.contender.algorithm, update.tally, self._min_group(terms.min_group)
+        if algorithm.measure is Measure.NOTHING or tally is None:
             return update_message(replace(update, tally=None), keeps_own=True)
-        tally, hidden = update.tally, withheld(counts.cpu(), fewest, total_known=True)
+        hidden = withheld(counts.cpu(), fewest, total_known=True) | withheld(tally.count, fewest, total_known=True)
         if algorithm.needs_only_sums:
-            update = replace(update, tally=None, state=own_step(algorithm, sent, tally, int(counts.sum()), task))
-        elif tally is not None:
-            hidden = hidden | withheld(tally.count, fewest, total_known=True)
+            state = own_step(algorithm, sent, tally, int(counts.sum()), terms.task)
+            update = replace(update, tally=None, state=state)
+        else:
             update = replace(update, tally=without(tally, hidden))
         if bool(hidden.any()):
             update = replace(update, loss=None, negative=None)
