@@ -174,10 +174,12 @@ def _tables(
     """The metrics of all sites together, and each site's own; the titles are for the terminal."""
     from ffalm.report.table import Cell, Column, Section, Table, percent, row
 
-    def own(site: Mapping[str, Any], metric: str) -> str | None:
+    def own(site: Mapping[str, Any], metric: str) -> str:
         """A site's own value, marked where it is of a part of its rows only."""
         value = (site["test"] or {}).get(metric)
-        return None if value is None else f"{percent(value)}{'*' * bool(site['withheld'].get('test'))}"
+        return (
+            "-" if value is None or math.isnan(value) else f"{percent(value)}{'*' * bool(site['withheld'].get('test'))}"
+        )
 
     metrics = []
     for name, title in _SHOWN.items():
