@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import pytest
 
 from ffalm.errors import UserError
-from ffalm.settings import build
+from ffalm.settings import build, to_plain
 
 
 @dataclass(frozen=True)
@@ -119,3 +120,43 @@ def test_the_settings_own_checks_are_still_made() -> None:
         build(FFALM, {"penalty": -1}, "ffalm")
     with pytest.raises(UserError, match="'participation'"):
         build(Training, {"participation": 1.5}, "training")
+
+
+@dataclass(frozen=True)
+class Circle:
+    source: ClassVar[str] = "circle"
+    radius: float = 1.0
+
+
+@dataclass(frozen=True)
+class Square:
+    source: ClassVar[str] = "square"
+    side: float = 1.0
+
+
+@dataclass(frozen=True)
+class Drawing:
+    plan: Plan
+    shape: Circle | Square = Circle()
+    keys: dict[int, bytes] = field(default_factory=dict)
+    ends: tuple[str, str] = ("a", "b")
+
+
+def test_nested_settings_come_back_from_their_plain_form() -> None:
+    drawing = Drawing(Plan(3, widths=(1, 2)), Square(2.0), {4: b"\x01\xff"}, ("c", "d"))
+    plain = json.loads(json.dumps(to_plain(drawing), default=bytes.hex))
+    assert plain["shape"] == {"source": "square", "side": 2.0}
+    assert build(Drawing, plain, "drawing") == drawing
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"plan": {"ronds": 3}}, "no setting of plan 'ronds'"),
+        ({"shape": {"source": "hexagon"}}, "'shape' of drawing must be of type"),
+        ({"ends": ["c"]}, "'ends' of drawing must be of type list"),
+    ],
+)
+def test_a_mistake_in_nested_settings_is_told_in_a_sentence(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        build(Drawing, {"plan": {"rounds": 3}, **change}, "drawing")

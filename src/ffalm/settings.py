@@ -28,7 +28,12 @@ def build(cls: type[T], settings: Mapping[str, Any], what: str) -> T:
     for name, value in settings.items():
         if name not in fields:
             raise unknown(f"setting of {what}", name, fields)
-        values[name] = _fitted(value, hints[name], f"The setting {name!r} of {what}")
+        nested = _nested(value, hints[name])
+        values[name] = (
+            _fitted(value, hints[name], f"The setting {name!r} of {what}")
+            if nested is None
+            else (build(nested, {key: value[key] for key in value if key != "source"}, name))
+        )
     missing = [
         name
         for name, field in fields.items()
@@ -97,6 +102,15 @@ def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def _nested(value: Any, hint: Any) -> type[Any] | None:
+    """The dataclass that nested settings are of; where the hint has several, they are told apart by `source`."""
+    if not isinstance(value, Mapping):
+        return None
+    options = typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
+    kinds: list[Any] = [kind for kind in options if dataclasses.is_dataclass(kind)]
+    return next((kind for kind in kinds if getattr(kind, "source", None) == value.get("source")), None)
+
+
 def _fitted(value: Any, hint: Any, what: str) -> Any:
     """The value as its type hint wants it (an int for a float, a list for a tuple), or a `UserError`."""
     origin = typing.get_origin(hint)
@@ -120,12 +134,17 @@ def _fitted(value: Any, hint: Any, what: str) -> Any:
         hint = f": did you mean {near[0]!r}?" if near else "."
         raise UserError(f"{what} must be one of {', '.join(map(str, choices))}; got {value!r}{hint}")
     if origin is tuple:
-        inner = typing.get_args(hint)[0]
+        inner, *others = typing.get_args(hint)
         alone = str if typing.get_origin(inner) is None else str | int | float  # for lists of any kind of value
         if isinstance(value, alone):
             value = [value]  # one name alone needs no brackets
-        if isinstance(value, list | tuple):
+        if isinstance(value, list | tuple) and (Ellipsis in others or len(value) == 1 + len(others)):
             return tuple(_fitted(item, inner, what) for item in value)
+    if origin is dict and isinstance(value, Mapping):
+        key, inner = typing.get_args(hint)
+        return {key(name): _fitted(item, inner, what) for name, item in value.items()}  # JSON's names are texts
+    if hint is bytes and isinstance(value, str):
+        return bytes.fromhex(value)
     if hint is Any or getattr(hint, "_is_protocol", False):
         return value
     if hint is float and isinstance(value, Real) and not isinstance(value, bool):

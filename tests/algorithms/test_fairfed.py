@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -99,6 +100,15 @@ def test_the_nearest_client_gains_the_farthest_loses_and_the_sum_stays_one() -> 
     found = moved(ffalm.FairFed(step=0.3), [1 / 3] * 3, report(clients))
     assert found[2] > 1 / 3 > max(found[:2])
     assert sum(found) == pytest.approx(1, abs=1e-15)
+
+
+def test_a_client_that_tells_no_cell_keeps_its_weight() -> None:
+    told = report([selected((5, 10), (4, 10)), selected((6, 10), (3, 10)), selected((6, 10), (4, 10))])
+    assert told.tally is not None
+    silent = torch.tensor([False, True, False])
+    confusion = told.tally.confusion.masked_fill(silent.view(3, 1, 1, 1), 0)
+    found = moved(ffalm.FairFed(), [0.2, 0.5, 0.3], replace(told, tally=Tally(confusion, told.tally.loss)))
+    assert found[1] == pytest.approx(0.5, abs=1e-15) and sum(found) == pytest.approx(1, abs=1e-15)
 
 
 def test_equal_gaps_leave_the_weights_alone() -> None:

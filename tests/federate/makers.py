@@ -16,7 +16,7 @@ from ffalm.data.types import Examples
 from ffalm.engines import Job, Round, Snapshot
 from ffalm.engines.loop import Learner, LoopClients
 from ffalm.engines.remote.message import Failure, Kind, Message
-from ffalm.engines.server import ClientUpdate, ServerContext, rounds
+from ffalm.engines.server import ClientUpdate, ServerContext, own_step, rounds
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.disclosure import Disclosed, pooled
@@ -170,14 +170,25 @@ def world(root: Path, rows: Sequence[int] = (90, 70, 80), **mishaps: Any) -> Wor
 
 
 class Leaving(LoopClients):
-    """Clients of a simulation of which some miss some rounds."""
+    """Clients of a simulation of which some miss some rounds; as sites do, they take the dual step themselves."""
 
-    def __init__(self, job: Job, missing: set[tuple[int, int]]) -> None:
+    def __init__(self, job: Job, missing: set[tuple[int, int]], own_steps: bool = True) -> None:
         super().__init__(job)
-        self._missing = missing
+        self._missing, self._spec, self._rows = missing, job.spec, job.federation.counts().sum((-1, -2)).tolist()
+        self._own_steps = (
+            own_steps and job.spec.algorithm.needs_only_sums and job.spec.algorithm.measure.value != "nothing"
+        )
 
     def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, ClientUpdate]:
-        return super().train([client for client in chosen if (sent.round + 1, client) not in self._missing], sent)
+        here = [client for client in chosen if (sent.round + 1, client) not in self._missing]
+        updates = super().train(here, sent)
+        if not self._own_steps:
+            return updates
+        algorithm, task = self._spec.algorithm, self._spec.task
+        return {
+            client: replace(update, tally=None, state=own_step(algorithm, sent, update.tally, self._rows[client], task))
+            for client, update in updates.items()
+        }
 
 
 class Simulated:
@@ -197,8 +208,9 @@ class Simulated:
         self.job = Job(spec, federation)
         self._learner = Learner(spec)
 
-    def rounds(self, missing: set[tuple[int, int]]) -> list[Round]:
-        return list(rounds(ServerContext.of(self.job), Leaving(self.job, missing)))
+    def rounds(self, missing: set[tuple[int, int]], own_steps: bool = True) -> list[Round]:
+        """The rounds, bit for bit; without own steps, as a simulation computes them."""
+        return list(rounds(ServerContext.of(self.job), Leaving(self.job, missing, own_steps)))
 
     def metrics(self, model: dict[str, Tensor], part: str, clients: Sequence[int]) -> dict[str, float]:
         """The metrics of a model from the summed Tallies of some clients."""

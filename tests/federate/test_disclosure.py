@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from tests.federate.makers import Simulated, World, config, people, site_folder, world
 
@@ -14,7 +15,7 @@ from ffalm.data.types import Task
 from ffalm.engines.remote.message import Failure, Message
 from ffalm.fairness import Tally
 from ffalm.federate.coordinator.federated_run import coordinate
-from ffalm.federate.disclosure import Disclosed, cells, pooled
+from ffalm.federate.disclosure import Disclosed, cells, pooled, withheld
 
 TASK = Task("t", "loan", "sex", ("no", "yes"), ("female", "male"))
 
@@ -94,3 +95,23 @@ def test_a_cell_that_every_site_withholds_leaves_metrics_undefined_and_a_note(tm
     outcome = coordinate(plan, tmp_path / "run", World(folders), pause=0.001)
     assert math.isnan(outcome.test["dpd"])
     assert "No site tells of any test row with loan yes, sex male" in (tmp_path / "run" / "report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("counts", "hidden"),
+    [
+        ([[50, 60], [70, 80]], [[False, False], [False, False]]),
+        ([[50, 1], [70, 80]], [[True, True], [False, False]]),  # 1 alone would follow from the total
+        ([[50, 0], [70, 80]], [[True, True], [False, False]]),
+        ([[50, 6], [70, 5]], [[False, True], [False, True]]),  # 11 together
+        ([[50, 4], [70, 5]], [[True, True], [False, True]]),
+        ([[3, 0], [4, 1]], [[True, True], [True, True]]),
+    ],
+)
+def test_where_the_total_is_known_withheld_cells_hold_enough_rows_together(
+    counts: list[list[int]], hidden: list[list[bool]]
+) -> None:
+    found = torch.tensor(counts)
+    assert withheld(found, 10, total_known=True).tolist() == hidden
+    assert withheld(found, 10).tolist() == (found < 10).tolist()
+    assert not withheld(found, 1, total_known=True).any()

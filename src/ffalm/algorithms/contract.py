@@ -234,7 +234,7 @@ class Algorithm:
 
         An algorithm may call itself `separable` if it does not override `update` and this is the mean, by size, of
         what each client would come to alone. Then each client can take the step by its own Tally and the server needs
-        only the sum of the results, so that secure aggregation can hide each one.
+        only the sum of the results: real sites do so, and secure aggregation hides each result.
         """
         return state
 
@@ -252,6 +252,11 @@ class Algorithm:
         return mean, vectors
 
     # Facts about a class that engines plan by
+
+    @property
+    def needs_only_sums(self) -> bool:
+        """Whether the server can do without single Tallies: it needs none, or clients take the dual step themselves."""
+        return type(self).update is Algorithm.update and (self.separable or self.measure is Measure.NOTHING)
 
     @property
     def overrides_drift(self) -> bool:

@@ -66,9 +66,11 @@ class FairFed(PlainTraining):
         """Move weight from clients far from the global metric to those near it."""
         assert report.tally is not None
         part = report.taking_part
-        gaps = torch.where(part, self._gaps(report.tally, report), 0.0)
-        mean_gap = gaps.sum(-1, keepdim=True) / part.sum(-1, keepdim=True)
-        moved = state["client_weights"] - self.step * (gaps - mean_gap) * part
+        gaps = self._gaps(report.tally, report)
+        known = part & ~gaps.isnan()  # a site that withholds every cell keeps its weight
+        gaps = torch.where(known, gaps, 0.0)
+        mean_gap = gaps.sum(-1, keepdim=True) / known.sum(-1, keepdim=True).clamp(min=1)
+        moved = state["client_weights"] - self.step * (gaps - mean_gap) * known
         rows = report.sizes.double()
         carried = _normalised(moved.clamp(min=0), rows)
         return _normalised(carried * part, rows * part), {"client_weights": carried}

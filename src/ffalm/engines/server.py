@@ -90,11 +90,22 @@ class ServerContext:
             everyone = _spread(tally, taking_part, len(self.counts))
         return RoundReport(round, self.counts, took_part, everyone, self.task, validation)
 
-    def update(self, now: Snapshot, report: RoundReport) -> tuple[Tensor, State]:
-        """The clients' weights and the next state."""
-        if self.privacy is None:
+    def update(self, now: Snapshot, report: RoundReport, states: Sequence[State] = ()) -> tuple[Tensor, State]:
+        """The clients' weights and the next state: from their Tallies, or from the `states` that they stepped to.
+
+        state = project(sum_i p_i state_i), which is what the Tallies of an algorithm that is `separable` lead to.
+        """
+        if self.privacy is not None:
+            return self.privacy.update(self.algorithm, now.state, report, states)
+        if not states:
             return self.algorithm.update(now.state, report)
-        return self.privacy.update(self.algorithm, now.state, report)
+        shares = report.shares()
+        taking_part = shares[report.taking_part].tolist()
+        mean = {
+            name: torch.stack([share * own[name] for share, own in zip(taking_part, states, strict=True)]).sum(0)
+            for name in states[0]
+        }
+        return shares, self.algorithm.project(mean)
 
     def advance(
         self, now: Snapshot, report: RoundReport, state: State, mean: Mean, own: Mapping[int, dict[str, Model]]
@@ -163,12 +174,13 @@ class ClientUpdate:
     """What a client sends back after local training."""
 
     model: Model
-    tally: Tally
-    loss: float  # mean over its steps of the batch's mean loss
-    negative: float  # share of its steps that pushed some row's loss up
+    tally: Tally | None  # None where the algorithm measures nothing, or `state` stands for it
+    loss: float | None  # mean over its steps of the batch's mean loss; None where a site withholds it
+    negative: float | None  # share of its steps that pushed some row's loss up; likewise
     uploads: dict[str, Model] = field(default_factory=dict)  # the algorithm's, averaged like the model
     own: dict[str, Model] = field(default_factory=dict)  # its client vectors, where the engine keeps them for it
     validation: Tally | None = None  # of the model it was sent, on held-out rows of its own
+    state: State | None = None  # after the client's own dual step, from a real site instead of the Tally
 
 
 class Clients(Protocol):
@@ -206,14 +218,13 @@ def rounds(context: ServerContext, clients: Clients) -> Iterator[Round]:
         updates = list(answers.values())
         told = [update.validation for update in updates if update.validation is not None]
         held_out = Tally.stack(told).pooled() if told else scores
-        report = context.report(number, list(answers), Tally.stack([update.tally for update in updates]), held_out)
-        weights, state = context.update(now, report)
+        tallies = [update.tally for update in updates if update.tally is not None]
+        report = context.report(number, list(answers), Tally.stack(tallies) if tallies else None, held_out)
+        weights, state = context.update(now, report, [update.state for update in updates if update.state is not None])
         mean = _mean(context, clients, now, updates, weights[list(answers)])
         now = context.advance(now, report, state, mean, {client: update.own for client, update in answers.items()})
         scores = clients.validate(now.model)
-        seen = TrainingSummary(*(sum(values) / len(updates) for values in zip(
-            *((update.loss, update.negative) for update in updates), strict=True)))  # fmt: skip
-        done = context.round(now, weights, scores, seen, seconds=time.perf_counter() - began)
+        done = context.round(now, weights, scores, _summary(updates), seconds=time.perf_counter() - began)
         yield done
         if done.diverged:
             return
@@ -230,6 +241,23 @@ def _mean(
         name: average([update.uploads[name] for update in updates], weights) for name in context.algorithm.uploads
     }
     return Mean(clients.average(models, weights), uploads)
+
+
+def _summary(updates: Sequence[ClientUpdate]) -> TrainingSummary | None:
+    """The mean over the clients that tell how their training went; None where none does."""
+    told = [(update.loss, update.negative) for update in updates
+            if update.loss is not None and update.negative is not None]  # fmt: skip
+    return TrainingSummary(*(sum(values) / len(told) for values in zip(*told, strict=True))) if told else None
+
+
+def own_step(algorithm: Algorithm, sent: Snapshot, tally: Tally | None, rows: int, task: Task) -> State:
+    """The state after the dual step that a client takes by its own Tally, of an algorithm that `needs_only_sums`."""
+    if algorithm.measure is Measure.NOTHING or tally is None:
+        return sent.state
+    counts = torch.zeros(1, task.labels, task.groups, dtype=torch.int64)
+    counts[0, 0, 0] = rows  # all that a client's own step depends on is how many there are
+    report = RoundReport(sent.round + 1, counts, torch.tensor([True]), Tally.stack([tally]), task)
+    return algorithm.dual_step(sent.state, report)
 
 
 def average(models: Sequence[Model], weights: Tensor) -> Model:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from ffalm.data.encoding import NumericSummary, TableSummary
 from ffalm.errors import UserError
+from ffalm.settings import build
 
 ColumnKind = Literal["numbers", "text"]
 
@@ -43,17 +44,9 @@ class Description:
         try:
             values = json.loads(text)
             columns = None if values["columns"] is None else _checked(TableSummary.from_json(values["columns"]))
-            labels, groups = (tuple(str(value) for value in values[name]) for name in ("labels", "groups"))
-            kinds = None if values["kinds"] is None else {str(n): _kind(k) for n, k in values["kinds"].items()}
-            return cls(str(values["source"]), labels, groups, kinds, columns, values["size"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return build(cls, {**values, "columns": columns}, "description")
+        except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"The site's description of its file cannot be read ({error}).") from None
-
-
-def _kind(text: object) -> ColumnKind:
-    if text not in ("numbers", "text"):
-        raise ValueError("a column is of an unknown kind")
-    return "numbers" if text == "numbers" else "text"
 
 
 def _checked(summary: TableSummary) -> TableSummary:

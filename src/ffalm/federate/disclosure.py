@@ -1,9 +1,10 @@
-"""What a site says of its held-out rows: a Tally without the cells in which too few people would stand out."""
+"""What a site tells of its rows: counts and Tallies without the (label, group) cells that hold too few of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ffalm.data.types import Task
@@ -19,12 +20,9 @@ class Disclosed:
 
     @classmethod
     def of(cls, tally: Tally, min_group: int) -> Disclosed:
-        """The Tally without its cells of fewer than `min_group` rows.
-
-        An empty cell is withheld like any other small one, so that nobody can tell 0 rows from a few.
-        """
+        """The Tally of held-out rows without its cells of fewer than `min_group` rows."""
         small = withheld(tally.count, min_group)
-        return cls(Tally(tally.confusion.masked_fill(small, 0), tally.loss.masked_fill(small, 0.0)), small)
+        return cls(without(tally, small), small)
 
     def record(self) -> dict[str, Tensor]:
         """As a record of a message."""
@@ -55,9 +53,25 @@ def fewest_rows(min_group: int) -> int:
     return max(2, min_group)
 
 
-def withheld(counts: Tensor, min_group: int) -> Tensor:
-    """Which cells hold too few rows to be told; none where a single row is enough."""
-    return (counts < min_group) & (min_group > 1)
+def withheld(counts: Tensor, min_group: int, total_known: bool = False) -> Tensor:
+    """Which cells hold too few rows to be told; none where a single row is enough.
+
+    An empty cell is withheld like any other small one, so that nobody can tell 0 rows from a few. Where the sum over
+    all cells is known (the number of rows, their mean loss), subtracting the told cells gives the sum over the withheld
+    ones: the next larger cells are withheld too, until that is a sum over at least `min_group` rows.
+    """
+    small = (counts < min_group) & (min_group > 1)
+    if not total_known or not bool(small.any()):
+        return small
+    ordered, places = counts.flatten().sort(stable=True)
+    hidden = torch.zeros_like(small).flatten()
+    hidden[places] = (ordered < min_group) | (ordered.cumsum(0) - ordered < min_group)
+    return hidden.view(small.shape)
+
+
+def without(tally: Tally, cells: Tensor) -> Tally:
+    """The Tally with zeros in the marked cells."""
+    return Tally(tally.confusion.masked_fill(cells, 0), tally.loss.masked_fill(cells, 0.0))
 
 
 def cells(mask: Tensor, task: Task) -> list[str]:

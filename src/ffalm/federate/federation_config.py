@@ -7,11 +7,10 @@ where its data is. Both are frozen dataclasses that check themselves.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from ffalm import config as study
 from ffalm import toml
@@ -37,7 +36,7 @@ class Rules:
     deadline: float = 600.0  # seconds that a site has to answer in a round
     patience: float = 600.0  # seconds to wait for enough sites before stopping with the state kept
     misfit: Literal["go_on", "wait"] = "go_on"  # with a site whose file does not fit: leave it out, or wait for a fix
-    min_group: int = 10  # fewest rows for a site to tell a held-out (label, group) cell, or to name a value
+    min_group: int = 10  # fewest rows for a site to tell a (label, group) cell, or to name a value
     outlier: float = 10.0  # an update whose norm is this many times the others' median is quarantined
     secure: bool = False  # the coordinator sees sums over sites and no single answer; the section [secure] says how
 
@@ -50,46 +49,58 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class SharedTable:
-    """What a table must hold at every site.
+class Roles:
+    """Which columns are the label and the group, and their values.
 
-    Labels and groups may be left to the sites' own values; `label_values` (all of them) and `groups` fix them, and then
-    any other value is a misfit; more than two labels must be listed. Columns in `drop` are no features anywhere; those
-    in `categorical` are categories even where they are numbers.
+    Both may be left to the sites' own values; `label_values` (all of them) and `groups` fix them, and then any other
+    value is a misfit; more than two labels must be listed.
     """
-
-    source: ClassVar[str] = "table"
 
     label: str
     group: str
     favourable: Value | None = None
     label_values: tuple[Value, ...] = ()
     groups: tuple[Value, ...] = ()
+
+    def __post_init__(self) -> None:
+        require(
+            self.label != self.group, f"The label and the group must be different columns; both are {self.label!r}."
+        )
+        require(
+            len(self.label_values) != 1,
+            "The setting 'label_values' lists all values of the label, two or more, or none to take the sites' own.",
+        )
+        require(
+            len(self.groups) != 1, "The setting 'groups' lists at least two groups, or none to take the sites' own."
+        )
+
+
+@dataclass(frozen=True)
+class SharedTable(Roles):
+    """What a table must hold at every site.
+
+    Columns in `drop` are no features anywhere; those in `categorical` are categories even where they are numbers.
+    """
+
+    source: ClassVar[str] = "table"
+
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
     use_group_as_feature: bool = True
     columns: tuple[str, ...] = ()  # the features; left empty, the columns that most sites have
 
-    def __post_init__(self) -> None:
-        _check_roles(self)
-
 
 @dataclass(frozen=True)
-class SharedImages:
+class SharedImages(Roles):
     """What a folder of images must come with at every site; `size` and `crop` say what becomes of each picture."""
 
     source: ClassVar[str] = "images"
 
-    label: str
-    group: str
-    favourable: Value | None = None
-    label_values: tuple[Value, ...] = ()
-    groups: tuple[Value, ...] = ()
     size: int = 64
     crop: Literal["centre", "none"] = "centre"
 
     def __post_init__(self) -> None:
-        _check_roles(self)
+        super().__post_init__()
         require(8 <= self.size <= 1024, f"The image size must be between 8 and 1024 pixels; got {self.size}.")
 
 
@@ -143,8 +154,35 @@ _LOCAL: dict[str, type[LocalData]] = {"table": LocalTable, "images": LocalImages
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
+class _Settings:
+    """Settings with a file of their own."""
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> Self:
+        """Checked settings from nested ones; plugins are looked for beside the file they are named in."""
+        raise NotImplementedError
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """The settings in a file, whose name is added to errors about them."""
+        try:
+            return cls.parse(study.read(file), file.parent)
+        except UserError as error:
+            if str(file) in str(error):
+                raise
+            raise UserError(f"{error} (In {file}.)") from None
+
+    def settings(self) -> dict[str, Any]:
+        """The complete nested settings: `parse` gives the object back, whatever the defaults become."""
+        return to_plain(self)
+
+    def write(self, file: Path) -> None:
+        """Write the file that `read` reads."""
+        write_whole(file, toml.dumps(self.settings()))
+
+
 @dataclass(frozen=True)
-class FederationConfig:
+class FederationConfig(_Settings):
     """`federation.toml`. A site's client number is its index in `sites`."""
 
     name: str
@@ -191,62 +229,45 @@ class FederationConfig:
         return self.masking if self.rules.secure else None
 
     @classmethod
-    def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> FederationConfig:
+    def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> Self:
         """A checked federation from nested settings; plugins are looked for beside the file they are named in."""
-        plain = ("name", "address", "sites", "seed")
-        _check_known(
-            settings, (*plain, *["plugins", "rules", "data", "model", "training", "privacy", "secure", "algorithm"])
-        )
+        sections = ("rules", "data", "model", "training", "privacy", "secure", "algorithm")
+        _check_known(settings, ("name", "address", "sites", "seed", "plugins", *sections))
         plugins = _plugins(settings, folder)
-        algorithm = study.section(settings, "algorithm")
+        given = {name: study.section(settings, name) for name in sections}
+        algorithm, masking = given.pop("algorithm"), given.pop("secure")
         values = {
-            "rules": build(Rules, study.section(settings, "rules"), "rules"),
+            **given,
             "data": _one_of(_SHARED, settings, "federation's data"),
-            "model": study.model_of(study.section(settings, "model"), folder),
-            "training": build(Training, study.section(settings, "training"), "training"),
-            "privacy": study.privacy_of(study.section(settings, "privacy")),
-            "masking": build(Secure, study.section(settings, "secure"), "secure"),
+            "model": study.model_of(given["model"], folder),
+            "privacy": study.privacy_of(given["privacy"]),
+            "masking": build(Secure, masking, "secure"),
             "contender": study.entry_of(str(algorithm.get("name", "ffalm")), algorithm),
             "plugins": plugins,
         }
-        on = study.section(settings, "rules").get("secure", False)
         require(
-            bool(on) or not study.section(settings, "secure"),
+            bool(given["rules"].get("secure", False)) or not masking,
             "The section [secure] says how answers are hidden in sums, but the rule 'secure' is not on: write "
             "secure = true under [rules], or take the section out.",
         )
-        return build(cls, {**{name: settings[name] for name in plain if name in settings}, **values}, "federation")
-
-    @classmethod
-    def read(cls, file: Path) -> FederationConfig:
-        """The federation that a `federation.toml` describes."""
-        with _naming(file):
-            return cls.parse(study.read(file), file.parent)
+        plain = {name: value for name, value in settings.items() if name not in sections}
+        return build(cls, {**plain, **values}, "federation")
 
     def settings(self) -> dict[str, Any]:
         """The complete nested settings: `parse` gives the federation back, whatever the defaults become."""
+        values = to_plain(self)
+        masking, algorithm, privacy = (values.pop(name) for name in ("masking", "contender", "privacy"))
         return {
-            "name": self.name,
-            "address": self.address,
-            "sites": list(self.sites),
-            "seed": self.seed,
+            **values,
             "plugins": [str(Path(name).resolve()) for name in self.plugins],
-            "rules": to_plain(self.rules),
-            "data": {"source": self.data.source, **to_plain(self.data)},
-            "model": to_plain(self.model),
-            "training": to_plain(self.training),
-            "privacy": {} if self.privacy is None else to_plain(self.privacy),
-            "secure": {} if self.secure is None else to_plain(self.secure),
-            "algorithm": to_plain(self.contender),
+            "privacy": privacy or {},
+            "secure": masking if self.rules.secure else {},
+            "algorithm": algorithm,
         }
-
-    def write(self, file: Path) -> None:
-        """Write the `federation.toml` that `read` reads."""
-        write_whole(file, toml.dumps(self.settings()))
 
 
 @dataclass(frozen=True)
-class SiteConfig:
+class SiteConfig(_Settings):
     """`site.toml`: the site's name and where its data is; only the name leaves the site."""
 
     name: str
@@ -261,58 +282,16 @@ class SiteConfig:
         _check_name("site", self.name)
 
     @classmethod
-    def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> SiteConfig:
+    def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> Self:
         """A checked site from nested settings."""
         _check_known(settings, ("name", "device", "secure", "min_group", "plugins", "data", "split"))
-        plain = {name: settings[name] for name in ("name", "device", "secure", "min_group") if name in settings}
-        values = {
-            "data": _one_of(_LOCAL, settings, "site's data"),
-            "split": build(Split, study.section(settings, "split"), "split"),
-            "plugins": _plugins(settings, folder),
-        }
-        return build(cls, {**plain, **values}, "site")
-
-    @classmethod
-    def read(cls, file: Path) -> SiteConfig:
-        """The site that a `site.toml` describes."""
-        with _naming(file):
-            return cls.parse(study.read(file), file.parent)
-
-    def settings(self) -> dict[str, Any]:
-        """The complete nested settings: `parse` gives the site back."""
-        return {
-            "name": self.name,
-            "device": self.device,
-            "secure": self.secure,
-            "min_group": self.min_group,
-            "plugins": list(self.plugins),
-            "data": {"source": self.data.source, **to_plain(self.data)},
-            "split": to_plain(self.split),
-        }
-
-    def write(self, file: Path) -> None:
-        """Write the `site.toml` that `read` reads."""
-        write_whole(file, toml.dumps(self.settings()))
-
-
-@contextmanager
-def _naming(file: Path) -> Iterator[None]:
-    """Add the file's name to an error about its settings."""
-    try:
-        yield
-    except UserError as error:
-        if str(file) in str(error):
-            raise
-        raise UserError(f"{error} (In {file}.)") from None
-
-
-def shared_settings(data: SharedData) -> dict[str, Any]:
-    """What every site must bring, as it travels to the sites."""
-    return {"source": data.source, **to_plain(data)}
+        data, plugins = _one_of(_LOCAL, settings, "site's data"), _plugins(settings, folder)
+        sections = {"data": data, "split": study.section(settings, "split"), "plugins": plugins}
+        return build(cls, {**settings, **sections}, "site")
 
 
 def shared_of(settings: Mapping[str, Any]) -> SharedData:
-    """What `shared_settings` wrote."""
+    """What every site must bring, as the coordinator wrote it by `to_plain`."""
     shared: SharedData = _one_of(_SHARED, {"data": settings}, "federation's data")
     return shared
 
@@ -358,12 +337,3 @@ def _check_secure(config: FederationConfig) -> None:
         config.rules.min_sites >= 2,
         "The sum of a single site's answers is its answer: with the rule 'secure', 'min_sites' must be at least 2.",
     )
-
-
-def _check_roles(data: SharedTable | SharedImages) -> None:
-    require(data.label != data.group, f"The label and the group must be different columns; both are {data.label!r}.")
-    require(
-        len(data.label_values) != 1,
-        "The setting 'label_values' lists all values of the label, two or more, or none to take the sites' own.",
-    )
-    require(len(data.groups) != 1, "The setting 'groups' lists at least two groups, or none to take the sites' own.")

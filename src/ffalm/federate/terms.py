@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -18,7 +17,7 @@ from ffalm.config import AlgorithmEntry
 from ffalm.data.types import Task
 from ffalm.engines import ClientSpec, Training
 from ffalm.errors import PublicError, UserError
-from ffalm.federate.federation_config import SharedData, shared_of, shared_settings
+from ffalm.federate.federation_config import SharedData
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.models import Architecture
 from ffalm.settings import build, to_plain
@@ -48,39 +47,15 @@ class SiteTerms:
 
     def to_text(self) -> str:
         """As text for the wire and the site's folder."""
-        values: dict[str, Any] = {
-            "client": self.client,
-            "task": asdict(self.task),
-            "data": shared_settings(self.data),
-            "encoding": self.encoding,
-            "shape": self.shape,
-            "model": to_plain(self.model),
-            "training": to_plain(self.training),
-            "algorithm": to_plain(self.contender),
-            "seed": self.seed,
-            "min_group": self.min_group,
-            "secure": None if self.secure is None else to_plain(self.secure),
-        }
-        return json.dumps(values)
+        return json.dumps(to_plain(self))
 
     @classmethod
     def from_text(cls, text: str) -> SiteTerms:
         """The terms that `to_text` wrote."""
         try:
             values = json.loads(text)
-            return cls(
-                client=int(values["client"]),
-                task=task_of(values["task"]),
-                data=shared_of(values["data"]),
-                encoding=values["encoding"],
-                shape=tuple(values["shape"]),
-                model=study.model_of(values["model"]),
-                training=build(Training, values["training"], "training"),
-                contender=study.entry_of(values["algorithm"]["name"], values["algorithm"]),
-                seed=int(values["seed"]),
-                min_group=int(values["min_group"]),
-                secure=None if values["secure"] is None else build(Secure, values["secure"], "secure"),
-            )
+            algorithm = study.entry_of(values["contender"]["name"], values["contender"])
+            return build(cls, {**values, "model": study.model_of(values["model"]), "contender": algorithm}, "terms")
         except UserError as error:  # the text came from the coordinator, so the sentence holds nothing of this site
             raise PublicError(str(error)) from None
         except (ValueError, KeyError, TypeError) as error:
@@ -97,9 +72,3 @@ class SiteTerms:
     def run_key(self) -> str:
         """The same for all terms under which one run may go on: rounds and rules may change on the way."""
         return replace(self, training=replace(self.training, rounds=1), min_group=0, secure=None).key
-
-
-def task_of(values: dict[str, Any]) -> Task:
-    """The task that `asdict` wrote into JSON."""
-    names = {"label_names": tuple(values["label_names"]), "group_names": tuple(values["group_names"])}
-    return Task(**{**values, **names})

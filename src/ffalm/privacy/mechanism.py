@@ -15,7 +15,7 @@ from ffalm.fairness import Tally
 from ffalm.privacy import changes, tallies
 from ffalm.privacy.accountant import epsilon_of
 from ffalm.privacy.noise import Noise
-from ffalm.privacy.steps import averaged_step
+from ffalm.privacy.steps import averaged_step, own_steps
 from ffalm.randomness import Purpose
 from ffalm.run_settings import Privacy
 
@@ -48,21 +48,26 @@ class Mechanism:
                 "are is not public: under privacy let it measure the received or the trained model."
             )
 
-    def update(self, algorithm: Algorithm, state: State, report: RoundReport) -> tuple[Tensor, State]:
+    def update(
+        self, algorithm: Algorithm, state: State, report: RoundReport, states: Sequence[State] = ()
+    ) -> tuple[Tensor, State]:
         """The clients' weights and the server's next state, both from noisy and public numbers alone.
 
-        The ledger is charged for the whole round, the model included.
+        `states` are those of clients that took the dual step themselves, in place of Tallies. The ledger is charged for
+        the whole round, the model included.
         """
         ledger = self._ledger(state, report)
         own = {name: value for name, value in state.items() if name != LEDGER}
         multiplier, round = self.settings.of_tallies, report.round
-        if report.tally is None:
+        measured = report.tally is not None or bool(states)
+        if not measured:
             weights, after = algorithm.update(own, report)
         elif algorithm.separable:
             drawn = averaged_step(
                 algorithm,
                 own,
                 report,
+                states or own_steps(algorithm, own, report),
                 self.settings.state_clip,
                 multiplier,
                 lambda size: self.noise.normal(Purpose.TALLY_NOISE, round, size),
@@ -70,7 +75,7 @@ class Mechanism:
             weights, after = report.shares(), algorithm.project(drawn)
         else:
             weights, after = algorithm.update(own, replace(report, tally=self._rows(report)))
-        spent = _cost(self.settings.noise) + (0.0 if report.tally is None else _cost(multiplier))
+        spent = _cost(self.settings.noise) + (_cost(multiplier) if measured else 0.0)
         charged = torch.zeros_like(ledger).masked_fill(report.taking_part, spent)
         return weights, {**after, LEDGER: ledger + charged}
 

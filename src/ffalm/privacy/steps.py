@@ -6,7 +6,7 @@ many clients hide one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -23,26 +23,33 @@ def averaged_step(
     algorithm: Algorithm,
     state: State,
     report: RoundReport,
+    own: Sequence[State],
     clip: float,
     multiplier: float,
     normal: Callable[[int], Tensor],
 ) -> State:
-    """Where the clients move the state of an algorithm that is `separable`, before it is settled.
+    """Where the clients move the state of an algorithm that is `separable`, before it is projected.
 
-    A client's step is the difference that its Tally makes to where it would move the state without any rows.
-    Entries that no Tally moves, such as a schedule, get no noise and nothing from the clients.
+    `own` is where each client that took part would move it alone. A client's step is the difference between that and
+    where a Tally without any rows moves the state. Entries that no Tally moves, such as a schedule, get no noise and
+    nothing from the clients.
     """
-    assert report.tally is not None
-    shares = report.shares().tolist()
-    taking_part = [client for client, part in enumerate(report.taking_part.tolist()) if part]
-    shape = report.tally.loss.shape[-2:]
-    still = algorithm.dual_step(state, _alone(report, 0, Tally.zeros((shape[0], shape[1]))))
-    own = [algorithm.dual_step(state, _alone(report, client, report.tally[client])) for client in taking_part]
+    still = algorithm.dual_step(state, _alone(report, 0, Tally.zeros((report.task.labels, report.task.groups))))
     open_to_clients = _moved_by_rows(algorithm, state, report, still)
     before = {name: still[name] for name in open_to_clients}
     after = [{name: one[name] for name in open_to_clients} for one in own]
-    weights = [shares[client] for client in taking_part]
+    weights = report.shares()[report.taking_part].tolist()
     return {**still, **noisy_mean(before, after, weights, clip, multiplier, normal(size_of(before)))}
+
+
+def own_steps(algorithm: Algorithm, state: State, report: RoundReport) -> list[State]:
+    """Where each client that took part would move the state by its Tally alone."""
+    assert report.tally is not None
+    return [
+        algorithm.dual_step(state, _alone(report, client, report.tally[client]))
+        for client, part in enumerate(report.taking_part.tolist())
+        if part
+    ]
 
 
 def _alone(report: RoundReport, client: int, tally: Tally) -> RoundReport:
@@ -55,18 +62,17 @@ def _alone(report: RoundReport, client: int, tally: Tally) -> RoundReport:
 
 def _moved_by_rows(algorithm: Algorithm, state: State, report: RoundReport, still: State) -> list[str]:
     """The entries of the state that made-up Tallies move: found without a look at anybody's rows."""
-    assert report.tally is not None
     ends = [
-        algorithm.dual_step(state, _alone(report, 0, tally)) for tally in _made_up(report.tally.confusion.shape[-3:])
+        algorithm.dual_step(state, _alone(report, 0, tally))
+        for tally in _made_up(report.task.labels, report.task.groups)
     ]
     return [name for name in still if any(not torch.equal(end[name], still[name]) for end in ends)]
 
 
-def _made_up(shape: torch.Size) -> Iterator[Tally]:
+def _made_up(labels: int, groups: int) -> Iterator[Tally]:
     """Tallies in each of which one (label, group) cell stands out, by its loss and by its predictions."""
-    predictions, labels, groups = shape
     right = torch.eye(labels, dtype=torch.int64).unsqueeze(-1).repeat(1, 1, groups)
-    for prediction in range(predictions):
+    for prediction in range(labels):
         for label in range(labels):
             for group in range(groups):
                 confusion, loss = right.clone(), torch.zeros(labels, groups, dtype=torch.float64)

@@ -41,6 +41,7 @@ def test_messages_for_several_clients_share_their_tensors() -> None:
 def test_a_reply_comes_back_as_it_was() -> None:
     model = awkward()
     reply = answered(update_message(ClientUpdate(model, TALLY, 0.3, 0.125)))
+    assert reply.tally is not None
     assert_same_tensors(reply.model, model)
     assert torch.equal(reply.tally.confusion, TALLY.confusion)
     assert torch.equal(reply.tally.loss, TALLY.loss)

@@ -66,6 +66,19 @@ def test_a_federation_of_three_sites_equals_the_simulation(tmp_path: Path, algor
     assert [kind for kind, _ in sites.asked] == ["hello", "hello", "agree", *["train"] * 5, "score"]
 
 
+@pytest.mark.parametrize("algorithm", ["ffalm", "fpfl"])
+def test_dual_steps_that_sites_take_themselves_are_the_servers_up_to_rounding(tmp_path: Path, algorithm: str) -> None:
+    plan, sites = config(algorithm={"name": algorithm}), world(tmp_path)
+    outcome = led(plan, tmp_path / "run", sites)
+    expected = Simulated(plan, sites.folders, tmp_path / "run").rounds(set(), own_steps=False)
+    for mine, theirs in zip(outcome.history, expected, strict=True):
+        for name in ("weights", "train_loss", *theirs.snapshot.state):
+            assert mine[name] == pytest.approx(theirs.record[name], rel=1e-9, abs=1e-9), (mine["round"], name)
+    final = load_file(tmp_path / "run" / "model.safetensors")
+    for name, value in expected[-1].snapshot.model.items():
+        torch.testing.assert_close(final[name], value, rtol=1e-9, atol=1e-9)
+
+
 def test_a_federation_can_start_from_a_file_that_the_coordinator_alone_has(tmp_path: Path) -> None:
     first = led(config(training={"rounds": 2}), tmp_path / "first", world(tmp_path / "a"))
     start = tmp_path / "first" / "model.safetensors"

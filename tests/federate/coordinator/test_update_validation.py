@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import ffalm
 from ffalm.algorithms import Measure
 from ffalm.data.types import Task
 from ffalm.engines import Snapshot, Training
@@ -33,25 +34,40 @@ SENT = Snapshot(0, MODEL, {})
 ROWS = torch.tensor([[4, 5], [6, 7]])
 HELD = torch.tensor([[2, 3], [0, 2]])
 SMALL = torch.tensor([[False, False], [True, False]])
-COUNTS = Counts(ROWS, {"validation": HELD, "test": HELD}, {"validation": SMALL, "test": SMALL})
+NONE = torch.zeros(2, 2, dtype=torch.bool)
+COUNTS = Counts(
+    22, {"train": ROWS, "validation": HELD, "test": HELD}, {"train": NONE, "validation": SMALL, "test": SMALL}
+)
+FAIRFED, FEDAVG, FFALM = ffalm.FairFed(), ffalm.FedAvg(), ffalm.FFALM()
 
 
 def tally(counts: Tensor) -> Tally:
     return Tally(torch.stack([counts, torch.zeros_like(counts)]), counts.double())
 
 
-def message(model: dict[str, Tensor] = MODEL, counts: Tensor = ROWS, held: Tensor = HELD, loss: float = 0.5) -> Message:
-    reply = update_message(ClientUpdate(model, tally(counts), loss, 0.0))
-    return replace(reply, tensors={**reply.tensors, "validation": Disclosed(tally(held), SMALL).record()})
+def message(
+    model: dict[str, Tensor] = MODEL,
+    counts: Tensor | None = ROWS,
+    held: Tensor = HELD,
+    loss: float | None = 0.5,
+    hidden: Tensor = NONE,
+    state: dict[str, Tensor] | None = None,
+) -> Message:
+    found = None if counts is None else tally(counts)
+    reply = update_message(ClientUpdate(model, found, loss, None if loss is None else 0.0, state=state))
+    measured = {} if found is None else {"tally": Disclosed(found, hidden).record()}
+    validation = {"validation": Disclosed(tally(held), SMALL).record()}
+    return Message({**reply.tensors, **measured, **validation}, {**reply.facts, "rows": 22})
 
 
 def well(**changes: Any) -> Answer:
-    return read_answer(message(**changes), SENT, TASK)
+    return read_answer(message(**changes), SENT, TASK, FAIRFED)
 
 
 def test_a_good_answer_is_read_whole() -> None:
     answer = well()
     assert answer.finite and answer.reply.loss == 0.5
+    assert answer.reply.tally is not None
     assert torch.equal(answer.reply.tally.count, ROWS) and torch.equal(answer.validation.tally.count, HELD)
     check_counts(answer, COUNTS, Measure.TRAINED, Training())
 
@@ -74,8 +90,11 @@ def without(record: str, entry: str | None = None) -> Message:
         (without("model", "seen"), "lacks the entry 'seen'"),
         (without("tally", "loss"), "its Tally is missing"),
         (without("validation", "withheld"), "does not say which cells are withheld"),
-        (replace(message(), facts={"loss": 1.0}), "lacks the number 'negative'"),
-        (replace(message(), facts={"loss": "much", "negative": 0.0}), "lacks the number 'loss'"),
+        (without("tally", "withheld"), "does not say which cells are withheld"),
+        (replace(message(), facts={"loss": 1.0, "rows": 22}), "lacks the number 'negative'"),
+        (replace(message(), facts={"loss": "much", "negative": 0.0, "rows": 22}), "lacks the number 'loss'"),
+        (replace(message(), facts={"loss": 1.0, "negative": 0.0}), "lacks the number 'rows'"),
+        (message(state={}), "has the record 'state', which was not asked for"),
         (message({**MODEL, "more": torch.zeros(1)}), "unknown entry 'more'"),
         (message({**MODEL, "weight": torch.zeros(3, 2)}), "'weight' has the shape 3x2 instead of 2x3"),
         (message({**MODEL, "weight": torch.zeros(2, 3).half()}), "of type torch.float16 instead of torch.float32"),
@@ -87,8 +106,36 @@ def without(record: str, entry: str | None = None) -> Message:
 )
 def test_a_malformed_answer_is_named(given: Message, sentence: str) -> None:
     with pytest.raises(UserError) as caught:
-        read_answer(given, SENT, TASK)
+        read_answer(given, SENT, TASK, FAIRFED)
     assert sentence in str(caught.value)
+
+
+def test_an_algorithm_that_measures_nothing_is_sent_no_tally() -> None:
+    read_answer(message(counts=None), SENT, TASK, FEDAVG)
+    with pytest.raises(UserError, match="'tally', which was not asked for"):
+        read_answer(message(), SENT, TASK, FEDAVG)
+
+
+def test_a_stepped_state_must_have_the_form_of_the_state_that_was_sent() -> None:
+    state = FFALM.start(TASK, ROWS.unsqueeze(0))
+    sent = replace(SENT, state=state)
+    answer = read_answer(message(counts=None, state=state), sent, TASK, FFALM)
+    check_counts(answer, COUNTS, FFALM.measure, Training())
+    assert answer.finite and answer.reply.state == state
+    lost = {**state, "dual": state["dual"] * torch.nan}
+    assert not read_answer(message(counts=None, state=lost), sent, TASK, FFALM).finite
+    for wrong in ({}, {**state, "dual": torch.zeros(2).double()}, {**state, "dual": torch.tensor(0)}):
+        with pytest.raises(UserError, match="the form of the state"):
+            read_answer(message(counts=None, state=wrong), sent, TASK, FFALM)
+    with pytest.raises(UserError, match="lacks the record 'state'"):
+        read_answer(message(counts=None), sent, TASK, FFALM)
+    with pytest.raises(UserError, match="other rows than it agreed to train on"):
+        check_counts(answer, replace(COUNTS, rows=23), FFALM.measure, Training())
+
+
+def test_the_mean_loss_may_be_withheld() -> None:
+    answer = well(loss=None)
+    assert answer.finite and answer.reply.loss is None and answer.reply.negative is None
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
@@ -102,8 +149,6 @@ def test_any_number_that_is_not_finite_is_found(bad: float) -> None:
     [
         (Measure.RECEIVED, Training(), ROWS, True),
         (Measure.TRAINED, Training(), ROWS + 1, False),
-        (Measure.NOTHING, Training(), 0 * ROWS, True),
-        (Measure.NOTHING, Training(), ROWS, False),
         (Measure.EPOCH, Training(local_epochs=3), 3 * ROWS, True),
         (Measure.EPOCH, Training(local_epochs=3), ROWS, False),
         (Measure.EPOCH, Training(local_steps=5), 2 * ROWS, True),
@@ -121,6 +166,10 @@ def test_a_tally_must_count_the_rows_that_were_agreed(
     else:
         with pytest.raises(UserError, match="other rows than it agreed to train on"):
             check_counts(answer, COUNTS, measure, training)
+
+
+def test_the_tally_of_a_batch_may_be_withheld_whole() -> None:
+    check_counts(well(counts=0 * ROWS, hidden=~NONE), COUNTS, Measure.LAST_BATCH, Training())
 
 
 def test_scores_must_count_the_held_out_rows_that_were_agreed() -> None:
@@ -150,9 +199,20 @@ def test_two_answers_do_not_say_which_of_them_is_usual_and_standing_still_makes_
 
 def test_counts_that_cannot_be_are_refused() -> None:
     record = COUNTS.record()
-    assert torch.equal(Counts.of(record, TASK).train, ROWS)
-    for change in ({"train": -ROWS}, {"test": ROWS.double()}, {"validation.withheld": SMALL[:1]}):
+    assert torch.equal(Counts.of(record, TASK).training(), ROWS)
+    for change in ({"train": -ROWS}, {"rows": ROWS}, {"test": ROWS.double()}, {"validation.withheld": SMALL[:1]}):
         with pytest.raises(UserError, match="missing or malformed"):
             Counts.of({**record, **change}, TASK)
     with pytest.raises(UserError, match="no training rows"):
-        Counts.of({**record, "train": 0 * ROWS}, TASK)
+        Counts.of({**record, "rows": torch.tensor(0)}, TASK)
+    for rows in (21, 23):
+        with pytest.raises(UserError, match="do not add up"):
+            Counts.of({**record, "rows": torch.tensor(rows)}, TASK)
+
+
+def test_rows_of_withheld_cells_are_spread_over_them_so_that_the_total_is_exact() -> None:
+    hidden = torch.tensor([[True, False], [True, True]])
+    told = {**COUNTS.told, "train": torch.tensor([[0, 50], [0, 0]])}
+    counts = Counts(61, told, {**COUNTS.withheld, "train": hidden})
+    assert counts.training().tolist() == [[3, 50], [4, 4]]
+    assert torch.equal(Counts.of(counts.record(), TASK).training(), counts.training())

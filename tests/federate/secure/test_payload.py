@@ -10,11 +10,10 @@ from torch import Tensor
 import ffalm
 from ffalm.data.types import Task
 from ffalm.engines import Snapshot
-from ffalm.engines.server import ClientUpdate
+from ffalm.engines.server import ClientUpdate, own_step
 from ffalm.fairness import Tally
 from ffalm.federate.secure.fixed_point import Words, added
 from ffalm.federate.secure.payload import (
-    alone,
     read_tally,
     round_layout,
     round_numbers,
@@ -76,9 +75,9 @@ def test_the_stated_rounding_is_half_a_step_of_each_site_over_their_weights() ->
 def test_a_site_moves_the_state_by_its_own_tally() -> None:
     state: dict[str, Tensor] = {"dual": torch.tensor(0.5).double(), "penalty": torch.tensor(2.0).double()}
     sent = Snapshot(0, {}, state)
-    moved = alone(ffalm.FFALM(dual_lr=2.0), sent, tally(0.75, 0.5), 2, TASK)
+    moved = own_step(ffalm.FFALM(dual_lr=2.0), sent, tally(0.75, 0.5), 2, TASK)
     assert (float(moved["dual"]), float(moved["penalty"])) == (1.0, 2.0)
-    assert alone(ffalm.FedAvg(), sent, tally(0, 0), 2, TASK) == state
+    assert own_step(ffalm.FedAvg(), sent, tally(0, 0), 2, TASK) == state
 
 
 def test_scores_add_up() -> None:

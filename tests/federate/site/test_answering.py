@@ -24,10 +24,11 @@ from ffalm.errors import NOT_PUBLIC, UserError
 from ffalm.federate.coordinator.agreement import agree
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.description import Description
-from ffalm.federate.federation_config import FederationConfig, SiteConfig, shared_settings
+from ffalm.federate.federation_config import FederationConfig, SiteConfig
 from ffalm.federate.site.answering import answer
 from ffalm.federate.site.rows import read_rows
 from ffalm.federate.terms import SiteTerms
+from ffalm.settings import to_plain
 
 FEATURES = ["age", "hours", "job", "sex"]
 
@@ -35,7 +36,7 @@ FEATURES = ["age", "hours", "job", "sex"]
 def hello(
     folder: Path, plan: FederationConfig, describe: bool = True, columns: list[str] | None = FEATURES
 ) -> dict[str, Any]:
-    facts: dict[str, Fact] = {"describe": describe, "data": json.dumps(shared_settings(plan.data))}
+    facts: dict[str, Fact] = {"describe": describe, "data": json.dumps(to_plain(plan.data))}
     facts |= {"min_group": plan.rules.min_group} | ({} if columns is None else {"columns": json.dumps(columns)})
     return answer("hello", Message(facts=facts), {"site": str(folder)}).facts
 

@@ -1,7 +1,7 @@
 """The messages of a round, as both ends write and read them.
 
-A client is sent the model and only those entries of the server's state that its objective needs; it answers with its
-trained model, the Tally that the algorithm asks for, and how its training went.
+A client is sent the model and the entries of the server's state that it needs; it answers with its trained model, the
+Tally that the algorithm asks for or the state after its own dual step, and how its training went.
 """
 
 from __future__ import annotations
@@ -16,13 +16,19 @@ from ffalm.engines.jobs import Model, Snapshot
 from ffalm.engines.remote.message import Message
 from ffalm.engines.server import ClientUpdate
 from ffalm.fairness import Tally
+from ffalm.privacy import LEDGER
 
 _SENT, _OWN, _UPLOAD = "vector.", "own.", "upload."  # prefixes of records that hold model-sized vectors
 
 
-def train_message(sent: Snapshot, algorithm: Algorithm) -> Message:
-    """What a server sends to be trained on: where the run stands."""
-    state = {name: value.cpu() for name, value in sent.state.items() if name in algorithm.broadcasts}
+def train_message(sent: Snapshot, algorithm: Algorithm, own_step: bool = False) -> Message:
+    """What a server sends to be trained on: where the run stands.
+
+    A client that takes the dual step itself (`own_step`) needs the whole state, not the objective's part alone.
+    """
+    whole = own_step and algorithm.needs_only_sums
+    named = [name for name in sent.state if name in algorithm.broadcasts or (whole and name != LEDGER)]
+    state = {name: sent.state[name].cpu() for name in named}
     vectors = broadcast_vectors(algorithm, sent.vectors)
     return Message({"model": _on_cpu(sent.model), "state": state, **_records(_SENT, vectors)}, {"round": sent.round})
 
@@ -47,23 +53,33 @@ def received(message: Message) -> tuple[int, Snapshot, dict[str, Model]]:
 
 def update_message(update: ClientUpdate, keeps_own: bool = False) -> Message:
     """What a client answers; one that keeps its own vectors does not send them."""
-    tensors = {"model": _on_cpu(update.model), "tally": tally_record(update.tally)}
+    tensors = {"model": _on_cpu(update.model)}
+    if update.tally is not None:
+        tensors["tally"] = tally_record(update.tally)
+    if update.state is not None:
+        tensors["state"] = update.state
     own = {} if keeps_own else update.own
+    facts = {"loss": update.loss, "negative": update.negative}
     return Message(
         {**tensors, **_records(_UPLOAD, update.uploads), **_records(_OWN, own)},
-        {"loss": update.loss, "negative": update.negative},
+        {name: value for name, value in facts.items() if value is not None},
     )
 
 
 def answered(message: Message) -> ClientUpdate:
     """The inverse of `update_message`."""
+    tally = message.tensors.get("tally")
+    loss, negative = (
+        None if name not in message.facts else float(message.facts[name]) for name in ("loss", "negative")
+    )
     return ClientUpdate(
         message.tensors["model"],
-        tally_of(message.tensors["tally"]),
-        float(message.facts["loss"]),
-        float(message.facts["negative"]),
+        None if tally is None else tally_of(tally),
+        loss,
+        negative,
         _vectors(_UPLOAD, message),
         _vectors(_OWN, message),
+        state=message.tensors.get("state"),
     )
 
 

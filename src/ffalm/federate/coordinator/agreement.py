@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -21,11 +21,11 @@ from ffalm.data.table import listed, natural, place_of
 from ffalm.data.types import Task
 from ffalm.errors import UserError, require, unknown
 from ffalm.federate.description import ColumnKind, Description
-from ffalm.federate.federation_config import FederationConfig, SharedData, SharedImages, shared_of, shared_settings
-from ffalm.federate.terms import SiteTerms, task_of
+from ffalm.federate.federation_config import FederationConfig, SharedData, SharedImages
+from ffalm.federate.terms import SiteTerms
 from ffalm.files import write_whole
 from ffalm.models import Architecture, from_scratch
-from ffalm.settings import to_plain
+from ffalm.settings import build, to_plain
 
 
 @dataclass(frozen=True)
@@ -70,28 +70,17 @@ class Agreement:
 
     def save(self, file: Path) -> None:
         """Write `encoding.json`."""
-        values = {
-            "task": asdict(self.task),
-            "data": shared_settings(self.data),
-            "encoding": None if self.encoding is None else json.loads(self.encoding.to_json()),
-            "model": to_plain(self.model),
-            "sites": self.sites,
-        }
-        write_whole(file, json.dumps(values, indent=2) + "\n")
+        encoding = None if self.encoding is None else json.loads(self.encoding.to_json())
+        write_whole(file, json.dumps({**to_plain(self), "encoding": encoding}, indent=2) + "\n")
 
     @classmethod
     def load(cls, file: Path) -> Agreement:
         """The agreement that `save` wrote."""
         try:
             values = json.loads(file.read_text(encoding="utf-8"))
-            encoding = values["encoding"]
-            return cls(
-                task=task_of(values["task"]),
-                data=shared_of(values["data"]),
-                encoding=None if encoding is None else TableEncoding.from_json(json.dumps(encoding)),
-                model=study.model_of(values["model"]),
-                sites=tuple(values["sites"]),
-            )
+            columns = values["encoding"]
+            encoding = None if columns is None else TableEncoding.from_json(json.dumps(columns))
+            return build(cls, {**values, "encoding": encoding, "model": study.model_of(values["model"])}, "agreement")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"The agreement {file} cannot be read ({error}): restore the file.") from None
 

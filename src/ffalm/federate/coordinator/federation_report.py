@@ -7,7 +7,7 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ffalm
 from ffalm.data.types import Task
@@ -17,6 +17,9 @@ from ffalm.federate.disclosure import cells
 from ffalm.files import write_whole
 from ffalm.outcome import Record
 from ffalm.privacy import describe_guarantee
+
+if TYPE_CHECKING:
+    from ffalm.report.tables import Table
 
 _SHOWN = {
     "accuracy": "Accuracy",
@@ -94,6 +97,8 @@ def _absences(history: Sequence[Record]) -> list[str]:
 
 def write_report(folder: Path) -> None:
     """Write `report.md` from what a finished run folder holds."""
+    from ffalm.report.rendering import to_markdown
+
     result, sites, task = _read(folder)
     parts = [
         f"# {result['label']} over {len(sites)} sites",
@@ -102,9 +107,8 @@ def write_report(folder: Path) -> None:
     ]
     if result["diverged"]:
         parts.append(f"**The training stopped: {result['diverged']}**")
-    parts.append("## All sites together\n\n" + _markdown(("Metric", "Value", "95 % interval"), _metrics(result)))
-    rows = _site_rows(sites)
-    parts.append("## Each site\n\n" + _markdown(_SITE_COLUMNS, rows) + (f"\n\n{_STAR}" if _starred(rows) else ""))
+    together, each = (to_markdown(table).rstrip() for table in _tables(result, sites))
+    parts += [f"## All sites together\n\n{together}", f"## Each site\n\n{each}", *([_STAR] if "*" in each else [])]
     if result["notes"]:
         parts.append("## What to know\n\n" + "\n".join(f"- {note}" for note in result["notes"]))
     write_whole(folder / "report.md", "\n\n".join(parts) + "\n")
@@ -131,7 +135,6 @@ def write_record(folder: Path) -> None:
         "group_names": task["group_names"],
         "favourable": task["favourable"],
         "data_notes": result["notes"],
-        "delta": sections.get("privacy", {}).get("delta"),
         "versions": {"ffalm": ffalm.__version__},
         "command": f"ffalm federate run {settings['name']}",
     }
@@ -139,9 +142,11 @@ def write_record(folder: Path) -> None:
 
 
 def _client(site: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
-    """A site's training rows, and the shares of the favourable label and of each group."""
+    """A site's training rows, and the shares of the favourable label and of each group where no cell is withheld."""
     counts: list[list[int]] = site["rows"]["train"]
-    rows, favourable = sum(map(sum, counts)), task["favourable"]
+    rows, favourable = site["rows"]["rows"], task["favourable"]
+    if sum(map(sum, counts)) != rows:
+        return {"client": site["name"], "rows": rows}
     groups = {f"group {name}": sum(of[place] for of in counts) / rows for place, name in enumerate(task["group_names"])}
     label = f"label {task['label_names'][favourable]}"
     return {"client": site["name"], "rows": rows, label: sum(counts[favourable]) / rows, **groups}
@@ -149,62 +154,55 @@ def _client(site: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
 
 def summary(folder: Path, width: int = 100) -> str:
     """The same as plain text, for the terminal."""
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
+
+    from ffalm.report.rendering import to_rich
 
     result, sites, _ = _read(folder)
     console = Console(width=width, no_color=True, highlight=False, force_terminal=False)
     with console.capture() as captured:
-        for title, names, rows in (
-            ("All sites together (test rows, %)", ("Metric", "Value", "95 % interval"), _metrics(result)),
-            ("Each site (test rows, %)", _SITE_COLUMNS, _site_rows(sites)),
-        ):
-            table = Table(*names, title=title, title_justify="left", box=box.SIMPLE)
-            for row in rows:
-                table.add_row(*row)
-            console.print(table)
-        if _starred(_site_rows(sites)):
-            console.print(_STAR)
+        for table in _tables(result, sites, "All sites together (test rows, %)", "Each site (test rows, %)"):
+            console.print(to_rich(table))
         for line in ([result["diverged"]] if result["diverged"] else []) + result["notes"]:
             console.print(f"- {line}", markup=False)
     return captured.get()
 
 
-_SITE_COLUMNS = ("Site", "Training rows", "Accuracy", "DPD", "EOD", "Rounds missed", "Quarantined", "Withheld cells")
+def _tables(
+    result: Mapping[str, Any], sites: Sequence[Mapping[str, Any]], together: str = "", each: str = ""
+) -> tuple[Table, Table]:
+    """The metrics of all sites together, and each site's own; the titles are for the terminal."""
+    from ffalm.report.tables import Cell, Column, Section, Table, percent, row
 
+    def own(site: Mapping[str, Any], metric: str) -> str:
+        """A site's own value, marked where it is of a part of its rows only."""
+        value = (site["test"] or {}).get(metric)
+        return (
+            "-" if value is None or math.isnan(value) else f"{percent(value)}{'*' * bool(site['withheld'].get('test'))}"
+        )
 
-def _metrics(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
+    metrics = []
     for name, title in _SHOWN.items():
-        low, high = result["intervals"].get(name, (None, None))
-        between = "" if low is None or high is None else f"{_percent(low)} to {_percent(high)}"
-        rows.append((title, _percent(result["test"].get(name)), between))
-    return rows
-
-
-def _site_rows(sites: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    return [
-        (
+        value, (low, high) = result["test"].get(name), result["intervals"].get(name) or (None, None)
+        interval = None if low is None or high is None else (low, high)
+        metrics.append(row(title, Cell(math.nan if value is None else value, interval=interval)))
+    rows = [
+        row(
             site["name"],
-            "left out" if site["rows"] is None else str(sum(map(sum, site["rows"]["train"]))),
-            *(_own(site, name) for name in _PER_SITE),
+            "left out" if site["rows"] is None else site["rows"]["rows"],
+            *(own(site, name) for name in _PER_SITE),
             _ranges([int(number) for number in site["missed"]]),
             _ranges([int(number) for number in site["quarantined"]]),
             "; ".join(site["withheld"].get("test", [])),
         )
         for site in sites
     ]
-
-
-def _starred(rows: Sequence[Sequence[str]]) -> bool:
-    return any(cell.endswith("*") for row in rows for cell in row)
-
-
-def _own(site: Mapping[str, Any], metric: str) -> str:
-    """A site's own value, marked where it is of a part of its rows only."""
-    value = _percent((site["test"] or {}).get(metric))
-    return f"{value}*" if site["withheld"].get("test") and value != "-" else value
+    kinds = {"Site": "text", "Training rows": "count", **{_SHOWN[name]: "percent" for name in _PER_SITE}}
+    heads = [Column(head, kind) for head, kind in kinds.items()]  # type: ignore[arg-type]
+    heads += [Column(head) for head in ("Rounds missed", "Quarantined", "Withheld cells")]
+    star = [_STAR] if any("*" in str(cell.value) for one in rows for cell in one.cells) else []
+    first = Table(together, [Column("Metric"), Column("Value [95 % interval]", "percent")], [Section(metrics)])
+    return first, Table(each, heads, [Section(rows)], notes=star)
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
@@ -213,15 +211,6 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str,
         for name in ("result.json", "sites.json", "encoding.json")
     )
     return result, sites["sites"], agreed["task"]
-
-
-def _markdown(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [names, ["---"] * len(names), *rows]
-    return "\n".join(f"| {' | '.join(str(cell).replace('|', '/') for cell in line)} |" for line in lines)
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None or math.isnan(value) else f"{100 * value:.2f}"
 
 
 def _counted(number: int, what: str) -> str:

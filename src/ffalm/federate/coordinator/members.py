@@ -17,7 +17,8 @@ from ffalm.errors import UserError
 from ffalm.federate.coordinator.agreement import Agreement, agree, common_kinds, misfit
 from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.description import Description
-from ffalm.federate.federation_config import FederationConfig, SharedTable, shared_settings
+from ffalm.federate.federation_config import FederationConfig, SharedTable
+from ffalm.settings import to_plain
 
 _GREETING = 60.0  # seconds that a node has to say who it is
 _SILENCE = 60.0  # seconds until one that said nothing is greeted again: it may be busy with old questions
@@ -54,10 +55,15 @@ class Members:
         return self.agreement
 
     def rows(self) -> Tensor:
-        """Training rows per (client, label, group) of the whole federation; a site that does not belong has none."""
+        """Training rows per (client, label, group) of the whole federation; a site that does not belong has none.
+
+        Only the sums over cells are exact: see `Counts.training`.
+        """
         task = self.agreed.task
         nobody = torch.zeros(task.labels, task.groups, dtype=torch.int64)
-        return torch.stack([self.counts[site].train if site in self.counts else nobody for site in self._config.sites])
+        return torch.stack(
+            [self.counts[site].training() if site in self.counts else nobody for site in self._config.sites]
+        )
 
     def node(self, site: str) -> int | None:
         """The node of a member that is here and has agreed; None of any other."""
@@ -208,7 +214,7 @@ class Members:
         elif columns is None and isinstance(self._config.data, SharedTable):
             columns = self._config.data.columns or None
         facts: dict[str, Fact] = {"describe": describe, "min_group": self._config.rules.min_group}
-        facts["data"] = json.dumps(shared_settings(self._config.data))
+        facts["data"] = json.dumps(to_plain(self._config.data))
         if columns is not None:
             facts["columns"] = json.dumps(columns)
         asked = dict.fromkeys(sorted(nodes), Message(facts=facts))
@@ -286,14 +292,15 @@ class Members:
             if "misfit" in answer.facts:
                 raise UserError(str(answer.facts["misfit"]))
             counts = Counts.of(answer.tensors.get("counts", {}), self.agreed.task)
-            if site in self.counts and not torch.equal(self.counts[site].train, counts.train):
+            before = self.counts.get(site)
+            if before and (before.rows, before.told["train"].tolist()) != (counts.rows, counts.told["train"].tolist()):
                 raise UserError("its training rows are not those that it agreed to have.")
         except UserError as error:
             self.refused[site] = f"The site {site!r} cannot bring its data: {error}"
             self._say("agreeing", self.refused[site])
             return
         self.counts[site], self._holds[site] = counts, key
-        self._say("agreeing", f"The site {site!r} takes part with {int(counts.train.sum())} training rows.")
+        self._say("agreeing", f"The site {site!r} takes part with {counts.rows} training rows.")
 
     def _turn_away(self, site: str, reason: str) -> None:
         """Leave a site out, and tell it why."""

@@ -160,12 +160,12 @@ class SiteClients(Asking):
     def _ask(self, asked: Iterable[str], sent: Snapshot) -> dict[str, Answer]:
         """The well-formed answers to a round."""
         task, algorithm = self._members.agreed.task, self._config.algorithm
-        message = train_message(sent, algorithm)
+        message = train_message(sent, algorithm, own_step=True)
         messages = {site: self._for_site(message, site) for site in self._config.sites if site in asked}
         read: dict[str, Answer] = {}
         for site, answer in self._answers("train", messages).items():
             try:
-                well = read_answer(answer, sent, task, algorithm.uploads, self._trained)
+                well = read_answer(answer, sent, task, algorithm, self._trained)
                 if well.finite:
                     check_counts(well, self._members.counts[site], algorithm.measure, self._config.training)
                 read[site] = well

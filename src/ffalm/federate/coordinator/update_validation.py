@@ -11,7 +11,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from ffalm.algorithms import Measure
+from ffalm.algorithms import Algorithm, Measure
 from ffalm.data.types import Task
 from ffalm.engines import Snapshot, Training
 from ffalm.engines.remote.message import Message
@@ -20,43 +20,56 @@ from ffalm.engines.server import ClientUpdate
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 from ffalm.federate.disclosure import Disclosed
+from ffalm.privacy import LEDGER
 
 FEWEST_COMPARED = 3  # answers, of which two must agree on what is usual before a third can be far from it
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many rows of each (label, group) a site has agreed to train on, and tells of its held-out parts."""
+    """The rows that a site has agreed to have: of each (label, group) in each part, and the training rows in all."""
 
-    train: Tensor
-    told: dict[str, Tensor]  # of each held-out part; withheld cells hold 0
+    rows: int
+    told: dict[str, Tensor]  # of each part; withheld cells hold 0
     withheld: dict[str, Tensor]
 
     @classmethod
     def of(cls, record: Mapping[str, Tensor], task: Task) -> Counts:
         """The counts in a site's answer; counts that cannot be are refused."""
-        shape = (task.labels, task.groups)
-        for name, dtype in {"train": torch.int64, **_HELD_OUT}.items():
+        cells = (task.labels, task.groups)
+        form: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {"rows": (torch.int64, ())}
+        for part in PARTS:
+            form |= {part: (torch.int64, cells), f"{part}.withheld": (torch.bool, cells)}
+        for name, (dtype, shape) in form.items():
             value = record.get(name)
             if value is None or value.shape != shape or value.dtype != dtype or bool((value < 0).any()):
                 raise UserError(f"The site's counts of its rows cannot be used: {name!r} is missing or malformed.")
-        if not bool(record["train"].any()):
+        rows = int(record["rows"])
+        if rows == 0:
             raise UserError("The site has no training rows.")
-        parts = ("validation", "test")
-        told, hidden = {part: record[part] for part in parts}, {part: record[f"{part}.withheld"] for part in parts}
-        return cls(record["train"], told, hidden)
+        rest = rows - int(record["train"].sum())
+        if rest < 0 or (rest > 0 and not bool(record["train.withheld"].any())):
+            raise UserError("The site's counts of its training rows do not add up.")
+        return cls(rows, {part: record[part] for part in PARTS}, {part: record[f"{part}.withheld"] for part in PARTS})
 
     def record(self) -> dict[str, Tensor]:
         """As `of` takes them."""
-        return {"train": self.train, **self.told, **{f"{part}.withheld": mask for part, mask in self.withheld.items()}}
+        masks = {f"{part}.withheld": mask for part, mask in self.withheld.items()}
+        return {"rows": torch.tensor(self.rows), **self.told, **masks}
+
+    def training(self) -> Tensor:
+        """Training rows per (label, group), as algorithms take them; they sum to `rows`.
+
+        Rows of withheld cells are spread evenly over those cells: weights by size stay exact.
+        """
+        hidden = self.withheld["train"]
+        cells = int(hidden.sum())
+        counts, rest = self.told["train"].clone(), self.rows - int(self.told["train"].sum())
+        counts[hidden] = torch.tensor([(rest + place) // cells for place in range(cells)], dtype=torch.int64)
+        return counts
 
 
-_HELD_OUT = {
-    "validation": torch.int64,
-    "validation.withheld": torch.bool,
-    "test": torch.int64,
-    "test.withheld": torch.bool,
-}
+PARTS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True)
@@ -65,23 +78,30 @@ class Answer:
 
     reply: ClientUpdate
     validation: Disclosed
+    rows: int  # that it was trained on
+    withheld: Tensor | None = None  # cells of the training Tally, where there is one
 
     @property
     def finite(self) -> bool:
         """Whether all numbers in it are; a site that has diverged still answers in good form."""
         reply = self.reply
         uploads = [value for vector in reply.uploads.values() for value in vector.values()]
-        tensors = [*reply.model.values(), *uploads, reply.tally.loss, self.validation.tally.loss]
-        whole = math.isfinite(reply.loss) and math.isfinite(reply.negative)
-        return whole and all(bool(value.isfinite().all()) for value in tensors)
+        measured = [*(reply.state or {}).values(), *([] if reply.tally is None else [reply.tally.loss])]
+        tensors = [*reply.model.values(), *uploads, *measured, self.validation.tally.loss]
+        told = [value for value in (reply.loss, reply.negative) if value is not None]
+        return all(map(math.isfinite, told)) and all(bool(value.isfinite().all()) for value in tensors)
 
 
 def read_answer(
-    message: Message, sent: Snapshot, task: Task, uploads: Collection[str] = (), trained: Collection[str] = ()
+    message: Message, sent: Snapshot, task: Task, algorithm: Algorithm, trained: Collection[str] = ()
 ) -> Answer:
-    """The answer in a message; raises `UserError` where its form is wrong. `uploads` are the algorithm's."""
-    for name in ("model", "tally", "validation"):
+    """The answer in a message; raises `UserError` where its form is wrong."""
+    measured = "state" if algorithm.needs_only_sums else "tally"
+    wanted = () if algorithm.measure is Measure.NOTHING else (measured,)
+    for name in ("model", *wanted, "validation"):
         _need(name in message.tensors, f"its answer lacks the record {name!r}")
+    for name in {"state", "tally"} - set(wanted):
+        _need(name not in message.tensors, f"its answer has the record {name!r}, which was not asked for")
     model = message.tensors["model"]
     missing, strange = sorted(sent.model.keys() - model.keys()), sorted(model.keys() - sent.model.keys())
     _need(not missing, f"its model lacks the entry {missing[0] if missing else ''!r}")
@@ -90,9 +110,18 @@ def read_answer(
         found = model[name]
         _need(found.shape == like.shape, f"its {name!r} has the shape {_size(found)} instead of {_size(like)}")
         _need(found.dtype == like.dtype, f"its {name!r} is of type {found.dtype} instead of {like.dtype}")
-    for name in ("loss", "negative"):
+    withholds = not {"loss", "negative"} & message.facts.keys()
+    for name in ("rows",) if withholds else ("rows", "loss", "negative"):
         _need(isinstance(message.facts.get(name), int | float), f"its answer lacks the number {name!r}")
-    _check_tally(message.tensors["tally"], task, "Tally")
+    hidden = read_scores(message, "tally", task).withheld if "tally" in wanted else None
+    if "state" in wanted:
+        after = message.tensors["state"]
+        same = after.keys() == sent.state.keys() - {LEDGER} and all(
+            (value.shape, value.dtype) == (sent.state[name].shape, sent.state[name].dtype)
+            for name, value in after.items()
+        )
+        _need(same, "its state does not have the form of the state that it was sent")
+    uploads = algorithm.uploads
     update = answered(message)
     _need(update.uploads.keys() == set(uploads), f"its answer's uploads are not {', '.join(uploads) or 'none'}")
     for vector in update.uploads.values():
@@ -101,33 +130,35 @@ def read_answer(
             for name, value in vector.items()
         )
         _need(fits, "an upload of its answer does not have the model's form")
-    return Answer(update, read_scores(message, "validation", task))
+    return Answer(update, read_scores(message, "validation", task), int(message.facts["rows"]), hidden)
 
 
 def read_scores(message: Message, part: str, task: Task) -> Disclosed:
-    """What a site tells of a held-out part; raises `UserError` where its form is wrong."""
+    """What a site tells of a held-out part, or of its training rows; raises `UserError` where its form is wrong."""
+    what = "Tally" if part == "tally" else f"Tally of the {part} rows"
     record = message.tensors.get(part, {})
-    _check_tally(record, task, f"Tally of the {part} rows")
+    _check_tally(record, task, what)
     mask = record.get("withheld")
     well = mask is not None and mask.shape == (task.labels, task.groups) and mask.dtype == torch.bool
-    _need(well, f"its Tally of the {part} rows does not say which cells are withheld")
+    _need(well, f"its {what} does not say which cells are withheld")
     return Disclosed.from_record(record)
 
 
 def check_counts(answer: Answer, agreed: Counts, measure: Measure, training: Training) -> None:
     """Raise `UserError` where an answer contradicts the rows that its site agreed to have."""
-    found, rows = answer.reply.tally.count, agreed.train
-    if measure is Measure.NOTHING:
-        true = not bool(found.any())
-    elif measure in (Measure.RECEIVED, Measure.TRAINED):
-        true = torch.equal(found, rows)
-    elif measure is Measure.LAST_BATCH:
-        true = bool((found <= rows).all()) and bool(found.any())
-    elif training.local_steps is None:
-        true = torch.equal(found, rows * training.local_epochs)
-    else:
-        true = not bool(found[rows == 0].any()) and bool(found.any())
-    _need(true, "its Tally counts other rows than it agreed to train on")
+    true = answer.rows == agreed.rows
+    if answer.reply.tally is not None:
+        found, rows = answer.reply.tally.count, agreed.told["train"]
+        some_withheld = answer.withheld is not None and bool(answer.withheld.any())
+        if measure in (Measure.RECEIVED, Measure.TRAINED):
+            true = true and torch.equal(found, rows)
+        elif measure is Measure.LAST_BATCH:
+            true = true and bool((found <= rows).all()) and bool(found.any() or some_withheld)
+        elif training.local_steps is None:
+            true = true and torch.equal(found, rows * training.local_epochs)
+        else:
+            true = true and not bool(found[rows == 0].any()) and bool(found.any() or some_withheld)
+    _need(true, "it counts other rows than it agreed to train on")
     check_scores(answer.validation, agreed, "validation")
 
 

@@ -30,10 +30,12 @@ You train a classifier together with {len(config.sites) - 1} other site(s). Your
 ## What leaves this machine
 - Once: the names of your columns (not those in `drop`); for the columns that the federation uses, how many rows, their
   sum and sum of squares, and the categories that enough rows hold ({config.rules.min_group}, and at least 2; set
-  `min_group` in `site.toml` to ask for more); how many training rows there are of each label and group.
-- Each round: the model's weights after training here, the mean loss, and counts and sums of losses per label and
-  group, of training rows and of held-out rows. Cells of held-out rows with fewer than
-  {config.rules.min_group} rows are withheld.
+  `min_group` in `site.toml` to ask for more); how many training rows there are, and how many rows of each label and
+  group.
+- Each round: the model's weights after training here, the duals after this site's own step or, if the algorithm
+  compares sites, counts and sums of losses of training rows per label and group; the mean loss; counts and sums of
+  losses of held-out rows per label and group. Of labels and groups together that have fewer than
+  {config.rules.min_group} rows nothing is told.
 - All of it encrypted, to the holder of the certificate that `ca.crt` vouches for.
 
 ## What does not

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ffalm.algorithms import Algorithm, Measure, RoundReport, State
+from ffalm.algorithms import State
 from ffalm.data.types import Task
 from ffalm.engines import Snapshot
 from ffalm.engines.jobs import Model
@@ -75,6 +75,8 @@ def round_numbers(sent: Snapshot, reply: ClientUpdate, moved: State, validation:
         for name, vector in reply.uploads.items()
         for key, value in vector.items()
     }
+    assert reply.loss is not None
+    assert reply.negative is not None
     plain = {"rows": rows, "loss": reply.loss, "negative": reply.negative}
     tensors = {
         **model,
@@ -121,17 +123,6 @@ def round_sum(
         read_tally("validation", sums),
         scale * sites * max(steps) / 2,
     )
-
-
-def alone(algorithm: Algorithm, sent: Snapshot, tally: Tally, rows: int, task: Task) -> State:
-    """Where a site's own Tally alone would move the state."""
-    if algorithm.measure is Measure.NOTHING:
-        return sent.state
-    measured = Tally.stack([tally])
-    counts = torch.zeros(1, task.labels, task.groups, dtype=torch.int64)
-    counts[0, 0, 0] = rows  # all that a site's own step depends on is how many there are
-    report = RoundReport(sent.round + 1, counts, torch.tensor([True]), measured, task)
-    return algorithm.dual_step(sent.state, report)
 
 
 def score_layout(task: Task, secure: Secure, sites: int) -> VectorLayout:

@@ -16,7 +16,7 @@ import json
 import secrets as randomness
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from ffalm.errors import PublicError, UserError, require_public
 from ffalm.federate.secure.crypto import KEY_BYTES, KeyPair, digest, opened, sealed, stream
 from ffalm.federate.secure.fixed_point import Words
 from ffalm.federate.secure.shamir import split
+from ffalm.settings import build
 
 Shares = tuple[bytes, bytes]
 """A share of somebody's seed, and one of the private key of its masks."""
@@ -32,9 +33,23 @@ Shares = tuple[bytes, bytes]
 class _Text:
     """A dataclass that travels, or is kept, as JSON; bytes are written in hexadecimal."""
 
+    what: ClassVar[str] = "message of a secure sum"
+
     def to_text(self) -> str:
         """As text for the wire, or for the site's own folder."""
         return json.dumps(asdict(self), default=bytes.hex)  # type: ignore[call-overload]
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """What `to_text` wrote; raises `PublicError` where it is malformed."""
+        try:
+            values = json.loads(text)
+        except ValueError:
+            raise PublicError("A message of a secure sum cannot be read: use the same ffalm everywhere.") from None
+        try:
+            return build(cls, values, cls.what)
+        except (UserError, ValueError, TypeError, AttributeError):
+            raise PublicError(f"its {cls.what} is malformed") from None
 
 
 @dataclass(frozen=True)
@@ -46,36 +61,16 @@ class Circle(_Text):
     keys: dict[int, str]  # hexadecimal, as everything that travels as text
     threshold: int
 
-    @classmethod
-    def from_text(cls, text: str) -> Circle:
-        """What `to_text` wrote."""
-        return cls.of(_read(text))
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Circle:
-        """From the values of the fields."""
-        keys = {int(client): str(key) for client, key in values["keys"].items()}
-        return cls(str(values["attempt"]), int(values["client"]), keys, int(values["threshold"]))
-
 
 @dataclass(frozen=True)
 class Offer(_Text):
     """What a site lets the others know: nothing here is secret but what is sealed."""
 
+    what: ClassVar[str] = "offer for a secure sum"
+
     mask_key: str  # public
     sealed: dict[int, str]  # by neighbour, both shares
     digests: dict[int, tuple[str, str]]  # by holder, of both shares, so that a share told later can be checked
-
-    @classmethod
-    def from_text(cls, text: str) -> Offer:
-        """What `to_text` wrote; raises `UserError` where it is malformed."""
-        values = _read(text)
-        try:
-            marks = {int(client): (str(first), str(second)) for client, (first, second) in values["digests"].items()}
-            bodies = {int(client): str(body) for client, body in values["sealed"].items()}
-            return cls(str(values["mask_key"]), bodies, marks)
-        except (KeyError, ValueError, TypeError, AttributeError):
-            raise PublicError("its offer for a secure sum is malformed") from None
 
 
 @dataclass(frozen=True)
@@ -97,19 +92,6 @@ class Secrets(_Text):
     held: dict[int, Shares] = field(repr=False)  # shares that this site holds, by whose secrets they are of
     mask_keys: dict[int, str] = field(default_factory=dict)  # public, of the neighbours that made an offer
     masked: bool = False
-
-    @classmethod
-    def from_text(cls, text: str) -> Secrets:
-        """What `to_text` wrote."""
-        values = _read(text)
-        return cls(
-            Circle.of(values["circle"]),
-            bytes.fromhex(values["seed"]),
-            bytes.fromhex(values["mask_private"]),
-            {int(c): (bytes.fromhex(first), bytes.fromhex(second)) for c, (first, second) in values["held"].items()},
-            {int(client): str(key) for client, key in values["mask_keys"].items()},
-            bool(values["masked"]),
-        )
 
 
 def offer(circle: Circle, own: KeyPair) -> tuple[Secrets, Offer]:
@@ -218,10 +200,3 @@ def _sealing(own: KeyPair, other: str, attempt: str) -> bytes:
 
 def _about(attempt: str, maker: int, holder: int) -> str:
     return f"{attempt} {maker} {holder}"
-
-
-def _read(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise PublicError("A message of a secure sum cannot be read: use the same ffalm everywhere.") from None

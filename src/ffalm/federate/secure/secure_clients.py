@@ -67,13 +67,12 @@ class SecureClients(Asking):
         """
         names, task = self._config.sites, self._members.agreed.task
         layout = round_layout(sent, uploads, task, self._secure, len(names))
-        message = train_message(sent, self._config.algorithm)
-        whole = replace(message, tensors={**message.tensors, "state": sent.state})
+        message = train_message(sent, self._config.algorithm, own_step=True)
 
         def after() -> Sequence[str]:
             return list(self._members.counts) if upcoming is None else [names[client] for client in upcoming]
 
-        sums, summed = self._sum("train", [names[client] for client in chosen], whole, layout, after)
+        sums, summed = self._sum("train", [names[client] for client in chosen], message, layout, after)
         found = round_sum(layout, layout.values(sums), sent, uploads, len(summed), self._largest())
         self._check(int(self._members.rows()[self._numbers(summed)].sum()) == found.rows, "training")
         self._check_tally("validation", found.validation, summed)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from ffalm.algorithms import Algorithm, Measure
+from ffalm.algorithms import Algorithm
 from ffalm.errors import require
 
 
@@ -40,9 +40,8 @@ class Secure:
 
 def check_summable(algorithm: Algorithm) -> None:
     """Raise `UserError` where the server must see single answers to do what the algorithm says."""
-    plain = type(algorithm).update is Algorithm.update
     require(
-        plain and (algorithm.separable or algorithm.measure is Measure.NOTHING),
+        algorithm.needs_only_sums,
         f"{algorithm.title} needs every site's own Tally at the coordinator, which secure aggregation hides: choose an "
         "algorithm that averages by size, such as ffalm, fpfl or fedavg, or take [secure] out of federation.toml.",
     )

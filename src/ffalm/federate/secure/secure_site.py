@@ -12,14 +12,13 @@ from torch import Tensor
 
 from ffalm.engines import Snapshot
 from ffalm.engines.remote.message import Fact, Message
-from ffalm.engines.server import ClientUpdate
+from ffalm.engines.server import ClientUpdate, own_step
 from ffalm.errors import PublicError, require_public
 from ffalm.federate.disclosure import Disclosed
 from ffalm.federate.secure.crypto import KeyPair
 from ffalm.federate.secure.fixed_point import OutOfRange, VectorLayout, Words
 from ffalm.federate.secure.payload import (
     Numbers,
-    alone,
     round_layout,
     round_numbers,
     score_layout,
@@ -104,7 +103,7 @@ def answered_round(
 
     def found(secure: Secure, sites: int) -> tuple[VectorLayout, Numbers]:
         scores, reply = worked()
-        moved = alone(terms.contender.algorithm, sent, reply.tally, rows, terms.task)
+        moved = own_step(terms.contender.algorithm, sent, reply.tally, rows, terms.task)
         uploads = {name: tuple(vector) for name, vector in reply.uploads.items()}
         layout = round_layout(sent, uploads, terms.task, secure, sites)
         return layout, round_numbers(sent, reply, moved, scores.tally, rows)

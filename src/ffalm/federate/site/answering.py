@@ -7,16 +7,19 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
+from ffalm.algorithms import Measure
 from ffalm.data.types import Task
+from ffalm.engines import Snapshot
 from ffalm.engines.common import built_model
 from ffalm.engines.loop import Learner
 from ffalm.engines.remote.message import Fact, Kind, Message
 from ffalm.engines.remote.round_messages import received, update_message
-from ffalm.engines.server import ClientUpdate
+from ffalm.engines.server import ClientUpdate, own_step
 from ffalm.errors import PublicError, UserError, require_public
-from ffalm.federate.disclosure import Disclosed, fewest_rows, withheld
+from ffalm.federate.disclosure import Disclosed, fewest_rows, withheld, without
 from ffalm.federate.federation_config import SiteConfig, shared_of
 from ffalm.federate.secure.secure_site import answered_round, answered_scores, respond
 from ffalm.federate.site.cache import Parts, SiteCache, rows_key
@@ -76,7 +79,7 @@ class LocalSite:
     def agree(self, asked: Message) -> Message:
         """Take the federation's terms, encode the rows by them, and say how many there are of each label and group.
 
-        Counts of held-out rows leave out cells that are too small to be told. Where the terms refuse this site, or it
+        Small cells are left out, the total number of training rows is not. Where the terms refuse this site, or it
         cannot keep to them, the answer says so.
         """
         facts: dict[str, Fact] = {"name": self._config.name}
@@ -110,9 +113,11 @@ class LocalSite:
 
         if terms.secure is not None:
             return answered_round(asked, self._folder, terms, sent, len(parts["train"]), worked)
-        scores, reply = worked()
-        message = update_message(reply, keeps_own=True)
-        return replace(message, tensors={**message.tensors, "validation": scores.record()})
+        scores, update = worked()
+        message = self._disclosed(update, sent, parts["train"].counts(terms.task), terms)
+        return Message(
+            {**message.tensors, "validation": scores.record()}, {**message.facts, "rows": len(parts["train"])}
+        )
 
     def score(self, asked: Message) -> Message:
         """Score the final model on all held-out rows; the test rows are used here and nowhere else."""
@@ -128,6 +133,29 @@ class LocalSite:
         if terms.secure is not None:
             return answered_scores(asked, self._folder, terms, worked)
         return Message({name: told.record() for name, told in worked().items()})
+
+    def _disclosed(self, update: ClientUpdate, sent: Snapshot, counts: Tensor, terms: SiteTerms) -> Message:
+        """The update without numbers that tell of too few training rows.
+
+        The site takes the dual step itself and sends the state, not its Tally; an algorithm that needs the Tally gets
+        it without small cells. Where there are small cells the mean loss is withheld too: together with the state or
+        the Tally it can reveal the loss of a single row, and a few such losses reveal the row.
+        """
+        algorithm, tally, fewest = terms.contender.algorithm, update.tally, self._min_group(terms.min_group)
+        if algorithm.measure is Measure.NOTHING or tally is None:
+            return update_message(replace(update, tally=None), keeps_own=True)
+        hidden = withheld(counts.cpu(), fewest, total_known=True) | withheld(tally.count, fewest, total_known=True)
+        if algorithm.needs_only_sums:
+            state = own_step(algorithm, sent, tally, int(counts.sum()), terms.task)
+            update = replace(update, tally=None, state=state)
+        else:
+            update = replace(update, tally=without(tally, hidden))
+        if bool(hidden.any()):
+            update = replace(update, loss=None, negative=None)
+        message = update_message(update, keeps_own=True)
+        if "tally" in message.tensors:
+            message.tensors["tally"]["withheld"] = hidden
+        return message
 
     def secret(self, asked: Message) -> Message:
         """A move of secure aggregation that no row is needed for."""
@@ -184,10 +212,10 @@ class LocalSite:
 
 
 def _counts(parts: Parts, task: Task, min_group: int) -> dict[str, Tensor]:
-    """Rows per (label, group) of each part, and for held-out parts which cells are not told."""
-    counts = {"train": parts["train"].counts(task)}
-    for name in ("validation", "test"):
-        told = parts[name].counts(task)
-        small = withheld(told, min_group)
+    """Rows per (label, group) of each part, which cells are not told, and the training rows in all."""
+    counts = {"rows": torch.tensor(len(parts["train"]))}
+    for name, rows in parts.items():
+        told = rows.counts(task)
+        small = withheld(told, min_group, total_known=name == "train")
         counts |= {name: told.masked_fill(small, 0), f"{name}.withheld": small}
     return counts

@@ -193,9 +193,10 @@ class ImageRows:
 
 
 def _without_rare(column: ColumnSummary, fewest: int) -> ColumnSummary:
+    """The categories that enough rows hold. How many do stays here: of the group, it would tell withheld cells."""
     if not isinstance(column, CategorySummary):
         return column
-    return CategorySummary({category: count for category, count in column.counts.items() if count >= fewest})
+    return CategorySummary({category: fewest for category, count in column.counts.items() if count >= fewest})
 
 
 def read_rows(site: SiteConfig, shared: SharedData, folder: Path) -> TableRows | ImageRows:
