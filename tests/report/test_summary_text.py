@@ -113,3 +113,10 @@ def test_a_degenerate_model_is_not_called_the_fairest() -> None:
     )
     (alone,) = summary_text(study(run("FairFed", 0, 0.8, 0.0, 0.0, confusion=everybody)))[0].answer
     assert "Its model is degenerate: one label is predicted" in alone
+
+
+def test_a_change_that_rounds_to_nothing_is_called_the_same_and_not_worse() -> None:
+    runs = both([(0.8, 0.2, 0.2), (0.81, 0.21, 0.2)], [(0.7998, 0.1, 0.1), (0.8098, 0.11, 0.1)])
+    said = " ".join(sentence for reading in summary_text(study(*runs)) for sentence in reading.details)
+    assert "the same, to a tenth of a point, in accuracy" in said
+    assert "worse" not in said

@@ -112,6 +112,9 @@ def _against(row: AlgorithmSummary, reference: AlgorithmSummary, found: Found) -
         if change is None or not math.isfinite(change.mean):
             said.setdefault("nothing to compare in", []).append(in_sentence(metric))
             continue
+        if float(percent(abs(change.mean), 1)) == 0.0:
+            said.setdefault("the same, to a tenth of a point, in", []).append(in_sentence(metric))
+            continue
         certainty = _certainty(metric, change, row.cells[metric], reference.cells[metric])
         said.setdefault(certainty, []).append(f"{in_sentence(metric)} ({_size(change)})")
     parts = [f"{certainty} {_listed(metrics)}" for certainty, metrics in said.items()]
@@ -129,8 +132,7 @@ def _certainty(metric: str, change: Change, cell: Statistic, other: Statistic) -
 
 
 def _size(change: Change) -> str:
-    size = percent(abs(change.mean), 1)
-    return "unchanged" if float(size) == 0.0 else f"{size} points {'higher' if change.mean > 0 else 'lower'}"
+    return f"{percent(abs(change.mean), 1)} points {'higher' if change.mean > 0 else 'lower'}"
 
 
 def _listed(items: list[str]) -> str:
