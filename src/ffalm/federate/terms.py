@@ -53,7 +53,7 @@ class SiteTerms:
     def from_text(cls, text: str) -> SiteTerms:
         """The terms that `to_text` wrote."""
         try:
-            values = json.loads(text)
+            values = {"encoding": None, **json.loads(text)}  # a text that is None is left out
             algorithm = study.entry_of(values["contender"]["name"], values["contender"])
             return build(cls, {**values, "model": study.model_of(values["model"]), "contender": algorithm}, "terms")
         except UserError as error:  # the text came from the coordinator, so the sentence holds nothing of this site

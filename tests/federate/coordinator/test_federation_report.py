@@ -50,6 +50,7 @@ def test_the_run_folder_is_a_study_of_one_run(run: Path) -> None:
     assert north["rows"] == 63 and north["group female"] + north["group male"] == pytest.approx(1)
     assert any("missed 2 rounds" in note for note in record["data_notes"])
     assert record["choices"]["training: rounds"] == "5"
+    assert "delta" not in record  # the page would say that the noise comes from a seed
 
 
 def test_rounds_are_written_as_ranges() -> None:
