@@ -49,8 +49,8 @@ def test_compare_puts_the_four_algorithms_in_one_table(cli: Cli, flags: list[str
 
 
 LEFT_OUT = (
-    "Left out: FairFed compares two groups and this data has 3: merge groups into two, or use fpfl, which takes any "
-    "number."
+    "Left out: FairFed compares two groups and this data has 3: merge groups into two, or use ffalm or fpfl, which "
+    "take any number."
 )
 
 
@@ -62,11 +62,12 @@ def test_algorithms_that_nobody_named_are_left_out_where_they_cannot_take_the_gr
     code, shown, said = cli("compare", *loud, "--group", "branch", "--seeds", "1", "--out", out)
     assert code == 0
     assert "FPFL" in shown
-    assert "FFALM (safe)" not in shown
+    assert "FFALM (safe)" in shown
     assert f"Note: {LEFT_OUT}" in shown
     assert LEFT_OUT in said
     assert LEFT_OUT in (out / "report.html").read_text()
-    assert sorted(path.name for path in (out / "runs").iterdir()) == ["fedavg-alpha-5-seed-0", "fpfl-alpha-5-seed-0"]
+    ran = [f"{name}-alpha-5-seed-0" for name in ("fedavg", "ffalm", "fpfl")]
+    assert sorted(path.name for path in (out / "runs").iterdir()) == ran
     same = [*flags, "--group", "branch", "--seeds", "1"]
     for settings in ([], same):
         code, shown, _ = cli("compare", *settings, "--out", out, "--resume", "--quiet", "--json")
@@ -77,11 +78,9 @@ def test_algorithms_that_nobody_named_are_left_out_where_they_cannot_take_the_gr
 @pytest.mark.parametrize(
     "named",
     [
-        ["compare", "--algorithms", "fedavg,ffalm"],
-        ["compare", "--preset", "safe"],
-        ["compare", "--set", "algorithms.ffalm.penalty=1.0"],
-        ["run", "--algorithm", "ffalm"],
-        ["run"],
+        ["compare", "--algorithms", "fedavg,fairfed"],
+        ["compare", "--set", "algorithms.fairfed.step=0.2"],
+        ["run", "--algorithm", "fairfed"],
     ],
 )
 def test_an_algorithm_that_was_named_or_is_the_only_one_is_refused_where_it_cannot_take_the_groups(
@@ -89,8 +88,17 @@ def test_an_algorithm_that_was_named_or_is_the_only_one_is_refused_where_it_cann
 ) -> None:
     code, _, said = cli(*named, *flags, "--group", "branch", "--out", tmp_path / "out")
     assert (code, said.count("\n")) == (2, 1)
-    assert said.startswith("ffalm: FFALM compares two groups and this data has 3")
+    assert said.startswith("ffalm: FairFed compares two groups and this data has 3")
     assert not (tmp_path / "out").exists()
+
+
+def test_run_takes_three_groups_and_records_a_dual_for_each_but_the_first(
+    cli: Cli, flags: list[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert cli("run", *flags, "--group", "branch", "--out", out)[0] == 0
+    last = json.loads((out / "history.jsonl").read_text().splitlines()[-1])
+    assert len(last["dual"]) == 2
 
 
 def test_one_group_of_a_table_can_be_compared_with_the_rest(cli: Cli, flags: list[str], tmp_path: Path) -> None:
