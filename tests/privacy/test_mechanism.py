@@ -32,7 +32,7 @@ def report(round: int = 1, absent: int | None = None, worse: Tensor | None = Non
     part = torch.tensor([client != absent for client in range(3)])
     there = part.view(3, 1, 1)
     tally = Tally(torch.stack([COUNTS - ones, ones], 1) * there.unsqueeze(1), COUNTS * means * there)
-    return report_of(round, COUNTS.sum((-1, -2)), part, tally)
+    return report_of(round, COUNTS.sum((-1, -2)), part, tally, validation=tally.pooled())
 
 
 def plain(algorithm: Algorithm, given: RoundReport) -> tuple[Tensor, State]:
