@@ -11,6 +11,7 @@ and the server ascends on the dual by what the clients' Tallies show, p_i being 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import torch
@@ -21,24 +22,24 @@ from ffalm.algorithms.contract import Algorithm, Batch, RoundReport, State, Task
 from ffalm.fairness import masked_mean
 
 
-class AugmentedLagrangian(Algorithm):
+class AugmentedLagrangian(Algorithm, ABC):
     """A subclass says which constraint, and how step and penalty change over the rounds."""
 
     separable: ClassVar[bool] = True
     dual_name: ClassVar[str] = "duals"  # the state's entry
 
     @property
+    @abstractmethod
     def fairness_constraint(self) -> Constraint:
         """What is driven to 0."""
-        raise NotImplementedError
 
+    @abstractmethod
     def dual_lr_at(self, round: int) -> float:
         """The dual step size of a round, counted from 1."""
-        raise NotImplementedError
 
+    @abstractmethod
     def penalty_of(self, state: State) -> Tensor | float:
         """The coefficient of the quadratic term."""
-        raise NotImplementedError
 
     def start(self, task: Task, counts: Tensor) -> State:
         """All duals 0."""

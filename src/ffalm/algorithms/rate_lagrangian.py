@@ -88,7 +88,8 @@ class Lagrangian(Algorithm):
 
     def prepare(self, rows: Rows, dtype: torch.dtype) -> Prepared:
         """1/n, and how the probability of the favourable label moves with that of a row's own, of two."""
-        return {"share": equal_weights(rows.mask, dtype), "sign": 2.0 * (rows.labels == rows.task.favourable) - 1}
+        favourable = (rows.labels == rows.task.favourable).to(dtype)
+        return {"share": equal_weights(rows.mask, dtype), "sign": 2 * favourable - 1}
 
     def slopes(self, batch: Batch, state: State) -> Tensor:
         """For two labels 1/n * (1 - m exp(-loss)), the sign of m by the row's label."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ffalm.algorithms import Algorithm, Measure, ModelVector, RoundReport, State
 from ffalm.data.types import Task
@@ -40,10 +40,10 @@ class ServerContext:
     holds_client_vectors: bool = True  # False for real sites, which keep their own
 
     @classmethod
-    def of(cls, job: Job) -> ServerContext:
-        """The context of a job whose rows are all here."""
+    def of(cls, job: Job, model: nn.Module | None = None) -> ServerContext:
+        """The context of a job whose rows are all here; `model` is its fresh one, where it was built already."""
         spec, federation = job.spec, job.federation
-        model = built_model(spec)
+        model = model or built_model(spec)
         privacy = None
         if job.privacy is not None:
             privacy = Mechanism(job.privacy, KeyedNoise(spec.seed), frozen_parameters(model))

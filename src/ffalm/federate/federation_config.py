@@ -7,6 +7,7 @@ where its data is. Both are frozen dataclasses that check themselves.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -154,13 +155,13 @@ _LOCAL: dict[str, type[LocalData]] = {"table": LocalTable, "images": LocalImages
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
-class _Settings:
+class _Settings(ABC):
     """Settings with a file of their own."""
 
     @classmethod
+    @abstractmethod
     def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> Self:
         """Checked settings from nested ones; plugins are looked for beside the file they are named in."""
-        raise NotImplementedError
 
     @classmethod
     def read(cls, file: Path) -> Self:

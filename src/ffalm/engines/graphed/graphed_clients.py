@@ -66,7 +66,7 @@ class GraphedClients:
     def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, ClientUpdate]:
         """The chosen clients, spread over the workers; nothing is read back before all of them are done."""
         orders = self._orders(chosen, sent.round + 1)
-        received = {client: self._received(client, sent) for client in chosen}
+        received = self._received(chosen, sent)
         workers = self._pool.open(len(chosen), self._rows, received[chosen[0]])
         shares = shared_out({client: len(self._part(client)) for client in chosen}, len(workers))
         lr, done = self._job.spec.training.lr_at(sent.round + 1), dict[int, _Trained]()
@@ -88,10 +88,11 @@ class GraphedClients:
             for client, (loss, negative) in zip(chosen, sums, strict=True)
         }
 
-    def _received(self, client: int, sent: Snapshot) -> Received:
+    def _received(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, Received]:
         algorithm = self._job.spec.algorithm
         state = broadcast(algorithm, sent.state, self._dtype, self._job.spec.device)
-        return Received(sent.model, state, broadcast_vectors(algorithm, sent.vectors), client_vectors(sent, client))
+        vectors = broadcast_vectors(algorithm, sent.vectors)
+        return {client: Received(sent.model, state, vectors, client_vectors(sent, client)) for client in chosen}
 
     def _work(
         self,

@@ -30,7 +30,7 @@ class Ready:
 def ready(number: int, job: Job) -> Ready:
     """Build a job's model and its state before the first round."""
     model = checked_model(job)
-    context = ServerContext.of(job)
+    context = ServerContext.of(job, model)
     entries = model.state_dict()
     start = context.begin({name: entry.detach().clone() for name, entry in entries.items()})
     extra = {name: entry for name, entry in model.named_buffers() if name not in entries}
