@@ -13,9 +13,10 @@ import torch
 from ffalm import metrics
 from ffalm.engines import Snapshot
 from ffalm.errors import UserError
+from ffalm.files import json_text
 from ffalm.outcome import Outcome
 from ffalm.simulation import Result
-from ffalm.store import RunFolder, _flat, _nested, counts_of, intervals_of, json_text, locked
+from ffalm.store import RunFolder, _flat, _nested, counts_of, intervals_of, locked
 
 
 def snapshot(round: int) -> Snapshot:

@@ -23,9 +23,14 @@ from ffalm.partition import Partition
 from ffalm.plugins import import_plugin
 from ffalm.run_settings import Privacy, StudySettings, Training
 from ffalm.settings import build, to_plain
+from ffalm.targets.target import Target, check_confidence
 
 #: Settings that change how fast a run is computed, or where, and its numbers up to rounding at most.
 OF_THE_MACHINE = ("engine", "device", "channels_last", "compiled", "checkpoint_every", "workers", "plugins")
+
+
+#: Settings of what is chosen from finished runs: they change no run.
+AFTER_TRAINING = ("target", "repair", "confidence")
 
 
 @dataclass(frozen=True)
@@ -67,12 +72,15 @@ class StudyConfig(StudySettings):
 
     def __post_init__(self) -> None:
         require(bool(self.entries), "A study needs at least one algorithm.")
+        target = None if self.target in (None, "none") else str(Target.parse(self.target))  # files have no null
+        object.__setattr__(self, "target", target)
         labels = [entry.label for entry in self.entries]
         for label in labels:
             require(
                 labels.count(label) == 1,
                 f"Two algorithms would both be called {label!r} in tables: give one of their sections another name.",
             )
+        check_confidence(self.confidence)
         require(bool(self.seeds), "A study needs at least one seed.")
         require(len(set(self.seeds)) == len(self.seeds), f"Seeds must differ from each other; got {list(self.seeds)}.")
         require(min(self.seeds) >= 0, f"Seeds must be 0 or more; got {min(self.seeds)}.")
@@ -102,7 +110,8 @@ class StudyConfig(StudySettings):
 
     def essence(self) -> dict[str, Any]:
         """The settings that decide the numbers: not those of the machine, where the data lies, or presets' names."""
-        plain = {name: value for name, value in self.to_plain().items() if name not in OF_THE_MACHINE}
+        left_out = (*OF_THE_MACHINE, *AFTER_TRAINING)
+        plain = {name: value for name, value in self.to_plain().items() if name not in left_out}
         plain["data"].pop("root", None)
         for section in plain["algorithms"].values():
             section.pop("preset", None)

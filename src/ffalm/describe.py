@@ -15,11 +15,11 @@ import ffalm
 from ffalm.config import StudyConfig
 from ffalm.errors import UserError
 from ffalm.execution import ExecutionPlan
-from ffalm.files import write_whole
+from ffalm.files import json_text, write_whole
 from ffalm.grid import federation_of, plans, run_place
 from ffalm.outcome import LeftOut, Outcome, StudyOutcome, StudyRecord
 from ffalm.privacy import describe_guarantee
-from ffalm.store import RunFolder, json_text
+from ffalm.store import RunFolder
 
 RECORD = "study.json"
 _ASCENT_WARNING = 0.5
@@ -50,6 +50,9 @@ def lay_out(
         left_out=tuple(left_out),
         keep=config.keep,
         delta=None if config.privacy is None else config.privacy.delta,
+        target=config.target,
+        repair=config.repair,
+        confidence=config.confidence,
         versions={"ffalm": ffalm.__version__, "torch": torch.__version__, "python": platform.python_version()},
         command=command,
     )
@@ -90,8 +93,8 @@ def read_study(folder: Path) -> tuple[StudyRecord, list[Outcome]]:
 
 
 def _finished(folder: Path, places: Sequence[str]) -> list[Outcome]:
-    found = (RunFolder(folder / place).outcome() for place in places)
-    return [outcome for outcome in found if outcome is not None]
+    found = ((place, RunFolder(folder / place).outcome()) for place in places)
+    return [dataclasses.replace(outcome, place=place) for place, outcome in found if outcome is not None]
 
 
 def describe(record: StudyRecord, outcomes: Sequence[Outcome]) -> StudyOutcome:

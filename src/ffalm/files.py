@@ -1,9 +1,12 @@
-"""Atomic writes: a reader finds the old file or the new one, even after a kill, and never half of one."""
+"""Atomic writes: a reader finds the old file or the new one, even after a kill, and never half of one; and JSON."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from pathlib import Path
+from typing import Any
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:
@@ -26,3 +29,16 @@ def write_private(path: Path, content: bytes) -> None:
     with os.fdopen(handle, "wb") as file:
         file.write(content)
     beside.replace(path)
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """JSON that every reader takes: numbers that are not finite become null."""
+    return json.dumps(_plain(value), indent=indent, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ffalm.targets.answer import Answer
+from ffalm.targets.target import Repair
+
 #: The metrics of the paper's tables, with what a reader calls them and whether more is better.
 HEADLINE = {"accuracy": ("Accuracy", True), "dpd": ("DPD", False), "eod": ("EOD", False)}
 
@@ -39,6 +42,7 @@ class Outcome:
     diverged: str | None = None  # why the run was stopped, None where it finished
     confusion: Counts | None = None  # the test rows behind the metrics, None in runs that kept none
     kept: int | None = None  # the round whose model was scored, None where it was the last
+    place: str = "."  # the run's folder within the study's
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,9 @@ class StudyRecord:
     delta: float | None = None  # of a simulation with differential privacy; a federation's guarantee is in `data_notes`
     versions: dict[str, str] = field(default_factory=dict)
     command: str = ""  # that started the study
+    target: str | None = None  # the fairness target of the study, with the settings of its answer
+    repair: Repair = "groups"
+    confidence: float | None = None
 
     @classmethod
     def from_plain(cls, values: dict[str, Any]) -> StudyRecord:
@@ -90,6 +97,7 @@ class StudyOutcome:
     group_names: tuple[str, ...] = ()  # in the order of the runs' counts; empty where only gaps are known
     favourable: int = 1  # the label that people want, as the runs' counts number it
     duals_by_group: tuple[str, ...] = ()  # labels of the algorithms whose duals charts name by group
+    answers: list[Answer] = field(default_factory=list)  # to the study's target, one a skew
 
     def labels(self) -> list[str]:
         """The algorithms in the order in which they were given."""

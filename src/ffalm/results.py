@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -12,8 +12,13 @@ from typing import TYPE_CHECKING, Literal
 
 from ffalm.describe import describe, read_study
 from ffalm.errors import UserError, require
+from ffalm.fairness import ScoreHistogram
 from ffalm.outcome import Outcome, StudyOutcome, StudyRecord
 from ffalm.report.summary import more_is_better
+from ffalm.store import RunFolder
+from ffalm.targets.answer import Answer
+from ffalm.targets.candidates import FinishedRun, answer_of
+from ffalm.targets.target import DEFAULT, Repair, Target
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -50,7 +55,58 @@ class Study:
     @cached_property
     def outcome(self) -> StudyOutcome:
         """Everything that a report says."""
-        return describe(self.record, self.results)
+        told = describe(self.record, self.results)
+        if self.record.target is None:
+            return told
+        answers, notes = [], []
+        for alpha in told.alphas():
+            try:
+                answers.append(self.answer(alpha=alpha))
+            except UserError as error:
+                notes.append(f"The target {self.record.target} has no answer: {error}")
+        return replace(told, answers=answers, notes=[*dict.fromkeys(notes), *told.notes])
+
+    def answer(
+        self,
+        target: str | Target | None = None,
+        repair: Repair | None = None,
+        confidence: float | None = None,
+        alpha: float | None = None,
+    ) -> Answer:
+        """The most accurate model within a fairness target: `study.answer("eod <= 0.05").verdict`.
+
+        Every finished run is tried with every kind of thresholds up to `repair`: "none", "single" (one threshold for
+        everybody), "groups" (one a group) or "randomised". The choice is made on held-out rows and scored on test rows.
+        With `confidence` c, the one-sided c confidence bound of each gap on held-out rows must be within the target;
+        left out, c is 0.8, or less where that costs more than a point of accuracy. What else is left out is taken from
+        the study's own settings. A study of several skews needs `alpha`.
+        """
+        record = self.record
+        asked = Target.parse(target or record.target or DEFAULT)
+        level = record.confidence if confidence is None else confidence
+        runs = [FinishedRun(run.label, run.seed, run.alpha, run.place, self.scores(run)) for run in self._runs(alpha)
+                if run.diverged is None]  # fmt: skip
+        require(bool(runs), "No run is finished with a result.")
+        require(
+            all("validation" in run.scores for run in runs),
+            "thresholds and candidates are chosen on held-out rows, and these runs kept no scores of any.",
+        )
+        return answer_of(runs, asked, repair or record.repair, record.group_names, level)
+
+    def scores(self, run: Outcome) -> dict[str, ScoreHistogram]:
+        """The score histograms of a run on its "validation" and "test" rows."""
+        return RunFolder(self.folder / run.place).scores(self.record.favourable)
+
+    def _runs(self, alpha: float | None) -> list[Outcome]:
+        """The runs at one skew."""
+        skews = self.alphas
+        require(alpha is not None or len(skews) == 1, f"The study has several skews: give alpha, one of {skews}.")
+        return [run for run in self.results if alpha in (None, run.alpha)]
+
+    @property
+    def alphas(self) -> list[float | None]:
+        """The skews in the order in which they were given."""
+        return list(dict.fromkeys(run.alpha for run in self.results))
 
     def table(self, style: Literal["text", "markdown", "latex", "csv"] = "text", width: int = 100) -> str:
         """The paper's table: accuracy and fairness gaps in percent, mean and standard deviation over seeds."""
@@ -96,9 +152,7 @@ class Study:
         all of these metrics defined are candidates. A study of several skews needs `alpha`.
         """
         bounds = dict(subject_to or {})
-        skews = self.outcome.alphas()
-        require(alpha is not None or len(skews) == 1, f"The study has several skews: give alpha, one of {skews}.")
-        runs = [run for run in self.results if alpha in (None, run.alpha)]
+        runs = self._runs(alpha)
         known = sorted({name for run in runs for name in run.test})
         for name in (metric, *bounds):
             require(name in known, f"The study has no test metric {name!r}: choose one of {', '.join(known)}.")

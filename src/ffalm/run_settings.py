@@ -9,12 +9,14 @@ from typing import Any, Literal, Self, get_args
 
 from ffalm.errors import require, unknown
 from ffalm.settings import build, flag
+from ffalm.targets.target import Repair
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Optimizer = Literal["sgd", "adam"]
 Keep = Literal["last", "best"]
 
 _RUNNING = "How to run it"
+_TARGET = "Fairness target"
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,21 @@ class StudySettings(RunSettings):
         default=False, metadata=flag("Draw the data, or its split, anew for each seed.", "What to run")
     )
     checkpoint_every: int = field(default=1, metadata=flag("Rounds between checkpoints.", _RUNNING))
+    target: str | None = field(
+        default=None,
+        metadata=flag('Fairness target, such as "dpd <= 0.05" or "eod <= 0.05, impact_ratio >= 0.8".', _TARGET),
+    )
+    repair: Repair = field(
+        default="groups",
+        metadata=flag("Thresholds that the answer may use: none, single, groups (one a group) or randomised.", _TARGET),
+    )
+    confidence: float | None = field(
+        default=None,
+        metadata=flag(
+            "Confidence with which held-out gaps must be within the target; by default 0.8, less where rows are few.",
+            _TARGET,
+        ),
+    )
     workers: int | None = field(
         default=None, metadata=flag("Worker processes; by default one per core or GPU.", _RUNNING)
     )

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from ffalm.algorithms import Algorithm, State, algorithm_class
 from ffalm.data.types import Examples
 from ffalm.engines import Engine, Job, ModelFactory, Round, Snapshot, choose
-from ffalm.engines.common import autocast, built_model, checked_model, evaluate
+from ffalm.engines.common import autocast, built_model, checked_model, evaluate, score_histogram
 from ffalm.errors import UserError, require
-from ffalm.fairness import Tally, undefined
+from ffalm.fairness import ScoreHistogram, Tally, undefined
 from ffalm.federation import Federation
 from ffalm.hardware import deterministic, threads_for
 from ffalm.hardware import device as device_of
@@ -90,6 +90,7 @@ class Result:
     diverged: str | None = None  # why the run was stopped early, in one sentence
     favourable: int = 1  # the label that the task's metrics are about
     kept: int | None = None  # the round whose model this is, None where it is the last
+    scores: dict[str, ScoreHistogram] = field(default_factory=dict)  # of the "validation" and "test" part, if any
 
     def __repr__(self) -> str:
         shown = [f"{name}={self.test[name]:.4f}" for name in HEADLINE if name in self.test]
@@ -248,6 +249,11 @@ def _scored(job: Job, history: list[Record], final: Snapshot, diverged: str | No
         with autocast(job.spec):
             return evaluate(module, examples.to(job.spec.device), federation.task)
 
+    def histogram(examples: Examples) -> ScoreHistogram:
+        with autocast(job.spec):
+            return score_histogram(module, examples.to(job.spec.device), federation.task)
+
+    parts = {"validation": federation.validation, "test": federation.test}
     tally = None if federation.test is None else scored(federation.test)
     clients = Tally.stack([scored(examples) for examples in federation.clients])
     names = federation.task.label_names, federation.task.group_names
@@ -263,6 +269,7 @@ def _scored(job: Job, history: list[Record], final: Snapshot, diverged: str | No
         diverged=diverged,
         favourable=federation.task.favourable,
         kept=final.round if final.round != history[-1]["round"] else None,
+        scores={name: histogram(part) for name, part in parts.items() if part is not None},
     )
 
 

@@ -4,6 +4,7 @@
     history.jsonl      one record per round, appended and flushed
     checkpoint/        model, server state and round after the last whole round, and of the best where that is kept
     model.safetensors  the final model
+    scores.safetensors histograms of the final model's scores on held-out and on test rows
     result.json        the outcome; its presence says that the run is finished
 
 Whole files are written beside and renamed. There is no pickle: nothing that is loaded can run code.
@@ -29,7 +30,8 @@ from torch import Tensor
 
 from ffalm.engines import Snapshot
 from ffalm.errors import UserError
-from ffalm.files import write_whole
+from ffalm.fairness import ScoreHistogram
+from ffalm.files import json_text, write_whole
 from ffalm.outcome import Counts, Outcome, Record
 from ffalm.simulation import Result
 
@@ -37,12 +39,9 @@ _LOCK_SECONDS = 30.0
 _KEPT = "kept"  # the folder, in a checkpoint's, of the round that is best so far
 _TENSORS = tuple(one.name for one in fields(Snapshot) if one.name != "round")  # each in a file of its own
 _ALWAYS = ("model", "state")  # of these, the files that every checkpoint has
-_INTERVALS = ("accuracy", "dpd", "eod", "equalized_odds", "accuracy_parity", "worst_group_accuracy")
-
-
-def json_text(value: Any, indent: int | None = None) -> str:
-    """JSON that every reader takes: numbers that are not finite become null."""
-    return json.dumps(_plain(value), indent=indent, allow_nan=False)
+_INTERVALS = (
+    "accuracy", "dpd", "eod", "equalized_odds", "impact_ratio", "accuracy_parity", "worst_group_accuracy",
+)  # fmt: skip
 
 
 @contextmanager
@@ -151,7 +150,10 @@ class RunFolder:
         beside = self.path / f".model.{os.getpid()}"
         save_file(_owned(result.state_dict), beside)
         beside.replace(self.path / "model.safetensors")
-        values = {name: value for name, value in asdict(outcome).items() if name != "history"}
+        beside = self.path / f".scores.{os.getpid()}"
+        save_file({name: one.counts for name, one in result.scores.items()}, beside)
+        beside.replace(self.path / "scores.safetensors")
+        values = {name: value for name, value in asdict(outcome).items() if name not in ("history", "place")}
         values["clients"] = result.clients
         values["notes"] = result.notes
         write_whole(self._result, json_text(values, indent=2))
@@ -168,6 +170,26 @@ class RunFolder:
             return Outcome(**values, history=self.history())
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"The result {self._result} is damaged ({error}): delete it and resume.") from None
+
+    def model(self) -> dict[str, Tensor]:
+        """The final model of a finished run."""
+        return self._tensors("model.safetensors")
+
+    def scores(self, favourable: int) -> dict[str, ScoreHistogram]:
+        """The score histograms of a finished run by part; none for a run of version 0.2, which kept none."""
+        if not (self.path / "scores.safetensors").exists():
+            return {}
+        return {
+            name: ScoreHistogram(counts, favourable) for name, counts in self._tensors("scores.safetensors").items()
+        }
+
+    def _tensors(self, name: str) -> dict[str, Tensor]:
+        try:
+            return load_file(self.path / name)
+        except (SafetensorError, OSError, ValueError) as error:
+            raise UserError(
+                f"The file {self.path / name} is damaged or missing ({error}): delete the folder to repeat this run."
+            ) from None
 
     def _saved(self) -> list[Path]:
         return sorted(path for path in self._checkpoints.glob("[0-9]*") if path.is_dir())
@@ -234,14 +256,6 @@ def counts_of(result: Result) -> Counts | None:
 def _owned(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Tensors as safetensors takes them: on the CPU, contiguous, sharing no memory."""
     return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _with_nan(record: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from torch import nn
 
 from ffalm import cluster, toml, workers
 from ffalm.algorithms import Algorithm, algorithms
-from ffalm.config import AlgorithmEntry, StudyConfig, parse, partitions_of, read
+from ffalm.config import AlgorithmEntry, StudyConfig, entry_of, parse, partitions_of, read
 from ffalm.data import find_source
 from ffalm.data.types import Source
 from ffalm.describe import RECORD, lay_out, read_record, write_record
@@ -39,6 +39,8 @@ from ffalm.run_settings import RunSettings, Training
 from ffalm.settings import with_keywords
 from ffalm.simulation import Model, RunKeywords, default_algorithm, own_model, seed_of
 from ffalm.store import locked
+from ffalm.targets.candidates import lagrangians
+from ffalm.targets.target import DEFAULT, Repair, Target
 
 #: The defaults of `compare`.
 ALGORITHMS = ("fedavg", "fairfed", "fpfl", "ffalm")
@@ -67,6 +69,9 @@ def compare(
     fresh_data: bool = False,
     workers: int | None = 1,
     checkpoint_every: int = 1,
+    target: str | Target | None = DEFAULT,
+    repair: Repair = "groups",
+    confidence: float | None = None,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     on_round: Listener | None = None,
@@ -82,6 +87,8 @@ def compare(
     - `label`, `group`, `favourable`, `owner`: columns of a table; `data_settings`: any setting of the data source;
     - `workers`: processes; more than 1 needs the script's main part under `if __name__ == "__main__":`. None: one per
       core. The numbers do not depend on it;
+    - `target`: the fairness target that `study.answer()` and the report answer, such as "eod <= 0.05"; without
+      `algorithms` those that aim at it are trained too. `repair` and `confidence` are as in `Study.answer`;
     - `out`: a folder for all runs; with `resume` a study that was stopped continues there. Without it the runs are
       kept as long as the `Study` object is;
     - the other keywords are those of `simulate`.
@@ -102,10 +109,12 @@ def compare(
         require(not asked, "A Federation already has its data, clients and partition: leave those settings out.")
         origin = cast(Source, InMemory.of(data, len(chosen)))
         first, alphas = partitions_of({"kind": "silos"})
+    aim = None if target is None else Target.parse(target)
+    usual = () if algorithms is not None else (*entries_of(ALGORITHMS), *entries_for(aim))
     config = StudyConfig(
         **{one.name: getattr(shared, one.name) for one in fields(shared) if one.name != "model"},
         model=_recorded(shared.model),
-        entries=entries_of(ALGORITHMS if algorithms is None else algorithms),
+        entries=usual if algorithms is None else entries_of(algorithms),
         data=origin,
         partition=first,
         alphas=alphas,
@@ -113,8 +122,11 @@ def compare(
         fresh_data=fresh_data,
         workers=workers,
         checkpoint_every=checkpoint_every,
+        target=None if aim is None else str(aim),
+        repair=repair,
+        confidence=confidence,
     )
-    optional = ALGORITHMS if algorithms is None else ()
+    optional = tuple(entry.key for entry in usual)
     resuming: Existing = "resume" if resume else "refuse"
     if out is not None:
         return carry_out(config, Path(out), optional, resuming, on_round=on_round)
@@ -261,6 +273,11 @@ def entries_of(given: Named | Sequence[Named] | Mapping[str, Named]) -> tuple[Al
         key = name or next(key for key in keys if key not in entries)
         entries[key] = AlgorithmEntry(key, algorithm, preset)
     return tuple(entries.values())
+
+
+def entries_for(target: Target | None) -> tuple[AlgorithmEntry, ...]:
+    """The algorithms that aim at a target, besides the usual ones."""
+    return tuple(entry_of(key, settings) for key, settings in ({} if target is None else lagrangians(target)).items())
 
 
 def _preset_of(algorithm: Any) -> str | None:

@@ -184,6 +184,6 @@ def _cells(task: Task, facts: dict[str, Any], groups: Iterable[int]) -> list[str
 
 
 def _print_json(value: Any) -> None:
-    from ffalm.store import json_text
+    from ffalm.files import json_text
 
     typer.echo(json_text(value, indent=2))

@@ -252,7 +252,7 @@ def _show(console: Console, artifact: Artifact) -> None:
 
 
 def _print_json(folder: Path, artifacts: list[Artifact]) -> None:
-    from ffalm.store import json_text
+    from ffalm.files import json_text
 
     names = {"experiment": "name", "title": "title", "rows": "values", "notes": "notes", "choices": "choices"}
     shown = [

@@ -15,6 +15,7 @@ from ffalm.cli.flags import Flag, alphas_of, listed, overrides, put, seeds_of, s
 from ffalm.cli.running import Terminal
 from ffalm.errors import UserError, require
 from ffalm.settings import merged
+from ffalm.targets.target import DEFAULT, Target
 
 if TYPE_CHECKING:
     from ffalm.results import Study
@@ -108,6 +109,7 @@ def _study(
     from ffalm import config as configs
     from ffalm.grid import plans
     from ffalm.study import Existing, begin, new_folder
+    from ffalm.targets.candidates import lagrangians
 
     asked = ("config", "preset", "algorithm", "algorithms")
     given = bool(settings.keys() - {"workers"}) or any(values.get(name) is not None for name in asked)
@@ -121,7 +123,14 @@ def _study(
         names = named or ([] if file else list(usual))
         if not named:  # of the usual algorithms, those that no flag speaks of
             optional = {*names} - {*settings.get("algorithms", {})} - {"ffalm" if values["preset"] is not None else ""}
-        whole = _with_algorithms(merged(merged({"seeds": list(range(seeds))}, file), settings), names, values["preset"])
+        base: dict[str, Any] = {"seeds": list(range(seeds))}
+        if command == "compare" and not file:
+            base["target"] = DEFAULT
+        whole = _with_algorithms(merged(merged(base, file), settings), names, values["preset"])
+        if not named and not file and command == "compare" and whole["target"] != "none":
+            aiming = lagrangians(Target.parse(whole["target"]))
+            whole["algorithms"] |= aiming
+            optional = {*optional, *aiming}
     config = configs.parse(whole)
     runs = len(plans(config))
     require(
@@ -161,23 +170,29 @@ def _show(study: Study, folder: Path, as_json: bool) -> None:
     """Write the report, then print the table and where everything is."""
     from rich.console import Console
 
+    from ffalm.cli.answers import show_answer
+    from ffalm.files import json_text
+    from ffalm.report.answer_report import to_plain
     from ffalm.report.rendering import to_rich
     from ffalm.report.study_tables import results
-    from ffalm.store import json_text
 
     written, outcome = study.write_report(folder), study.outcome
     if as_json:
-        told = ("algorithm", "label", "alpha", "seed", "test", "intervals", "diverged")
+        shown = ("algorithm", "label", "alpha", "seed", "test", "intervals", "diverged")
         runs = [
-            {name: getattr(one, name) for name in told}
+            {name: getattr(one, name) for name in shown}
             | {name: value for name, value in one.history[-1].items() if name == "epsilon"}
             for one in study.results
         ]
         files = {name: str(path) for name, path in written.items()}
-        print(json_text({"folder": str(study.folder), "files": files, "notes": outcome.notes, "runs": runs}, 2))
+        answers = [to_plain(answer) for answer in outcome.answers]
+        told = {"folder": str(study.folder), "files": files, "notes": outcome.notes, "answers": answers, "runs": runs}
+        print(json_text(told, 2))
     else:
         console = Console()
         console.print(to_rich(results(outcome)))
+        for answer in outcome.answers:
+            show_answer(console, answer)
         for note in outcome.notes:
             console.print(f"Note: {note}", highlight=False, markup=False, soft_wrap=True)
         console.print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,8 @@ from ffalm.algorithms import Algorithm, Batch, Rows, State
 from ffalm.data.types import Examples, Task
 from ffalm.engines.jobs import ClientSpec, Job, Model
 from ffalm.errors import UserError
-from ffalm.fairness import Tally
+from ffalm.fairness import ScoreHistogram, Tally
+from ffalm.fairness.histograms import scores_of
 from ffalm.randomness import Purpose, torch_seeded
 
 _EVALUATED_VALUES = 2**24  # feature values per evaluation batch: bounds memory whatever the shape of the input
@@ -95,22 +96,36 @@ def autocast(spec: ClientSpec) -> torch.autocast:
     return torch.autocast(spec.device.type, torch.bfloat16, enabled=spec.precision == "bf16")
 
 
-@torch.no_grad()
 def evaluate(model: nn.Module, examples: Examples, task: Task) -> Tally:
-    """The Tally of a model on examples, in evaluation mode and without any effect on it."""
-    training = model.training
-    model.eval()
-    dtype = dtype_of(model)
+    """The Tally of a model on examples."""
     shape = (task.labels, task.groups)
     total = Tally.zeros(shape, examples.x.device)
+    for rows, losses, logits in _scored_batches(model, examples, task):
+        total = total + Tally.of(logits.argmax(-1), losses, examples.y[rows], examples.group[rows], shape)
+    return total.to("cpu")
+
+
+def score_histogram(model: nn.Module, examples: Examples, task: Task) -> ScoreHistogram:
+    """The histogram of a model's scores on examples, from which thresholds are chosen and judged."""
+    shape = (task.labels, task.groups)
+    total = ScoreHistogram.zeros(shape, task.favourable)
+    for rows, _, logits in _scored_batches(model, examples, task):
+        scores, fallback = scores_of(logits, task.favourable)
+        own = ScoreHistogram.of(scores, fallback, examples.y[rows], examples.group[rows], shape, task.favourable)
+        total = total + own
+    return total
+
+
+@torch.no_grad()
+def _scored_batches(model: nn.Module, examples: Examples, task: Task) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Rows with their losses and logits, in evaluation mode and without any effect on the model."""
+    training, dtype = model.training, dtype_of(model)
+    model.eval()
     size = max(1, _EVALUATED_VALUES // max(1, examples.x[0].numel()))
     for first in range(0, len(examples), size):
         rows = slice(first, first + size)
-        y, group = examples.y[rows], examples.group[rows]
-        losses, logits = row_losses(model, inputs(examples.x[rows], dtype), y, task.labels)
-        total = total + Tally.of(logits.argmax(-1), losses, y, group, shape)
+        yield rows, *row_losses(model, inputs(examples.x[rows], dtype), examples.y[rows], task.labels)
     model.train(training)
-    return total.to("cpu")
 
 
 def broadcast(algorithm: Algorithm, state: State, dtype: torch.dtype, device: torch.device) -> State:

@@ -2,6 +2,7 @@
 
 from ffalm.fairness.group_metrics import METRICS, undefined
 from ffalm.fairness.groups import group_gap, group_means, masked_mean
+from ffalm.fairness.histograms import ScoreHistogram
 from ffalm.fairness.tally import Tally, tally
 
-__all__ = ["METRICS", "Tally", "group_gap", "group_means", "masked_mean", "tally", "undefined"]
+__all__ = ["METRICS", "ScoreHistogram", "Tally", "group_gap", "group_means", "masked_mean", "tally", "undefined"]

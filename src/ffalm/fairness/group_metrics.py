@@ -57,6 +57,18 @@ def equalized_odds(tally: Tally, favourable: int = 1) -> Tensor:
     return _spread(favourable_rate(tally, favourable)).amax(-1)
 
 
+def impact_ratio(tally: Tally, favourable: int = 1) -> Tensor:
+    """The smallest group's P(prediction favourable | group) over the largest; NaN where nobody is selected."""
+    rates = selection_rate(tally, favourable)
+    return rates.amin(-1) / rates.amax(-1)
+
+
+def predictive_parity(tally: Tally, favourable: int = 1) -> Tensor:
+    """Largest gap in P(label favourable | prediction favourable, group); NaN where a group has no such prediction."""
+    chosen = tally.confusion[..., favourable, :, :]
+    return _spread(_share(chosen[..., favourable, :], chosen.sum(-2)))
+
+
 def accuracy_parity(tally: Tally, favourable: int = 1) -> Tensor:
     """Largest difference of accuracy between groups."""
     return _spread(group_accuracy(tally))
@@ -113,6 +125,8 @@ METRICS: dict[str, Metric] = {
     "dpd": dpd,
     "eod": eod,
     "equalized_odds": equalized_odds,
+    "impact_ratio": impact_ratio,
+    "predictive_parity": predictive_parity,
     "accuracy_parity": accuracy_parity,
     "worst_group_accuracy": worst_group_accuracy,
     "loss": loss,

@@ -8,6 +8,7 @@ the rows changes nothing but the Tally's counts, so drawing the counts from a mu
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -64,6 +65,9 @@ def interval(tally: Tally, metric: str, level: float = 0.95, favourable: int = 1
         return wilson(float(right), float(tally.count.sum()), level)
     if metric == "worst_group_accuracy":
         return _smallest(_right(tally), level)
+    if metric == "impact_ratio":
+        chosen = tally.confusion[favourable].sum(0)
+        return _smallest_ratio(_shares(chosen, tally.count.sum(0)), level)
     compared = _compared(tally, metric, favourable)
     return _bootstrap(tally, metric, level, favourable) if compared is None else _largest(compared, level)
 
@@ -109,6 +113,25 @@ def _smallest(shares: Sequence[Share], level: float) -> tuple[float, float]:
     """The interval of the smallest of several shares, by the same argument."""
     low = min(wilson(*share, level)[0] for share in shares)
     return low, min(wilson(*share, 1 - (1 - level) / len(shares))[1] for share in shares)
+
+
+def katz(first: Share, second: Share, level: float = 0.95) -> tuple[float, float]:
+    """Katz's log interval of the ratio of two proportions, each as (successes, trials); from 0 where one is 0."""
+    (hits, trials), (others, of) = first, second
+    if hits == 0 or others == 0:
+        return 0.0, math.inf
+    z = NormalDist().inv_cdf(0.5 + level / 2)
+    ratio = (hits / trials) / (others / of)
+    half = z * math.sqrt(max(0.0, 1 / hits - 1 / trials + 1 / others - 1 / of))
+    return ratio * math.exp(-half), ratio * math.exp(half)
+
+
+def _smallest_ratio(shares: Sequence[Share], level: float) -> tuple[float, float]:
+    """The interval of the smallest ratio of two shares of a list, by the argument of `_largest`."""
+    pairs = list(itertools.permutations(shares, 2))
+    low = min(katz(*pair, level)[0] for pair in pairs)
+    corrected = 1 - (1 - level) / (len(pairs) / 2)
+    return low, min(1.0, *(katz(*pair, corrected)[1] for pair in pairs))
 
 
 def _off_diagonal(pairs: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -74,6 +74,10 @@ class Tally:
         """Summed over the last leading axis: the clients' Tallies become the federation's."""
         return Tally(self.confusion.sum(-4), self.loss.sum(-3))
 
+    def rounded(self) -> Tally:
+        """With counts of whole rows again, after sums in floating point."""
+        return Tally(self.confusion.round().long(), self.loss)
+
     def to(self, device: torch.device | str) -> Tally:
         """The same Tally on another device."""
         return Tally(self.confusion.to(device), self.loss.to(device))

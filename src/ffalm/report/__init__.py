@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ffalm.files import write_whole
+from ffalm.files import json_text, write_whole
 from ffalm.outcome import StudyOutcome
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
         "tables.csv": to_csv(study_tables.tidy(study)).encode(),
         "curves.png": drawings.png if drawings else None,
         "curves.pdf": drawings.pdf if drawings else None,
+        "answer.json": _answers(study),
         "report.html": render(study, drawings, notes).encode(),
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -43,6 +44,14 @@ def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
         else:
             write_whole(folder / name, content)
     return {name: folder / name for name, content in contents.items() if content is not None}
+
+
+def _answers(study: StudyOutcome) -> bytes | None:
+    """The answers to the study's target, one a skew; None where it has none."""
+    from ffalm.report.answer_report import to_plain
+
+    plain = [to_plain(answer) for answer in study.answers]
+    return json_text({"answers": plain}, indent=2).encode() if plain else None
 
 
 def _drawn(study: StudyOutcome) -> tuple[Drawings | None, list[str]]:

@@ -23,9 +23,9 @@ from ffalm.errors import UserError
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.disclosure import Scored, cells
-from ffalm.files import write_whole
+from ffalm.files import json_text, write_whole
 from ffalm.outcome import Record
-from ffalm.store import RunFolder, json_text
+from ffalm.store import RunFolder
 
 log = logging.getLogger("ffalm.federate")
 

@@ -1,0 +1,191 @@
+"""The answer to a study's fairness target, in sentences and tables, for terminal, page and files."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ffalm.outcome import HEADLINE
+from ffalm.report.tables import Cell, Column, Row, Section, Table, percent, row
+from ffalm.targets.answer import Answer, Candidate, Part, Scores
+from ffalm.targets.target import TITLES, Bound
+
+#: Said wherever thresholds by group are the answer.
+NEEDS_GROUP = (
+    "Thresholds by group need each person's group at prediction, which some uses forbid by law: "
+    "--repair single answers without it."
+)
+_BRIEF = 7  # candidates that a terminal shows
+_PARTS: dict[Part, str] = {"validation": "held-out", "test": "test"}
+HELD_OUT_ROWS = (
+    "Multipliers, thresholds and the choice rest on the same held-out rows; test rows were used for these scores alone."
+)
+
+
+def metric_title(metric: str) -> str:
+    """A metric as sentences name it."""
+    if metric in HEADLINE and metric != "accuracy":
+        return HEADLINE[metric][0]
+    return metric.replace("_", " ")
+
+
+def name_of(candidate: Candidate) -> str:
+    """An algorithm with its thresholds."""
+    return f"{candidate.label}, {TITLES[candidate.kind]}"
+
+
+def sentences(answer: Answer) -> list[str]:
+    """The answer, how sure it is, what it costs and what it needs, in reading order."""
+    best, seeds = answer.best, len(answer.chosen.runs)
+    scored = best.test or best.validation
+    part = "test" if best.test is not None else "held-out"
+    gaps = "; ".join(_gap(bound, scored) for bound in answer.target.bounds)
+    which = f" (seed {best.seed})" if seeds > 1 else ""
+    told = [
+        f"{name_of(answer.chosen)}{which}: accuracy {percent(scored.metrics['accuracy'], 1)} % on {part} rows, {gaps}. "
+        f"{answer.target}: {answer.verdict}."
+    ]
+    if best.test is not None:
+        if seeds > 1:
+            told.append(
+                f"Over {seeds} seeds: mean accuracy {percent(answer.chosen.mean('accuracy'), 1)} %, "
+                + ", ".join(
+                    f"mean {metric_title(bound.metric)} {percent(answer.chosen.mean(bound.metric), 1)}"
+                    for bound in answer.target.bounds
+                )
+                + f"; the target held on test rows in {answer.chosen.held(answer.target)} of {seeds}."
+            )
+        told += _cost(answer)
+    told += _doubts(answer, scored)
+    if answer.chosen.kind in ("groups", "randomised"):
+        told.append(NEEDS_GROUP)
+    if answer.chosen.kind == "randomised":
+        told.append("Thresholds are drawn for each person from the row's own content: the same row, the same answer.")
+    return [*told, HELD_OUT_ROWS, *answer.notes]
+
+
+def _gap(bound: Bound, scored: Scores) -> str:
+    end = "at most" if bound.at_most else "at least"
+    value, limit = scored.metrics[bound.metric], scored.ends[bound.metric]
+    sure = f"{end} {_number(bound, limit)} with {percent(scored.level, 0)} % confidence"
+    return f"{metric_title(bound.metric)} {_number(bound, value)} ({sure})"
+
+
+def _number(bound: Bound, value: float) -> str:
+    if math.isnan(value):
+        return "undefined"
+    return percent(value, 1) if bound.at_most else f"{value:.2f}"
+
+
+def _cost(answer: Answer) -> list[str]:
+    free = answer.unconstrained
+    if free is answer.chosen:
+        return ["It is also the most accurate candidate of all: the target costs no accuracy."]
+    gaps = ", ".join(
+        f"{metric_title(bound.metric)} {_number(bound, free.mean(bound.metric))}" for bound in answer.target.bounds
+    )
+    cost = answer.cost
+    told = f"costs {percent(cost, 1)} points" if cost >= 0.0005 else f"gains {percent(-cost, 1)} points"
+    told = "costs nothing" if abs(cost) < 0.0005 else told
+    return [
+        f"It {told} of test accuracy against the most accurate candidate on held-out rows whatever its gaps, "
+        f"{name_of(free)}: {percent(free.mean('accuracy'), 1)} %, {gaps}."
+    ]
+
+
+def _doubts(answer: Answer, scored: Scores) -> list[str]:
+    told = []
+    if answer.chosen.within(answer.target) < len(answer.chosen.runs):
+        told.append("No candidate is within the target on the held-out rows of every seed; this one comes nearest.")
+    if answer.chosen.degenerate:
+        told.append(f"Every candidate is degenerate; of this one, {answer.chosen.degenerate}.")
+    factor = scored.rows_factor(answer.target)
+    if answer.verdict == "met in the sample" and factor is not None and math.isfinite(factor):
+        total = sum(one.rows for one in scored.groups)
+        told.append(
+            f"To confirm gaps of this size with 95 % confidence takes about {factor:.1f} times as many rows "
+            f"({math.ceil(factor * total):,} instead of {total:,.0f}), in the same shares."
+        )
+    return told
+
+
+def who_pays(answer: Answer) -> Table:
+    """Each group's rates before (the unconstrained best) and after, on test rows."""
+    before, after = answer.before.test or answer.before.validation, answer.best.test or answer.best.validation
+    heads = ("selected", "found", "accuracy")
+    columns = [Column(part, "percent", 1, over=head) for head in heads for part in ("before", "after")]
+    rows = []
+    for old, new in zip(before.groups, after.groups, strict=True):
+        pairs = (
+            (old.selection_rate, new.selection_rate),
+            (old.true_positive_rate, new.true_positive_rate),
+            (old.accuracy, new.accuracy),
+        )
+        rows.append(row(new.group, new.rows, *(value for pair in pairs for value in pair)))
+    caption = (
+        f"Before: {name_of(answer.unconstrained)}; after: {name_of(answer.chosen)}; seed {answer.best.seed}. In "
+        "percent of the group; selected: predicted the favourable outcome; found: of those whose true outcome it is."
+    )
+    return Table("Who pays", [Column("Group"), Column("rows", "count"), *columns], [Section(rows)], caption)
+
+
+def candidates(answer: Answer, brief: bool = False) -> Table:
+    """The candidates, chosen on held-out rows and scored on test rows; means over seeds.
+
+    `brief` is for terminals: the chosen one and the most accurate others, with their test scores.
+    """
+    asked = [bound.metric for bound in answer.target.bounds]
+    metrics = ["accuracy", *(asked if brief else dict.fromkeys([*asked, "dpd", "eod"]))]
+    parts: tuple[Part, ...] = ("test",) if brief else ("validation", "test")
+    columns = [
+        Column(metric_title(name), "percent", 1, over="" if brief else f"{_PARTS[part]} rows")
+        for part in parts
+        for name in metrics
+    ]
+    ordered = sorted(answer.candidates, key=lambda one: -one.mean("accuracy", "validation"))
+    if brief:
+        ends = (answer.chosen, answer.unconstrained)
+        others = [
+            one for one in ordered if not any(one is end for end in ends) and one.within(answer.target) == len(one.runs)
+        ]
+        ordered = [answer.chosen, *others[: _BRIEF - 2], *([ends[1]] if ends[0] is not ends[1] else [])]
+    rows: list[Row] = []
+    for one in ordered:
+        means = [one.mean(name, part) for part in parts for name in metrics]
+        chosen = one is answer.chosen
+        note = "; ".join(["chosen"] * chosen + [f"degenerate: {one.degenerate}"] * bool(one.degenerate))
+        held = f"{one.held(answer.target)} of {len(one.runs)}"
+        names = [Cell(text, bold=chosen) for text in (one.label, TITLES[one.kind])]
+        rows.append(row(*names, *(Cell(mean, bold=chosen) for mean in means), held, note="" if brief else note))
+    more = len(answer.candidates) - len(ordered)
+    caption = (
+        f"Test rows in percent, means over seeds; held: seeds in which {answer.target} held there. The answer first, "
+        "then the next within the target on held-out rows, last the most accurate of all"
+        f"{f'; the report has {more} more' if more else ''}."
+        if brief
+        else "Means over seeds in percent, most accurate on held-out rows first; held: in how many seeds "
+        f"{answer.target} held on test rows."
+    )
+    heads = [Column("Algorithm"), Column("Thresholds"), *columns, Column("held")]
+    return Table("Candidates", heads, [Section(rows)], caption)
+
+
+def to_plain(answer: Answer) -> dict[str, Any]:
+    """`answer.json`: the chosen model, its thresholds, scores and verdict."""
+    best = answer.best
+    return {
+        "target": str(answer.target),
+        "verdict": answer.verdict,
+        "alpha": answer.chosen.alpha,
+        "algorithm": answer.chosen.label,
+        "seed": best.seed,
+        "run": best.run,
+        "repair": best.repair,
+        "test": answer.test,
+        "bounds": answer.bounds,
+        "held_out": best.validation.metrics,
+        "cost_in_accuracy": answer.cost,
+        "held_on_test": {"seeds": answer.chosen.held(answer.target), "of": len(answer.chosen.runs)},
+        "explanation": sentences(answer),
+        "candidates": candidates(answer).records(),
+    }

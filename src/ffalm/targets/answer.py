@@ -1,0 +1,163 @@
+"""From candidates to one answer: the most accurate model within a target on held-out rows, judged on test rows.
+
+The held-out rows drive multipliers, fit thresholds and choose the candidate; test rows only score the choice. Plain
+values alone, so that a report needs nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any, Literal
+
+from ffalm.errors import require
+from ffalm.targets.target import Target
+
+Part = Literal["validation", "test"]
+Verdict = Literal["met with confidence", "met in the sample", "not met"]
+
+#: One-sided confidence at which a verdict is "met with confidence".
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class GroupRates:
+    """How one group fares: shares of its rows predicted favourable (of all, of the favourable ones) and correct."""
+
+    group: str
+    rows: float
+    selection_rate: float
+    true_positive_rate: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A model with its thresholds on the rows of one part."""
+
+    metrics: dict[str, float]
+    ends: dict[str, float]  # the one-sided confidence bound of each metric of the target
+    level: float  # the confidence of these bounds
+    groups: tuple[GroupRates, ...]
+    degenerate: str = ""  # why the model is no result, empty where it is one
+
+    def verdict(self, target: Target) -> Verdict:
+        """Whether the target holds here, and how surely."""
+        if target.meets(self.ends) and target.meets(self.metrics):
+            return "met with confidence"
+        return "met in the sample" if target.meets(self.metrics) else "not met"
+
+    def excess(self, target: Target) -> float:
+        """How far the gaps, or their confidence bounds, are beyond the target; 0 where they are within."""
+        return max(target.excess(self.metrics), target.excess(self.ends))
+
+    def rows_factor(self, target: Target) -> float | None:
+        """By how much rows would have to grow for gaps as measured to be within the target with confidence.
+
+        The distance of a confidence bound shrinks with the root of the rows. None where a gap is not within.
+        """
+        factors = []
+        for bound in target.bounds:
+            value, end = self.metrics[bound.metric], self.ends[bound.metric]
+            slack = abs(bound.value - value)
+            if not bound.meets(value) or slack == 0:
+                return None
+            factors.append((abs(end - value) / slack) ** 2)
+        return max(1.0, *factors)
+
+
+@dataclass(frozen=True)
+class CandidateRun:
+    """One run of a candidate: one seed."""
+
+    seed: int
+    run: str  # the run's folder within the study's
+    repair: dict[str, Any]  # the thresholds in plain values
+    validation: Scores
+    test: Scores | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An algorithm with one kind of thresholds, over all seeds."""
+
+    label: str
+    kind: str  # of repair
+    runs: tuple[CandidateRun, ...]
+    alpha: float | None = None
+
+    @property
+    def degenerate(self) -> str:
+        """Why the models are no result, judged by held-out rows."""
+        return next((run.validation.degenerate for run in self.runs if run.validation.degenerate), "")
+
+    def mean(self, metric: str, part: Part = "test") -> float:
+        """The mean of a metric over seeds."""
+        scores = [getattr(run, part) for run in self.runs]
+        return fmean(one.metrics[metric] for one in scores) if all(scores) else math.nan
+
+    def within(self, target: Target) -> int:
+        """In how many seeds the target holds on held-out rows with the confidence of the choice."""
+        return sum(run.validation.excess(target) == 0 for run in self.runs)
+
+    def held(self, target: Target) -> int:
+        """In how many seeds the target holds on test rows."""
+        return sum(run.test is not None and target.meets(run.test.metrics) for run in self.runs)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The chosen candidate, and the model among its runs that is put to use."""
+
+    target: Target
+    chosen: Candidate
+    candidates: tuple[Candidate, ...]
+    unconstrained: Candidate  # the most accurate on held-out rows whatever its gaps
+    best: CandidateRun  # of the chosen candidate's runs, the most accurate on held-out rows within the target
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def test(self) -> dict[str, float]:
+        """Test metrics of the model; empty where there are no test rows."""
+        return {} if self.best.test is None else self.best.test.metrics
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """The one-sided 95 % confidence bounds of the target's metrics on test rows."""
+        return {} if self.best.test is None else self.best.test.ends
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the target holds for the model on test rows, on held-out rows where there are none."""
+        return (self.best.test or self.best.validation).verdict(self.target)
+
+    @property
+    def cost(self) -> float:
+        """Mean test accuracy given up against the unconstrained best."""
+        return self.unconstrained.mean("accuracy") - self.chosen.mean("accuracy")
+
+    @property
+    def before(self) -> CandidateRun:
+        """The unconstrained best with the model's seed, to compare groups with."""
+        return next((run for run in self.unconstrained.runs if run.seed == self.best.seed), self.unconstrained.runs[0])
+
+
+def choose(target: Target, candidates: Sequence[Candidate], notes: Sequence[str] = ()) -> Answer:
+    """The most accurate candidate whose confidence bounds are within the target on held-out rows, in every seed.
+
+    If none is, the one that is within in most seeds, then the one that misses by least. Degenerate candidates come
+    last. Of equals the simpler, which comes first, is chosen.
+    """
+    require(bool(candidates), "There is no finished run to choose from.")
+
+    def rank(one: Candidate) -> tuple[bool, int, float, float]:
+        missed = len(one.runs) - one.within(target)
+        excess = max(run.validation.excess(target) for run in one.runs) if missed else 0.0
+        return bool(one.degenerate), missed, excess, -one.mean("accuracy", "validation")
+
+    chosen = min(candidates, key=rank)
+    free = min(candidates, key=lambda one: (bool(one.degenerate), -one.mean("accuracy", "validation")))
+    order = [(run.validation.excess(target) > 0, -run.validation.metrics["accuracy"]) for run in chosen.runs]
+    return Answer(target, chosen, tuple(candidates), free, chosen.runs[order.index(min(order))], tuple(notes))

@@ -1,0 +1,157 @@
+"""The candidates of a target: which algorithms are trained, and what each run gives with each kind of thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ffalm.fairness import ScoreHistogram, Tally
+from ffalm.fairness.group_metrics import favourable_rate, group_accuracy, selection_rate
+from ffalm.targets.answer import CONFIDENCE, Answer, Candidate, CandidateRun, GroupRates, Scores, choose
+from ffalm.targets.repair import Repair, fit
+from ffalm.targets.target import KINDS, TITLES, Kind, Target, check_confidence
+from ffalm.targets.target import Repair as RepairSetting
+
+_ONE_LABEL = 0.99  # a model that predicts one label for a larger share of the rows is degenerate
+
+_LEVELS = (0.8, 0.7, 0.6, 0.5)  # of confidence that are tried; the last leaves no margin
+_MARGIN_COST = 0.01  # the held-out accuracy that a margin may cost
+
+#: The rate constraint of `Lagrangian` for each metric of a target.
+_CONSTRAINTS = {
+    "dpd": "dp",
+    "impact_ratio": "dp",
+    "eod": "eo",
+    "equalized_odds": "odds",
+    "accuracy_parity": "accuracy",
+}
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run as far as targets are concerned."""
+
+    label: str
+    seed: int
+    alpha: float | None
+    place: str  # its folder within the study's
+    scores: Mapping[str, ScoreHistogram]
+
+
+def lagrangians(target: Target) -> dict[str, dict[str, Any]]:
+    """Settings of `Lagrangian` for a target by name: at its bound and at half of it.
+
+    What holds on held-out rows at the bound misses it on test rows about every second time; half leaves room.
+    """
+    constraint = ",".join(dict.fromkeys(_CONSTRAINTS[bound.metric] for bound in target.bounds))
+    tightest = min(bound.value if bound.at_most else (1 - bound.value) / 4 for bound in target.bounds)
+    settings = {"name": "lagrangian", "constraint": constraint}
+    name = f"lagrangian-{constraint.replace(',', '-')}"
+    return {f"{name}-{tolerance:g}": {**settings, "tolerance": tolerance} for tolerance in (tightest, tightest / 2)}
+
+
+def kinds_of(repair: RepairSetting) -> tuple[Kind, ...]:
+    """The kinds of thresholds that are tried where the last of them is allowed."""
+    if repair == "none":
+        return ("none",)
+    return KINDS[: KINDS.index(repair) + 1]
+
+
+def answer_of(
+    runs: Sequence[FinishedRun],
+    target: Target,
+    repair: RepairSetting = "groups",
+    group_names: Sequence[str] = (),
+    confidence: float | None = None,
+) -> Answer:
+    """Fit thresholds to the held-out rows of every run, and choose.
+
+    A gap that is within the target on held-out rows exceeds it on other rows about every second time. The choice leaves
+    a margin: the one-sided confidence bound must be within. Left out, the confidence is 0.8, lowered where rows are so
+    few that the margin would cost more than a point of accuracy.
+    """
+    check_confidence(confidence)
+    if confidence is not None:
+        return choose(target, *candidates_of(runs, target, repair, group_names, confidence))
+    plain = choose(target, *candidates_of(runs, target, repair, group_names, _LEVELS[-1]))
+    enough = plain.chosen.mean("accuracy", "validation") - _MARGIN_COST
+    for level in _LEVELS[:-1]:
+        answer = choose(target, *candidates_of(runs, target, repair, group_names, level))
+        complete = answer.chosen.within(target) == len(answer.chosen.runs) and not answer.chosen.degenerate
+        if complete and answer.chosen.mean("accuracy", "validation") >= enough:
+            return answer if level == _LEVELS[0] else _less_sure(answer, level)
+    return _less_sure(plain, _LEVELS[-1])
+
+
+def _less_sure(answer: Answer, level: float) -> Answer:
+    left = f"leaves one at {level:.0%}" if level > _LEVELS[-1] else "leaves none"
+    note = (
+        f"The held-out rows are too few for a margin at {_LEVELS[0]:.0%} confidence that costs less than a point of "
+        f"accuracy: the choice {left}."
+    )
+    return replace(answer, notes=(note, *answer.notes))
+
+
+def candidates_of(
+    runs: Sequence[FinishedRun],
+    target: Target,
+    repair: RepairSetting = "groups",
+    group_names: Sequence[str] = (),
+    level: float = 0.5,
+) -> tuple[list[Candidate], list[str]]:
+    """Every algorithm with every kind of thresholds, and notes on those that have none within the target."""
+    by_label: dict[str, list[FinishedRun]] = {}
+    for run in runs:
+        by_label.setdefault(run.label, []).append(run)
+    found, notes = [], []
+    for kind in kinds_of(repair):
+        for label, own in by_label.items():
+            fitted = [(run, fit(run.scores["validation"], target, kind, level=level)) for run in own]
+            if any(thresholds is None for _, thresholds in fitted):
+                notes.append(f"{label}: no {TITLES[kind]} are within {target} on the held-out rows.")
+                continue
+            repaired = tuple(_run(run, one, target, group_names, level) for run, one in fitted if one)
+            found.append(Candidate(label, kind, repaired, own[0].alpha))
+    return found, notes
+
+
+def _run(run: FinishedRun, repair: Repair, target: Target, group_names: Sequence[str], level: float) -> CandidateRun:
+    levels = {"validation": level, "test": CONFIDENCE}
+    parts = {
+        name: judged(repair.tally(histogram), target, histogram.favourable, group_names, levels[name])
+        for name, histogram in run.scores.items()
+    }
+    return CandidateRun(run.seed, run.place, repair.to_plain(group_names), parts["validation"], parts.get("test"))
+
+
+def judged(
+    tally: Tally, target: Target, favourable: int, group_names: Sequence[str], level: float = CONFIDENCE
+) -> Scores:
+    """The Tally of a model on some rows, with confidence bounds of the target's metrics at a one-sided level."""
+    metrics = tally.metrics(favourable)
+    ends = {
+        bound.metric: bound.worst_end(tally.interval(bound.metric, 2 * level - 1, favourable))
+        if level > 0.5
+        else metrics[bound.metric]
+        for bound in target.bounds
+    }
+    shares = zip(
+        group_names,
+        tally.count.sum(0).tolist(),
+        selection_rate(tally, favourable).tolist(),
+        favourable_rate(tally, favourable)[favourable].tolist(),
+        group_accuracy(tally).tolist(),
+        strict=True,
+    )
+    groups = tuple(GroupRates(*share) for share in shares)
+    return Scores(metrics, ends, level, groups, _degenerate(tally, metrics["accuracy"]))
+
+
+def _degenerate(tally: Tally, accuracy: float) -> str:
+    total = float(tally.confusion.sum())
+    if float(tally.confusion.sum((-1, -2)).max()) > _ONE_LABEL * total:
+        return "one label is predicted for over 99 % of the rows"
+    if accuracy < float(tally.count.sum(-1).max()) / total:
+        return "accuracy is below the majority share"
+    return ""

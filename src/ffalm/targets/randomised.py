@@ -1,0 +1,62 @@
+"""Randomised group thresholds: each group draws one of a few edges for each row, by a linear programme.
+
+One threshold a group may leave no choice within equalised odds; mixtures of thresholds reach every point of a group's
+ROC hull. With w[g, e] = P(edge e | group g) all rates are linear in w:
+
+    maximise  sum w[g, e] value[g, e]
+    subject to  l_c <= sum_e w[g, e] rate_c[g, e] <= l_c + epsilon_c,    sum_e w[g, e] = 1
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ffalm.targets.rate_table import Array, RateConstraint, RateTable
+
+_NEGLIGIBLE = 1e-9
+
+
+def mixed_thresholds(table: RateTable, factor: float = 1.0) -> Array | None:
+    """P(edge | group) of shape (group, edge); None where nothing is within the bounds times `factor`."""
+    from scipy.optimize import linprog
+
+    groups, edges = table.value.shape
+    constraints = table.constraints
+    size = groups * edges + len(constraints)  # the last ones are the lower ends l_c, or the largest rate of a ratio
+    rows: list[Array] = []
+    limits: list[float] = []
+    for number, constraint in enumerate(constraints):
+        for group in map(int, np.flatnonzero(constraint.trials > 0)):
+            below, above, slack = _window(constraint, factor)
+            for sign, share, limit in ((1.0, above, slack), (-1.0, below, 0.0)):
+                row = np.zeros(size)
+                row[group * edges : (group + 1) * edges] = sign * constraint.rates[group]
+                row[groups * edges + number] = -sign * share
+                rows.append(row)
+                limits.append(limit)
+    each = np.zeros((groups, size))
+    for group in range(groups):
+        each[group, group * edges : (group + 1) * edges] = 1
+    scale = max(1.0, float(np.abs(table.value).max()))
+    found = linprog(
+        np.concatenate([-table.value.ravel() / scale, np.zeros(len(constraints))]),
+        A_ub=np.array(rows) if rows else None,
+        b_ub=np.array(limits) if rows else None,
+        A_eq=each,
+        b_eq=np.ones(groups),
+        bounds=(0, 1),
+        method="highs",
+    )
+    if found.x is None:
+        return None
+    weights = found.x[: groups * edges].reshape(groups, edges)
+    weights = np.where(weights < _NEGLIGIBLE, 0.0, weights)
+    return np.asarray(weights / weights.sum(1, keepdims=True))
+
+
+def _window(constraint: RateConstraint, factor: float) -> tuple[float, float, float]:
+    """(a, b, s) such that a x <= rate <= b x + s for the window's own variable x."""
+    bound = constraint.bound
+    if bound.at_most:
+        return 1.0, 1.0, bound.value * factor
+    return 1 - (1 - bound.value) * factor, 1.0, 0.0

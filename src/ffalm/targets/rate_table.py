@@ -1,0 +1,93 @@
+"""What each threshold of each group would give: rates, correct rows and changed rows, from a score histogram."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ffalm.errors import require
+from ffalm.fairness import ScoreHistogram
+from ffalm.targets.target import Bound, Target
+
+Array = NDArray[np.float64]
+_WIDTH, _WIDTH_ROWS = 4.0, 3000.0  # bins of smoothing at so many rows
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a wrong favourable and a wrong unfavourable prediction cost; with 1 and 1 accuracy is maximised."""
+
+    false_favourable: float = 1.0
+    false_unfavourable: float = 1.0
+
+    def __post_init__(self) -> None:
+        costs = (self.false_favourable, self.false_unfavourable)
+        require(
+            all(np.isfinite(costs)) and min(costs) >= 0 and max(costs) > 0,
+            f"Costs of wrong predictions are 0 or more, and not both 0; got {costs[0]:g} and {costs[1]:g}.",
+        )
+
+
+@dataclass(frozen=True)
+class RateConstraint:
+    """Rates that must be near each other: hits of shape (group, edge) out of trials of shape (group,)."""
+
+    hits: Array
+    trials: Array
+    bound: Bound
+
+    @property
+    def rates(self) -> Array:
+        """Of shape (group, edge); NaN for groups without trials, which are not constrained."""
+        with np.errstate(invalid="ignore"):
+            return self.hits / self.trials[:, None]
+
+    @property
+    def monotone(self) -> bool:
+        """Whether a higher threshold never raises the rate."""
+        return self.bound.metric != "accuracy_parity"
+
+
+@dataclass(frozen=True)
+class RateTable:
+    """The objective and the constraints at every (group, edge)."""
+
+    value: Array  # (group, edge), to be maximised: minus the costs of wrong predictions
+    rows: Array  # (group, edge): rows from the edge up, so that differences count changed predictions
+    constraints: tuple[RateConstraint, ...]
+
+    @classmethod
+    def of(cls, histogram: ScoreHistogram, target: Target | None, costs: Costs | None = None) -> RateTable:
+        """The table of a histogram; without a target nothing is constrained."""
+        costs = costs or Costs()
+        favourable = histogram.favourable
+        above = histogram.at_least().double().numpy().transpose(2, 1, 0)  # (group, label, edge)
+        correct = histogram.correct().double().numpy().T
+        chosen, total = above.sum(1), above[:, :, 0]
+        wrong_favourable = chosen - above[:, favourable]
+        others = total.sum(1)[:, None] - correct - wrong_favourable
+        value = -(costs.false_favourable * wrong_favourable + costs.false_unfavourable * others)
+        by_metric = {
+            "dpd": [(chosen, total.sum(1))],
+            "impact_ratio": [(chosen, total.sum(1))],
+            "eod": [(above[:, favourable], total[:, favourable])],
+            "equalized_odds": [(above[:, label], total[:, label]) for label in range(total.shape[1])],
+            "accuracy_parity": [(correct, total.sum(1))],
+        }
+        bounds = () if target is None else target.bounds
+        constraints = (RateConstraint(*pair, bound) for bound in bounds for pair in by_metric[bound.metric])
+        return cls(value, chosen, tuple(constraints))
+
+    def smoothed(self) -> RateTable:
+        """With values averaged over neighbouring edges by a Gaussian kernel, wider where there are fewer rows.
+
+        Its width in bins is 4 (n / 3000)^(-1/5), the rate at which kernel estimates converge.
+        """
+        width = _WIDTH * (max(1.0, float(self.rows[:, 0].sum())) / _WIDTH_ROWS) ** -0.2
+        reach = min(int(4 * width) + 1, self.value.shape[1] - 1)
+        kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / width) ** 2)
+        padded = np.pad(self.value, ((0, 0), (reach, reach)), mode="edge")
+        value = np.stack([np.convolve(row, kernel / kernel.sum(), "valid") for row in padded])
+        return replace(self, value=value)

@@ -1,0 +1,188 @@
+"""Repair: thresholds on a trained model's scores, fitted to summed histograms of held-out rows.
+
+    none        the model's own decision, score >= 0
+    accurate    the most accurate threshold for everybody alike, whatever the target
+    single      the same within the target, where one is
+    groups      one threshold a group: needs the group at prediction, which some uses forbid by law
+    randomised  the same, drawn for each row from a few thresholds a group: reaches what fixed ones cannot
+
+A row whose group is not known gets the single threshold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ffalm.errors import UserError, require, unknown
+from ffalm.fairness import ScoreHistogram, Tally
+from ffalm.fairness.histograms import AS_TRAINED, BINS, bins_of, edge_value
+from ffalm.targets.margins import confidence_end
+from ffalm.targets.randomised import mixed_thresholds
+from ffalm.targets.rate_table import Array, Costs, RateTable
+from ffalm.targets.target import KINDS, Kind, Target
+from ffalm.targets.thresholds import group_thresholds, single_threshold
+
+_HALVINGS = 10
+Mix = tuple[tuple[int, float], ...]
+"""Edges with their probabilities; one edge with probability 1 where nothing is drawn."""
+
+
+@dataclass(frozen=True)
+class Repair:
+    """Thresholds by group, as bin edges of a score histogram."""
+
+    kind: Kind
+    edges: tuple[Mix, ...]  # of each group
+    single: int = AS_TRAINED  # for rows whose group is not known
+
+    @classmethod
+    def fixed(cls, kind: Kind, edges: Sequence[int], single: int) -> Repair:
+        """One threshold a group."""
+        return cls(kind, tuple(((edge, 1.0),) for edge in edges), single)
+
+    @property
+    def needs_group(self) -> bool:
+        """Whether predictions depend on the group."""
+        return len(set(self.edges)) > 1
+
+    def tally(self, histogram: ScoreHistogram) -> Tally:
+        """The Tally of the repaired predictions; expected counts where thresholds are drawn."""
+        if all(len(mix) == 1 for mix in self.edges):
+            return histogram.tally([mix[0][0] for mix in self.edges])
+        weights = torch.zeros(len(histogram.counts) + 1, len(self.edges), dtype=torch.float64)
+        for group, mix in enumerate(self.edges):
+            for edge, weight in mix:
+                weights[edge, group] = weight
+        return histogram.mixed_tally(weights)
+
+    def favourable(self, scores: Tensor, groups: Tensor | None, draws: Tensor | None = None) -> Tensor:
+        """Whether each row is predicted favourable; groups outside 0..K-1 are unknown.
+
+        `draws` are uniform numbers, one a row, that decide between several thresholds: see `draws_of`.
+        """
+        places = bins_of(scores)
+        if groups is None:
+            return places >= self.single
+        require(
+            draws is not None or all(len(mix) == 1 for mix in self.edges),
+            "These thresholds are randomised: predictions need one draw a row.",
+        )
+        uniform = torch.zeros_like(places, dtype=torch.float64) if draws is None else draws
+        chosen = places >= self.single
+        for group, mix in enumerate(self.edges):
+            reached = sum((places >= edge) * weight for edge, weight in mix)
+            chosen = torch.where(groups == group, reached > uniform, chosen)
+        return chosen
+
+    def to_plain(self, group_names: Sequence[str]) -> dict[str, Any]:
+        """Plain values for a file; thresholds are those of the score, infinite for everybody or nobody."""
+        return {
+            "kind": self.kind,
+            "score": "logit of the favourable label minus the largest other logit",
+            "single": _text(self.single),
+            "groups": {
+                name: [{"threshold": _text(edge), "probability": weight} for edge, weight in mix]
+                for name, mix in zip(group_names, self.edges, strict=True)
+            },
+        }
+
+    @classmethod
+    def from_plain(cls, values: dict[str, Any]) -> Repair:
+        """The inverse of `to_plain`."""
+        try:
+            mixes = tuple(
+                tuple((_edge(one["threshold"]), float(one["probability"])) for one in mix)
+                for mix in values["groups"].values()
+            )
+            return cls(_kind(values["kind"]), mixes, _edge(values["single"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"These thresholds cannot be read ({error!r}): make the repair again.") from None
+
+
+def fit(
+    histogram: ScoreHistogram,
+    target: Target,
+    kind: Kind = "groups",
+    costs: Costs | None = None,
+    level: float = 0.5,
+    smooth: bool = True,
+) -> Repair | None:
+    """The best thresholds of a kind within the target on a histogram; None where there are none.
+
+    The one-sided confidence bound of each gap at `level` must be within its bound; at 0.5 that is the gap itself.
+    `smooth` compares accuracies averaged over neighbouring thresholds, so that few rows do not decide between them;
+    gaps are never averaged.
+    """
+    groups = histogram.groups
+    if kind == "none":
+        return Repair.fixed("none", [AS_TRAINED] * groups, AS_TRAINED)
+    free, table = (RateTable.of(histogram, asked, costs) for asked in (None, target))
+    if smooth:
+        free, table = free.smoothed(), table.smoothed()
+    start = single_threshold(free, AS_TRAINED)
+    if kind in ("accurate", "single"):
+        edge = start if kind == "accurate" else single_threshold(table, AS_TRAINED, level)
+        return Repair.fixed(kind, [edge] * groups, edge)
+    if kind == "groups":
+        edges = group_thresholds(table, start, level)
+        return None if edges is None else Repair.fixed("groups", edges, start)
+    weights = mixed_thresholds(table) if level <= 0.5 else _mixed_with_margin(table, level)
+    if weights is None:
+        return None
+    mixes = tuple(tuple((int(edge), float(own[edge])) for edge in np.flatnonzero(own)) for own in weights)
+    return Repair("randomised", mixes, start)
+
+
+def draws_of(rows: Iterable[bytes]) -> Tensor:
+    """A uniform number for each row that depends on its content alone: the same person gets the same answer."""
+    digests = [int.from_bytes(hashlib.blake2b(row, digest_size=8).digest(), "big") for row in rows]
+    return torch.tensor(digests, dtype=torch.float64) / 2.0**64 if digests else torch.zeros(0, dtype=torch.float64)
+
+
+def _mixed_with_margin(table: RateTable, level: float) -> Array | None:
+    """Mixtures under the least strict factor of the bounds at which the confidence bounds are within."""
+    low, high = 0.0, 1.0
+    found = mixed_thresholds(table, 0.0)
+    if found is None or not _confident(table, found, level):
+        return None
+    for _ in range(_HALVINGS):
+        tried = (low + high) / 2
+        weights = mixed_thresholds(table, tried)
+        if weights is not None and _confident(table, weights, level):
+            low, found = tried, weights
+        else:
+            high = tried
+    return found
+
+
+def _confident(table: RateTable, weights: Array, level: float) -> bool:
+    ends = ((one, confidence_end(one, (weights * one.hits).sum(1), level)) for one in table.constraints)
+    return all(one.bound.meets(float(end)) for one, end in ends)
+
+
+def _text(edge: int) -> float | str:
+    value = edge_value(edge)
+    return value if math.isfinite(value) else str(value)
+
+
+def _edge(value: float | str) -> int:
+    number = float(value)
+    if math.isinf(number):
+        return 0 if number < 0 else BINS
+    edge = int(bins_of(torch.tensor([number]))[0])
+    require(edge_value(edge) == number, f"The threshold {number} is no edge of a score histogram.")
+    return edge
+
+
+def _kind(name: str) -> Kind:
+    if name not in KINDS:
+        raise unknown("kind of repair", name, KINDS)
+    return name

@@ -1,0 +1,130 @@
+"""A fairness target, such as "dpd <= 0.05" or "eod <= 0.05, impact_ratio >= 0.8"."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from ffalm.errors import UserError, require, unknown
+
+#: The metrics that a target can bound, with the sign of the bound.
+SIGNS = {
+    "dpd": "<=",
+    "eod": "<=",
+    "equalized_odds": "<=",
+    "accuracy_parity": "<=",
+    "impact_ratio": ">=",
+}
+
+Kind = Literal["none", "accurate", "single", "groups", "randomised"]
+"""Of thresholds: the model's own, the most accurate one, one within the target, one a group, several a group."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
+Repair = Literal["none", "single", "groups", "randomised"]
+"""What an answer may use, each with the simpler ones."""
+
+#: What sentences and tables call each kind.
+TITLES: dict[str, str] = {
+    "none": "as trained",
+    "accurate": "most accurate threshold",
+    "single": "one threshold",
+    "groups": "group thresholds",
+    "randomised": "randomised group thresholds",
+}
+
+#: The target of `ffalm compare` where none is given.
+DEFAULT = "dpd <= 0.05"
+
+_BOUND = re.compile(r"\s*([A-Za-z_]+)\s*(<=|>=|<|>|=+)\s*([0-9.eE+-]+)\s*(%?)\s*")
+_ROUNDING = 1e-9  # a gap that equals its bound meets it, whatever the last bit of a division
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One metric and the value that it must not exceed, or fall below where more is better."""
+
+    metric: str
+    value: float
+
+    def __post_init__(self) -> None:
+        if self.metric not in SIGNS:
+            raise unknown("metric of a target", self.metric, SIGNS)
+        require(
+            math.isfinite(self.value) and 0 <= self.value <= 1,
+            f"The bound of {self.metric} is a fraction from 0 to 1, such as 0.05 for 5 points; got {self.value:g}.",
+        )
+
+    @property
+    def at_most(self) -> bool:
+        """Whether the bound is an upper one."""
+        return SIGNS[self.metric] == "<="
+
+    def meets(self, value: float) -> bool:
+        """Whether a value is within the bound; an undefined one is not."""
+        return value <= self.value + _ROUNDING if self.at_most else value >= self.value - _ROUNDING
+
+    def excess(self, value: float) -> float:
+        """How far a value is beyond the bound; 0 where it is within, infinite where it is undefined."""
+        if math.isnan(value):
+            return math.inf
+        return max(0.0, value - self.value if self.at_most else self.value - value)
+
+    def worst_end(self, interval: tuple[float, float]) -> float:
+        """The end of an interval that the bound is about."""
+        return interval[1] if self.at_most else interval[0]
+
+    def __str__(self) -> str:
+        return f"{self.metric} {SIGNS[self.metric]} {self.value:g}"
+
+
+@dataclass(frozen=True)
+class Target:
+    """One or more bounds, all of which are to hold."""
+
+    bounds: tuple[Bound, ...]
+
+    @classmethod
+    def parse(cls, text: str | Target) -> Target:
+        """A target from its text: `METRIC <= FRACTION`, several joined by commas."""
+        if isinstance(text, Target):
+            return text
+        require(isinstance(text, str), f"A target is a text such as {DEFAULT!r}; got {text!r}.")
+        bounds: dict[str, Bound] = {}
+        for part in text.split(","):
+            found = _BOUND.fullmatch(part)
+            if found is None:
+                raise UserError(f"The target {part.strip()!r} is not understood: write it as in {DEFAULT!r}.")
+            metric, sign, number, percent = found.groups()
+            try:
+                value = float(number) / (100 if percent else 1)
+            except ValueError:
+                raise UserError(f"The bound {number!r} of {metric} is not a number.") from None
+            bound = Bound(metric, value)
+            require(
+                sign == SIGNS[metric],
+                f"A target on {metric} is written with {SIGNS[metric]}; got {part.strip()!r}.",
+            )
+            require(metric not in bounds, f"The target names {metric} twice: give one bound of each metric.")
+            bounds[metric] = bound
+        return cls(tuple(bounds.values()))
+
+    def meets(self, metrics: Mapping[str, float]) -> bool:
+        """Whether metrics are within every bound."""
+        return all(bound.meets(metrics.get(bound.metric, math.nan)) for bound in self.bounds)
+
+    def excess(self, metrics: Mapping[str, float]) -> float:
+        """The largest distance beyond a bound."""
+        return max(bound.excess(metrics.get(bound.metric, math.nan)) for bound in self.bounds)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.bounds))
+
+
+def check_confidence(level: float | None) -> None:
+    """Refuse a confidence that no margin has; at 0.5 there is none, and the gap itself must be within the target."""
+    require(
+        level is None or 0.5 <= level < 1,
+        f"The confidence of a target must be from 0.5 (no margin) to below 1, such as 0.95; got {level}.",
+    )

@@ -1,0 +1,227 @@
+"""The best thresholds, one a group, whose rates are within a target: an exact search over bin edges.
+
+Two groups have (bins + 1)^2 pairs of edges, which are all tried. For more groups, all rates lie in a window
+[l, l + epsilon] (for a ratio [l, l / ratio]) for some l that is itself a rate of some (group, edge). Rates fall as an
+edge rises, so a window allows each group one interval of edges, and the best edge of an interval is a range maximum.
+Several rates are several windows, whose intervals intersect.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ffalm.targets.margins import confidence_end
+from ffalm.targets.rate_table import Array, RateConstraint, RateTable
+from ffalm.targets.target import Bound
+
+_ROUNDING = 1e-9
+_WINDOWS = 1_000_000  # combinations of windows that are tried; levels are thinned evenly where there are more
+_ACCURACY_LEVELS = 200  # that are tried of accuracy parity
+_HALVINGS = 10  # in the search for the least strict bounds that leave a margin
+Edges = list[int]
+Flags = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+
+def single_threshold(table: RateTable, start: int, level: float = 0.5) -> int:
+    """The best edge for all groups alike within the constraints, else the best of all; ties: nearest to `start`."""
+    value = table.value.sum(0)
+    allowed = np.ones(len(value), dtype=bool)
+    for constraint in table.constraints:
+        allowed &= _within(constraint, constraint.rates, constraint.hits, level)
+    usable = np.where(allowed, value, -np.inf) if allowed.any() else value
+    best = np.flatnonzero(usable >= usable.max() - _ROUNDING)
+    return int(best[np.abs(best - start).argmin()])
+
+
+def group_thresholds(table: RateTable, start: int, level: float = 0.5) -> Edges | None:
+    """One edge a group; None where no choice is within the constraints.
+
+    Of equally good choices, the one that changes the fewest predictions of the single threshold `start`. The one-sided
+    confidence bound of each gap at `level` must be within its bound; at 0.5 that is the gap itself.
+    """
+    table = replace(table, value=table.value - _tie_break(table, start))
+    if len(table.value) == 2:
+        return _best_pair(table, level)
+    found = _best_windows(table)
+    return found if level <= 0.5 or found is None or confident(table, found, level) else _with_margin(table, level)
+
+
+def confident(table: RateTable, edges: Edges, level: float) -> bool:
+    """Whether the one-sided confidence bound of each gap is within its bound."""
+    groups = np.arange(len(edges))
+    return all(
+        constraint.bound.meets(float(confidence_end(constraint, constraint.hits[groups, edges], level)))
+        for constraint in table.constraints
+    )
+
+
+def _tie_break(table: RateTable, start: int) -> Array:
+    """A penalty on changed predictions, too small to outweigh any difference in value."""
+    changed = np.abs(table.rows - table.rows[:, [start]])
+    steps = np.abs(np.arange(table.rows.shape[1]) - start)
+    penalty: Array = 1e-6 * changed / max(1.0, table.rows[:, 0].sum()) + 1e-12 * steps
+    return penalty
+
+
+def _best_pair(table: RateTable, level: float) -> Edges | None:
+    """The best of all pairs of edges of two groups."""
+    total = table.value[0][:, None] + table.value[1]
+    for constraint in table.constraints:
+        within = _within(constraint, _pairs(constraint.rates), _pairs(constraint.hits), level)
+        total = np.where(within, total, -np.inf)
+    best = total.argmax()
+    return [int(edge) for edge in np.unravel_index(best, total.shape)] if np.isfinite(total.flat[best]) else None
+
+
+def _pairs(values: Array) -> Array:
+    """(2, edge) as (2, edge of the first group, edge of the second)."""
+    return np.stack(np.broadcast_arrays(values[0][:, None], values[1]))
+
+
+def _within(constraint: RateConstraint, rates: Array, hits: Array, level: float) -> Flags:
+    """Whether rates, and their confidence bounds, are within the bound, with groups on the first axis.
+
+    Groups without rows do not count.
+    """
+    bound, known = constraint.bound, rates[constraint.trials > 0]
+    if len(known) < 2:
+        return np.ones(rates.shape[1:], dtype=bool)
+    low, high = known.min(0), known.max(0)
+    if bound.at_most:
+        allowed = high - low <= bound.value + _ROUNDING
+    else:
+        allowed = (low >= bound.value * high - _ROUNDING) & (high > 0)
+    if level > 0.5:
+        end = confidence_end(constraint, hits, level)
+        allowed &= end <= bound.value if bound.at_most else end >= bound.value
+    return np.asarray(allowed)
+
+
+def _best_windows(table: RateTable) -> Edges | None:
+    """The best choice over all combinations of windows, for any number of groups."""
+    monotone = [one for one in table.constraints if one.monotone]
+    most = int(_WINDOWS ** (1 / max(1, len(monotone))))
+    intervals = [_intervals(one, most) for one in monotone]
+    best, found = -np.inf, None
+    for value in _in_accuracy_windows(table):
+        total, edges = _best_of_intervals(value, intervals)
+        if total > best:
+            best, found = total, edges
+    return found
+
+
+def _in_accuracy_windows(table: RateTable) -> Iterator[Array]:
+    """The values with -inf wherever accuracy is outside a window, for each window of accuracy parity if it is bound."""
+    bound = [one for one in table.constraints if not one.monotone]
+    if not bound:
+        yield table.value
+        return
+    rates = bound[0].rates
+    for low in _levels(rates, _ACCURACY_LEVELS):
+        inside = (rates >= low - _ROUNDING) & (rates <= low + bound[0].bound.value + _ROUNDING)
+        yield np.where(inside | np.isnan(rates), table.value, -np.inf)
+
+
+def _levels(rates: Array, most: int) -> Array:
+    """The distinct rates, thinned evenly to at most so many."""
+    levels = np.unique(rates[~np.isnan(rates)])
+    return levels if len(levels) <= most else levels[np.linspace(0, len(levels) - 1, most).astype(int)]
+
+
+def _intervals(constraint: RateConstraint, most: int) -> tuple[Ints, Ints]:
+    """For each window the first and last edge of each group with its rate in the window, of shape (window, group)."""
+    rates, bound = constraint.rates, constraint.bound
+    low = _levels(rates, most)
+    if not bound.at_most:
+        low = low[low > 0]
+    high = low + bound.value if bound.at_most else low / max(bound.value, 1e-12)
+    first, last = (np.zeros((len(low), len(rates)), dtype=np.int64) for _ in range(2))
+    for group, own in enumerate(rates):
+        if np.isnan(own).any():
+            last[:, group] = len(own) - 1
+            continue
+        rising = -own  # rates fall with the edge
+        first[:, group] = np.searchsorted(rising, -(high + _ROUNDING), side="left")
+        last[:, group] = np.searchsorted(rising, -(low - _ROUNDING), side="right") - 1
+    return first, last
+
+
+def _best_of_intervals(value: Array, intervals: Sequence[tuple[Ints, Ints]]) -> tuple[float, Edges | None]:
+    """The best edges over the product of several lists of windows."""
+    groups, edges = value.shape
+    maxima = _RangeMaximum(value)
+    best, found = -np.inf, None
+    none: Ints = np.zeros((1, groups), dtype=np.int64)
+    outer = [[(first[None, i], last[None, i]) for i in range(len(first))] for first, last in intervals[:-1]]
+    inner = intervals[-1] if intervals else (none, none + edges - 1)
+    for chosen in itertools.product(*outer):
+        first = np.maximum.reduce([inner[0], *(np.broadcast_to(low, inner[0].shape) for low, _ in chosen)])
+        last = np.minimum.reduce([inner[1], *(np.broadcast_to(high, inner[1].shape) for _, high in chosen)])
+        usable = (last >= first).all(-1)
+        if not usable.any():
+            continue
+        places = maxima.argmax(first[usable], last[usable])
+        totals = value[np.arange(groups), places].sum(-1)
+        top = int(totals.argmax())
+        if totals[top] > best:
+            best, found = float(totals[top]), [int(edge) for edge in places[top]]
+    return best, found
+
+
+class _RangeMaximum:
+    """The place of the largest value in an interval of each row, by tables of intervals of 1, 2, 4, ... edges."""
+
+    def __init__(self, value: Array) -> None:
+        self._value = value
+        count = value.shape[1]
+        self._tables = [np.broadcast_to(np.arange(count), value.shape)]
+        width = 1
+        while 2 * width <= count:
+            before = self._tables[-1]
+            starts = count - 2 * width + 1
+            self._tables.append(self._better(before[:, :starts], before[:, width : width + starts]))
+            width *= 2
+
+    def argmax(self, first: Ints, last: Ints) -> Ints:
+        """For intervals of shape (window, group), both ends included."""
+        result = np.empty_like(first)
+        power = np.log2(last - first + 1).astype(np.int64)
+        for group in range(first.shape[1]):
+            for level in np.unique(power[:, group]):
+                own = power[:, group] == level
+                table = self._tables[level][group]
+                left, right = table[first[own, group]], table[last[own, group] - (1 << level) + 1]
+                row = self._value[group]
+                result[own, group] = np.where(row[right] > row[left], right, left)
+        return result
+
+    def _better(self, left: Ints, right: Ints) -> Ints:
+        values = np.take_along_axis(self._value, left, 1), np.take_along_axis(self._value, right, 1)
+        return np.where(values[1] > values[0], right, left)
+
+
+def _with_margin(table: RateTable, level: float) -> Edges | None:
+    """The best choice under the least strict common factor of all bounds at which the choice is confident."""
+    low, high, found = 0.0, 1.0, None
+    for factor in itertools.chain([0.0], itertools.repeat(None, _HALVINGS)):
+        tried = (low + high) / 2 if factor is None else factor
+        edges = _best_windows(replace(table, constraints=tuple(_stricter(one, tried) for one in table.constraints)))
+        if edges is not None and confident(table, edges, level):
+            low, found = tried, edges
+        elif factor is not None:
+            return None
+        else:
+            high = tried
+    return found
+
+
+def _stricter(constraint: RateConstraint, factor: float) -> RateConstraint:
+    value = constraint.bound.value
+    tighter = value * factor if constraint.bound.at_most else 1 - (1 - value) * factor
+    return replace(constraint, bound=Bound(constraint.bound.metric, tighter))
