@@ -12,6 +12,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
+from functools import cache
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union
 
@@ -22,7 +23,7 @@ T = TypeVar("T")
 
 def build(cls: type[T], settings: Mapping[str, Any], what: str) -> T:
     """An instance of a settings dataclass; unknown names and values of the wrong type are `UserError`s."""
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init}  # type: ignore[arg-type]
     values = {}
     for name, value in settings.items():
@@ -53,7 +54,7 @@ def to_plain(settings: Any) -> dict[str, Any]:
     if hasattr(settings, "to_plain"):
         own: dict[str, Any] = settings.to_plain()
         return own
-    hints = typing.get_type_hints(type(settings))
+    hints = _hints(type(settings))
     values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
     tag = next((key for key in ("source", "name") if key not in values and hasattr(settings, key)), None)
     return {
@@ -100,6 +101,12 @@ def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
         nested = isinstance(below, Mapping) and isinstance(value, Mapping)
         result[name] = merged(below, value) if nested else value  # type: ignore[arg-type]
     return result
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    """The types of a class's fields: evaluating the annotations takes longer than building an instance."""
+    return typing.get_type_hints(cls)
 
 
 def _nested(value: Any, hint: Any) -> type[Any] | None:
