@@ -20,6 +20,9 @@ from ffalm.errors import UserError, unknown
 
 T = TypeVar("T")
 
+#: The types of a class's fields; evaluating the annotations takes longer than building an instance.
+_hints: Callable[[Any], dict[str, Any]] = cache(typing.get_type_hints)
+
 
 def build(cls: type[T], settings: Mapping[str, Any], what: str) -> T:
     """An instance of a settings dataclass; unknown names and values of the wrong type are `UserError`s."""
@@ -101,12 +104,6 @@ def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
         nested = isinstance(below, Mapping) and isinstance(value, Mapping)
         result[name] = merged(below, value) if nested else value  # type: ignore[arg-type]
     return result
-
-
-@cache
-def _hints(cls: type) -> dict[str, Any]:
-    """The types of a class's fields: evaluating the annotations takes longer than building an instance."""
-    return typing.get_type_hints(cls)
 
 
 def _nested(value: Any, hint: Any) -> type[Any] | None:
