@@ -14,7 +14,6 @@ import pytest
 from torch import nn
 
 import ffalm
-from ffalm.algorithms.registry import _REGISTERED
 from ffalm.config import parse, read
 from ffalm.engines import Engine, Training
 from ffalm.errors import UserError
@@ -205,36 +204,6 @@ def test_a_second_study_in_a_folder_in_use_is_refused_and_reports_nobody_elses_r
     assert parse(read(tmp_path / "config.toml")) == one
     with pytest.raises(UserError, match="holds a run with other settings"):
         carry_out(other, tmp_path, existing="share")
-
-
-def test_plugins_reach_worker_processes(tmp_path: Path) -> None:
-    plugin = tmp_path / "halved.py"
-    plugin.write_text(
-        "from dataclasses import dataclass\n"
-        "from typing import ClassVar\n"
-        "import ffalm\n"
-        "@ffalm.register\n"
-        "@dataclass(frozen=True)\n"
-        "class Halved(ffalm.FedAvg):\n"
-        "    name: ClassVar[str] = 'halved'\n"
-        "    title: ClassVar[str] = 'Halved'\n"
-    )
-    settings = {
-        "plugins": [str(plugin)],
-        "data": {"source": "census", "rows": 300},
-        "partition": {"clients": 2},
-        "model": {"name": "linear"},
-        "training": {"rounds": 1},
-        "seeds": [0, 1],
-        "workers": 2,
-        "device": "cpu",
-        "algorithms": {"halved": {}},
-    }
-    try:
-        study = carry_out(parse(settings), tmp_path / "out")
-    finally:
-        _REGISTERED.pop("halved", None)
-    assert [run.label for run in study.results] == ["Halved", "Halved"]
 
 
 def test_a_model_that_cannot_be_sent_to_workers_is_refused() -> None:

@@ -12,6 +12,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
+from functools import cache
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union
 
@@ -19,10 +20,13 @@ from ffalm.errors import UserError, unknown
 
 T = TypeVar("T")
 
+#: The types of a class's fields; evaluating the annotations takes longer than building an instance.
+_hints: Callable[[Any], dict[str, Any]] = cache(typing.get_type_hints)
+
 
 def build(cls: type[T], settings: Mapping[str, Any], what: str) -> T:
     """An instance of a settings dataclass; unknown names and values of the wrong type are `UserError`s."""
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init}  # type: ignore[arg-type]
     values = {}
     for name, value in settings.items():
@@ -53,7 +57,7 @@ def to_plain(settings: Any) -> dict[str, Any]:
     if hasattr(settings, "to_plain"):
         own: dict[str, Any] = settings.to_plain()
         return own
-    hints = typing.get_type_hints(type(settings))
+    hints = _hints(type(settings))
     values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
     tag = next((key for key in ("source", "name") if key not in values and hasattr(settings, key)), None)
     return {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from ffalm.outcome import StudyOutcome
@@ -66,8 +67,16 @@ def draw(study: StudyOutcome) -> Drawings:
             Drawing(name, str(vl_convert.vegalite_to_svg(chart)), _json(interactive(chart)))
             for name, chart in charts.items()
         ],
-        library=str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")),
+        library=_library(),
     )
+
+
+@cache
+def _library() -> str:
+    """Bundling takes vl-convert two seconds and always gives the same script."""
+    import vl_convert
+
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
 
 
 def pictures(chart: dict[str, Any]) -> dict[str, bytes]:

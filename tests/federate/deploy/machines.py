@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from tests.cli.conftest import start
 from tests.federate.makers import Simulated
 
+from ffalm.cli import run
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
 from ffalm.federate.deploy.operations import CoordinatorProcess, SiteProcess, processes_of, stop_all
 from ffalm.federate.deploy.processes import FlowerProcess, free_port
@@ -42,8 +43,7 @@ class Machines:
     def init(self, *flags: object) -> None:
         """Make a small federation on a free port."""
         address = f"127.0.0.1:{free_port()}"
-        code, _, said = self.ffalm("init", self.path, *SMALL, "--address", address, *flags)
-        assert code == 0, said
+        assert here("init", self.path, *SMALL, "--address", address, *flags) == 0
 
     @property
     def folder(self) -> FederationFolder:
@@ -109,6 +109,11 @@ class Machines:
         left = {who: process.family() for who, process in processes_of(self.path).items()}
         assert not any(left.values()), left
         socket.create_server(self.folder.address).close()
+
+
+def here(*arguments: object) -> int:
+    """The exit code of a command that starts nothing, run in this process."""
+    return run(["federate", *map(str, arguments)])
 
 
 def until(true: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:

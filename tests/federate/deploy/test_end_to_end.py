@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 
-from tests.federate.deploy.machines import PATIENCE, Machines, assert_equals_simulation, until
+from tests.federate.deploy.machines import PATIENCE, Machines, assert_equals_simulation, here, until
 
 from ffalm.federate.deploy.processes import environment, executable
 
@@ -25,7 +25,9 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
     made.close()
 
 
-def test_two_commands_train_a_federation_to_the_end_and_leave_nothing_running(machines: Machines) -> None:
+def test_two_commands_train_a_federation_to_the_end_and_leave_nothing_running(
+    machines: Machines, capfd: pytest.CaptureFixture[str]
+) -> None:
     machines.init("--sites", "2", "--rounds", "2")
     code, out, said = machines.ffalm("run", machines.path, "--local")
     assert code == 0, said
@@ -33,8 +35,9 @@ def test_two_commands_train_a_federation_to_the_end_and_leave_nothing_running(ma
     assert "All sites together" in out and "north" in out and "report.md" in out
     machines.assert_nothing_left()
     assert_equals_simulation(machines)
-    code, out, said = machines.ffalm("run", machines.path, "--local", "--json")
-    assert code == 0
+    capfd.readouterr()
+    assert here("run", machines.path, "--local", "--json") == 0
+    out, said = capfd.readouterr()
     assert "ended already" in said
     assert json.loads(out)["test"] == machines.result()["test"]
     machines.assert_nothing_left()
