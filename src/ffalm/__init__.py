@@ -30,19 +30,21 @@ if typing.TYPE_CHECKING:
     from ffalm.algorithms.registry import register
     from ffalm.data.types import Examples, Task
     from ffalm.errors import UserError
+    from ffalm.fair_answer import FairAnswer, fair
     from ffalm.fairness import Tally
     from ffalm.federation import Federation, load
     from ffalm.privacy import Privacy
     from ffalm.results import Study
     from ffalm.simulation import DivergedError, Result, simulate
     from ffalm.study import compare
+    from ffalm.targets import Target
 
 __version__ = "0.2.0"
 __all__ = [
-    "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "DivergedError", "Examples", "FairFed", "FedAdam", "FedAvg",
-    "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure", "ModelVector", "Privacy", "Result", "RoundReport",
-    "Study", "Tally", "Task", "UserError", "algorithms", "compare", "fairness", "load", "metrics", "register",
-    "simulate",
+    "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "DivergedError", "Examples", "FairAnswer", "FairFed", "FedAdam",
+    "FedAvg", "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure", "ModelVector", "Privacy", "Result",
+    "RoundReport", "Study", "Tally", "Target", "Task", "UserError", "algorithms", "compare", "fair", "fairness", "load",
+    "metrics", "register", "simulate",
 ]  # fmt: skip
 
 _ROOMS = ("algorithms", "fairness", "metrics")  # modules; calling `ffalm.algorithms()` lists the registered algorithms
@@ -54,12 +56,14 @@ _HOMES = {
     "algorithms.registry": ("register",),
     "data.types": ("Examples", "Task"),
     "errors": ("UserError",),
+    "fair_answer": ("FairAnswer", "fair"),
     "fairness": ("Tally",),
     "federation": ("Federation", "load"),
     "privacy": ("Privacy",),
     "results": ("Study",),
     "simulation": ("DivergedError", "Result", "simulate"),
     "study": ("compare",),
+    "targets": ("Target",),
 }  # fmt: skip
 
 
