@@ -94,13 +94,13 @@ def _within(constraint: RateConstraint, rates: Array, hits: Array, level: float)
         return np.ones(rates.shape[1:], dtype=bool)
     low, high = known.min(0), known.max(0)
     if bound.at_most:
-        allowed = high - low <= bound.value + _ROUNDING
+        allowed = np.asarray(high - low <= bound.value + _ROUNDING)
     else:
-        allowed = (low >= bound.value * high - _ROUNDING) & (high > 0)
-    if level > 0.5:
-        end = confidence_end(constraint, hits, level)
-        allowed &= end <= bound.value if bound.at_most else end >= bound.value
-    return np.asarray(allowed)
+        allowed = np.asarray((low >= bound.value * high - _ROUNDING) & (high > 0))
+    if level > 0.5:  # only where there is something left to refuse: bounds cost more than rates
+        end = confidence_end(constraint, hits[:, allowed], level)
+        allowed[allowed] = end <= bound.value if bound.at_most else end >= bound.value
+    return allowed
 
 
 def _best_windows(table: RateTable) -> Edges | None:
