@@ -13,10 +13,12 @@ from statistics import fmean
 from typing import Any, Literal
 
 from ffalm.errors import require
-from ffalm.targets.target import Target
+from ffalm.targets.target import KINDS, Kind, Target
 
 Part = Literal["validation", "test"]
 Verdict = Literal["met with confidence", "met in the sample", "not met"]
+
+_TIE = 0.001  # of held-out accuracy
 
 #: One-sided confidence at which a verdict is "met with confidence".
 CONFIDENCE = 0.95
@@ -84,7 +86,7 @@ class Candidate:
     """An algorithm with one kind of thresholds, over all seeds."""
 
     label: str
-    kind: str  # of repair
+    kind: Kind  # of thresholds
     runs: tuple[CandidateRun, ...]
     alpha: float | None = None
 
@@ -148,16 +150,20 @@ def choose(target: Target, candidates: Sequence[Candidate], notes: Sequence[str]
     """The most accurate candidate whose confidence bounds are within the target on held-out rows, in every seed.
 
     If none is, the one that is within in most seeds, then the one that misses by least. Degenerate candidates come
-    last. Of equals the simpler, which comes first, is chosen.
+    last. Of candidates within a tenth of a point of the most accurate, the one with the simplest thresholds is chosen.
     """
     require(bool(candidates), "There is no finished run to choose from.")
 
-    def rank(one: Candidate) -> tuple[bool, int, float, float]:
+    def misses(one: Candidate) -> tuple[bool, int, float]:
         missed = len(one.runs) - one.within(target)
-        excess = max(run.validation.excess(target) for run in one.runs) if missed else 0.0
-        return bool(one.degenerate), missed, excess, -one.mean("accuracy", "validation")
+        return bool(one.degenerate), missed, max(run.validation.excess(target) for run in one.runs) if missed else 0.0
 
-    chosen = min(candidates, key=rank)
+    fewest = min(map(misses, candidates))
+    nearest = [(one, one.mean("accuracy", "validation")) for one in candidates if misses(one) == fewest]
+    enough = max(accuracy for _, accuracy in nearest) - _TIE
+    tied = [(KINDS.index(one.kind), -accuracy, place) for place, (one, accuracy) in enumerate(nearest)
+            if accuracy >= enough]  # fmt: skip
+    chosen = nearest[min(tied)[-1]][0]
     free = min(candidates, key=lambda one: (bool(one.degenerate), -one.mean("accuracy", "validation")))
     order = [(run.validation.excess(target) > 0, -run.validation.metrics["accuracy"]) for run in chosen.runs]
     return Answer(target, chosen, tuple(candidates), free, chosen.runs[order.index(min(order))], tuple(notes))
