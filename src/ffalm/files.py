@@ -1,9 +1,35 @@
-"""Atomic writes: a reader finds the old file or the new one, even after a kill, and never half of one."""
+"""Files of a user's are read within limits; ours are written so that a reader finds the old or the new one, whole."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+from ffalm.errors import UserError, printable
+
+_LARGEST_TEXT = 16 * 2**20
+
+
+def read_text(path: Path, what: str) -> str:
+    """The text of a file that a user named; devices, pipes and files that cannot be settings are refused unread."""
+    try:
+        if not path.exists():
+            raise UserError(f"There is no {what} {path}.")
+        if not path.is_file():
+            raise UserError(f"The {what} {path} is not a file.")
+        if path.stat().st_size > _LARGEST_TEXT:
+            raise UserError(f"The {what} {path} is larger than {_LARGEST_TEXT // 2**20} MB: name another.")
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"The {what} {path} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"The {what} {printable(str(path))} cannot be read: {reason(error)}.") from None
+
+
+def reason(error: BaseException) -> str:
+    """Why a file operation failed, in words that fit into a sentence."""
+    words = getattr(error, "strerror", None) or str(error)
+    return words[:1].lower() + words[1:].rstrip(".")
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:

@@ -49,7 +49,7 @@ class Partition:
         default="plain",
         metadata=flag("How rows go to clients: plain, even, balanced, group, iid or silos.", _PANEL, "partition"),
     )
-    clients: int = field(default=10, metadata=flag("Number of clients.", _PANEL))
+    clients: int = field(default=10, metadata=flag("Number of clients.", _PANEL, most=10**6))
     alpha: float = field(default=5.0, metadata=flag("Dirichlet alpha: the smaller, the more clients differ.", _PANEL))
     min_rows: int = field(default=10, metadata=flag("Smallest number of training rows per client.", _PANEL))
 

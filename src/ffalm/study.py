@@ -35,7 +35,7 @@ from ffalm.models import ARCHITECTURES, Architecture, Pretrained, architecture
 from ffalm.outcome import StudyRecord
 from ffalm.partition import Kind
 from ffalm.results import Study
-from ffalm.run_settings import RunSettings, Training
+from ffalm.run_settings import MOST_SEEDS, RunSettings, Training
 from ffalm.settings import with_keywords
 from ffalm.simulation import Model, RunKeywords, default_algorithm, own_model, seed_of
 from ffalm.store import locked
@@ -90,7 +90,10 @@ def compare(
     """
     shared = RunSettings.from_keywords(settings)
     require(isinstance(shared.engine, str), "A study records its engine: give it by its name.")
-    chosen = tuple(seed_of(number) for number in (seeds if isinstance(seeds, Iterable) else range(seed_of(seeds))))
+    chosen = tuple(
+        seed_of(number)
+        for number in (seeds if isinstance(seeds, Iterable) else range(min(seed_of(seeds), MOST_SEEDS + 1)))
+    )
     given = _without_none({"label": label, "group": group, "favourable": favourable, "owner": owner})
     given |= data_settings or {}
     cut = _without_none({"kind": partition, "clients": clients, "alpha": alpha, "min_rows": min_rows})

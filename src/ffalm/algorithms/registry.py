@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from ffalm.algorithms.contract import Algorithm
-from ffalm.errors import UserError, unknown
+from ffalm.errors import UserError, look_up
 
 A = TypeVar("A", bound=Algorithm)
 
@@ -32,6 +32,4 @@ def algorithms() -> dict[str, type[Algorithm]]:
 
 def algorithm_class(name: str) -> type[Algorithm]:
     """The class registered under a name."""
-    if name not in _REGISTERED:
-        raise unknown("algorithm", name, _REGISTERED)
-    return _REGISTERED[name]
+    return look_up("algorithm", name, _REGISTERED)

@@ -7,7 +7,7 @@ no row describes a real person.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import ClassVar
 
@@ -50,7 +50,7 @@ class Census:
     asks: ClassVar[str] = "income over 50K (favourable), by sex: female, male"
     needs_files: ClassVar[bool] = False
 
-    rows: int = 45_000
+    rows: int = field(default=45_000, metadata={"most": 10**8})
     data_seed: int = 0
 
     def __post_init__(self) -> None:

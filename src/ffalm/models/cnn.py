@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from torch import nn
@@ -16,7 +16,7 @@ class CNN:
 
     name: ClassVar[str] = "cnn"
 
-    channels: tuple[int, ...] = (16, 32, 64)
+    channels: tuple[int, ...] = field(default=(16, 32, 64), metadata={"most": 4096})
 
     def __post_init__(self) -> None:
         require(

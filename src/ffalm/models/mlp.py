@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar
 
@@ -29,7 +29,7 @@ class MLP:
 
     name: ClassVar[str] = "mlp"
 
-    hidden: tuple[int, ...] = (64,)
+    hidden: tuple[int, ...] = field(default=(64,), metadata={"most": 2**16})
 
     def __post_init__(self) -> None:
         require(all(width > 0 for width in self.hidden), f"Hidden layers need a width above 0; got {self.hidden}.")
