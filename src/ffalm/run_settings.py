@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self, get_args
 
 from ffalm.errors import require, unknown
-from ffalm.settings import build, flag
+from ffalm.settings import build, flag, typed
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Optimizer = Literal["sgd", "adam"]
@@ -20,6 +20,7 @@ _RUNNING = "How to run it"
 _LARGEST_EXPONENT = 300
 
 
+@typed
 @dataclass(frozen=True)
 class Training:
     """How clients train and for how long; the defaults are the paper's.
@@ -86,6 +87,7 @@ class Training:
         return self.lr * self.lr_decay ** ((round - 1) // self.lr_step)
 
 
+@typed
 @dataclass(frozen=True)
 class Privacy:
     """The settings of the mechanisms.

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import inspect
 import string
 import types
 import typing
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from numbers import Integral, Rational, Real
+from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union
 
 from ffalm.errors import UserError, shown, unknown
@@ -72,6 +73,24 @@ def to_plain(settings: Any) -> dict[str, Any]:
     }
 
 
+def typed(cls: type[T]) -> type[T]:
+    """Class decorator for settings that users make in Python too: their values are checked as `build` checks them."""
+    original: Any = cls.__init__
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def checked(self: T, *arguments: Any, **keywords: Any) -> None:
+        given = signature.bind(self, *arguments, **keywords)
+        with suppress(NameError):  # annotations of a user's class may name what its module does not hold
+            hints, what = typing.get_type_hints(type(self)), getattr(type(self), "title", type(self).__name__)
+            for name in list(given.arguments)[1:]:
+                given.arguments[name] = _fitted(given.arguments[name], hints[name], f"The setting {name!r} of {what}")
+        original(*given.args, **given.kwargs)
+
+    cls.__init__ = checked  # type: ignore[method-assign, assignment]
+    return cls
+
+
 def flag(help: str, panel: str, name: str | None = None, most: float | None = None) -> dict[str, Any]:
     """Metadata of a dataclass field that is a command line flag too, under its own name unless another is given.
 
@@ -118,6 +137,13 @@ def _nested(value: Any, hint: Any) -> type[Any] | None:
     options = typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
     kinds: list[Any] = [kind for kind in options if dataclasses.is_dataclass(kind)]
     return next((kind for kind in kinds if getattr(kind, "source", None) == value.get("source")), None)
+
+
+def _converted(value: Any, kind: type) -> Any:
+    try:
+        return kind(value)
+    except (OverflowError, ValueError, TypeError):
+        return None
 
 
 def _check_most(value: Any, field: dataclasses.Field[Any], what: str) -> None:
@@ -171,9 +197,10 @@ def _fitted(value: Any, hint: Any, what: str) -> Any:
         return value
     kind = {int: Integral, float: Real}.get(hint)
     if kind is not None and isinstance(value, kind) and not isinstance(value, bool):
-        if isinstance(value, Rational) and abs(value) > _LARGEST:
+        number = _converted(value, hint)
+        if number is None or (isinstance(number, int) and abs(number) > _LARGEST):
             raise UserError(f"{what} must be a number of at most 19 digits; got {shown(value)}.")
-        return hint(value)
+        return number
     if hint is str and isinstance(value, str):
         if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
             raise UserError(f"{what} must be UTF-8 text without NUL characters; got {shown(value)}.")

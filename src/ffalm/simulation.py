@@ -17,7 +17,7 @@ from ffalm.algorithms import Algorithm, State, algorithm_class
 from ffalm.data.types import Examples
 from ffalm.engines import Engine, Job, ModelFactory, Round, Snapshot, choose
 from ffalm.engines.common import autocast, built_model, checked_model, evaluate
-from ffalm.errors import UserError, require
+from ffalm.errors import UserError, require, shown
 from ffalm.fairness import Tally, undefined
 from ffalm.federation import Federation
 from ffalm.hardware import deterministic, threads_for
@@ -156,20 +156,26 @@ def simulate(
     instead of the last. `on_round` is called with each round's record. The other keywords are those of `Training`.
     """
     shared = RunSettings.from_keywords(settings)
-    seeds = [seed_of(number) for number in (seed if isinstance(seed, Iterable) else [seed])]
+    seeds = [seed_of(number) for number in listed(seed)]
     require(bool(seeds), "Seeds are whole numbers from 0 up, at least one of them; got none.")
     require(
         isinstance(federation, Federation | Iterable),
         f"Give a Federation, or a list with one per seed; got {type(federation).__name__}.",
     )
     federations = [federation] * len(seeds) if isinstance(federation, Federation) else list(federation)
+    require(all(isinstance(one, Federation) for one in federations), "Give a Federation, or a list with one per seed.")
+    require(on_round is None or callable(on_round), "`on_round` must be a function that takes a record.")
+    require(
+        threads is None or (isinstance(threads, int) and threads >= 1),
+        f"`threads` must be a whole number from 1 up; got {shown(threads)}.",
+    )
     require(
         len(federations) == len(seeds), f"{len(seeds)} seeds need one federation, or one each; got {len(federations)}."
     )
     chosen = default_algorithm(algorithm)[0] if isinstance(algorithm, str) else algorithm
     require(
         isinstance(chosen, Algorithm),
-        f"The algorithm must be a name or an object such as FFALM(); got {getattr(chosen, '__name__', chosen)!r}.",
+        f"The algorithm must be a name or an object such as FFALM(); got {shown(getattr(chosen, '__name__', chosen))}.",
     )
     for owned in federations:
         check_selection(shared.keep, owned)
@@ -229,13 +235,20 @@ def compute(runs: Sequence[R], engine: Engine, threads: int, on_round: Callable[
         return [run.finish() for run in runs]
 
 
+def listed(values: Any) -> list[Any]:
+    """The items of a list or array; a single value, or an array of no dimensions, is one item."""
+    single = not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0 or isinstance(values, str)
+    return [values] if single else list(values)
+
+
 def seed_of(number: Any) -> int:
     """A seed as given; 1.7 is refused rather than cut to 1."""
     try:
         seed = operator.index(number)
     except TypeError:
         seed = -1
-    require(seed >= 0, f"Seeds are whole numbers from 0 up; got {number!r}.")
+    fits = 0 <= seed < 2**63 and not isinstance(number, bool)
+    require(fits, f"Seeds are whole numbers from 0 up, of at most 18 digits; got {shown(number)}.")
     return seed
 
 

@@ -25,7 +25,7 @@ from ffalm.config import AlgorithmEntry, StudyConfig, parse, partitions_of, read
 from ffalm.data import find_source
 from ffalm.data.types import Source
 from ffalm.describe import RECORD, lay_out, read_record, write_record
-from ffalm.errors import UserError, require
+from ffalm.errors import UserError, require, shown
 from ffalm.execution import ExecutionPlan, Listener, plan_execution
 from ffalm.federation import Federation, owners_partition
 from ffalm.files import write_whole
@@ -36,8 +36,8 @@ from ffalm.outcome import StudyRecord
 from ffalm.partition import Kind
 from ffalm.results import Study
 from ffalm.run_settings import MOST_SEEDS, RunSettings, Training
-from ffalm.settings import with_keywords
-from ffalm.simulation import Model, RunKeywords, default_algorithm, own_model, seed_of
+from ffalm.settings import build, with_keywords
+from ffalm.simulation import Model, RunKeywords, default_algorithm, listed, own_model, seed_of
 from ffalm.store import locked
 
 #: The defaults of `compare`.
@@ -90,14 +90,17 @@ def compare(
     """
     shared = RunSettings.from_keywords(settings)
     require(isinstance(shared.engine, str), "A study records its engine: give it by its name.")
-    chosen = tuple(
-        seed_of(number)
-        for number in (seeds if isinstance(seeds, Iterable) else range(min(seed_of(seeds), MOST_SEEDS + 1)))
-    )
+    numbers = range(min(seed_of(seeds), MOST_SEEDS + 1)) if not isinstance(seeds, Iterable) else listed(seeds)
+    chosen = tuple(seed_of(number) for number in numbers)
+    require(isinstance(data_settings, Mapping | None), "`data_settings` must be a dict of settings by name.")
+    require(isinstance(resume, bool), f"`resume` must be True or False; got {shown(resume)}.")
+    require(isinstance(out, str | os.PathLike | None), f"`out` must be the path of a folder; got {shown(out)}.")
+    require(on_round is None or callable(on_round), "`on_round` must be a function that takes a run and a record.")
     given = _without_none({"label": label, "group": group, "favourable": favourable, "owner": owner})
     given |= data_settings or {}
     cut = _without_none({"kind": partition, "clients": clients, "alpha": alpha, "min_rows": min_rows})
     if isinstance(data, str | os.PathLike):
+        require(isinstance(os.fspath(data), str), f"The path of a table must be a text; got {shown(data)}.")
         origin = find_source(os.fspath(data), given)
         first, alphas = partitions_of({**owners_partition(given), **cut})
     else:
@@ -105,18 +108,18 @@ def compare(
         require(not asked, "A Federation already has its data, clients and partition: leave those settings out.")
         origin = cast(Source, InMemory.of(data, len(chosen)))
         first, alphas = partitions_of({"kind": "silos"})
-    config = StudyConfig(
-        **{one.name: getattr(shared, one.name) for one in fields(shared) if one.name != "model"},
-        model=_recorded(shared.model),
-        entries=entries_of(ALGORITHMS if algorithms is None else algorithms),
-        data=origin,
-        partition=first,
-        alphas=alphas,
-        seeds=chosen,
-        fresh_data=fresh_data,
-        workers=workers,
-        checkpoint_every=checkpoint_every,
-    )
+    own = {
+        "model": _recorded(shared.model),
+        "entries": entries_of(ALGORITHMS if algorithms is None else algorithms),
+        "data": origin,
+        "partition": first,
+        "alphas": alphas,
+        "seeds": chosen,
+        "fresh_data": fresh_data,
+        "workers": workers,
+        "checkpoint_every": checkpoint_every,
+    }
+    config = build(StudyConfig, {one.name: getattr(shared, one.name) for one in fields(shared)} | own, "study")
     optional = ALGORITHMS if algorithms is None else ()
     resuming: Existing = "resume" if resume else "refuse"
     if out is not None:
@@ -253,9 +256,7 @@ def _begun(folder: Path, existing: Existing) -> bool:
 def entries_of(given: Named | Sequence[Named] | Mapping[str, Named]) -> tuple[AlgorithmEntry, ...]:
     """Algorithms by name or as objects as they enter a study, each under a key of its own."""
     named: list[tuple[str, Named]] = (
-        list(given.items())
-        if isinstance(given, Mapping)
-        else [("", one) for one in ([given] if isinstance(given, str | Algorithm) else given)]
+        list(given.items()) if isinstance(given, Mapping) else [("", one) for one in listed(given)]
     )
     entries: dict[str, AlgorithmEntry] = {}
     for name, one in named:
@@ -270,7 +271,8 @@ def _preset_of(algorithm: Any) -> str | None:
     """The preset that an algorithm object equals, if any; files can name it only if its class is registered."""
     require(
         isinstance(algorithm, Algorithm) and algorithms().get(algorithm.name) is type(algorithm),
-        f"An algorithm of a study is a name or an object of a registered class (@ffalm.register); got {algorithm!r}.",
+        "An algorithm of a study is a name or an object of a registered class (@ffalm.register); got "
+        f"{shown(algorithm)}.",
     )
     cls = type(algorithm)
     return next((name for name, values in cls.presets().items() if cls(**values) == algorithm), None)

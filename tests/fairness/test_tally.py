@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,3 +162,12 @@ def test_rows_that_cannot_be_tallied_are_refused_in_one_sentence(
 def test_every_row_needs_its_loss() -> None:
     with pytest.raises(UserError, match="one loss per row"):
         metrics.tally([0, 1], [0, 1], [0, 1], losses=[0.3])
+
+
+@pytest.mark.parametrize("wrong", ["yes", 1.5, None, -1, 2])
+def test_a_favourable_label_that_the_tally_does_not_have_is_refused(wrong: Any) -> None:
+    counted = metrics.tally([0, 1, 1], [0, 1, 0], [0, 1, 1])
+    with pytest.raises(UserError, match="favourable label must be a whole number from 0 to 1"):
+        counted.metrics(wrong)
+    with pytest.raises(UserError, match="favourable label"):
+        counted.interval("dpd", favourable=wrong)

@@ -6,18 +6,26 @@ import argparse
 import os
 import resource
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.fuzzing import commands
-from tests.fuzzing.outcomes import Findings
+from tests.fuzzing.outcomes import Findings, Outcome
 
 _MEMORY = 12 * 2**30
+
+
+def _calls() -> Callable[[int, int, Path], tuple[Outcome, str]]:
+    from tests.fuzzing import calls
+
+    federation = calls.small_federation()
+    return lambda number, seed, here: calls.run(number, seed, here, federation)
 
 
 def main() -> None:
     """Draw cases, run them, print what came of them; the exit code is 1 where there was a bug."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzzing")
-    parser.add_argument("surface", choices=["commands"])
+    parser.add_argument("surface", choices=["commands", "calls"])
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="the number of one case to repeat")
@@ -28,8 +36,9 @@ def main() -> None:
         here = Path(folder)
         commands.prepare_files(here)
         os.chdir(here / "folder")
+        one = commands.run if asked.surface == "commands" else _calls()
         for number in [asked.only] if asked.only is not None else range(asked.cases):
-            outcome, case = commands.run(number, asked.seed, here)
+            outcome, case = one(number, asked.seed, here)
             findings.add(outcome, f"#{number} {case}")
     print(findings.text())
     raise SystemExit(bool(findings.bugs))

@@ -21,8 +21,8 @@ from ffalm.data.table import (
     code_owner,
     parts_of,
     pick,
-    read_table,
 )
+from ffalm.data.table_files import read_table
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require
 

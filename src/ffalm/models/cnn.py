@@ -8,8 +8,10 @@ from typing import ClassVar
 from torch import nn
 
 from ffalm.errors import require
+from ffalm.settings import typed
 
 
+@typed
 @dataclass(frozen=True)
 class CNN:
     """Blocks of convolution, ReLU and 2x2 max-pooling, then the mean over the map and a linear layer."""

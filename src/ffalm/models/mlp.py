@@ -10,6 +10,7 @@ from typing import ClassVar
 from torch import nn
 
 from ffalm.errors import require
+from ffalm.settings import typed
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Linear:
         return MLP(hidden=()).build(shape, labels)
 
 
+@typed
 @dataclass(frozen=True)
 class MLP:
     """Linear layers with ReLU between them."""
