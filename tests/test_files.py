@@ -24,11 +24,11 @@ def test_what_cannot_be_written_leaves_the_old_file_and_nothing_beside_it(
 ) -> None:
     path = write_whole(tmp_path / "kept.txt", "old")
 
-    def full(self: Path, content: bytes) -> int:
-        self.touch()
+    def full(path: Path, content: bytes) -> None:
+        path.touch()
         raise OSError("disk full")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr("ffalm.files.synced", full)
     with pytest.raises(OSError, match="disk full"):
         write_whole(path, "new")
     assert path.read_text() == "old"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,8 @@ from ffalm.settings import build
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+_HASHED_BYTES = 2**28  # of a tensor, for its fingerprint
 
 Arrays = tuple[Any, Any, Any]
 """(x, y, group) as numpy arrays, torch tensors or lists."""
@@ -136,6 +139,21 @@ class Federation:
     def holdings(self) -> tuple[Holding, ...]:
         """What each client holds, with nothing gathered."""
         return holdings_of(self.clients)
+
+    def fingerprint(self) -> str:
+        """A checksum of the task and of every row, by which a resumed study finds that its data has changed.
+
+        Of features larger than 256 MB every k-th row is taken, so that this takes a second at most.
+        """
+        found = hashlib.sha256(repr((self.task, self.client_names)).encode())
+        parts = [part for part in (self.validation, self.test) if part is not None]
+        sources = {id(one): one for one in (*(holding.source for holding in self.holdings), *parts)}
+        rows = [holding.rows for holding in self.holdings if holding.rows is not None]
+        for tensor in (*(one for part in sources.values() for one in (part.x, part.y, part.group)), *rows):
+            step = max(1, -(-tensor.nbytes // _HASHED_BYTES))
+            found.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
+            found.update(tensor[::step].contiguous().cpu().view(torch.uint8).numpy().data)
+        return found.hexdigest()
 
     def first_rows(self, count: int) -> Examples:
         """The first client's first rows, for a look at what features are like."""

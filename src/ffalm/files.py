@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 from ffalm.errors import UserError, printable
@@ -33,15 +34,46 @@ def reason(error: BaseException) -> str:
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:
-    """Write beside and rename into place; the folder is made where it is missing."""
+    """Write beside, force to the disk and rename into place; the folder is made where it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_bytes(content.encode() if isinstance(content, str) else content)
+        synced(beside, content.encode() if isinstance(content, str) else content)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
     return path
+
+
+def synced(path: Path, content: bytes, due: bool = True) -> None:
+    """Write a file and, where that is due, wait until it is on the disk."""
+    with open(path, "wb") as file:
+        file.write(content)
+        if due:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what processes that were killed left half-written in a folder; call it with the folder's lock held."""
+    for path in folder.glob(".*"):
+        owner = path.name.rpartition(".")[2]
+        if not owner.isdecimal() or _alive(int(owner)):
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return process != os.getpid()
 
 
 def write_private(path: Path, content: bytes) -> None:

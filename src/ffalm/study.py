@@ -24,11 +24,11 @@ from ffalm.algorithms import Algorithm, algorithms
 from ffalm.config import AlgorithmEntry, StudyConfig, parse, partitions_of, read
 from ffalm.data import find_source
 from ffalm.data.types import Source
-from ffalm.describe import RECORD, lay_out, read_record, write_record
+from ffalm.describe import RECORD, check_same, lay_out, read_record, write_record
 from ffalm.errors import UserError, require, shown
 from ffalm.execution import ExecutionPlan, Listener, plan_execution
 from ffalm.federation import Federation, owners_partition
-from ffalm.files import write_whole
+from ffalm.files import remove_leftovers, write_whole
 from ffalm.grid import RunPlan, drop_incompatible, finished, plans
 from ffalm.in_memory import CustomModel, InMemory
 from ffalm.models import ARCHITECTURES, Architecture, Pretrained, architecture
@@ -178,18 +178,26 @@ def begin(
     if isinstance(out, Path):
         _begun(out, existing)
     config, left_out = drop_incompatible(config, optional)
-    spread = plan_execution(config)
+    spread = plan_execution(_with_engine(config, out) if existing == "resume" else config)
     if ray is not None:
         cluster.check(ray)
     record = lay_out(config, spread, left_out, command)
     folder = out if isinstance(out, Path) else out()
     with _claimed(folder, config, existing) as stored:
         if stored is not None:  # the study is the one that was begun then
+            check_same(record, stored, folder)
             record = replace(record, command=stored.command, left_out=stored.left_out)
         left = [plan for plan in plans(config) if finished(config, folder, plan) is None]
         write_whole(folder / "config.toml", toml.dumps(config.to_plain()))
         write_record(record, folder)
         yield Begun(config, spread, record, folder, left, ray)
+
+
+def _with_engine(config: StudyConfig, folder: Path | Callable[[], Path]) -> StudyConfig:
+    """The study with the engine that it was begun with, where "auto" chose it: other free memory changes nothing."""
+    begun = isinstance(folder, Path) and (folder / RECORD).exists() and config.engine == "auto"
+    engine = read_record(cast(Path, folder)).engine if begun else ""
+    return replace(config, engine=engine) if engine else config
 
 
 def carry_out(
@@ -229,6 +237,7 @@ def _claimed(folder: Path, config: StudyConfig, existing: Existing) -> Iterator[
     """Hold the folder for this process while it computes the study; gives the record of the study that it resumes."""
     make_folder(folder)
     with locked(folder, "study"):
+        remove_leftovers(folder)
         resumed = _begun(folder, existing) and existing == "resume"
         if resumed:
             before = parse(read(folder / "config.toml"))

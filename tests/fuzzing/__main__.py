@@ -13,19 +13,27 @@ from tests.fuzzing import commands
 from tests.fuzzing.outcomes import Findings, Outcome
 
 _MEMORY = 12 * 2**30
+Case = Callable[[int, int, Path], tuple[Outcome, str]]
 
 
-def _calls() -> Callable[[int, int, Path], tuple[Outcome, str]]:
+def _calls() -> Case:
     from tests.fuzzing import calls
 
     federation = calls.small_federation()
     return lambda number, seed, here: calls.run(number, seed, here, federation)
 
 
+def _folders(here: Path) -> Case:
+    from tests.fuzzing import folders
+
+    expected = folders.prepare(here)
+    return lambda number, seed, here: folders.run(number, seed, here, expected)
+
+
 def main() -> None:
     """Draw cases, run them, print what came of them; the exit code is 1 where there was a bug."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzzing")
-    parser.add_argument("surface", choices=["commands", "calls"])
+    parser.add_argument("surface", choices=["commands", "calls", "folders"])
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="the number of one case to repeat")
@@ -36,7 +44,7 @@ def main() -> None:
         here = Path(folder)
         commands.prepare_files(here)
         os.chdir(here / "folder")
-        one = commands.run if asked.surface == "commands" else _calls()
+        one = {"commands": lambda: commands.run, "calls": _calls, "folders": lambda: _folders(here)}[asked.surface]()
         for number in [asked.only] if asked.only is not None else range(asked.cases):
             outcome, case = one(number, asked.seed, here)
             findings.add(outcome, f"#{number} {case}")
