@@ -212,7 +212,7 @@ def _source(name: Any, settings: Mapping[str, Any]) -> Source:
             f"Give a data source by its name, or a table by its path or as a data frame; got {shown(name)}."
         )
     for role in ("label", "group"):
-        require(bool(settings.get(role)), f"A data frame needs the setting {role!r}: name its {role} column.")
+        require(role in settings, f"A data frame needs the setting {role!r}: name its {role} column.")
     return cast(Source, build(FrameTable, {**settings, "frame": frame}, "data frame"))
 
 

@@ -5,6 +5,7 @@ Studies compute their runs by the same `RunSettings`, `Run` and `compute`, and k
 
 from __future__ import annotations
 
+import inspect
 import operator
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -162,7 +163,7 @@ def simulate(
         isinstance(federation, Federation | Iterable),
         f"Give a Federation, or a list with one per seed; got {type(federation).__name__}.",
     )
-    federations = [federation] * len(seeds) if isinstance(federation, Federation) else list(federation)
+    federations = [federation] * len(seeds) if isinstance(federation, Federation) else listed(federation)
     require(all(isinstance(one, Federation) for one in federations), "Give a Federation, or a list with one per seed.")
     require(on_round is None or callable(on_round), "`on_round` must be a function that takes a record.")
     require(
@@ -310,4 +311,12 @@ def own_model(model: Any) -> ModelFactory:
         callable(model),
         f"The model must be a name or a function that returns an nn.Module; got {type(model).__name__}.",
     )
+    try:
+        inspect.signature(model).bind()
+    except TypeError:
+        raise UserError(
+            "The function that makes the model must take no arguments: use `lambda: MyModel(...)`."
+        ) from None
+    except ValueError:  # some functions of C do not tell what they take
+        pass
     return model  # type: ignore[no-any-return]

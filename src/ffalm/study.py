@@ -93,6 +93,7 @@ def compare(
     numbers = range(min(seed_of(seeds), MOST_SEEDS + 1)) if not isinstance(seeds, Iterable) else listed(seeds)
     chosen = tuple(seed_of(number) for number in numbers)
     require(isinstance(data_settings, Mapping | None), "`data_settings` must be a dict of settings by name.")
+    require(isinstance(fresh_data, bool), f"`fresh_data` must be True or False; got {shown(fresh_data)}.")
     require(isinstance(resume, bool), f"`resume` must be True or False; got {shown(resume)}.")
     require(isinstance(out, str | os.PathLike | None), f"`out` must be the path of a folder; got {shown(out)}.")
     require(on_round is None or callable(on_round), "`on_round` must be a function that takes a run and a record.")

@@ -44,7 +44,7 @@ def main() -> None:
         here = Path(folder)
         commands.prepare_files(here)
         os.chdir(here / "folder")
-        one = {"commands": lambda: commands.run, "calls": _calls, "folders": lambda: _folders(here)}[asked.surface]()
+        one = commands.run if asked.surface == "commands" else _calls() if asked.surface == "calls" else _folders(here)
         for number in [asked.only] if asked.only is not None else range(asked.cases):
             outcome, case = one(number, asked.seed, here)
             findings.add(outcome, f"#{number} {case}")

@@ -45,7 +45,7 @@ def _command(*arguments: str) -> tuple[int, str]:
     from ffalm import cli
 
     said = io.StringIO()
-    unwritten = patch("ffalm.results.Study.write_report", lambda *_: {})
+    unwritten: Any = patch("ffalm.results.Study.write_report", lambda *_: {})
     with limited(), unwritten, redirect_stdout(io.StringIO()), redirect_stderr(said):
         return cli.run(list(arguments)), said.getvalue()
 

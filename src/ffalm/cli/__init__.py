@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
+import os
 import sys
 import traceback
 
@@ -67,6 +69,9 @@ def run(arguments: list[str]) -> int:
         return 130
     except (KeyboardInterrupt, typer.Abort):
         return 130
+    except BrokenPipeError:  # whoever read the output has enough, as in `ffalm data | head`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        return 141
     except Exception as error:
         told = explained(error)
         if told is not None:
@@ -82,4 +87,7 @@ def main() -> None:
     """The entry point of the `ffalm` command."""
     # As Python ends, its collector would look through every object of torch, twice and in vain: a fifth of a second.
     atexit.register(gc.freeze)
+    for stream in (sys.stdout, sys.stderr):  # a terminal or file that takes no UTF-8 is shown escapes
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))

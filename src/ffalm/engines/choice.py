@@ -29,7 +29,7 @@ def choose(name: str | Engine, job: Job, together: int = 1) -> tuple[Engine, str
     """
     if not isinstance(name, str) and hasattr(name, "train"):
         return name, "as given"
-    if name == "auto":
+    if isinstance(name, str) and name == "auto":
         return _fastest(job, together)
     engine = look_up("engine", name, {**ENGINES, "auto": LoopEngine})()
     reason = engine.refusal(job)

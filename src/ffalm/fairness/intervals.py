@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from numbers import Real
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
@@ -56,8 +55,9 @@ def interval(tally: Tally, metric: str, level: float = 0.95, favourable: int = 1
     """The interval of a metric by its name; (NaN, NaN) where the metric itself is undefined."""
     defined = look_up("metric", metric, group_metrics.METRICS)
     require(metric not in _OF_LOSSES, f"A Tally holds sums of losses, not their spread: {metric!r} has no interval.")
-    between = isinstance(level, Real) and 0 < float(level) < 1
+    between = isinstance(level, float | int | np.floating) and 0 < level < 1
     require(between, f"The level of an interval must be between 0 and 1; got {shown(level)}.")
+    favourable = group_metrics.label_of(tally, favourable)
     if math.isnan(float(defined(tally, favourable))):
         return math.nan, math.nan
     if metric == "accuracy":
