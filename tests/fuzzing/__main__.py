@@ -30,10 +30,18 @@ def _folders(here: Path) -> Case:
     return lambda number, seed, here: folders.run(number, seed, here, expected)
 
 
+def _surface(name: str, here: Path) -> Case:
+    if name == "tables":
+        from tests.fuzzing import tables
+
+        return tables.run
+    return commands.run if name == "commands" else _calls() if name == "calls" else _folders(here)
+
+
 def main() -> None:
     """Draw cases, run them, print what came of them; the exit code is 1 where there was a bug."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzzing")
-    parser.add_argument("surface", choices=["commands", "calls", "folders"])
+    parser.add_argument("surface", choices=["commands", "calls", "tables", "folders"])
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="the number of one case to repeat")
@@ -44,7 +52,7 @@ def main() -> None:
         here = Path(folder)
         commands.prepare_files(here)
         os.chdir(here / "folder")
-        one = commands.run if asked.surface == "commands" else _calls() if asked.surface == "calls" else _folders(here)
+        one = _surface(asked.surface, here)
         for number in [asked.only] if asked.only is not None else range(asked.cases):
             outcome, case = one(number, asked.seed, here)
             findings.add(outcome, f"#{number} {case}")

@@ -84,7 +84,8 @@ class Table:
 
     def load(self) -> Dataset:
         """Read, check, split and encode the file."""
-        return self.read().encoded()
+        with np.errstate(all="ignore"):  # of values that are not finite, which are looked for by name
+            return self.read().encoded()
 
     def read(self) -> RawTable:
         """The table before it is encoded."""
