@@ -9,9 +9,11 @@ import inspect
 import operator
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
 
+import torch
 from torch import Tensor, nn
 
 from ffalm.algorithms import Algorithm, State, algorithm_class
@@ -23,13 +25,16 @@ from ffalm.fairness import Tally, undefined
 from ffalm.federation import Federation
 from ffalm.hardware import deterministic, threads_for
 from ffalm.hardware import device as device_of
+from ffalm.memory import require_room
 from ffalm.model_selection import ModelSelection, check_selection
-from ffalm.models import Architecture, architecture
+from ffalm.models import ARCHITECTURES, Architecture, architecture, from_scratch
 from ffalm.outcome import HEADLINE, Record
 from ffalm.run_settings import Keep, Optimizer, Precision, Privacy, RunSettings, Training
 from ffalm.settings import with_keywords
 
 Model = str | Architecture | ModelFactory
+
+_COPIES = 4  # of a model that a run holds at least: the server's, a client's, its gradient, the last snapshot
 
 
 class RunKeywords(TypedDict, total=False):
@@ -298,7 +303,19 @@ def model_factory(model: Model, federation: Federation) -> ModelFactory:
         model = architecture(model)
     if isinstance(model, nn.Module) or not hasattr(model, "build"):
         return own_model(model)
-    return Built(cast(Architecture, model), tuple(federation.first_rows(1).x.shape[1:]), federation.task.labels)
+    made = cast(Architecture, model)
+    built = Built(made, tuple(federation.first_rows(1).x.shape[1:]), federation.task.labels)
+    plain = replace(built, architecture=from_scratch(made))
+    if type(plain.architecture) in ARCHITECTURES.values():
+        require_room(_COPIES * _bytes_of(plain), "The model", "take a smaller one")
+    return built
+
+
+@lru_cache
+def _bytes_of(built: Built) -> int:
+    """The size of a model, found without making its parameters."""
+    with torch.device("meta"):
+        return sum(tensor.nbytes for tensor in built().state_dict().values())
 
 
 def own_model(model: Any) -> ModelFactory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from itertools import pairwise
 from typing import Any
 
@@ -171,3 +172,14 @@ def test_a_favourable_label_that_the_tally_does_not_have_is_refused(wrong: Any) 
         counted.metrics(wrong)
     with pytest.raises(UserError, match="favourable label"):
         counted.interval("dpd", favourable=wrong)
+
+
+def test_many_rows_of_many_cells_are_counted_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    draws = torch.Generator().manual_seed(0)
+    labels, predictions, groups = (torch.randint(0, top, (2, 50), generator=draws) for top in (2, 2, 5))
+    losses, mask = torch.rand(2, 50, generator=draws), torch.rand(2, 50, generator=draws) > 0.3
+    whole = Tally.of(predictions, losses, labels, groups, (2, 5), mask)
+    monkeypatch.setattr(sys.modules[Tally.__module__], "_MOST_MEMBERS", 70)
+    pieces = Tally.of(predictions, losses, labels, groups, (2, 5), mask)
+    assert torch.equal(pieces.confusion, whole.confusion)
+    torch.testing.assert_close(pieces.loss, whole.loss, rtol=1e-12, atol=0)

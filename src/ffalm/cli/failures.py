@@ -34,6 +34,6 @@ def _of_the_disk(error: OSError) -> str:
 
 
 def _exhausted(error: BaseException) -> bool:
-    from ffalm.engines.memory import out_of_memory
+    from ffalm.memory import out_of_memory
 
     return isinstance(error, Exception) and out_of_memory(error)

@@ -20,6 +20,7 @@ from ffalm.data.encoding import RawTable
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import require
+from ffalm.memory import require_room
 from ffalm.randomness import Purpose, generator
 
 Codes = NDArray[np.int64]
@@ -27,6 +28,7 @@ Floats = NDArray[np.float64]
 
 #: Training, validation and test shares.
 PARTS = (0.7, 0.1, 0.2)
+_BYTES_A_ROW = 900  # measured, at the peak of `load`
 FEWEST_ROWS = 100
 SPOUSE = {0: "Wife", 1: "Husband"}
 TASK = Task(
@@ -66,6 +68,7 @@ class Census:
 
     def read(self) -> RawTable:
         """The table before it is encoded."""
+        require_room(_BYTES_A_ROW * self.rows, f"{self.rows:,} people", "ask for fewer rows")
         draw = generator(self.data_seed, Purpose.DATA)
         cells = _cells(self.rows, draw)
         group, y = np.array(CELLS, dtype=np.int64)[cells].T

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.errors import PublicError, UserError, require
+from ffalm.memory import require_room
 
 #: A variance below this share of the mean square is rounding error: the column is constant.
 ROUNDING = 1e-13
@@ -192,6 +193,12 @@ class RawTable:
     def encoded(self, encoding: TableEncoding | None = None) -> Dataset:
         """The data set under an agreed encoding, or under that of its own training rows."""
         encoding = encoding or TableEncoding.of(self.summary())
+        rows, features = len(self.features), len(encoding.features)
+        require_room(
+            4.0 * rows * features,
+            f"A table of {rows:,} rows with {features:,} encoded features",
+            "drop columns with many categories, or take fewer rows",
+        )
         return Dataset(
             task=self.task,
             train=self._part(self.train, encoding),

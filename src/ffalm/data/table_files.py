@@ -14,6 +14,7 @@ import pandas as pd
 from ffalm.data import PARQUET, SEPARATORS
 from ffalm.errors import UserError, require
 from ffalm.files import reason
+from ffalm.memory import require_room
 
 _TWICE = "Its data file has two columns of the same name."
 
@@ -30,6 +31,7 @@ def read_table(
         raise UserError(
             f"{file!r} has no known ending: use {known}.", f"Its data file has none of the endings {known}."
         )
+    require_room(path.stat().st_size, f"The table {file!r}", "take fewer of its rows or columns")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # rows with more fields than the header

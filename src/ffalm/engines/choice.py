@@ -9,10 +9,10 @@ from ffalm.engines.flower.engine import FlowerEngine
 from ffalm.engines.graphed import GraphedEngine, why_not_graphed
 from ffalm.engines.jobs import Engine, Job
 from ffalm.engines.loop import LoopEngine
-from ffalm.engines.memory import free, shown
 from ffalm.engines.stacked import StackedEngine, why_not_stacked
 from ffalm.engines.stacked.needs import needs_of, room_in, stacks_in
 from ffalm.errors import look_up, require
+from ffalm.memory import free, shown
 
 ENGINES: dict[str, type[Engine]] = {
     "loop": LoopEngine,
