@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from ffalm import toml
 from ffalm.config import StudyConfig
 from ffalm.engines import Engine, Round, choose
 from ffalm.engines.common import checked_model
+from ffalm.errors import require
 from ffalm.grid import RunPlan, check_owner, job_of, plans, refusal, run_folder
 from ffalm.hardware import spread_over, threads_for
 from ffalm.model_selection import check_selection
@@ -115,9 +117,15 @@ class _StoredRun(Run):
         return self.store.outcome() is None
 
     def resume(self, round: int) -> None:
-        """Continue from the checkpoint of a round."""
+        """Continue from the checkpoint of a round: the last one that is sound."""
+        for problem in self.store.problems():
+            print(f"ffalm: warning: {problem} {self.plan.title} resumes from round {round}.", file=sys.stderr)
         start, selected = self.store.snapshot(round), self.store.kept(round)
         self.history = self.store.history(round)
+        require(
+            len(self.history) == round,
+            f"The history in {self.store.path} is damaged: delete that folder to repeat this run.",
+        )
         self.selection.resume(selected, self.history)
         self.job = replace(self.job, start=start)
 

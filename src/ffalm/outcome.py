@@ -74,10 +74,14 @@ class StudyRecord:
     target: str | None = None  # the fairness target of the study, with the settings of its answer
     repair: Repair = "groups"
     confidence: float | None = None
+    engine: str = ""  # that computes the runs, so that a resumed study stays with it
+    fingerprints: dict[str, str] = field(default_factory=dict)  # of the settings and the data, to resume the same
 
     @classmethod
     def from_plain(cls, values: dict[str, Any]) -> StudyRecord:
         """The record that `dataclasses.asdict` gave, after JSON; raises KeyError or TypeError where it is none."""
+        if unknown := sorted(values.keys() - {one.name for one in fields(cls)}):
+            raise KeyError(f"unknown entry {unknown[0]!r}")
         known = {one.name: values[one.name] for one in fields(cls) if one.name in values}
         tuples = {name: tuple(known.get(name, ())) for name in ("group_names", "duals_by_group", "data_notes")}
         left_out = tuple(LeftOut(**one) for one in known.get("left_out", ()))

@@ -24,6 +24,7 @@ from torch.nn.functional import nll_loss
 
 from ffalm.algorithms.compatibility import adapt_old_signatures
 from ffalm.algorithms.vectors import ModelVector, Vectors
+from ffalm.errors import require
 from ffalm.fairness import Tally, masked_mean
 from ffalm.fairness.groups import equal_weights
 
@@ -207,7 +208,12 @@ class Algorithm:
             else:
                 free = batch.outputs.clone().requires_grad_()
                 batch = batch._replace(losses=_cross_entropy(free, batch.labels), outputs=free)
-            (slopes,) = torch.autograd.grad(self.objective(batch, state).sum(), free)
+            objective = self.objective(batch, state)
+            require(
+                isinstance(objective, Tensor),
+                f"The objective of {self.title} must return a tensor; it returned {type(objective).__name__}.",
+            )
+            (slopes,) = torch.autograd.grad(objective.sum(), free)
         return slopes
 
     def drift(self, weights: ModelVector, sent: Sent, own: Vectors) -> ModelVector | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ffalm.cli.flags import listed, literal, put
+from ffalm.cli.flags import assign, listed, put
 from ffalm.cli.running import Stopped
 from ffalm.errors import UserError, require
 
@@ -91,10 +91,7 @@ def init(
     for path, value in flags.items():
         if value is not None:
             put(asked, path, value)
-    for assignment in set_ or ():
-        path, found, text = assignment.partition("=")
-        require(bool(found and path.strip()), f"--set takes a setting and its value; got {assignment!r}.")
-        put(asked, path.strip(), literal(text.strip()))
+    assign(asked, set_ or ())
     folder = make(name, listed(sites), asked, config, demo, rows)
     typer.echo(f"Written: {name}, with a folder for each of {', '.join(folder.sites)} in {name / 'sites'}.")
     if demo is not None:

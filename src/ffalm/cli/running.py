@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,10 +38,12 @@ class Terminal:
         self._started = self._told = time.monotonic()
         self._bars: Progress | None = None
         self._tasks: dict[RunPlan, TaskID] = {}
+        self._handlers: dict[signal.Signals, Any] = {}
         if not quiet:
             self._introduce(clients)
 
     def __enter__(self) -> Self:
+        self._handlers = {number: signal.signal(number, _interrupt) for number in _catchable()}
         if self._left and not self._quiet and self._console.is_terminal:
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -60,6 +64,8 @@ class Terminal:
     ) -> None:
         if self._bars is not None:
             self._bars.stop()
+        for number, before in self._handlers.items():
+            signal.signal(number, before)
         if isinstance(error, KeyboardInterrupt):
             raise Stopped(f"stopped; resume with: {self._again}") from None
 
@@ -118,6 +124,17 @@ class Terminal:
             self._print(f"... and {len(rows) - len(shown)} more clients")
         if len(columns) > _COLUMNS:
             self._print(f"... and {len(columns) - _COLUMNS} more groups, which the report shows")
+
+
+def _catchable() -> list[signal.Signals]:
+    """Signals that end a study as Ctrl-C does; one that the user had ignored, as by nohup, stays so."""
+    if threading.current_thread() is not threading.main_thread():
+        return []
+    return [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is signal.SIG_DFL]
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _scores(record: Record) -> str:

@@ -121,6 +121,7 @@ def _study(
     else:
         file = configs.read(values["config"]) if values["config"] else {}
         names = named or ([] if file else list(usual))
+        configs.check(merged(file, settings))
         if not named:  # of the usual algorithms, those that no flag speaks of
             optional = {*names} - {*settings.get("algorithms", {})} - {"ffalm" if values["preset"] is not None else ""}
         base: dict[str, Any] = {"seeds": list(range(seeds))}

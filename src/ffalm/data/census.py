@@ -7,7 +7,7 @@ no row describes a real person.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import ClassVar
 
@@ -20,6 +20,7 @@ from ffalm.data.encoding import RawTable
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import require
+from ffalm.memory import require_room
 from ffalm.randomness import Purpose, generator
 
 Codes = NDArray[np.int64]
@@ -27,6 +28,7 @@ Floats = NDArray[np.float64]
 
 #: Training, validation and test shares.
 PARTS = (0.7, 0.1, 0.2)
+_BYTES_A_ROW = 900  # measured, at the peak of `load`
 FEWEST_ROWS = 100
 SPOUSE = {0: "Wife", 1: "Husband"}
 TASK = Task(
@@ -50,7 +52,7 @@ class Census:
     asks: ClassVar[str] = "income over 50K (favourable), by sex: female, male"
     needs_files: ClassVar[bool] = False
 
-    rows: int = 45_000
+    rows: int = field(default=45_000, metadata={"most": 10**8})
     data_seed: int = 0
 
     def __post_init__(self) -> None:
@@ -66,6 +68,7 @@ class Census:
 
     def read(self) -> RawTable:
         """The table before it is encoded."""
+        require_room(_BYTES_A_ROW * self.rows, f"{self.rows:,} people", "ask for fewer rows")
         draw = generator(self.data_seed, Purpose.DATA)
         cells = _cells(self.rows, draw)
         group, y = np.array(CELLS, dtype=np.int64)[cells].T

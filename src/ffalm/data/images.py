@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import ClassVar
 
@@ -21,8 +21,8 @@ from ffalm.data.table import (
     code_owner,
     parts_of,
     pick,
-    read_table,
 )
+from ffalm.data.table_files import read_table
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require
 
@@ -49,7 +49,7 @@ class Images:
     groups: tuple[Value, ...] = ()
     owner: str | None = None
     split: str | None = None
-    size: int = 64
+    size: int = field(default=64, metadata={"most": 4096})
     crop: Crop = "centre"
     separator: str | None = None
     validation: float = 0.1

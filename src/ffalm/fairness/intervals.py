@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ffalm.errors import require, unknown
+from ffalm.errors import look_up, require, shown
 from ffalm.fairness import group_metrics
 from ffalm.randomness import Purpose, generator
 
@@ -54,11 +54,12 @@ def newcombe(first: Share, second: Share, level: float = 0.95) -> tuple[float, f
 
 def interval(tally: Tally, metric: str, level: float = 0.95, favourable: int = 1) -> tuple[float, float]:
     """The interval of a metric by its name; (NaN, NaN) where the metric itself is undefined."""
-    if metric not in group_metrics.METRICS:
-        raise unknown("metric", metric, group_metrics.METRICS)
+    defined = look_up("metric", metric, group_metrics.METRICS)
     require(metric not in _OF_LOSSES, f"A Tally holds sums of losses, not their spread: {metric!r} has no interval.")
-    require(0 < level < 1, f"The level of an interval must be between 0 and 1; got {level}.")
-    if math.isnan(float(group_metrics.METRICS[metric](tally, favourable))):
+    between = isinstance(level, float | int | np.floating) and 0 < level < 1
+    require(between, f"The level of an interval must be between 0 and 1; got {shown(level)}.")
+    favourable = group_metrics.label_of(tally, favourable)
+    if math.isnan(float(defined(tally, favourable))):
         return math.nan, math.nan
     if metric == "accuracy":
         right = group_metrics.accuracy(tally) * tally.count.sum()

@@ -18,7 +18,7 @@ from ffalm import toml
 from ffalm.algorithms import Algorithm
 from ffalm.config import AlgorithmEntry
 from ffalm.engines import Training
-from ffalm.errors import UserError, require, unknown
+from ffalm.errors import UserError, require, shown, unknown
 from ffalm.federate.secure.secure_settings import Secure, check_summable
 from ffalm.files import write_whole
 from ffalm.models import Architecture
@@ -308,7 +308,9 @@ def _one_of(kinds: Mapping[str, type[Any]], settings: Mapping[str, Any], what: s
 
 def _plugins(settings: Mapping[str, Any], folder: Path | None) -> tuple[str, ...]:
     """Plugin files by their full path, each of them run."""
-    paths = [(folder or Path()) / Path(str(name)).expanduser() for name in settings.get("plugins", ())]
+    named = settings.get("plugins", ())
+    require(isinstance(named, list | tuple), f"The setting 'plugins' must be a list of files; got {shown(named)}.")
+    paths = [(folder or Path()) / Path(str(name)).expanduser() for name in named]
     for path in paths:
         import_plugin(path)
     return tuple(str(path) for path in paths)

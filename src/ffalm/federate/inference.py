@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ffalm.data.decode import Recipe, decode_bytes
-from ffalm.data.table import read_table
+from ffalm.data.table_files import read_table
 from ffalm.data.types import Task
 from ffalm.engines.common import dtype_of, inputs
 from ffalm.errors import UserError, require

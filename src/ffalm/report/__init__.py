@@ -15,6 +15,10 @@ CHARTS_LEFT_OUT = (
     "The curves were left out because {missing} is not installed here; "
     "install altair and vl-convert-python and make the report again."
 )
+OUT_OF_MEMORY = (
+    "The curves were left out because drawing them needs more memory than this process may take (ulimit -v); make the "
+    "report again without that limit."
+)
 
 
 def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
@@ -26,17 +30,24 @@ def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
     from ffalm.report.page import render
     from ffalm.report.rendering import to_csv, to_latex, to_markdown
 
-    drawings, notes = _drawn(study)
     table = study_tables.results(study)
-    contents: dict[str, bytes | None] = {
+    tables: dict[str, bytes | None] = {
         "tables.md": to_markdown(table).encode(),
         "tables.tex": to_latex(table).encode(),
         "tables.csv": to_csv(study_tables.tidy(study)).encode(),
+    }
+    written = _write(tables, folder)  # before the curves, whose drawing needs much memory
+    drawings, notes = _drawn(study)
+    contents: dict[str, bytes | None] = {
         "curves.png": drawings.png if drawings else None,
         "curves.pdf": drawings.pdf if drawings else None,
         "answer.json": _answers(study),
         "report.html": render(study, drawings, notes).encode(),
     }
+    return {**written, **_write(contents, folder)}
+
+
+def _write(contents: dict[str, bytes | None], folder: Path) -> dict[str, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
         if content is None:
@@ -55,12 +66,14 @@ def _answers(study: StudyOutcome) -> bytes | None:
 
 
 def _drawn(study: StudyOutcome) -> tuple[Drawings | None, list[str]]:
-    from ffalm.report.drawing import draw
+    from ffalm.report.drawing import draw, draw_apart, memory_is_limited
 
     try:
-        return draw(study), []
+        return (draw_apart if memory_is_limited() else draw)(study), []
     except ImportError as error:
         return None, [CHARTS_LEFT_OUT.format(missing=error.name or "a chart library")]
+    except MemoryError:
+        return None, [OUT_OF_MEMORY]
 
 
 __all__ = ["write_report"]

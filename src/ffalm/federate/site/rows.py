@@ -27,9 +27,9 @@ from ffalm.data.table import (
     parts_of,
     pick,
     place_of,
-    read_table,
 )
 from ffalm.data.table_columns import FEWEST_IDS, MOST_CATEGORIES
+from ffalm.data.table_files import read_table
 from ffalm.data.types import Task
 from ffalm.errors import PublicError, UserError, require
 from ffalm.federate.description import ColumnKind, Description
