@@ -33,6 +33,8 @@ def test_two_commands_train_a_federation_to_the_end_and_leave_nothing_running(ma
     assert "All sites together" in out and "north" in out and "report.md" in out
     machines.assert_nothing_left()
     assert_equals_simulation(machines)
+    database = [path.read_bytes() for path in machines.folder.coordinator.glob("state.db*")]
+    assert database and not any(b"safetensors" in content or b"model/" in content for content in database)
     code, out, said = machines.ffalm("run", machines.path, "--local", "--json")
     assert code == 0
     assert "ended already" in said

@@ -65,7 +65,8 @@ def coordinate(
 ) -> Outcome:
     """Train over the sites, from the beginning or from what the run folder holds, and say what came of it."""
     run = RunFolder(folder)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds what single sites answered
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)  # it holds what single sites answered
     if (folder / "encoding.json").exists():
         _check_unchanged(config, folder / "config.toml")
     run.start(toml.dumps(config.settings()))

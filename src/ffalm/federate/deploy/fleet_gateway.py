@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from importlib.metadata import entry_points
 from typing import Any
 
+from ffalm.federate.deploy.superlink_state import keep_contents_in_memory
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -66,6 +68,7 @@ def main() -> None:
         uvicorn.Server(uvicorn.Config(FleetGateway(app, (host, port)), host=host, port=port, **options)).run(sockets)
 
     uvicorn.run = serve  # type: ignore[assignment]
+    keep_contents_in_memory()
     (superlink,) = entry_points(group="console_scripts", name="flower-superlink")
     sys.argv[0] = "flower-superlink"
     sys.exit(superlink.load()())

@@ -21,6 +21,7 @@ from ffalm.federate.deploy.control import Control
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
 from ffalm.federate.deploy.keys import PRIVATE, PUBLIC, check_private, fingerprint
 from ffalm.federate.deploy.processes import FlowerProcess, executable, free_port
+from ffalm.federate.deploy.superlink_state import erase_contents
 from ffalm.files import write_whole
 
 #: The coordinator among the processes of a federation, and therefore no site's name.
@@ -72,6 +73,7 @@ class CoordinatorProcess:
         self.folder.write_app()
         inner = free_port()
         fresh = not self._database.exists()
+        erase_contents(self._database)
         self.process.start(self._command(listen, port, inner, insecure))
         up = self.process.wait(lambda _: _answers(listen, port) and _answers(_LOOPBACK, inner), _SECONDS_TO_START)
         if not up:
