@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ffalm.federate.deploy import control, fleet_gateway, operations, status
+from ffalm.federate.deploy import client_task, control, fleet_gateway, operations, status
 from ffalm.quiet import QUIET
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'ffalm[flower]'")
@@ -67,6 +67,19 @@ def test_a_supernode_finds_its_client_command_on_the_path() -> None:
     assert "subprocess.Popen(" in said and '"flwr-clientapp"' in source("flwr.supercore.constant"), (
         "deploy/fork_server puts its own flwr-clientapp first on PATH, and Flower no longer starts it by name"
     )
+
+
+def test_the_commands_of_all_kinds_of_tasks_are_those_that_a_site_replaces() -> None:
+    from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
+
+    ours = {client_task.COMMAND, *client_task.REFUSED}
+    assert set(TASK_TYPE_TO_COMMAND.values()) == ours, "deploy/client_task must replace every command for a task"
+
+
+@pytest.mark.parametrize("name", ["install_from_fab", "get_project_dir", "get_load_client_app_fn"])
+def test_a_task_finds_its_app_by_the_functions_that_we_replace(name: str) -> None:
+    said = source("flwr.supernode.runtime.run_clientapp")
+    assert len(re.findall(rf"\b{name}\(", said)) == 1, f"deploy/client_task replaces {name} in run_clientapp"
 
 
 @pytest.mark.parametrize(

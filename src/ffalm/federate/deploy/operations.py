@@ -17,10 +17,11 @@ from ffalm import toml
 from ffalm.errors import UserError, require
 from ffalm.federate.deploy import fleet_gateway
 from ffalm.federate.deploy.certificates import check_authority, ensure_server_certificate
+from ffalm.federate.deploy.client_task import write_commands
 from ffalm.federate.deploy.control import Control
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
 from ffalm.federate.deploy.keys import PRIVATE, PUBLIC, check_private, fingerprint
-from ffalm.federate.deploy.processes import FlowerProcess, executable, free_port
+from ffalm.federate.deploy.processes import FlowerProcess, commands, executable, free_port
 from ffalm.federate.deploy.superlink_state import erase_contents
 from ffalm.files import write_whole
 
@@ -194,6 +195,7 @@ class SiteProcess:
         """Flower's SuperNode, with tasks that need not import anything where a fork is safe."""
         if sys.platform == "linux":
             return [sys.executable, "-m", "ffalm.federate.deploy.fork_server", str(self.process.home)]
+        write_commands(commands(self.process.home))
         return [executable("flower-supernode")]
 
     def _command(self, insecure: bool) -> list[str]:
