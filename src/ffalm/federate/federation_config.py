@@ -277,15 +277,17 @@ class SiteConfig(_Settings):
     device: str = "auto"
     secure: bool = False  # whether this site takes no terms under which its own answers can be seen
     min_group: int = 0  # the federation's rule of this name counts only where it is stricter
+    min_sites: int = 2  # fewest sites in a secure sum that this site takes part in
     plugins: tuple[str, ...] = ()  # files that register algorithms, as the coordinator has them
 
     def __post_init__(self) -> None:
         _check_name("site", self.name)
+        require(self.min_sites >= 2, f"The setting 'min_sites' of a site must be at least 2; got {self.min_sites}.")
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> Self:
         """A checked site from nested settings."""
-        _check_known(settings, ("name", "device", "secure", "min_group", "plugins", "data", "split"))
+        _check_known(settings, ("name", "device", "secure", "min_group", "min_sites", "plugins", "data", "split"))
         data, plugins = _one_of(_LOCAL, settings, "site's data"), _plugins(settings, folder)
         sections = {"data": data, "split": study.section(settings, "split"), "plugins": plugins}
         return build(cls, {**settings, **sections}, "site")

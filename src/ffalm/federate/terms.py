@@ -39,6 +39,7 @@ class SiteTerms:
     seed: int
     min_group: int
     secure: Secure | None = None  # where the coordinator sees sums alone
+    run: str = ""  # a name that no other run has; sites answer each question of a run once
 
     def client_spec(self, device: torch.device) -> ClientSpec:
         """The local training that these terms ask for."""

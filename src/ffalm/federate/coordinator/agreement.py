@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ class Agreement:
     encoding: TableEncoding | None  # of a table; images need none
     model: Architecture  # without a file to start from: the coordinator sends the weights of every round
     sites: tuple[str, ...]
+    run: str = ""  # a name that no other run has
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -66,6 +68,7 @@ class Agreement:
             seed=config.seed,
             min_group=config.rules.min_group,
             secure=config.secure,
+            run=self.run,
         )
 
     def save(self, file: Path) -> None:
@@ -102,7 +105,8 @@ def agree(config: FederationConfig, told: Mapping[str, Description]) -> tuple[Ag
     task = Task(config.name, config.data.label, config.data.group, labels, groups, len(labels) - 1)
     encoding = None if kinds is None else TableEncoding.of(_summed(fitting, kinds))
     wrong = {site: reason for site, reason in misfits.items() if reason}
-    return Agreement(task, config.data, encoding, from_scratch(config.model), config.sites), wrong
+    run = secrets.token_hex(8)
+    return Agreement(task, config.data, encoding, from_scratch(config.model), config.sites, run), wrong
 
 
 def misfit(agreement: Agreement, site: str, told: Description) -> str:

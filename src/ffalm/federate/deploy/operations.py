@@ -20,9 +20,9 @@ from ffalm.federate.deploy.certificates import check_authority, ensure_server_ce
 from ffalm.federate.deploy.client_task import write_commands
 from ffalm.federate.deploy.control import Control
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
-from ffalm.federate.deploy.keys import PRIVATE, PUBLIC, check_private, fingerprint
 from ffalm.federate.deploy.processes import FlowerProcess, commands, executable, free_port
 from ffalm.federate.deploy.superlink_state import erase_contents
+from ffalm.federate.keys import PRIVATE, PUBLIC, fingerprint, read_private
 from ffalm.files import write_whole
 
 #: The coordinator among the processes of a federation, and therefore no site's name.
@@ -209,7 +209,7 @@ class SiteProcess:
         for name in ("ca.crt", PRIVATE):
             require((own / name).is_file(), f"The site folder {own} lacks {name}: ask the coordinator for it.")
         check_authority(own / "ca.crt")
-        check_private(own / PRIVATE)
+        read_private(own / PRIVATE)
         trust = ["--root-certificates", str(own / "ca.crt")]
         return [*command, *trust, "--auth-supernode-private-key", str(own / PRIVATE)]
 
