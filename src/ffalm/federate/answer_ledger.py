@@ -27,7 +27,7 @@ class AnswerLedger:
     def __init__(self, folder: Path, terms: SiteTerms) -> None:
         self._folder, self._terms = folder, terms
         run = hashlib.sha256((terms.run or terms.run_key).encode()).hexdigest()[:16]
-        self._file = folder / ".cache" / f"answered-{run}.json"
+        self._file = folder / ".answered" / f"{run}.json"
 
     def question(self, purpose: str, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Note a question before it is answered; raises `PublicError` where another was answered."""

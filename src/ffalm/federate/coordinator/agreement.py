@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +37,6 @@ class Agreement:
     encoding: TableEncoding | None  # of a table; images need none
     model: Architecture  # without a file to start from: the coordinator sends the weights of every round
     sites: tuple[str, ...]
-    run: str = ""  # a name that no other run has
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -54,8 +52,8 @@ class Agreement:
             return None
         return {c.name: "numbers" if isinstance(c, NumericColumn) else "text" for c in self.encoding.columns}
 
-    def terms(self, site: str, config: FederationConfig) -> SiteTerms:
-        """What one site is told."""
+    def terms(self, site: str, config: FederationConfig, run: str = "") -> SiteTerms:
+        """What one site is told; `run` is a name that no other run has."""
         return SiteTerms(
             client=self.sites.index(site),
             task=self.task,
@@ -68,7 +66,7 @@ class Agreement:
             seed=config.seed,
             min_group=config.rules.min_group,
             secure=config.secure,
-            run=self.run,
+            run=run,
         )
 
     def save(self, file: Path) -> None:
@@ -105,8 +103,7 @@ def agree(config: FederationConfig, told: Mapping[str, Description]) -> tuple[Ag
     task = Task(config.name, config.data.label, config.data.group, labels, groups, len(labels) - 1)
     encoding = None if kinds is None else TableEncoding.of(_summed(fitting, kinds))
     wrong = {site: reason for site, reason in misfits.items() if reason}
-    run = secrets.token_hex(8)
-    return Agreement(task, config.data, encoding, from_scratch(config.model), config.sites, run), wrong
+    return Agreement(task, config.data, encoding, from_scratch(config.model), config.sites), wrong
 
 
 def misfit(agreement: Agreement, site: str, told: Description) -> str:

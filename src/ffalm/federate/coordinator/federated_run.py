@@ -86,7 +86,7 @@ class _Coordinator:
         self._config, self._run, self._sites, self._pause = config, run, sites, pause
         self._privacy = None if config.privacy is None else Mechanism(config.privacy, SystemNoise())
         self._log = RunLog(run, config.sites)
-        self._members = Members(sites, config, owners, self._log.say, pause)
+        self._members = Members(sites, config, owners, self._log.say, pause, self._log.run_id())
         self._trained: dict[str, tuple[str, ...]] = {}  # the model's trained parameters, once it is built
 
     def run(self) -> Outcome:

@@ -34,8 +34,9 @@ class Members:
     """
 
     def __init__(
-        self, sites: Sites, config: FederationConfig, owners: Mapping[int, str], say: Say, pause: float
+        self, sites: Sites, config: FederationConfig, owners: Mapping[int, str], say: Say, pause: float, run: str = ""
     ) -> None:
+        self.run = run  # a name that no other run has
         self._sites, self._config, self._owners, self._say, self._pause = sites, config, owners, say, pause
         self.agreement: Agreement | None = None
         self.counts: dict[str, Counts] = {}  # of those that belong
@@ -73,7 +74,7 @@ class Members:
     def key(self, site: str) -> str:
         """The key of a site's terms."""
         if site not in self._keys:
-            self._keys[site] = self.agreed.terms(site, self._config).key
+            self._keys[site] = self.agreed.terms(site, self._config, self.run).key
         return self._keys[site]
 
     def forget(self, site: str) -> None:
@@ -277,7 +278,7 @@ class Members:
         asked = {self._nodes[site]: site for site in sorted(sites, key=self._config.sites.index)}
         if not asked:
             return
-        terms = {site: self.agreed.terms(site, self._config) for site in asked.values()}
+        terms = {site: self.agreed.terms(site, self._config, self.run) for site in asked.values()}
         messages = {node: Message(facts={"terms": terms[site].to_text()}) for node, site in asked.items()}
         answers = self._sites.ask("agree", messages, self._config.rules.deadline)
         for node, site in asked.items():

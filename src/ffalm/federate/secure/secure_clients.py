@@ -194,8 +194,7 @@ class SecureClients(Asking):
             else:
                 self._quarantine(site, "its answer lacks its public key")
         known = {self._config.sites.index(site): self._keys[site] for site in sites if site in self._keys}
-        run = self._members.agreed.run
-        return Aggregator.of(run, purpose, known, self._secure.neighbours, self._secure.threshold)
+        return Aggregator.of(self._members.run, purpose, known, self._secure.neighbours, self._secure.threshold)
 
     def _take_offers(self, gathering: Aggregator, answers: Mapping[str, Message]) -> None:
         for site, answer in answers.items():
