@@ -39,6 +39,9 @@ class Rules:
     misfit: Literal["go_on", "wait"] = "go_on"  # with a site whose file does not fit: leave it out, or wait for a fix
     min_group: int = 10  # fewest rows for a site to tell a (label, group) cell, or to name a value
     outlier: float = 10.0  # an update whose norm is this many times the others' median is quarantined
+    aggregation: Literal["mean", "clip", "trimmed", "median", "krum"] = "mean"  # how answers are put together
+    liars: int = 1  # how many sites 'trimmed' and 'krum' assume to lie
+    max_share: float = 1.0  # the largest share of a site in means by rows
     secure: bool = False  # the coordinator sees sums over sites and no single answer; the section [secure] says how
 
     def __post_init__(self) -> None:
@@ -47,6 +50,8 @@ class Rules:
         require(self.patience >= 0, f"The rule 'patience' must be 0 seconds or more; got {self.patience}.")
         require(self.min_group >= 0, f"The rule 'min_group' must be 0 rows or more; got {self.min_group}.")
         require(self.outlier > 1, f"The rule 'outlier' must be above 1; got {self.outlier}.")
+        require(self.liars >= 1, f"The rule 'liars' must be at least 1; got {self.liars}.")
+        require(0 < self.max_share <= 1, f"The rule 'max_share' must be above 0 and at most 1; got {self.max_share}.")
 
 
 @dataclass(frozen=True)
@@ -213,6 +218,10 @@ class FederationConfig(_Settings):
         )
         if self.rules.secure:
             _check_secure(self)
+        require(
+            self.privacy is None or self.rules.aggregation == "mean",
+            "Differential privacy bounds every site's change by itself: take the rule 'aggregation' or [privacy] out.",
+        )
         host, _, port = self.address.rpartition(":")
         require(
             bool(host) and port.isdecimal() and 0 < int(port) < 65536,
@@ -331,6 +340,11 @@ def _check_name(kind: str, name: str) -> None:
 
 def _check_secure(config: FederationConfig) -> None:
     check_summable(config.algorithm)
+    require(
+        config.rules.aggregation == "mean",
+        f"The rule 'aggregation' compares single answers, which secure aggregation hides: choose one of aggregation = "
+        f"{config.rules.aggregation!r} and the rule 'secure'.",
+    )
     require(
         config.privacy is None,
         "Differential privacy bounds every site's change at the coordinator, which secure aggregation hides: choose "

@@ -20,7 +20,7 @@ from ffalm import toml
 from ffalm.algorithms import State
 from ffalm.data.types import Task
 from ffalm.engines import Round, Snapshot
-from ffalm.engines.common import built_model, trained_parameters
+from ffalm.engines.common import built_model, frozen_parameters, trained_parameters
 from ffalm.engines.remote.message import Fact, Sites
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.errors import UserError, require
@@ -170,6 +170,8 @@ class _Coordinator:
             terms = replace(terms, model=self._config.model)
         model = built_model(terms.client_spec(torch.device("cpu")))
         self._trained = trained_parameters(model)
+        if self._privacy is not None:
+            self._privacy = replace(self._privacy, frozen=frozen_parameters(model))
         return {name: value.detach() for name, value in model.state_dict().items()}
 
     def _finish(self, clients: SiteClients | SecureClients, final: Snapshot, diverged: str | None) -> Outcome:

@@ -15,6 +15,7 @@ from torch import Tensor
 from ffalm.engines.remote.message import Fact, Failure, Message, Sites
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.agreement import Agreement, agree, common_kinds, misfit
+from ffalm.federate.coordinator.robust_aggregation import capped
 from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.description import Description
 from ffalm.federate.federation_config import FederationConfig, SharedTable
@@ -58,13 +59,14 @@ class Members:
     def rows(self) -> Tensor:
         """Training rows per (client, label, group) of the whole federation; a site that does not belong has none.
 
-        Only the sums over cells are exact: see `Counts.training`.
+        Only the sums over cells are exact: see `Counts.training`. The rule `max_share` bounds what a site claims.
         """
         task = self.agreed.task
         nobody = torch.zeros(task.labels, task.groups, dtype=torch.int64)
-        return torch.stack(
+        rows = torch.stack(
             [self.counts[site].training() if site in self.counts else nobody for site in self._config.sites]
         )
+        return rows if self._config.rules.max_share == 1 else capped(rows, self._config.rules.max_share)
 
     def node(self, site: str) -> int | None:
         """The node of a member that is here and has agreed; None of any other."""

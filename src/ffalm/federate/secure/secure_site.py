@@ -185,9 +185,10 @@ def answered_round(
         moved = own_step(terms.contender.algorithm, sent, reply.tally, rows, terms.task)
         uploads = {name: tuple(vector) for name, vector in reply.uploads.items()}
         layout = round_layout(sent, uploads, terms.task, secure, sites)
-        return layout, round_numbers(sent, reply, moved, scores.tally, rows)
+        return layout, round_numbers(sent, reply, moved, scores.tally, counted)
 
-    return _masked(asked, f"train {sent.round + 1}", site, rows, found)
+    counted = min(rows, _largest(asked, rows))  # a rule may bound the share of a site
+    return _masked(asked, f"train {sent.round + 1}", site, counted, found)
 
 
 def answered_scores(asked: Message, site: SecureSite, worked: Callable[[], dict[str, Disclosed]]) -> Message:
@@ -233,6 +234,12 @@ def _masked(
     except OutOfRange as error:
         return Message(facts={"refused": error.public})
     return Message({"masked": tensors(mask(kept, words))})
+
+
+def _largest(asked: Message, rows: int) -> int:
+    """The rows that count in full, at most; this site's own where the question is none."""
+    question = json.loads(str(asked.facts.get("secure", "null")))
+    return rows if question is None else max(1, int(question["largest"]))
 
 
 def passed_text(attempt: str, passed: dict[int, Passed], layout: VectorLayout, largest: int) -> str:
