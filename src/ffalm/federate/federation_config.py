@@ -6,6 +6,7 @@ where its data is. Both are frozen dataclasses that check themselves.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -195,6 +196,7 @@ class FederationConfig(_Settings):
     sites: tuple[str, ...]
     data: SharedData
     address: str = "127.0.0.1:18000"
+    allow: tuple[str, ...] = ()  # addresses or networks that sites may connect from; none: from anywhere
     seed: int = 0
     rules: Rules = Rules()
     model: Architecture = field(default_factory=lambda: study.model_of({}))
@@ -222,6 +224,8 @@ class FederationConfig(_Settings):
             self.privacy is None or self.rules.aggregation == "mean",
             "Differential privacy bounds every site's change by itself: take the rule 'aggregation' or [privacy] out.",
         )
+        for network in self.allow:
+            _check_network(network)
         host, _, port = self.address.rpartition(":")
         require(
             bool(host) and port.isdecimal() and 0 < int(port) < 65536,
@@ -242,7 +246,7 @@ class FederationConfig(_Settings):
     def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> Self:
         """A checked federation from nested settings; plugins are looked for beside the file they are named in."""
         sections = ("rules", "data", "model", "training", "privacy", "secure", "algorithm")
-        _check_known(settings, ("name", "address", "sites", "seed", "plugins", *sections))
+        _check_known(settings, ("name", "address", "allow", "sites", "seed", "plugins", *sections))
         plugins = _plugins(settings, folder)
         given = {name: study.section(settings, name) for name in sections}
         algorithm, masking = given.pop("algorithm"), given.pop("secure")
@@ -329,6 +333,15 @@ def _check_known(settings: Mapping[str, Any], known: tuple[str, ...]) -> None:
     for name in settings:
         if name not in known:
             raise unknown("section or setting", name, known)
+
+
+def _check_network(text: str) -> None:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise UserError(
+            f"The setting 'allow' lists addresses or networks, such as 10.0.0.5 or 10.1.0.0/16; got {text!r}."
+        ) from None
 
 
 def _check_name(kind: str, name: str) -> None:

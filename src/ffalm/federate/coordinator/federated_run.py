@@ -260,6 +260,6 @@ def _check_unchanged(config: FederationConfig, kept: Path) -> None:
 def _essence(settings: dict[str, Any]) -> dict[str, Any]:
     training = {name: value for name, value in settings["training"].items() if name != "rounds"}
     return {
-        **{name: value for name, value in settings.items() if name not in ("rules", "secure", "address")},
+        **{name: value for name, value in settings.items() if name not in ("rules", "secure", "address", "allow")},
         "training": training,
     }

@@ -104,7 +104,9 @@ class CoordinatorProcess:
     def _command(self, listen: str, port: int, inner: int, insecure: bool) -> list[str]:
         own = self.folder.coordinator
         outer = f"[{listen}]:{port}" if ":" in listen else f"{listen}:{port}"
-        command = [sys.executable, "-m", fleet_gateway.__name__, outer, "--host", _LOOPBACK, "--port", str(inner)]
+        networks = ",".join(str(one) for one in self.folder.facts.get("allow", ())) or "-"
+        command = [sys.executable, "-m", fleet_gateway.__name__, outer, networks]
+        command += ["--host", _LOOPBACK, "--port", str(inner)]
         command += ["--database", str(self._database), "--disable-runtime-dependency-installation"]
         if insecure:
             return [*command, "--insecure"]
