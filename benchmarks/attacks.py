@@ -26,15 +26,8 @@ from ffalm.models import Linear
 from ffalm.simulation import Built
 
 SITES = 10
-ATTACKS = (
-    "none",
-    "update x -9",
-    "update x -1",
-    "dual +1e6",
-    "dual -1e6",
-    "rows x 1e6, update x -1",
-    "unfair labels x 5",
-)
+TIMES = {"update x -9": -9.0, "update x -1": -1.0, "rows x 1e6, update x -1": -1.0, "unfair labels x 5": 5.0}
+ATTACKS = ("none", *TIMES, "dual +1e6", "dual -1e6")
 
 
 @dataclass(frozen=True)
@@ -91,9 +84,7 @@ class Attacked(LoopClients):
         return replace(update, state=state)
 
 
-def result(
-    federation: ffalm.Federation, attack: str, liars: int, defence: Defence, rounds_: int
-) -> tuple[float, float]:
+def result(federation: ffalm.Federation, attack: str, liars: int, defence: Defence, number: int) -> tuple[float, float]:
     """Accuracy and DPD of the final model on the test part, in percent."""
     entry, task = entry_of("ffalm", {"preset": "safe"}), federation.task
     built = Built(Linear(), tuple(federation.clients[0].x.shape[1:]), task.labels)

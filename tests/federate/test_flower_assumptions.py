@@ -126,3 +126,12 @@ def test_ray_lists_and_ends_actors_as_the_simulation_needs() -> None:
 
     assert callable(state.actors) and hasattr(worker, "global_worker"), "engines/flower/simulated uses ray._private"
     assert hasattr(CoreWorker, "kill_actor"), "engines/flower/simulated ends clients by CoreWorker.kill_actor"
+
+
+def test_ray_reads_its_token_again_when_told() -> None:
+    pytest.importorskip("ray")
+    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+
+    assert hasattr(AuthenticationTokenLoader, "reset_cache") and hasattr(Config, "initialize"), (
+        "engines/flower/ray_token sets a token after Ray was imported"
+    )

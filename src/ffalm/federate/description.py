@@ -47,7 +47,10 @@ class Description:
         try:
             values = json.loads(text)
             columns = None if values["columns"] is None else _checked(TableSummary.from_json(values["columns"]))
-            return build(cls, {**values, "columns": columns}, "description")
+            told = build(cls, {**values, "columns": columns}, "description")
+            if not all(name.isprintable() for name in (*told.labels, *told.groups, *(told.kinds or ()))):
+                raise ValueError("a name has control characters")
+            return told
         except (UserError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise UserError(f"The site's description of its file cannot be read ({error}).") from None
 

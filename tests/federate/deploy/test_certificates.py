@@ -90,6 +90,16 @@ def test_a_certificate_near_its_end_is_renewed(coordinator: Path, monkeypatch: p
     assert after.serial_number != before.serial_number
 
 
+def test_a_certificate_without_its_key_is_renewed(coordinator: Path) -> None:
+    pem = (coordinator / "server.pem").read_bytes()
+    (coordinator / "server.key").write_bytes((coordinator / "ca.key").read_bytes())
+    ensure_server_certificate(coordinator, "fair.example")
+    assert (coordinator / "server.pem").read_bytes() != pem
+    pem = (coordinator / "server.pem").read_bytes()
+    ensure_server_certificate(coordinator, "fair.example")
+    assert (coordinator / "server.pem").read_bytes() == pem
+
+
 def test_a_lost_authority_is_named(coordinator: Path) -> None:
     (coordinator / "ca.key").unlink()
     with pytest.raises(UserError, match=r"restore ca\.key"):

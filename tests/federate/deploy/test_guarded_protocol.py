@@ -69,9 +69,8 @@ def test_silent_connections_are_closed_and_sites_are_answered_meanwhile() -> Non
         silent[0].sendall(b"POST /v1/fl")
         assert answer(address).startswith(b"HTTP/1.1 200")
         for one in silent:
-            with one:
-                with suppress(ConnectionResetError):
-                    assert one.recv(1) == b""
+            with one, suppress(ConnectionResetError):
+                assert one.recv(1) == b""
 
 
 def test_a_stranger_is_refused_while_its_large_body_is_still_to_come() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import torch
 from torch import Tensor
 
-from ffalm.engines.remote.message import Fact, Failure, Message, Sites
+from ffalm.engines.remote.message import Fact, Failure, Message, Sites, printable
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.agreement import Agreement, agree, common_kinds, misfit
 from ffalm.federate.coordinator.robust_aggregation import capped
@@ -236,7 +236,7 @@ class Members:
                 self.forget(site)
                 self._forget_description(site)
             return
-        site = str(answer.facts.get("name", ""))
+        site = printable(str(answer.facts.get("name", "")))
         if self._nodes.get(site, node) != node:
             self._say("meeting", f"A second node says it is the site {site!r}; it must wait until the first is gone.")
             return
@@ -256,7 +256,7 @@ class Members:
     def _take_description(self, site: str, answer: Message) -> None:
         try:
             if "misfit" in answer.facts:
-                raise UserError(str(answer.facts["misfit"]))
+                raise UserError(printable(str(answer.facts["misfit"])))
             if "description" in answer.facts:
                 told = Description.from_json(str(answer.facts["description"]))
                 self._told[site] = told.after(self._told.get(site))
@@ -293,7 +293,7 @@ class Members:
             return
         try:
             if "misfit" in answer.facts:
-                raise UserError(str(answer.facts["misfit"]))
+                raise UserError(printable(str(answer.facts["misfit"])))
             counts = Counts.of(answer.tensors.get("counts", {}), self.agreed.task)
             before = self.counts.get(site)
             if before and (before.rows, before.told["train"].tolist()) != (counts.rows, counts.told["train"].tolist()):

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from ffalm.data.types import Task
+from ffalm.engines.remote.message import printable
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.coordinator.update_validation import Counts
@@ -45,6 +46,7 @@ class RunLog:
 
     def say(self, state: str, message: str) -> None:
         """Record what is going on: in the log, in `status.json` and, where it is about sites, in `events.jsonl`."""
+        message = printable(message)
         log.info(message)
         round = self.history[-1]["round"] if self.history else 0
         write_whole(self._run.path / "status.json", json_text({"state": state, "round": round, "message": message}))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
 
 COMMAND = "flwr-clientapp"
+STARTED_ANEW = f'exec {shlex.quote(sys.executable)} -m ffalm.federate.deploy.client_task "$@"'
 REFUSED = ("flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
 
 
@@ -35,7 +36,7 @@ def main() -> None:
 def write_commands(folder: Path, client: str = "") -> None:
     """The commands that a site's SuperNode is to find; `client` is a shell command that takes a task's arguments."""
     folder.mkdir(parents=True, exist_ok=True)
-    program = client or f'exec {shlex.quote(sys.executable)} -m {__name__} "$@"'
+    program = client or STARTED_ANEW
     for name in (COMMAND, *REFUSED):
         refusal = f"echo 'This site answers ffalm: it runs no {name}.' >&2; exit 1"
         script = folder / name

@@ -119,11 +119,13 @@ def main() -> None:
     asyncio.constants.SSL_HANDSHAKE_TIMEOUT = _SECONDS_TO_SHAKE_HANDS  # type: ignore[attr-defined]
 
     def serve(app: Any, host: str, port: int, **options: Any) -> None:
-        sockets = [listener(host, port), listener(outer_host.strip("[]"), int(outer_port))]
         options |= {"timeout_graceful_shutdown": _SECONDS_TO_CLOSE, "loop": "asyncio", "ws": "none"}
         options["http"] = guarded((host, port), networks)
         gateway = FleetGateway(app, (host, port), SiteAdmission.of(app))
-        uvicorn.Server(uvicorn.Config(gateway, host=host, port=port, **options)).run(sockets)
+        config = uvicorn.Config(gateway, host=host, port=port, **options)
+        config.load()  # before anybody can connect: a certificate that does not fit ends the process here
+        sockets = [listener(host, port), listener(outer_host.strip("[]"), int(outer_port))]
+        uvicorn.Server(config).run(sockets)
 
     uvicorn.run = serve
     keep_contents_in_memory()

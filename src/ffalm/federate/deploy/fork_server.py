@@ -37,10 +37,12 @@ def main() -> None:
     """Become the SuperNode, after splitting off the process that runs its tasks."""
     home = Path(sys.argv.pop(1))
     tasks = _pipe(home)
-    write_commands(commands(home), _handing_over(tasks))
     node = os.getpid()
-    if os.fork() == 0:
+    helper = os.fork()
+    if helper == 0:
         run_tasks(tasks, node)
+    write_commands(commands(home), _handing_over(tasks, helper))
+    keep_heartbeats()
     sys.argv[0] = "flower-supernode"
     sys.exit(_entry("flower-supernode"))
 
@@ -95,9 +97,34 @@ def _pipe(home: Path) -> Path:
     return tasks
 
 
-def _handing_over(tasks: Path) -> str:
-    """A command that writes its arguments as one line, short enough for a pipe to take it whole."""
-    return f"printf '%s\\n' \"$*\" > {shlex.quote(str(tasks))}"
+def _handing_over(tasks: Path, helper: int) -> str:
+    """A command that writes its arguments as one line, short enough for a pipe to take it whole.
+
+    Where the process beside has died, so that nobody reads the pipe, the command runs the task itself.
+    """
+    lives = f"sed -n 's/^State:[[:space:]]*\\([^ZX[:space:]]\\).*/\\1/p' /proc/{helper}/status 2>/dev/null"
+    hand_over = f"printf '%s\\n' \"$*\" > {shlex.quote(str(tasks))}"
+    return f'if [ -n "$({lives})" ]; then {hand_over}; else {client_task.STARTED_ANEW}; fi'
+
+
+def keep_heartbeats() -> None:
+    """Let one bad answer of the coordinator, such as an HTTP 500 where its disk is full, not end the heartbeats.
+
+    Flower retries lost connections alone; after any other error a site would be deaf until somebody restarted it.
+    """
+    from flwr.supercore.heartbeat import HeartbeatFailure, HeartbeatSender
+
+    original = HeartbeatSender._heartbeat
+
+    def steady(sender: HeartbeatSender) -> None:
+        try:
+            original(sender)
+        except HeartbeatFailure:
+            raise
+        except Exception as error:
+            raise HeartbeatFailure from error
+
+    HeartbeatSender._heartbeat = steady  # type: ignore[method-assign]
 
 
 def _entry(command: str) -> int | None:

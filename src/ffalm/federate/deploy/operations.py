@@ -73,7 +73,8 @@ class CoordinatorProcess:
         _require_free(listen, port)
         self.folder.write_app()
         inner = free_port()
-        fresh = not self._database.exists()
+        if not self._database.exists():
+            write_whole(self._registered, "{}")  # a new database knows no keys
         erase_contents(self._database)
         self.process.start(self._command(listen, port, inner, insecure))
         up = self.process.wait(lambda _: _answers(listen, port) and _answers(_LOOPBACK, inner), _SECONDS_TO_START)
@@ -83,7 +84,7 @@ class CoordinatorProcess:
         self.control.configure(f"{_LOOPBACK}:{inner}", None if insecure else self.folder.coordinator / "ca.crt")
         if not insecure:
             try:
-                self._register(fresh)
+                self._register()
             except BaseException:
                 self.process.stop()
                 raise
@@ -99,7 +100,7 @@ class CoordinatorProcess:
 
     def nodes(self) -> dict[str, int | None]:
         """The number of each registered site's node, as far as it is known."""
-        return {site: entry["node"] for site, entry in self._entries().items()}
+        return {site: entry["node"] for site, entry in (self._entries() or {}).items()}
 
     def _command(self, listen: str, port: int, inner: int, insecure: bool) -> list[str]:
         own = self.folder.coordinator
@@ -115,9 +116,15 @@ class CoordinatorProcess:
             command += [f"--ssl-{flag}", str(own / name)]
         return [*command, "--enable-supernode-auth"]
 
-    def _register(self, fresh: bool) -> None:
+    def _register(self) -> None:
         """Let in exactly the keys that lie in the sites' folders now; those let in before are remembered."""
-        before = {} if fresh else self._entries()
+        before = self._entries()
+        require(
+            before is not None,
+            f"The file {self._registered} is missing or damaged, and it says which keys were let in: restore it, or "
+            f"delete {self._database} to let in exactly the keys in the sites' folders.",
+        )
+        assert before is not None
         keys = {site: fingerprint(self.folder.site(site) / PUBLIC) for site in self.folder.sites}
         gone = [entry for site, entry in before.items() if keys.get(site) != entry["key"]]
         for entry in gone:
@@ -132,12 +139,13 @@ class CoordinatorProcess:
             }
         write_whole(self._registered, json.dumps({**kept, **added}, indent=2))
 
-    def _entries(self) -> dict[str, Registered]:
+    def _entries(self) -> dict[str, Registered] | None:
+        """The keys that were let in; None where that is not known."""
         try:
             entries: dict[str, Registered] = json.loads(self._registered.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            return {}
-        return entries
+            return None
+        return entries if isinstance(entries, dict) else None
 
 
 class SiteProcess:
