@@ -91,7 +91,7 @@ def test_sums_that_no_numbers_have_are_refused(count: Any, total: Any, squares: 
 
 def test_a_site_whose_sums_are_out_of_scale_is_a_misfit() -> None:
     columns = dict(told(WEST).columns.columns)  # type: ignore[union-attr]
-    lie = replace(told(WEST), columns=TableSummary({**columns, "age": replace(columns["age"], squares=1e12)}))  # type: ignore[type-var]
+    lie = replace(told(WEST), columns=TableSummary({**columns, "age": replace(columns["age"], squares=1e12)}))
     agreement, wrong = agree(config(), three(west=lie))
     assert "values in the column 'age' that are" in wrong["west"]
     assert agreement == agree(config(), {"north": told(NORTH), "south": told(SOUTH)})[0]

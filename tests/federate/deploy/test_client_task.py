@@ -30,7 +30,9 @@ def foreign_bundle(marker: Path) -> bytes:
 
 def test_a_foreign_app_is_neither_unpacked_nor_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from flwr.supernode import cli
-    from flwr.supernode.runtime import run_clientapp as runtime
+    from flwr.supernode.runtime import run_clientapp
+
+    runtime: Any = run_clientapp
 
     from ffalm.federate.deploy.federation_apps import client
 

@@ -89,7 +89,7 @@ def test_a_task_is_run_without_the_helper_where_it_has_died(tmp_path: Path, monk
     until(lambda: "Z" in Path(f"/proc/{helper.pid}/status").read_text().split("State:")[1][:4], "it is dead", 20)
     tasks = fork_server._pipe(tmp_path)
     client_task.write_commands(tmp_path / "bin", fork_server._handing_over(tasks, helper.pid))
-    command = [tmp_path / "bin" / client_task.COMMAND, "--token", "1"]
+    command = [str(tmp_path / "bin" / client_task.COMMAND), "--token", "1"]
     for _ in ("not waited for", "gone"):
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
         assert done.stdout == "ran itself: --token 1\n"

@@ -20,7 +20,7 @@ def test_message_contents_stay_in_memory_while_keys_and_runs_are_kept(
     from flwr.superlink import config_loader
     from flwr.superlink.federation import NoOpFederationManager
 
-    monkeypatch.setattr(config_loader, "ObjectStoreFactory", config_loader.ObjectStoreFactory)
+    monkeypatch.setattr(config_loader, "ObjectStoreFactory", vars(config_loader)["ObjectStoreFactory"])
     superlink_state.keep_contents_in_memory()
     database = str(tmp_path / "state.db")
     contents, states = config_loader.get_objectstore_linkstate_factories(database, NoOpFederationManager())

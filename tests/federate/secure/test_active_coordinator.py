@@ -19,6 +19,7 @@ from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.keys import NodeSigner, write_key_pair
 from ffalm.federate.secure import secure_site
 from ffalm.federate.secure.crypto import KeyPair
+from ffalm.federate.secure.payload import round_numbers
 from ffalm.federate.secure.protocol import Circle, confirm, introduced, offer
 from ffalm.federate.site.answering import answer
 
@@ -141,7 +142,7 @@ def test_the_same_round_over_fewer_sites_is_not_revealed(tmp_path: Path) -> None
 def test_two_questions_at_once_never_get_the_same_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = keyed(tmp_path)
     sites = Lying(folders, honest)
-    original, second = secure_site.round_numbers, list[str]()
+    original, second = round_numbers, list[str]()
 
     def meanwhile(*arguments: Any) -> Any:
         name, move, message = sites.asked_with[-1]

@@ -44,8 +44,8 @@ class Counts:
             form |= {part: (torch.int64, cells), f"{part}.withheld": (torch.bool, cells)}
         for name, (dtype, shape) in form.items():
             value = record.get(name)
-            wrong = value is None or value.shape != shape or value.dtype != dtype
-            if wrong or bool((value < 0).any()) or bool((value > MOST_ROWS).any()):
+            fits = value is not None and value.shape == shape and value.dtype == dtype
+            if value is None or not fits or not bool(((value >= 0) & (value <= MOST_ROWS)).all()):
                 raise UserError(f"The site's counts of its rows cannot be used: {name!r} is missing or malformed.")
         rows = int(record["rows"])
         if rows == 0:

@@ -27,9 +27,9 @@ def main() -> None:
     from flwr.supernode.cli import flwr_clientapp
     from flwr.supernode.runtime import run_clientapp
 
-    run_clientapp.install_from_fab = _install_nothing  # type: ignore[assignment]
-    run_clientapp.get_project_dir = _no_folder  # type: ignore[assignment]
-    run_clientapp.get_load_client_app_fn = _loader  # type: ignore[assignment]
+    vars(run_clientapp).update(
+        install_from_fab=_install_nothing, get_project_dir=_no_folder, get_load_client_app_fn=_loader
+    )
     flwr_clientapp()
 
 

@@ -127,7 +127,7 @@ def main() -> None:
         sockets = [listener(host, port), listener(outer_host.strip("[]"), int(outer_port))]
         uvicorn.Server(config).run(sockets)
 
-    uvicorn.run = serve
+    uvicorn.run = serve  # type: ignore[assignment]
     keep_contents_in_memory()
     (superlink,) = entry_points(group="console_scripts", name="flower-superlink")
     sys.argv[0] = "flower-superlink"

@@ -168,8 +168,8 @@ def _write(folder: FederationFolder, config: FederationConfig, sites: list[SiteC
         write_whole(own / "ca.crt", (folder.coordinator / "ca.crt").read_bytes())
         write_key_pair(own, f"{site.name}@{config.name}")
         write_whole(own / "INSTRUCTIONS.md", page(config, site))
-    for site, other in itertools.permutations([site.name for site in sites], 2):
-        write_whole(folder.site(site) / PEERS / f"{other}.pub", (folder.site(other) / PUBLIC).read_bytes())
+    for name, other in itertools.permutations([site.name for site in sites], 2):
+        write_whole(folder.site(name) / PEERS / f"{other}.pub", (folder.site(other) / PUBLIC).read_bytes())
 
 
 def host_and_port(address: str, file: Path) -> tuple[str, int]:

@@ -124,7 +124,7 @@ def keep_heartbeats() -> None:
         except Exception as error:
             raise HeartbeatFailure from error
 
-    HeartbeatSender._heartbeat = steady  # type: ignore[method-assign]
+    HeartbeatSender._heartbeat = steady  # type: ignore[method-assign,assignment]
 
 
 def _entry(command: str) -> int | None:

@@ -21,7 +21,7 @@ def keep_contents_in_memory() -> None:
     def factory(database: str) -> ObjectStoreFactory:
         return ObjectStoreFactory()
 
-    config_loader.ObjectStoreFactory = factory  # type: ignore[misc,assignment]
+    vars(config_loader)["ObjectStoreFactory"] = factory
 
 
 def erase_contents(database: Path) -> None:
