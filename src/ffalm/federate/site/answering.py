@@ -92,6 +92,7 @@ class LocalSite:
             terms = self._acceptable(SiteTerms.from_text(str(asked.facts["terms"])))
             parts = self._rows(terms)
             self._cache.keep_terms(terms)
+            log.warning("This site takes part in the run %r of %r.", terms.run, terms.task.name)
             return Message({"counts": _counts(parts, terms.task, self._min_group(terms.min_group))}, facts)
         except UserError as error:
             return Message(facts={**facts, "misfit": self._misfit(error)})
