@@ -39,7 +39,12 @@ class AnswerLedger:
             "anew, move the coordinator's run folder away.",
         )
 
-    def summed(self, purpose: str, clients: Collection[int]) -> None:
+    def fewest(self, purpose: str, now: int) -> int:
+        """How many sites share the noise of a sum: as many as when it was revealed before, so that it is the same."""
+        with locked(self._folder, "answered"):
+            return int(self._noted().get(purpose, {}).get("fewest", now))
+
+    def summed(self, purpose: str, clients: Collection[int], fewest: int) -> None:
         """Note whose answers a sum is of before it is revealed; raises `PublicError` where another sum was."""
         self._note(
             purpose,
@@ -48,10 +53,17 @@ class AnswerLedger:
             f"This site has helped to reveal the sum {purpose!r} of this run over other sites, and the two sums would "
             "tell a single site's answer: bring the sites of the first sum back.",
         )
+        self._note(purpose, "fewest", fewest, "This site has revealed this sum with another share of noise.")
+
+    def _noted(self) -> dict[str, dict[str, Any]]:
+        noted: dict[str, dict[str, Any]] = {}
+        if self._file.exists():
+            noted = json.loads(self._file.read_text(encoding="utf-8"))
+        return noted
 
     def _note(self, purpose: str, what: str, value: Any, refusal: str) -> None:
         with locked(self._folder, "answered"):
-            noted = json.loads(self._file.read_text(encoding="utf-8")) if self._file.exists() else {}
+            noted = self._noted()
             known = noted.setdefault(purpose, {}).setdefault(what, value)
             require_public(known == value, refusal)
             self._file.parent.mkdir(mode=0o700, exist_ok=True)

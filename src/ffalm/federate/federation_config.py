@@ -358,11 +358,13 @@ def _check_secure(config: FederationConfig) -> None:
         f"The rule 'aggregation' compares single answers, which secure aggregation hides: choose one of aggregation = "
         f"{config.rules.aggregation!r} and the rule 'secure'.",
     )
-    require(
-        config.privacy is None,
-        "Differential privacy bounds every site's change at the coordinator, which secure aggregation hides: choose "
-        "one of [privacy] and the rule 'secure'.",
-    )
+    if config.privacy is not None:
+        reach = config.privacy.clip * (1 + 8 * config.privacy.noise)
+        require(
+            reach <= config.masking.model_range,
+            f"With noise a site's change may reach {reach:g} in an entry of the model, beyond the model_range of "
+            f"{config.masking.model_range:g} in [secure]: widen it.",
+        )
     require(
         config.rules.min_sites >= 2,
         "The sum of a single site's answers is its answer: with the rule 'secure', 'min_sites' must be at least 2.",

@@ -68,6 +68,7 @@ class Agreement:
             seed=config.seed,
             min_group=config.rules.min_group,
             secure=config.secure,
+            privacy=None if config.secure is None else config.privacy,
             run=run,
         )
 

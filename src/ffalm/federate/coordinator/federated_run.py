@@ -216,8 +216,10 @@ class _Coordinator:
         state, tally = final.state, test.tally
         if test.own:
             tally = privacy.scores([told.tally for told in test.own.values()], final.round)
+        if test.sites:  # under `secure` the sites have added the noise
             state = privacy.scored(state)
-        return tally, {}, state, privacy_notes(privacy.epsilon(state), privacy.settings.delta)
+        hidden = self._config.secure is not None
+        return tally, {}, state, privacy_notes(privacy.epsilon(state), privacy.settings.delta, hidden)
 
 
 def _outcome(config: FederationConfig, result: Result, task: Task) -> Outcome:

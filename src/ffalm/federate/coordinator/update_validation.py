@@ -24,6 +24,8 @@ from ffalm.federate.description import MOST_ROWS
 from ffalm.federate.disclosure import Disclosed
 from ffalm.privacy import LEDGER
 
+_STEP, _LOSS = "step of the duals", "mean loss"
+_USUAL = {_STEP: 1.0, _LOSS: 1.0}  # single numbers near 0 differ by any factor, so at least this much is usual
 _ROUNDING = 1e-3  # losses are computed in float32
 
 
@@ -173,18 +175,19 @@ def check_scores(scores: Disclosed, agreed: Counts, part: str) -> None:
 
 
 def outliers(sent: Snapshot, replies: Mapping[int, ClientUpdate], times: float) -> dict[int, str]:
-    """The clients whose update is more than so many times as long as the median of the others', and why."""
+    """The clients of whose update something is more than so many times the median of the others', and why."""
     if len(replies) < FEWEST_COMPARED:
         return {}
     found: dict[int, str] = {}
     for what, norms in _norms(sent, replies).items():
         for client, norm in norms.items():
-            usual = median(other for number, other in norms.items() if number != client)
+            usual = max(_USUAL.get(what, 0.0), median(other for number, other in norms.items() if number != client))
             if usual > 0 and norm > times * usual:
-                size = "is" if what == "mean loss" else "has the norm"
-                found.setdefault(
-                    client, f"its {what} {size} {norm:.3g}, {norm / usual:.3g} times the median of the others'"
-                )
+                far = f"{norm:.3g}, {norm / usual:.3g} times what is usual among the others"
+                if what not in _USUAL:
+                    far = f"{norm:.3g}, {norm / usual:.3g} times the median of the others'"
+                size = "is" if what == _LOSS else "has the norm"
+                found.setdefault(client, f"its {what} {size} {far}")
     return found
 
 
@@ -198,9 +201,9 @@ def _norms(sent: Snapshot, replies: Mapping[int, ClientUpdate]) -> dict[str, dic
         }
     if all(reply.state is not None for reply in replies.values()) and sent.state:
         state = {name: value for name, value in sent.state.items() if name != LEDGER}
-        norms["step of the duals"] = {client: _distance(state, reply.state or {}) for client, reply in replies.items()}
+        norms[_STEP] = {client: _distance(state, reply.state or {}) for client, reply in replies.items()}
     if all(reply.tally is not None for reply in replies.values()):
-        norms["mean loss"] = {
+        norms[_LOSS] = {
             client: float(reply.tally.loss.sum() / reply.tally.count.sum().clamp(min=1))
             for client, reply in replies.items()
             if reply.tally is not None

@@ -19,8 +19,8 @@ You train a classifier together with {len(config.sites) - 1} other site(s). Your
 1. Install Python 3.11 or newer and `pip install 'ffalm[flower]'`, the version that the coordinator has.
 2. Put this folder on the machine that holds your data. `node.key` is your site's identity: keep it to yourself.
    To be sure that nobody else has ever had it, make your own with
-   `ssh-keygen -t ecdsa -b 384 -N "" -f node && mv node node.key`, and send `node.pub` to the coordinator and, for secure
-   aggregation, directly to the other sites, which keep it as `peers/{site.name}.pub`.
+   `ssh-keygen -t ecdsa -b 384 -N "" -f node && mv node node.key`, and send `node.pub` to the coordinator and, for
+   secure aggregation, directly to the other sites, which keep it as `peers/{site.name}.pub`.
 3. Say in `site.toml` where your data is:
 {_data(config, site)}
 4. Allow outgoing connections to {host}, TCP port {port}. Nothing needs to reach you.

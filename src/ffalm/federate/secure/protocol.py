@@ -115,6 +115,7 @@ class Secrets(_Text):
     held: dict[int, Shares] = field(repr=False)  # shares that this site holds, by whose secrets they are of
     mask_keys: dict[int, str] = field(default_factory=dict)  # public, of the neighbours that made an offer
     masked: bool = False
+    fewest: int = 0  # sites that share the noise under privacy
     confirmed: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # who is in the sum and who dropped out, as signed
 
 

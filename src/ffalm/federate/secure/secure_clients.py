@@ -31,10 +31,19 @@ from ffalm.federate.secure.aggregator import Aggregator, TooFew
 from ffalm.federate.secure.crypto import KEY_BYTES
 from ffalm.federate.secure.fixed_point import VectorLayout, Words
 from ffalm.federate.secure.neighbours import needed as needed_of
-from ffalm.federate.secure.payload import RoundSum, Uploads, read_tally, round_layout, round_sum, score_layout
+from ffalm.federate.secure.payload import (
+    RoundSum,
+    Uploads,
+    read_noisy_tally,
+    read_tally,
+    round_layout,
+    round_sum,
+    score_layout,
+)
 from ffalm.federate.secure.protocol import Offer, SignedKey
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.federate.secure.secure_site import passed_text, words_of
+from ffalm.privacy.tallies import made_whole, reach
 
 Upcoming = Callable[[], Sequence[str]]
 """Who is to take part in the next sum; nobody where this is the last."""
@@ -70,6 +79,11 @@ class SecureClients(Asking):
         assert self._config.secure is not None
         return self._config.secure
 
+    @property
+    def _private(self) -> bool:
+        """Whether sites bound their numbers and add noise."""
+        return self._config.privacy is not None
+
     def round(
         self, chosen: Sequence[int], sent: Snapshot, uploads: Uploads, upcoming: Sequence[int] | None
     ) -> RoundSum:
@@ -79,7 +93,7 @@ class SecureClients(Asking):
         which everybody scores.
         """
         names, task = self._config.sites, self._members.agreed.task
-        layout = round_layout(sent, uploads, task, self._secure, len(names))
+        layout = round_layout(sent, uploads, task, self._secure, len(names), self._private)
         message = train_message(sent, self._config.algorithm, own_step=True)
 
         def after() -> Sequence[str]:
@@ -91,17 +105,28 @@ class SecureClients(Asking):
         sums, summed = self._sum(asked, [names[client] for client in chosen])
         found = round_sum(layout, layout.values(sums), sent, uploads, len(summed), self._largest())
         self._check(int(self._members.rows()[self._numbers(summed)].sum()) == found.rows, "training")
-        self._check_tally("validation", found.validation, summed)
-        self.scored = Scored(summed, found.validation, {})
+        validation = found.validation
+        if validation is not None:
+            self._check_tally("validation", validation, summed)
+        self.scored = Scored(summed, validation or Tally.zeros((task.labels, task.groups)), {})
         return found
 
     def score(self, final: Snapshot) -> Scores:
         """The sums of the final model's scores on the held-out rows of every member that is here."""
         task = self._members.agreed.task
-        layout = score_layout(task, self._secure, len(self._config.sites))
-        question = Message({"model": final.model})
+        layout = score_layout(task, self._secure, len(self._config.sites), self._private)
+        told = [counts.told["test"] for counts in self._members.counts.values()]
+        facts: dict[str, Fact] = {"reach": max(map(reach, told))} if self._private else {}
+        question = Message({"model": final.model}, facts)
         sums, summed = self._sum(Sum("score", "score", question, layout), list(self._members.counts))
         values, scores = layout.values(sums), Scores()
+        if self._private:
+            rows = torch.stack([self._members.counts[site].told["test"] for site in summed]).sum(0)
+            nobody = Scored((), Tally.zeros((task.labels, task.groups)), {})
+            return {
+                "validation": nobody,
+                "test": Scored(summed, made_whole(read_noisy_tally("test", values), rows), {}),
+            }
         for part in ("validation", "test"):
             tally = read_tally(part, values)
             self._check_tally(part, tally, summed)

@@ -6,13 +6,14 @@ import json
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from ffalm.engines import Snapshot
+from ffalm.engines.common import built_model, frozen_parameters
 from ffalm.engines.remote.message import Fact, Message
 from ffalm.engines.server import ClientUpdate, own_step
 from ffalm.errors import PublicError, require_public
@@ -29,6 +30,7 @@ from ffalm.federate.secure.payload import (
     score_layout,
     score_numbers,
 )
+from ffalm.federate.secure.private_payload import NoiseShare, private_round_numbers, private_score_numbers
 from ffalm.federate.secure.protocol import (
     Circle,
     Passed,
@@ -160,7 +162,7 @@ def respond(asked: Message, site: SecureSite) -> Message:
             return Message(facts={"signature": signature})
         signatures = {int(client): str(told) for client, told in lists.get("signatures", {}).items()}
         shares = reveal(kept, summed, dropped, signatures, site.signer)
-        site.ledger.summed(kept.circle.purpose, summed)
+        site.ledger.summed(kept.circle.purpose, summed, kept.fewest)
         vault.forget_attempt()
         told: dict[str, Fact] = {"shares": json.dumps({client: share.hex() for client, share in shares.items()})}
         if "circle" in facts:
@@ -178,25 +180,37 @@ def answered_round(
     worked: Callable[[], tuple[Disclosed, ClientUpdate]],
 ) -> Message:
     """The answer to a round, masked. `worked` scores and trains, once it is clear that the answer may be sent."""
-    terms = site.terms
+    terms, purpose = site.terms, f"train {sent.round + 1}"
+    algorithm, largest = terms.contender.algorithm, _largest(asked, rows)
+    counted = min(rows, largest)  # a rule may bound the share of a site
 
-    def found(secure: Secure, sites: int) -> tuple[VectorLayout, Numbers]:
+    def found(secure: Secure, sites: int, fewest: int) -> tuple[VectorLayout, Numbers]:
         scores, reply = worked()
-        moved = own_step(terms.contender.algorithm, sent, reply.tally, rows, terms.task)
+        moved = own_step(algorithm, sent, reply.tally, rows, terms.task)
         uploads = {name: tuple(vector) for name, vector in reply.uploads.items()}
-        layout = round_layout(sent, uploads, terms.task, secure, sites)
-        return layout, round_numbers(sent, reply, moved, scores.tally, counted)
+        layout = round_layout(sent, uploads, terms.task, secure, sites, terms.privacy is not None)
+        if terms.privacy is None:
+            return layout, round_numbers(sent, reply, moved, scores.tally, counted)
+        share = NoiseShare.of(terms.privacy, site.folder, terms.run, purpose, fewest)
+        weight = counted / largest
+        frozen = frozen_parameters(built_model(terms.client_spec(torch.device("cpu"))))
+        return layout, private_round_numbers(sent, reply, moved, weight, counted, share, algorithm, terms.task, frozen)
 
-    counted = min(rows, _largest(asked, rows))  # a rule may bound the share of a site
-    return _masked(asked, f"train {sent.round + 1}", site, counted, found)
+    return _masked(asked, purpose, site, counted, found)
 
 
 def answered_scores(asked: Message, site: SecureSite, worked: Callable[[], dict[str, Disclosed]]) -> Message:
     """The answer to the last scoring, masked."""
 
-    def found(secure: Secure, sites: int) -> tuple[VectorLayout, Numbers]:
-        numbers = score_numbers({part: told.tally for part, told in worked().items()})
-        return score_layout(site.terms.task, secure, sites), numbers
+    terms = site.terms
+
+    def found(secure: Secure, sites: int, fewest: int) -> tuple[VectorLayout, Numbers]:
+        tallies = {part: told.tally for part, told in worked().items()}
+        layout = score_layout(terms.task, secure, sites, terms.privacy is not None)
+        if terms.privacy is None:
+            return layout, score_numbers(tallies)
+        share = NoiseShare.of(terms.privacy, site.folder, terms.run, "score", fewest)
+        return layout, private_score_numbers(tallies["test"], float(asked.facts.get("reach", 0.0)), share)
 
     return _masked(asked, "score", site, 1, found)
 
@@ -206,7 +220,7 @@ def _masked(
     purpose: str,
     site: SecureSite,
     rows: int,
-    found: Callable[[Secure, int], tuple[VectorLayout, Numbers]],
+    found: Callable[[Secure, int, int], tuple[VectorLayout, Numbers]],
 ) -> Message:
     """What may leave the site. Numbers outside the agreed ranges do not: the answer says which they are.
 
@@ -222,9 +236,11 @@ def _masked(
     with vault.alone():
         before = vault.secrets(str(question["attempt"]))
         require_public(before.circle.purpose == purpose, "This secure sum was begun for another question.")
+        fewest = max(before.circle.threshold, site.min_sites)  # in any sum that this site helps to reveal
         kept = accept(before, vault.pair(), passed, site.signer)
+        kept = replace(kept, fewest=site.ledger.fewest(purpose, fewest) if site.terms.privacy else 0)
         vault.keep(kept)
-    layout, numbers = found(site.secure, int(question["sites"]))
+    layout, numbers = found(site.secure, int(question["sites"]), kept.fewest)
     require_public(
         layout.key == question["layout"],
         "This site would lay its numbers out in another way than the coordinator: use the same ffalm everywhere.",
