@@ -35,7 +35,7 @@ def plan(privacy: dict[str, Any], rounds: int = 2, **rules: Any) -> FederationCo
 
 
 def keyed(root: Path) -> World:
-    sites = world(root, (50, 40, 45))
+    sites = world(root, (40, 30, 35))
     exchange_keys(sites.folders)
     return sites
 
@@ -66,7 +66,7 @@ def test_a_run_tells_what_it_spent_and_its_noise_is_another_in_every_run(tmp_pat
 
 
 def share(folder: Path, purpose: str = "train 1", fewest: int = 4, **settings: float) -> NoiseShare:
-    privacy = Privacy(**{"noise": 2.0, "clip": 0.5, "state_clip": 0.1, **settings})  # type: ignore[arg-type]
+    privacy = Privacy(**{"noise": 2.0, "clip": 0.5, "state_clip": 0.1, **settings})
     return NoiseShare.of(privacy, folder, "a run", purpose, fewest)
 
 
