@@ -4,8 +4,8 @@ Flower serves three interfaces on one port: one for sites, which node keys guard
 keys, which nothing guards. Whoever could reach those would run code at every site. So the SuperLink itself listens on
 loopback, and what is open to the network lets the sites' interface through and answers 403 to everything else.
 
-Flower also reads a request before it looks at the key. Here the key comes first (`site_admission`), bodies have a
-largest size, and connections that send nothing are closed (`guarded_protocol`).
+Flower also reads a request before it looks at the key. Here the key comes first (`site_admission`), but for small
+introductions, bodies have a largest size, and connections that send nothing are closed (`guarded_protocol`).
 
     python -m ffalm.federate.deploy.fleet_gateway HOST:PORT NETWORKS [flags of flower-superlink, on loopback]
 
@@ -30,7 +30,9 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 FOR_SITES = "/v1/fleet/"
+INTRODUCTIONS = (f"{FOR_SITES}activate-node", f"{FOR_SITES}register-node")  # Flower says why it refuses these
 MOST_BYTES = 2**30  # of one request: Flower sends each tensor in one
+MOST_BYTES_OF_STRANGERS = 2**16
 _SECONDS_TO_CLOSE = 3
 _SECONDS_TO_SHAKE_HANDS = 10.0
 
@@ -60,7 +62,7 @@ class FleetGateway:
         else:
             status = await self._refusal(scope)
             if status is None:
-                await self._app(scope, self._limited(receive), send)
+                await self._app(scope, self._limited(receive, self._most(scope)), send)
             else:
                 headers = [(b"content-length", b"0"), (b"connection", b"close")]
                 await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -73,14 +75,17 @@ class FleetGateway:
     async def _refusal(self, scope: Scope) -> int | None:
         if not str(scope["path"]).startswith(FOR_SITES):
             return 403
-        if self._admission is not None:
+        if self._admission is not None and scope["path"] not in INTRODUCTIONS:
             status = await self._admission.refusal(scope)
             if status is not None:
                 return status
         length = dict(scope.get("headers", ())).get(b"content-length", b"0")
-        return 413 if not length.isdigit() or int(length) > self._most_bytes else None
+        return 413 if not length.isdigit() or int(length) > self._most(scope) else None
 
-    def _limited(self, receive: Receive) -> Receive:
+    def _most(self, scope: Scope) -> int:
+        return min(self._most_bytes, MOST_BYTES_OF_STRANGERS) if scope["path"] in INTRODUCTIONS else self._most_bytes
+
+    def _limited(self, receive: Receive, most: int) -> Receive:
         """The request's body up to the largest size; one that goes on looks like a lost connection."""
         seen = 0
 
@@ -88,7 +93,7 @@ class FleetGateway:
             nonlocal seen
             message = await receive()
             seen += len(message.get("body", b""))
-            return message if seen <= self._most_bytes else {"type": "http.disconnect"}
+            return message if seen <= most else {"type": "http.disconnect"}
 
         return limited
 
