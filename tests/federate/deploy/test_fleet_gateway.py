@@ -16,7 +16,9 @@ OUTER = ("127.0.0.1", 4000)
 Sent = list[MutableMapping[str, Any]]
 
 
-def _through(scope: Scope, admission: Admission | None = None, bodies: tuple[bytes, ...] = (b"",)) -> tuple[bool, Sent]:
+def _through(
+    scope: Scope, admission: Admission | None = None, bodies: tuple[bytes, ...] = (b"",), most_bytes: int = 100
+) -> tuple[bool, Sent]:
     """Whether a request reached the application, and what was answered in its stead."""
     reached: list[Scope] = []
     sent: Sent = []
@@ -35,7 +37,7 @@ def _through(scope: Scope, admission: Admission | None = None, bodies: tuple[byt
         return {"type": "http.request", "body": next(left)}
 
     read: list[str] = []
-    asyncio.run(FleetGateway(app, INNER, admission, most_bytes=100)(scope, receive, send))
+    asyncio.run(FleetGateway(app, INNER, admission, most_bytes)(scope, receive, send))
     return bool(reached) and "http.disconnect" not in read, sent
 
 
@@ -98,6 +100,15 @@ def test_a_request_without_a_key_is_refused_before_its_body_is_read() -> None:
     assert not reached and sent[0]["status"] == 401
     assert (b"connection", b"close") in sent[0]["headers"]
     assert _through({"type": "http", "path": "/v1/fleet/push-object", "server": INNER}, Refuses())[0]
+
+
+def test_a_stranger_may_introduce_itself_in_few_words_so_that_it_is_told_why_it_is_refused() -> None:
+    asked = {"type": "http", "path": "/v1/fleet/activate-node", "server": OUTER}
+    assert _through(asked, Refuses())[0]
+    long = {**asked, "headers": [(b"content-length", b"65537")]}
+    reached, sent = _through(long, Refuses(), most_bytes=2**30)
+    assert not reached and sent[0]["status"] == 413
+    assert not _through(asked, Refuses(), (b"x" * 65537,), most_bytes=2**30)[0]
 
 
 @pytest.mark.parametrize("length", [b"101", b"-1", b"1e3", b"9" * 30])
