@@ -17,7 +17,7 @@ from torch import Tensor, uint8
 
 from ffalm.errors import require_public
 from ffalm.federate.terms import SiteTerms
-from ffalm.files import write_whole
+from ffalm.files import write_private
 from ffalm.store import locked
 
 
@@ -67,7 +67,7 @@ class AnswerLedger:
             known = noted.setdefault(purpose, {}).setdefault(what, value)
             require_public(known == value, refusal)
             self._file.parent.mkdir(mode=0o700, exist_ok=True)
-            write_whole(self._file, json.dumps(noted))
+            write_private(self._file, json.dumps(noted).encode())  # on disk before the answer leaves
 
 
 def digest(tensors: Mapping[str, Mapping[str, Tensor]]) -> str:

@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 from tests.federate.makers import Simulated, World, config, people, site_folder
 
+import ffalm
 from ffalm.engines import Snapshot
 from ffalm.engines.common import built_model
 from ffalm.engines.remote.message import Fact, Message
@@ -59,7 +60,7 @@ def test_a_site_says_names_counts_and_sums_of_its_training_rows_alone(tmp_path: 
     frame = people(100, 1)
     folder = site_folder(tmp_path, "north", frame)
     facts = hello(folder, config())
-    assert set(facts) == {"name", "terms", "description"} and facts["name"] == "north"
+    assert set(facts) == {"name", "terms", "version", "description"} and facts["name"] == "north"
     told = Description.from_json(facts["description"])
     assert told.labels == ("no", "yes") and told.groups == ("female", "male")
     rows = read_rows(SiteConfig.read(folder / "site.toml"), config().data, folder)
@@ -83,7 +84,7 @@ def test_a_file_with_decimal_commas_is_read_where_the_site_says_so(tmp_path: Pat
 
 def test_a_greeting_without_a_description_does_not_read_the_file(tmp_path: Path) -> None:
     folder = site_folder(tmp_path, "north", None)
-    assert hello(folder, config(), describe=False) == {"name": "north", "terms": ""}
+    assert hello(folder, config(), describe=False) == {"name": "north", "terms": "", "version": ffalm.__version__}
 
 
 def test_held_out_rows_are_the_same_every_time_and_do_not_depend_on_the_agreement(tmp_path: Path) -> None:

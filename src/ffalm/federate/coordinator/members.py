@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import torch
 from torch import Tensor
 
+import ffalm
 from ffalm.engines.remote.message import Fact, Failure, Message, Sites, printable
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.agreement import Agreement, agree, common_kinds, misfit
@@ -247,11 +248,21 @@ class Members:
             self._sites.ask("agree", {node: Message(facts={"refused": problem})}, _GREETING)
             return
         back = self._nodes.get(site) is None
+        if back:
+            self._compare_versions(site, printable(str(answer.facts.get("version", "before 0.3"))))
         self._nodes[site], self._holds[site] = node, str(answer.facts.get("terms", ""))
         if back:
             self.refused.pop(site, None)
             self._forget_description(site)
         self._take_description(site, answer)
+
+    def _compare_versions(self, site: str, theirs: str) -> None:
+        if theirs != ffalm.__version__:
+            self._say(
+                "meeting",
+                f"The site {site!r} runs ffalm {theirs}, the coordinator {ffalm.__version__}: use the same version "
+                "everywhere if it cannot be understood.",
+            )
 
     def _take_description(self, site: str, answer: Message) -> None:
         try:

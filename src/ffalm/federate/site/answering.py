@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+import ffalm
 from ffalm.algorithms import Measure
 from ffalm.data.types import Task
 from ffalm.engines import Snapshot
@@ -62,7 +63,7 @@ class LocalSite:
 
         Names and kinds of columns come first; statistics only of the columns that the question lists.
         """
-        facts: dict[str, Fact] = {"name": self._config.name, "terms": self._key()}
+        facts: dict[str, Fact] = {"name": self._config.name, "terms": self._key(), "version": ffalm.__version__}
         if asked.facts.get("describe"):
             try:
                 from ffalm.federate.site.rows import read_rows
