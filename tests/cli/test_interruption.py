@@ -28,12 +28,6 @@ def _wait(process: subprocess.Popen[str], out: Path, rounds: int) -> None:
         time.sleep(0.005)
 
 
-def _finish(process: subprocess.Popen[str]) -> str:
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 0, said
-    return said
-
-
 def _numbers(out: Path) -> dict[str, object]:
     """All that a study came to, except for how long it took."""
     found: dict[str, object] = {}

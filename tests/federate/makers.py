@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +23,7 @@ from ffalm.errors import UserError
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.disclosure import Disclosed, pooled
 from ffalm.federate.federation_config import FederationConfig, SiteConfig
+from ffalm.federate.keys import write_key_pair
 from ffalm.federate.site.answering import answer
 from ffalm.federate.site.rows import read_rows
 from ffalm.federation import Federation
@@ -54,6 +57,16 @@ def site_folder(root: Path, name: str, frame: pd.DataFrame | None, **data: Any) 
         frame.to_csv(folder / "rows.csv", index=False)
     SiteConfig.parse({"name": name, "device": "cpu", "data": {"file": "rows.csv", **data}}).write(folder / "site.toml")
     return folder
+
+
+def exchange_keys(folders: Mapping[str, Path]) -> None:
+    """Give each site a key pair, and the public keys of the others."""
+    for name, folder in folders.items():
+        write_key_pair(folder, name)
+    for (name, folder), (other, there) in itertools.permutations(folders.items(), 2):
+        assert name != other
+        (folder / "peers").mkdir(exist_ok=True)
+        shutil.copy(there / "node.pub", folder / "peers" / f"{other}.pub")
 
 
 def config(sites: Sequence[str] = NAMES[:3], **sections: Any) -> FederationConfig:

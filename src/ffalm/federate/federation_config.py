@@ -6,6 +6,7 @@ where its data is. Both are frozen dataclasses that check themselves.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -39,6 +40,9 @@ class Rules:
     misfit: Literal["go_on", "wait"] = "go_on"  # with a site whose file does not fit: leave it out, or wait for a fix
     min_group: int = 10  # fewest rows for a site to tell a (label, group) cell, or to name a value
     outlier: float = 10.0  # an update whose norm is this many times the others' median is quarantined
+    aggregation: Literal["mean", "clip", "trimmed", "median", "krum"] = "mean"  # how answers are put together
+    liars: int = 1  # how many sites 'trimmed' and 'krum' assume to lie
+    max_share: float = 1.0  # the largest share of a site in means by rows
     secure: bool = False  # the coordinator sees sums over sites and no single answer; the section [secure] says how
 
     def __post_init__(self) -> None:
@@ -47,6 +51,8 @@ class Rules:
         require(self.patience >= 0, f"The rule 'patience' must be 0 seconds or more; got {self.patience}.")
         require(self.min_group >= 0, f"The rule 'min_group' must be 0 rows or more; got {self.min_group}.")
         require(self.outlier > 1, f"The rule 'outlier' must be above 1; got {self.outlier}.")
+        require(self.liars >= 1, f"The rule 'liars' must be at least 1; got {self.liars}.")
+        require(0 < self.max_share <= 1, f"The rule 'max_share' must be above 0 and at most 1; got {self.max_share}.")
 
 
 @dataclass(frozen=True)
@@ -190,6 +196,7 @@ class FederationConfig(_Settings):
     sites: tuple[str, ...]
     data: SharedData
     address: str = "127.0.0.1:18000"
+    allow: tuple[str, ...] = ()  # addresses or networks that sites may connect from; none: from anywhere
     seed: int = 0
     rules: Rules = Rules()
     model: Architecture = field(default_factory=lambda: study.model_of({}))
@@ -213,6 +220,12 @@ class FederationConfig(_Settings):
         )
         if self.rules.secure:
             _check_secure(self)
+        require(
+            self.privacy is None or self.rules.aggregation == "mean",
+            "Differential privacy bounds every site's change by itself: take the rule 'aggregation' or [privacy] out.",
+        )
+        for network in self.allow:
+            _check_network(network)
         host, _, port = self.address.rpartition(":")
         require(
             bool(host) and port.isdecimal() and 0 < int(port) < 65536,
@@ -233,7 +246,7 @@ class FederationConfig(_Settings):
     def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> Self:
         """A checked federation from nested settings; plugins are looked for beside the file they are named in."""
         sections = ("rules", "data", "model", "training", "privacy", "secure", "algorithm")
-        _check_known(settings, ("name", "address", "sites", "seed", "plugins", *sections))
+        _check_known(settings, ("name", "address", "allow", "sites", "seed", "plugins", *sections))
         plugins = _plugins(settings, folder)
         given = {name: study.section(settings, name) for name in sections}
         algorithm, masking = given.pop("algorithm"), given.pop("secure")
@@ -277,15 +290,17 @@ class SiteConfig(_Settings):
     device: str = "auto"
     secure: bool = False  # whether this site takes no terms under which its own answers can be seen
     min_group: int = 0  # the federation's rule of this name counts only where it is stricter
+    min_sites: int = 2  # fewest sites in a secure sum that this site takes part in
     plugins: tuple[str, ...] = ()  # files that register algorithms, as the coordinator has them
 
     def __post_init__(self) -> None:
         _check_name("site", self.name)
+        require(self.min_sites >= 2, f"The setting 'min_sites' of a site must be at least 2; got {self.min_sites}.")
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> Self:
         """A checked site from nested settings."""
-        _check_known(settings, ("name", "device", "secure", "min_group", "plugins", "data", "split"))
+        _check_known(settings, ("name", "device", "secure", "min_group", "min_sites", "plugins", "data", "split"))
         data, plugins = _one_of(_LOCAL, settings, "site's data"), _plugins(settings, folder)
         sections = {"data": data, "split": study.section(settings, "split"), "plugins": plugins}
         return build(cls, {**settings, **sections}, "site")
@@ -322,6 +337,15 @@ def _check_known(settings: Mapping[str, Any], known: tuple[str, ...]) -> None:
             raise unknown("section or setting", name, known)
 
 
+def _check_network(text: str) -> None:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise UserError(
+            f"The setting 'allow' lists addresses or networks, such as 10.0.0.5 or 10.1.0.0/16; got {text!r}."
+        ) from None
+
+
 def _check_name(kind: str, name: str) -> None:
     if not _NAME.fullmatch(name):
         raise UserError(
@@ -332,10 +356,17 @@ def _check_name(kind: str, name: str) -> None:
 def _check_secure(config: FederationConfig) -> None:
     check_summable(config.algorithm)
     require(
-        config.privacy is None,
-        "Differential privacy bounds every site's change at the coordinator, which secure aggregation hides: choose "
-        "one of [privacy] and the rule 'secure'.",
+        config.rules.aggregation == "mean",
+        f"The rule 'aggregation' compares single answers, which secure aggregation hides: choose one of aggregation = "
+        f"{config.rules.aggregation!r} and the rule 'secure'.",
     )
+    if config.privacy is not None:
+        reach = config.privacy.clip * (1 + 8 * config.privacy.noise)
+        require(
+            reach <= config.masking.model_range,
+            f"With noise a site's change may reach {reach:g} in an entry of the model, beyond the model_range of "
+            f"{config.masking.model_range:g} in [secure]: widen it.",
+        )
     require(
         config.rules.min_sites >= 2,
         "The sum of a single site's answers is its answer: with the rule 'secure', 'min_sites' must be at least 2.",

@@ -20,6 +20,7 @@ from ffalm.errors import PublicError, UserError
 from ffalm.federate.federation_config import SharedData
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.models import Architecture
+from ffalm.run_settings import Privacy
 from ffalm.settings import build, to_plain
 from ffalm.simulation import Built
 
@@ -39,6 +40,8 @@ class SiteTerms:
     seed: int
     min_group: int
     secure: Secure | None = None  # where the coordinator sees sums alone
+    privacy: Privacy | None = None  # where sites bound their numbers and add noise themselves
+    run: str = ""  # a name that no other run has; sites answer each question of a run once
 
     def client_spec(self, device: torch.device) -> ClientSpec:
         """The local training that these terms ask for."""

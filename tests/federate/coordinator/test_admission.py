@@ -16,9 +16,9 @@ from tests.federate.deploy.machines import PATIENCE, Machines, here, until
 
 from ffalm import toml
 from ffalm.federate.deploy.certificates import write_authority
-from ffalm.federate.deploy.keys import write_key_pair
 from ffalm.federate.deploy.operations import processes_of
 from ffalm.federate.deploy.processes import environment, executable, free_port
+from ffalm.federate.keys import write_key_pair
 
 SHORT = ("--wait", "8")
 

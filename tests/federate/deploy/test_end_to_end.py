@@ -35,6 +35,8 @@ def test_two_commands_train_a_federation_to_the_end_and_leave_nothing_running(
     assert "All sites together" in out and "north" in out and "report.md" in out
     machines.assert_nothing_left()
     assert_equals_simulation(machines)
+    database = [path.read_bytes() for path in machines.folder.coordinator.glob("state.db*")]
+    assert database and not any(b"safetensors" in content or b"model/" in content for content in database)
     capfd.readouterr()
     assert here("run", machines.path, "--local", "--json") == 0
     out, said = capfd.readouterr()

@@ -20,7 +20,7 @@ from ffalm import toml
 from ffalm.algorithms import State
 from ffalm.data.types import Task
 from ffalm.engines import Round, Snapshot
-from ffalm.engines.common import built_model, trained_parameters
+from ffalm.engines.common import built_model, frozen_parameters, trained_parameters
 from ffalm.engines.remote.message import Fact, Sites
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.errors import UserError, require
@@ -65,7 +65,8 @@ def coordinate(
 ) -> Outcome:
     """Train over the sites, from the beginning or from what the run folder holds, and say what came of it."""
     run = RunFolder(folder)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds what single sites answered
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)  # it holds what single sites answered
     if (folder / "encoding.json").exists():
         _check_unchanged(config, folder / "config.toml")
     run.start(toml.dumps(config.settings()))
@@ -85,7 +86,7 @@ class _Coordinator:
         self._config, self._run, self._sites, self._pause = config, run, sites, pause
         self._privacy = None if config.privacy is None else Mechanism(config.privacy, SystemNoise())
         self._log = RunLog(run, config.sites)
-        self._members = Members(sites, config, owners, self._log.say, pause)
+        self._members = Members(sites, config, owners, self._log.say, pause, self._log.run_id())
         self._trained: dict[str, tuple[str, ...]] = {}  # the model's trained parameters, once it is built
 
     def run(self) -> Outcome:
@@ -169,6 +170,8 @@ class _Coordinator:
             terms = replace(terms, model=self._config.model)
         model = built_model(terms.client_spec(torch.device("cpu")))
         self._trained = trained_parameters(model)
+        if self._privacy is not None:
+            self._privacy = replace(self._privacy, frozen=frozen_parameters(model))
         return {name: value.detach() for name, value in model.state_dict().items()}
 
     def _finish(self, clients: SiteClients | SecureClients, final: Snapshot, diverged: str | None) -> Outcome:
@@ -213,8 +216,10 @@ class _Coordinator:
         state, tally = final.state, test.tally
         if test.own:
             tally = privacy.scores([told.tally for told in test.own.values()], final.round)
+        if test.sites:  # under `secure` the sites have added the noise
             state = privacy.scored(state)
-        return tally, {}, state, privacy_notes(privacy.epsilon(state), privacy.settings.delta)
+        hidden = self._config.secure is not None
+        return tally, {}, state, privacy_notes(privacy.epsilon(state), privacy.settings.delta, hidden)
 
 
 def _outcome(config: FederationConfig, result: Result, task: Task) -> Outcome:
@@ -257,6 +262,6 @@ def _check_unchanged(config: FederationConfig, kept: Path) -> None:
 def _essence(settings: dict[str, Any]) -> dict[str, Any]:
     training = {name: value for name, value in settings["training"].items() if name != "rounds"}
     return {
-        **{name: value for name, value in settings.items() if name not in ("rules", "secure", "address")},
+        **{name: value for name, value in settings.items() if name not in ("rules", "secure", "address", "allow")},
         "training": training,
     }

@@ -60,13 +60,19 @@ def notes_on(
     return [*notes, *_absences(history)]
 
 
-def privacy_notes(epsilon: float, delta: float) -> list[str]:
+def privacy_notes(epsilon: float, delta: float, secure: bool = False) -> list[str]:
     """What everything that the run gave out tells about any one site, and what that number does not cover."""
+    towards = (
+        "That holds towards all who see the model, this report or the history, and towards the coordinator, who saw "
+        "sums with noise alone, as long as no site leaves its share of the noise out."
+        if secure
+        else "That holds towards all who see the model, this report or the history, not towards the coordinator, who "
+        "sees every answer."
+    )
     return [
         f"This run has {describe_guarantee(epsilon, delta)}, its metrics included; they have noise, and no interval "
         "allows for it.",
-        "That holds towards all who see the model, this report or the history, not towards the coordinator, who sees "
-        "every answer. Not covered: how many rows of each label and group a site has, when it took part, and what was "
+        f"{towards} Not covered: how many rows of each label and group a site has, when it took part, and what was "
         "agreed before the first round (categories, and means and spreads of columns).",
     ]
 

@@ -16,6 +16,7 @@ from ffalm.engines.server import ClientUpdate, average
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 from ffalm.federate.coordinator.members import Members, Say, too_few
+from ffalm.federate.coordinator.robust_aggregation import FEWEST_COMPARED, robust
 from ffalm.federate.coordinator.update_validation import (
     Answer,
     check_counts,
@@ -132,10 +133,23 @@ class SiteClients(Asking):
         told = {site: usable[site].validation for site in names if site in usable}
         self.scored = Scored.of(told, self._members.agreed.task)
         private = self._config.privacy is not None  # then held-out Tallies of single rounds are told to nobody
-        return {
+        updates = {
             names.index(site): replace(answer.reply, own={}, validation=None if private else answer.validation.tally)
-            for site, answer in usable.items()
+            for site, answer in sorted(usable.items(), key=lambda item: names.index(item[0]))
         }
+        return self._robust(sent, updates)
+
+    def _robust(self, sent: Snapshot, updates: dict[int, ClientUpdate]) -> dict[int, ClientUpdate]:
+        """The updates under the rule `aggregation`; those that it leaves out are named."""
+        rules, names = self._config.rules, self._config.sites
+        finite = all(value.isfinite().all() for update in updates.values() for value in update.model.values())
+        if rules.aggregation == "mean" or len(updates) < FEWEST_COMPARED or not finite:
+            return updates
+        rows = dict(enumerate(self._members.rows().sum((-1, -2)).tolist()))
+        kept = robust(rules.aggregation, rules.liars, sent, updates, rows)
+        for client in updates.keys() - kept.keys():
+            self._quarantine(names[client], "the rule 'aggregation' leaves it out, as farthest from the others")
+        return kept
 
     def score(self, final: Snapshot) -> Scores:
         """The final model's scores on the held-out rows of every member that is here."""

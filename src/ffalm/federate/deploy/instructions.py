@@ -19,7 +19,8 @@ You train a classifier together with {len(config.sites) - 1} other site(s). Your
 1. Install Python 3.11 or newer and `pip install 'ffalm[flower]'`, the version that the coordinator has.
 2. Put this folder on the machine that holds your data. `node.key` is your site's identity: keep it to yourself.
    To be sure that nobody else has ever had it, make your own with
-   `ssh-keygen -t ecdsa -b 384 -N "" -f node && mv node node.key`, and send `node.pub` to the coordinator.
+   `ssh-keygen -t ecdsa -b 384 -N "" -f node && mv node node.key`, and send `node.pub` to the coordinator and, for
+   secure aggregation, directly to the other sites, which keep it as `peers/{site.name}.pub`.
 3. Say in `site.toml` where your data is:
 {_data(config, site)}
 4. Allow outgoing connections to {host}, TCP port {port}. Nothing needs to reach you.
@@ -41,7 +42,8 @@ You train a classifier together with {len(config.sites) - 1} other site(s). Your
 ## What does not
 Rows, cells, file names, keys. Weights and sums are no rows, but they are not nothing either: whoever has them can learn
 something about the people behind them. To be seen only in sums with the others', set `secure = true` in `site.toml`:
-then nothing is sent unless the federation masks it. And you trust the coordinator: Flower runs the app it sends.
+then nothing is sent unless the federation masks it. This site runs its own installation's code, never code that the
+coordinator sends; but the coordinator says what is computed.
 
 ## If it does not work
 - "cannot reach the coordinator": the sentence says what is in the way; try again when the coordinator is running.
