@@ -74,12 +74,14 @@ class StudyRecord:
     target: str | None = None  # the fairness target of the study, with the settings of its answer
     repair: Repair = "groups"
     confidence: float | None = None
+    answer_notes: tuple[str, ...] = ()  # what a reader of the answer should know about its rows
 
     @classmethod
     def from_plain(cls, values: dict[str, Any]) -> StudyRecord:
         """The record that `dataclasses.asdict` gave, after JSON; raises KeyError or TypeError where it is none."""
         known = {one.name: values[one.name] for one in fields(cls) if one.name in values}
-        tuples = {name: tuple(known.get(name, ())) for name in ("group_names", "duals_by_group", "data_notes")}
+        texts = ("group_names", "duals_by_group", "data_notes", "answer_notes")
+        tuples = {name: tuple(known.get(name, ())) for name in texts}
         left_out = tuple(LeftOut(**one) for one in known.get("left_out", ()))
         return cls(**{**known, **tuples, "left_out": left_out})
 

@@ -39,6 +39,7 @@ class SiteTerms:
     seed: int
     min_group: int
     secure: Secure | None = None  # where the coordinator sees sums alone
+    target: str | None = None  # the fairness target; with one, score histograms are asked for at the end
 
     def client_spec(self, device: torch.device) -> ClientSpec:
         """The local training that these terms ask for."""
@@ -70,5 +71,5 @@ class SiteTerms:
 
     @property
     def run_key(self) -> str:
-        """The same for all terms under which one run may go on: rounds and rules may change on the way."""
-        return replace(self, training=replace(self.training, rounds=1), min_group=0, secure=None).key
+        """The same for all terms under which one run may go on: rounds, rules and the target may change on the way."""
+        return replace(self, training=replace(self.training, rounds=1), min_group=0, secure=None, target=None).key

@@ -34,7 +34,7 @@ def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
         "tables.csv": to_csv(study_tables.tidy(study)).encode(),
         "curves.png": drawings.png if drawings else None,
         "curves.pdf": drawings.pdf if drawings else None,
-        "answer.json": _answers(study),
+        "answer.json": answer_file(study),
         "report.html": render(study, drawings, notes).encode(),
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -46,8 +46,8 @@ def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
     return {name: folder / name for name, content in contents.items() if content is not None}
 
 
-def _answers(study: StudyOutcome) -> bytes | None:
-    """The answers to the study's target, one a skew; None where it has none."""
+def answer_file(study: StudyOutcome) -> bytes | None:
+    """`answer.json`: the answers to the study's target, one a skew; None where it has none."""
     from ffalm.report.answer_report import to_plain
 
     plain = [to_plain(answer) for answer in study.answers]
@@ -63,4 +63,4 @@ def _drawn(study: StudyOutcome) -> tuple[Drawings | None, list[str]]:
         return None, [CHARTS_LEFT_OUT.format(missing=error.name or "a chart library")]
 
 
-__all__ = ["write_report"]
+__all__ = ["answer_file", "write_report"]

@@ -12,6 +12,7 @@ from ffalm.data.types import Task
 from ffalm.engines import Snapshot
 from ffalm.engines.server import ClientUpdate, own_step
 from ffalm.fairness import Tally
+from ffalm.federate.disclosure import Disclosed
 from ffalm.federate.secure.fixed_point import Words, added
 from ffalm.federate.secure.payload import (
     read_tally,
@@ -82,7 +83,8 @@ def test_a_site_moves_the_state_by_its_own_tally() -> None:
 
 def test_scores_add_up() -> None:
     layout = score_layout(TASK, Secure(), 2)
-    one = layout.words(score_numbers({"validation": tally(1, 2), "test": tally(3, 4)}))
+    told = {"validation": Disclosed.of(tally(1, 2), 0), "test": Disclosed.of(tally(3, 4), 0)}
+    one = layout.words(score_numbers(told))
     sums = layout.values(added(one, one))
     assert read_tally("test", sums).loss[0].tolist() == pytest.approx([6.0, 8.0], abs=1e-8)
     assert torch.equal(read_tally("validation", sums).confusion, 2 * tally(0, 0).confusion)

@@ -66,6 +66,7 @@ class Agreement:
             seed=config.seed,
             min_group=config.rules.min_group,
             secure=config.secure,
+            target=config.target,
         )
 
     def save(self, file: Path) -> None:

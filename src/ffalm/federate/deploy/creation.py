@@ -32,7 +32,10 @@ def make(
     if demo is not None:
         demos.require_known(demo)
         below = merged(below, demos.SETTINGS)
-    whole = merged(merged(below, read(file) if file else {}), asked)
+    wanted = merged(read(file) if file else {}, asked)
+    if wanted.get("privacy"):
+        below.pop("target", None)  # the demonstration's own; the two do not go together
+    whole = merged(below, wanted)
     names = _names(sites, whole.get("sites", []), demo)
     chosen = dict(whole.get("algorithm", {}))
     name = str(chosen.setdefault("name", "ffalm"))

@@ -117,8 +117,7 @@ def answered_scores(
     """The answer to the last scoring, masked."""
 
     def found(secure: Secure, sites: int) -> tuple[VectorLayout, Numbers]:
-        numbers = score_numbers({part: told.tally for part, told in worked().items()})
-        return score_layout(terms.task, secure, sites), numbers
+        return score_layout(terms.task, secure, sites, terms.target is not None), score_numbers(worked())
 
     return _masked(asked, folder, terms, 1, found)
 
