@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ import pytest
 import torch
 from tests.federate.makers import NAMES, Killed, Simulated, World, config, world
 
-from ffalm.data.types import Examples
 from ffalm.engines.remote.message import Failure, Kind, Message
-from ffalm.errors import UserError
 from ffalm.fairness import ScoreHistogram
+from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.coordinator.histogram_sum import HistogramSum
+from ffalm.federate.coordinator.run_log import RunLog
+from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.federation_config import FederationConfig, SiteConfig
 from ffalm.federation import Federation
 from ffalm.results import Study
@@ -83,20 +85,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Scoring, F
     return led(asked, root / "run", sites), sites, asked
 
 
-def pooled(simulated: Simulated, part: str) -> Examples:
-    parts = [own[part] for own in simulated.parts]
-    return Examples(*(torch.cat([getattr(one, name) for one in parts]) for name in ("x", "y", "group")))
-
-
 def test_the_answer_and_its_thresholds_are_those_of_a_simulation_over_the_same_rows(
     finished: tuple[Path, Scoring, FederationConfig],
 ) -> None:
     run, sites, asked = finished
     simulated = Simulated(asked, sites.folders, run)
     clients = tuple(own["train"] for own in simulated.parts)
-    federation = Federation(
-        clients, pooled(simulated, "validation"), pooled(simulated, "test"), simulated.agreement.task
-    )
+    held_out = simulated.pooled("validation"), simulated.pooled("test")
+    federation = Federation(clients, *held_out, simulated.agreement.task)
     result = simulate(
         "fedavg", federation, seed=asked.seed, model=asked.model, engine="loop", device="cpu",
         rounds=1, batch_size=16, lr=0.2,
@@ -212,8 +208,6 @@ def test_in_secure_sums_a_site_that_sends_no_histograms_does_not_agree(tmp_path:
 
 
 def packed(*counts: int) -> torch.Tensor:
-    import zlib
-
     content = zlib.compress(b"".join(count.to_bytes(4, "little", signed=True) for count in counts))
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
@@ -250,17 +244,12 @@ def test_a_histogram_of_other_rows_than_agreed_does_not_count(
     assert summed.parts == {} and summed.missing.keys() == log.keys()
 
 
-def rows_log(run: Path) -> Any:
-    from ffalm.federate.coordinator.agreement import Agreement
-    from ffalm.federate.coordinator.run_log import RunLog
-
+def rows_log(run: Path) -> dict[str, Counts]:
     task = Agreement.load(run / "encoding.json").task
     return RunLog(RunFolder(run), NAMES[:3]).counts(task)
 
 
 def histogram_sum(run: Path, answers: dict[str, Message]) -> HistogramSum:
-    from ffalm.federate.coordinator.agreement import Agreement
-
     return HistogramSum.of(answers, rows_log(run), Agreement.load(run / "encoding.json").task)
 
 
@@ -286,8 +275,3 @@ def test_the_target_may_change_between_two_starts(tmp_path: Path) -> None:
     sites.kill = None
     run = led(plan(target="eod <= 0.3"), tmp_path / "run", sites)
     assert json.loads((run / "answer.json").read_text())["answers"][0]["target"] == "eod <= 0.3"
-
-
-def test_a_target_and_differential_privacy_do_not_go_together() -> None:
-    with pytest.raises(UserError, match="choose one of 'target' and"):
-        plan(privacy={"noise": 1.0})
