@@ -381,9 +381,11 @@ def _show_result(run: Path, as_json: bool) -> None:
         _print_json({"folder": str(run), **found, **told})
     else:
         typer.echo(summary(run).rstrip())
-        answer = read_answer(run) if answered.exists() else None
+        answer, obstacles = read_answer(run)
         if answer is not None:
             show_answer(Console(), answer)
+        for line in obstacles:
+            typer.echo(f"- {line}")
         typer.echo(f"Report: {run / 'report.md'}")
     if found["diverged"]:
         raise UserError(f"The training stopped early. {found['diverged']}")

@@ -16,6 +16,7 @@ from ffalm.engines.remote.message import Failure, Kind, Message
 from ffalm.fairness import ScoreHistogram
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.coordinator.federated_run import coordinate
+from ffalm.federate.coordinator.federation_answer import site_facts
 from ffalm.federate.coordinator.histogram_sum import HistogramSum
 from ffalm.federate.coordinator.run_log import RunLog
 from ffalm.federate.coordinator.update_validation import Counts
@@ -197,6 +198,17 @@ def test_where_all_refuse_there_is_no_answer_and_the_report_says_so(tmp_path: Pa
     notes = Study.load(run).outcome.notes
     assert any(note.startswith(f"The target {TARGET} has no answer") for note in notes)
     assert sum("not in this answer" in note for note in notes) == 3
+    assert f"- The target {TARGET} has no answer" in (run / "report.md").read_text()
+
+
+def test_a_part_of_which_no_row_is_told_leaves_no_answer(finished: tuple[Path, Scoring, FederationConfig]) -> None:
+    nobody = ScoreHistogram.zeros((2, 2), 1)
+    counts = {name: replace(one, told=dict.fromkeys(one.told, torch.zeros(2, 2, dtype=torch.int64)))
+              for name, one in rows_log(finished[0]).items()}  # fmt: skip
+    summed = HistogramSum.of_sums({"validation": nobody, "test": nobody}, counts)
+    assert summed.parts == {} and summed.missing == {}
+    asked, task = finished[2], Agreement.load(finished[0] / "encoding.json").task
+    assert site_facts(asked, task, replace(summed, own={"north": {"test": nobody}}), {}) == {}
 
 
 def test_in_secure_sums_a_site_that_sends_no_histograms_does_not_agree(tmp_path: Path) -> None:

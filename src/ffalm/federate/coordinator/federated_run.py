@@ -25,7 +25,7 @@ from ffalm.engines.remote.message import Fact, Sites
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.errors import UserError, require
 from ffalm.fairness import Tally
-from ffalm.federate.coordinator.federation_answer import site_facts, write_answer
+from ffalm.federate.coordinator.federation_answer import read_answer, site_facts, write_answer
 from ffalm.federate.coordinator.federation_report import (
     notes_on,
     privacy_notes,
@@ -74,7 +74,10 @@ def coordinate(
     with locked(folder):
         outcome = run.outcome() or _Coordinator(config, run, sites, owners or {}, pause).run()
         write_record(folder)
-        write_report(folder, write_answer(folder))
+        answer, obstacles = read_answer(folder)
+        if answer is not None:
+            write_answer(folder, answer)
+        write_report(folder, answer, obstacles)
         return outcome
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ffalm.data.types import Task
+from ffalm.errors import UserError
 from ffalm.federate.coordinator.histogram_sum import HistogramSum
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.files import json_text, write_whole
@@ -34,7 +35,7 @@ def site_facts(
     facts: dict[str, dict[str, Any]] = {
         site: {"no_histograms": reason} for site, reason in {**absent, **histograms.missing}.items()
     }
-    if not histograms.own:
+    if not histograms.own or "validation" not in histograms.parts:
         return facts
     run = FinishedRun(config.contender.label, config.seed, None, ".", histograms.parts)
     answer = answer_of([run], Target.parse(config.target), config.repair, task.group_names, config.confidence)
@@ -59,20 +60,21 @@ def answer_notes(sites: Sequence[Mapping[str, Any]]) -> list[str]:
     return notes
 
 
-def read_answer(folder: Path) -> Answer | None:
-    """The answer to the target of the finished run in a folder; None where there is no target or no answer to it."""
-    return next(iter(Study.load(folder).outcome.answers), None)
+def read_answer(folder: Path) -> tuple[Answer | None, list[str]]:
+    """The answer to the target of the finished run in a folder, or why there is none; neither without a target."""
+    study = Study.load(folder)
+    if study.record.target is None:
+        return None, []
+    try:
+        return study.answer(), []
+    except UserError as error:
+        return None, [f"The target {study.record.target} has no answer: {error}", *study.record.answer_notes]
 
 
-def write_answer(folder: Path) -> Answer | None:
-    """Write `answer.json` and `repair.json` where there is an answer."""
-    outcome = Study.load(folder).outcome
-    content = answer_file(outcome)
-    if content is None:
-        return None
-    write_whole(folder / "answer.json", content)
-    write_whole(folder / REPAIR, json_text(outcome.answers[0].best.repair, indent=2) + "\n")
-    return outcome.answers[0]
+def write_answer(folder: Path, answer: Answer) -> None:
+    """Write `answer.json` and `repair.json`."""
+    write_whole(folder / "answer.json", answer_file([answer]))
+    write_whole(folder / REPAIR, json_text(answer.best.repair, indent=2) + "\n")
 
 
 def each_site(sites: Sequence[Mapping[str, Any]], title: str = "") -> Table | None:

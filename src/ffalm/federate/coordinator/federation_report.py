@@ -97,8 +97,8 @@ def _absences(history: Sequence[Record]) -> list[str]:
     return [*absent, *notes]
 
 
-def write_report(folder: Path, answer: Answer | None = None) -> None:
-    """Write `report.md` from what a finished run folder holds, with the answer to its fairness target."""
+def write_report(folder: Path, answer: Answer | None = None, obstacles: Sequence[str] = ()) -> None:
+    """Write `report.md` from what a finished run folder holds, with the answer to its target or why there is none."""
     from ffalm.report.rendering import to_markdown
 
     result, sites, task = _read(folder)
@@ -113,8 +113,9 @@ def write_report(folder: Path, answer: Answer | None = None) -> None:
     parts += [f"## All sites together\n\n{together}", f"## Each site\n\n{each}", *([_STAR] if "*" in each else [])]
     if answer is not None:
         parts.append(_answer_section(answer, sites))
-    if result["notes"]:
-        parts.append("## What to know\n\n" + "\n".join(f"- {note}" for note in result["notes"]))
+    if obstacles or result["notes"]:
+        notes = [*obstacles, *result["notes"]]
+        parts.append("## What to know\n\n" + "\n".join(f"- {note}" for note in notes))
     write_whole(folder / "report.md", "\n\n".join(parts) + "\n")
 
 

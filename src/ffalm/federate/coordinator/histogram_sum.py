@@ -25,7 +25,7 @@ _DECLINED = "its site.toml says to send no score histograms"
 
 @dataclass(frozen=True)
 class HistogramSum:
-    """The sums, empty where no site's histograms can be used, each site's own where it is known, and why one is not
+    """The sums over sites of the parts of which any row is told, each site's own where it is known, and why one is not
     in the sums. The scores of a site whose histograms cannot be used count all the same."""
 
     parts: Histograms = field(default_factory=dict)
@@ -45,7 +45,7 @@ class HistogramSum:
                 own.pop(site, None)
                 missing[site] = str(error)
         parts = {part: reduce(add, (one[part] for one in own.values())) for part in _PARTS} if own else {}
-        return cls(parts, own, missing)
+        return cls(_told(parts), own, missing)
 
     @classmethod
     def of_sums(cls, parts: Histograms, counts: Mapping[str, Counts]) -> HistogramSum:
@@ -54,7 +54,7 @@ class HistogramSum:
             check_rows(parts, list(counts.values()))
         except UserError as error:
             return cls(missing=dict.fromkeys(counts, f"in the secure sum, {error}"))
-        return cls(parts)
+        return cls(_told(parts))
 
 
 def check_rows(histograms: Histograms, agreed: Sequence[Counts]) -> None:
@@ -63,6 +63,11 @@ def check_rows(histograms: Histograms, agreed: Sequence[Counts]) -> None:
         rows = torch.stack([counts.told[part] for counts in agreed]).sum(0)
         if not torch.equal(one.counts.sum((0, 1)), rows):
             raise UserError(f"the score histogram counts other {part} rows than were agreed")
+
+
+def _told(parts: Histograms) -> Histograms:
+    """The parts of which not all cells are withheld."""
+    return {part: one for part, one in parts.items() if bool(one.counts.any())}
 
 
 def _read(answer: Message, part: str, task: Task) -> ScoreHistogram:
