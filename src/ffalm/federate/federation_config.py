@@ -288,8 +288,8 @@ class SiteConfig(_Settings):
     split: Split = Split()
     device: str = "auto"
     secure: bool = False  # whether this site takes no terms under which its own answers can be seen
-    min_group: int = 0  # the federation's rule of this name counts only where it is stricter
     histograms: bool = True  # whether this site sends score histograms to a federation with a fairness target
+    min_group: int = 0  # the federation's rule of this name counts only where it is stricter
     plugins: tuple[str, ...] = ()  # files that register algorithms, as the coordinator has them
 
     def __post_init__(self) -> None:

@@ -38,8 +38,8 @@ class SiteTerms:
     contender: AlgorithmEntry
     seed: int
     min_group: int
-    secure: Secure | None = None  # where the coordinator sees sums alone
     target: str | None = None  # the fairness target; with one, score histograms are asked for at the end
+    secure: Secure | None = None  # where the coordinator sees sums alone
 
     def client_spec(self, device: torch.device) -> ClientSpec:
         """The local training that these terms ask for."""

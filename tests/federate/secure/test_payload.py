@@ -11,11 +11,9 @@ import ffalm
 from ffalm.data.types import Task
 from ffalm.engines import Snapshot
 from ffalm.engines.server import ClientUpdate, own_step
-from ffalm.fairness import ScoreHistogram, Tally
-from ffalm.federate.disclosure import Disclosed
+from ffalm.fairness import Tally
 from ffalm.federate.secure.fixed_point import Words, added
 from ffalm.federate.secure.payload import (
-    read_histogram,
     read_tally,
     round_layout,
     round_numbers,
@@ -84,18 +82,7 @@ def test_a_site_moves_the_state_by_its_own_tally() -> None:
 
 def test_scores_add_up() -> None:
     layout = score_layout(TASK, Secure(), 2)
-    told = {"validation": Disclosed.of(tally(1, 2), 0), "test": Disclosed.of(tally(3, 4), 0)}
-    one = layout.words(score_numbers(told))
+    one = layout.words(score_numbers({"validation": tally(1, 2), "test": tally(3, 4)}))
     sums = layout.values(added(one, one))
     assert read_tally("test", sums).loss[0].tolist() == pytest.approx([6.0, 8.0], abs=1e-8)
     assert torch.equal(read_tally("validation", sums).confusion, 2 * tally(0, 0).confusion)
-
-
-def test_histograms_add_up_exactly_in_32_bits() -> None:
-    counts = torch.arange(2048).view(512, 1, 2, 2) * 1000
-    told = dict.fromkeys(("validation", "test"), Disclosed.of(tally(1, 2), 0, ScoreHistogram(counts)))
-    plain, layout = score_layout(TASK, Secure(), 3), score_layout(TASK, Secure(), 3, histograms=True)
-    one = layout.words(score_numbers(told))
-    assert torch.equal(read_histogram("test", layout.values(added(one, one)), 1).counts, 2 * counts)
-    grown = {width: len(words) - len(plain.empty()[width]) for width, words in layout.empty().items()}
-    assert grown == {"32": 2 * 2048, "64": 0}

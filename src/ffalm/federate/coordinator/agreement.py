@@ -63,10 +63,10 @@ class Agreement:
             model=self.model,
             training=config.training,
             contender=config.contender,
+            target=config.target,
             seed=config.seed,
             min_group=config.rules.min_group,
             secure=config.secure,
-            target=config.target,
         )
 
     def save(self, file: Path) -> None:

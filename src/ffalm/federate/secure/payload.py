@@ -20,8 +20,7 @@ from ffalm.data.types import Task
 from ffalm.engines import Snapshot
 from ffalm.engines.jobs import Model
 from ffalm.engines.server import ClientUpdate
-from ffalm.fairness import ScoreHistogram, Tally
-from ffalm.federate.disclosure import Disclosed
+from ffalm.fairness import Tally
 from ffalm.federate.secure.fixed_point import Record, VectorLayout
 from ffalm.federate.secure.secure_settings import Secure
 
@@ -126,32 +125,16 @@ def round_sum(
     )
 
 
-def score_layout(task: Task, secure: Secure, sites: int, histograms: bool = False) -> VectorLayout:
-    """The numbers of the last scoring: the Tallies of both held-out parts, with a target their histograms too."""
-    parts = ("validation", "test")
-    records = [record for part in parts for record in _tally_records(part, task, secure)]
-    if histograms:
-        shape = tuple(ScoreHistogram.zeros((task.labels, task.groups), task.favourable).counts.shape)
-        most = float((2**31 - 1) // sites)
-        records += [
-            Record(_histogram(part), shape, most, "largest number of rows", bits=32, whole=True) for part in parts
-        ]
-    return VectorLayout(records, sites)
+def score_layout(task: Task, secure: Secure, sites: int) -> VectorLayout:
+    """The numbers of the last scoring: the Tallies of both held-out parts."""
+    return VectorLayout(
+        [record for part in ("validation", "test") for record in _tally_records(part, task, secure)], sites
+    )
 
 
-def score_numbers(told: Mapping[str, Disclosed]) -> Numbers:
+def score_numbers(tallies: Mapping[str, Tally]) -> Numbers:
     """A site's own numbers of the last scoring."""
-    numbers: Numbers = {}
-    for part, one in told.items():
-        numbers |= _tally_numbers(part, one.tally)
-        if one.histogram is not None:
-            numbers[_histogram(part)] = one.histogram.counts.double().numpy()
-    return numbers
-
-
-def read_histogram(part: str, sums: Mapping[str, NDArray[np.float64]], favourable: int) -> ScoreHistogram:
-    """A summed histogram; its counts are exact."""
-    return ScoreHistogram(torch.from_numpy(sums[_histogram(part)]).round().long(), favourable)
+    return {name: value for part, tally in tallies.items() for name, value in _tally_numbers(part, tally).items()}
 
 
 def read_tally(part: str, sums: Mapping[str, NDArray[np.float64]]) -> Tally:
@@ -167,10 +150,6 @@ def _model_record(of: str, name: str, value: Tensor, secure: Secure) -> Record:
     else:
         bound, setting, bits = _MOST_ROWS, "largest number of rows", 64
     return Record(f"{of} {name!r}", tuple(value.shape), bound, setting, bits, weighted=True)
-
-
-def _histogram(part: str) -> str:
-    return f"score histogram of the {part} rows"
 
 
 def _tally_records(part: str, task: Task, secure: Secure) -> list[Record]:

@@ -30,16 +30,9 @@ from ffalm.federate.disclosure import Scored
 from ffalm.federate.secure.aggregator import Aggregator, TooFew
 from ffalm.federate.secure.crypto import KEY_BYTES
 from ffalm.federate.secure.fixed_point import VectorLayout, Words
+from ffalm.federate.secure.histogram_payload import read_histograms, with_histograms
 from ffalm.federate.secure.neighbours import needed as needed_of
-from ffalm.federate.secure.payload import (
-    RoundSum,
-    Uploads,
-    read_histogram,
-    read_tally,
-    round_layout,
-    round_sum,
-    score_layout,
-)
+from ffalm.federate.secure.payload import RoundSum, Uploads, read_tally, round_layout, round_sum, score_layout
 from ffalm.federate.secure.protocol import Offer
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.federate.secure.secure_site import passed_text, words_of
@@ -91,8 +84,9 @@ class SecureClients(Asking):
     def score(self, final: Snapshot) -> Scores:
         """The sums of the final model's scores on the held-out rows of every member that is here."""
         task = self._members.agreed.task
-        aims = self._config.target is not None
-        layout = score_layout(task, self._secure, len(self._config.sites), aims)
+        layout = score_layout(task, self._secure, len(self._config.sites))
+        if self._config.target is not None:
+            layout = with_histograms(layout, task)
         question = Message({"model": final.model})
         sums, summed = self._sum("score", list(self._members.counts), question, layout, lambda: ())
         values, scores = layout.values(sums), Scores()
@@ -100,9 +94,9 @@ class SecureClients(Asking):
             tally = read_tally(part, values)
             self._check_tally(part, tally, summed)
             scores[part] = Scored(summed, tally, {})
-        if aims:
-            parts = {part: read_histogram(part, values, task.favourable) for part in scores}
-            self.histograms = HistogramSum.of_sums(parts, {site: self._members.counts[site] for site in summed})
+        if self._config.target is not None:
+            counts = {site: self._members.counts[site] for site in summed}
+            self.histograms = HistogramSum.of_sums(read_histograms(values, task.favourable), counts)
         return scores
 
     def _sum(

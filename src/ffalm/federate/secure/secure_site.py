@@ -17,6 +17,7 @@ from ffalm.errors import PublicError, require_public
 from ffalm.federate.disclosure import Disclosed
 from ffalm.federate.secure.crypto import KeyPair
 from ffalm.federate.secure.fixed_point import OutOfRange, VectorLayout, Words
+from ffalm.federate.secure.histogram_payload import histogram_numbers, with_histograms
 from ffalm.federate.secure.payload import (
     Numbers,
     round_layout,
@@ -117,7 +118,12 @@ def answered_scores(
     """The answer to the last scoring, masked."""
 
     def found(secure: Secure, sites: int) -> tuple[VectorLayout, Numbers]:
-        return score_layout(terms.task, secure, sites, terms.target is not None), score_numbers(worked())
+        told = worked()
+        numbers = score_numbers({part: one.tally for part, one in told.items()})
+        layout = score_layout(terms.task, secure, sites)
+        if terms.target is None:
+            return layout, numbers
+        return with_histograms(layout, terms.task), {**numbers, **histogram_numbers(told)}
 
     return _masked(asked, folder, terms, 1, found)
 
