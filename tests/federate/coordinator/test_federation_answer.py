@@ -1,4 +1,4 @@
-"""A federation's answer to its fairness target: the simulation's, whoever is missing, masked or not."""
+"""A federation's answer to its fairness target: the simulation's, whoever is missing."""
 
 from __future__ import annotations
 
@@ -146,19 +146,6 @@ def test_without_a_target_no_histogram_leaves_a_site(tmp_path: Path) -> None:
     assert RunFolder(run).scores(1) == {} and not (run / "answer.json").exists() and not (run / "repair.json").exists()
 
 
-def test_a_masked_federation_gives_the_same_answer_and_shows_no_single_histogram(
-    tmp_path: Path, finished: tuple[Path, Scoring, FederationConfig]
-) -> None:
-    open_run, _, _ = finished
-    sites = Scoring(world(tmp_path, ROWS))
-    run = led(plan(rules={"secure": True}), tmp_path / "run", sites)
-    assert all(answer.tensors.keys() == {"masked"} for answer in sites.scores.values())
-    for part, histogram in RunFolder(run).scores(1).items():
-        assert torch.equal(histogram.counts, RunFolder(open_run).scores(1)[part].counts)
-    assert thresholds(run) == thresholds(open_run)
-    assert not any("repaired" in site for site in facts(run).values())
-
-
 def test_small_cells_are_in_no_histogram(tmp_path: Path) -> None:
     sites = Scoring(world(tmp_path, ROWS))
     run = led(plan(rules={"min_group": 5}), tmp_path / "run", sites)
@@ -209,14 +196,6 @@ def test_a_part_of_which_no_row_is_told_leaves_no_answer(finished: tuple[Path, S
     assert summed.parts == {} and summed.missing == {}
     asked, task = finished[2], Agreement.load(finished[0] / "encoding.json").task
     assert site_facts(asked, task, replace(summed, own={"north": {"test": nobody}}), {}) == {}
-
-
-def test_in_secure_sums_a_site_that_sends_no_histograms_does_not_agree(tmp_path: Path) -> None:
-    sites = world(tmp_path)
-    set_in_site(sites, "west", histograms=False)
-    run = led(plan(rules={"secure": True}), tmp_path / "run", sites)
-    assert "send no score histograms" in facts(run)["west"]["refused"]
-    assert Study.load(run).answer().best.repair == thresholds(run)
 
 
 def packed(*counts: int) -> torch.Tensor:
