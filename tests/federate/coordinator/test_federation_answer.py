@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from ffalm.engines.remote.message import Failure, Kind, Message
 from ffalm.fairness import ScoreHistogram
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.coordinator.federated_run import coordinate
-from ffalm.federate.coordinator.federation_answer import site_facts
+from ffalm.federate.coordinator.federation_answer import each_site, site_facts
 from ffalm.federate.coordinator.histogram_sum import HistogramSum
 from ffalm.federate.coordinator.run_log import RunLog
 from ffalm.federate.coordinator.update_validation import Counts
@@ -130,6 +131,13 @@ def test_each_site_is_told_before_and_after(finished: tuple[Path, Scoring, Feder
     sites = facts(run)
     assert all(site["repaired"].keys() == site["test"].keys() for site in sites.values())
     assert "Each site before and after" in (run / "report.md").read_text()
+
+
+def test_a_gap_that_is_undefined_at_a_site_is_left_open(finished: tuple[Path, Scoring, FederationConfig]) -> None:
+    site = facts(finished[0])["north"]
+    table = each_site([{**site, "repaired": {**site["repaired"], "eod": None}}])
+    assert table is not None
+    assert math.isnan(table.sections[0].rows[0].cells[-1].value)  # type: ignore[arg-type]
 
 
 def test_histograms_take_few_bytes(finished: tuple[Path, Scoring, FederationConfig]) -> None:
@@ -266,3 +274,5 @@ def test_the_target_may_change_between_two_starts(tmp_path: Path) -> None:
     sites.kill = None
     run = led(plan(target="eod <= 0.3"), tmp_path / "run", sites)
     assert json.loads((run / "answer.json").read_text())["answers"][0]["target"] == "eod <= 0.3"
+    led(plan(target="none"), run, sites)
+    assert not (run / "answer.json").exists() and not (run / "repair.json").exists()

@@ -75,8 +75,7 @@ def coordinate(
         outcome = run.outcome() or _Coordinator(config, run, sites, owners or {}, pause).run()
         write_record(folder)
         answer, obstacles = read_answer(folder)
-        if answer is not None:
-            write_answer(folder, answer)
+        write_answer(folder, answer)
         write_report(folder, answer, obstacles)
         return outcome
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,12 @@ def read_answer(folder: Path) -> tuple[Answer | None, list[str]]:
         return None, [f"The target {study.record.target} has no answer: {error}", *study.record.answer_notes]
 
 
-def write_answer(folder: Path, answer: Answer) -> None:
-    """Write `answer.json` and `repair.json`."""
+def write_answer(folder: Path, answer: Answer | None) -> None:
+    """Write `answer.json` and `repair.json`; those of an earlier target are taken away where there is no answer."""
+    if answer is None:
+        (folder / "answer.json").unlink(missing_ok=True)
+        (folder / REPAIR).unlink(missing_ok=True)
+        return
     write_whole(folder / "answer.json", answer_file([answer]))
     write_whole(folder / REPAIR, json_text(answer.best.repair, indent=2) + "\n")
 
@@ -80,9 +85,14 @@ def write_answer(folder: Path, answer: Answer) -> None:
 def each_site(sites: Sequence[Mapping[str, Any]], title: str = "") -> Table | None:
     """Each site's own test metrics as trained and with the answer's thresholds, where they are known."""
     rows = [
-        row(site["name"], *(site[part][name] for name in _METRICS for part in ("test", "repaired")))
+        row(site["name"], *(_number(site[part][name]) for name in _METRICS for part in ("test", "repaired")))
         for site in sites
         if site.get("repaired") and site["test"]
     ]
     columns = [Column(part, "percent", 1, over=head) for head in _METRICS.values() for part in ("as trained", "answer")]
     return Table(title, [Column("Site"), *columns], [Section(rows)]) if rows else None
+
+
+def _number(value: float | None) -> float:
+    """An undefined metric, which JSON has as null, is NaN."""
+    return math.nan if value is None else value
