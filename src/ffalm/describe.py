@@ -106,7 +106,7 @@ def read_study(folder: Path) -> tuple[StudyRecord, list[Outcome]]:
     """
     if not (folder / RECORD).exists():
         if (folder / "run" / RECORD).exists():
-            return read_study(folder / "run")
+            return dataclasses.replace(read_record(folder / "run"), runs=["run"]), _finished(folder, ["run"])
         study = folder.absolute().parent.parent
         if (study / RECORD).exists() and f"runs/{folder.name}" in read_record(study).runs:
             return dataclasses.replace(read_record(study), runs=["."]), _finished(folder, ["."])

@@ -63,7 +63,7 @@ class Study:
             try:
                 answers.append(self.answer(alpha=alpha))
             except UserError as error:
-                notes.append(f"The target {self.record.target} has no answer: {error}")
+                notes += [f"The target {self.record.target} has no answer: {error}", *self.record.answer_notes]
         return replace(told, answers=answers, notes=[*dict.fromkeys(notes), *told.notes])
 
     def answer(
@@ -91,7 +91,8 @@ class Study:
             all("validation" in run.scores for run in runs),
             "thresholds and candidates are chosen on held-out rows, and these runs kept no scores of any.",
         )
-        return answer_of(runs, asked, repair or record.repair, record.group_names, level)
+        answer = answer_of(runs, asked, repair or record.repair, record.group_names, level)
+        return replace(answer, notes=(*answer.notes, *record.answer_notes))
 
     def scores(self, run: Outcome) -> dict[str, ScoreHistogram]:
         """The score histograms of a run on its "validation" and "test" rows."""

@@ -20,6 +20,7 @@ from ffalm.engines.loop import Learner, LoopClients
 from ffalm.engines.remote.message import Failure, Kind, Message
 from ffalm.engines.server import ClientUpdate, ServerContext, own_step, rounds
 from ffalm.errors import UserError
+from ffalm.fairness import ScoreHistogram
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.disclosure import Disclosed, pooled
 from ffalm.federate.federation_config import FederationConfig, SiteConfig
@@ -224,6 +225,15 @@ class Simulated:
     def rounds(self, missing: set[tuple[int, int]], own_steps: bool = True) -> list[Round]:
         """The rounds, bit for bit; without own steps, as a simulation computes them."""
         return list(rounds(ServerContext.of(self.job), Leaving(self.job, missing, own_steps)))
+
+    def histogram(self, model: dict[str, Tensor], part: str) -> ScoreHistogram:
+        """The score histogram of a model over the rows of all clients at once."""
+        return self._learner.histogram(model, self.pooled(part))
+
+    def pooled(self, part: str) -> Examples:
+        """The rows of all clients."""
+        rows = [own[part] for own in self.parts]
+        return Examples(*(torch.cat([getattr(one, name) for one in rows]) for name in ("x", "y", "group")))
 
     def metrics(self, model: dict[str, Tensor], part: str, clients: Sequence[int]) -> dict[str, float]:
         """The metrics of a model from the summed Tallies of some clients."""

@@ -26,6 +26,7 @@ from ffalm.models import Architecture
 from ffalm.plugins import import_plugin
 from ffalm.privacy import Privacy
 from ffalm.settings import build, to_plain
+from ffalm.targets.target import Repair, Target, check_confidence
 
 Value = str | int | float | bool
 
@@ -205,9 +206,20 @@ class FederationConfig(_Settings):
     privacy: Privacy | None = None  # noise on all that the coordinator gives out
     masking: Secure = field(default_factory=Secure)  # how answers are hidden in sums where the rule `secure` says so
     plugins: tuple[str, ...] = ()  # files that register the coordinator's own algorithms
+    target: str | None = None  # the fairness target; with one, sites send score histograms of held-out rows at the end
+    repair: Repair = "groups"  # the thresholds that the answer to the target may use
+    confidence: float | None = None  # as in `Study.answer`
 
     def __post_init__(self) -> None:
         _check_name("federation", self.name)
+        target = None if self.target in (None, "none") else str(Target.parse(self.target))
+        object.__setattr__(self, "target", target)
+        check_confidence(self.confidence)
+        require(
+            self.target is None or self.privacy is None,
+            "The answer to a target rests on score histograms, to which differential privacy adds no noise: choose one "
+            "of 'target' and [privacy].",
+        )
         require(bool(self.sites), "A federation needs at least one site.")
         for name in self.sites:
             _check_name("site", name)
@@ -246,7 +258,8 @@ class FederationConfig(_Settings):
     def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> Self:
         """A checked federation from nested settings; plugins are looked for beside the file they are named in."""
         sections = ("rules", "data", "model", "training", "privacy", "secure", "algorithm")
-        _check_known(settings, ("name", "address", "allow", "sites", "seed", "plugins", *sections))
+        known = ("name", "address", "allow", "sites", "seed", "plugins", *study.AFTER_TRAINING, *sections)
+        _check_known(settings, known)
         plugins = _plugins(settings, folder)
         given = {name: study.section(settings, name) for name in sections}
         algorithm, masking = given.pop("algorithm"), given.pop("secure")
@@ -289,6 +302,7 @@ class SiteConfig(_Settings):
     split: Split = Split()
     device: str = "auto"
     secure: bool = False  # whether this site takes no terms under which its own answers can be seen
+    histograms: bool = True  # whether this site sends score histograms to a federation with a fairness target
     min_group: int = 0  # the federation's rule of this name counts only where it is stricter
     min_sites: int = 2  # fewest sites in a secure sum that this site takes part in
     plugins: tuple[str, ...] = ()  # files that register algorithms, as the coordinator has them
@@ -300,7 +314,8 @@ class SiteConfig(_Settings):
     @classmethod
     def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> Self:
         """A checked site from nested settings."""
-        _check_known(settings, ("name", "device", "secure", "min_group", "min_sites", "plugins", "data", "split"))
+        known = ("name", "device", "secure", "min_group", "min_sites", "histograms", "plugins", "data", "split")
+        _check_known(settings, known)
         data, plugins = _one_of(_LOCAL, settings, "site's data"), _plugins(settings, folder)
         sections = {"data": data, "split": study.section(settings, "split"), "plugins": plugins}
         return build(cls, {**settings, **sections}, "site")

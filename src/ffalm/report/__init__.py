@@ -9,7 +9,10 @@ from ffalm.files import json_text, write_whole
 from ffalm.outcome import StudyOutcome
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ffalm.report.drawing import Drawings
+    from ffalm.targets.answer import Answer
 
 CHARTS_LEFT_OUT = (
     "The curves were left out because {missing} is not installed here; "
@@ -41,7 +44,7 @@ def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
     contents: dict[str, bytes | None] = {
         "curves.png": drawings.png if drawings else None,
         "curves.pdf": drawings.pdf if drawings else None,
-        "answer.json": _answers(study),
+        "answer.json": answer_file(study.answers) if study.answers else None,
         "report.html": render(study, drawings, notes).encode(),
     }
     return {**written, **_write(contents, folder)}
@@ -57,12 +60,11 @@ def _write(contents: dict[str, bytes | None], folder: Path) -> dict[str, Path]:
     return {name: folder / name for name, content in contents.items() if content is not None}
 
 
-def _answers(study: StudyOutcome) -> bytes | None:
-    """The answers to the study's target, one a skew; None where it has none."""
+def answer_file(answers: Sequence[Answer]) -> bytes:
+    """`answer.json`: the answers to a study's target, one a skew."""
     from ffalm.report.answer_report import to_plain
 
-    plain = [to_plain(answer) for answer in study.answers]
-    return json_text({"answers": plain}, indent=2).encode() if plain else None
+    return json_text({"answers": [to_plain(answer) for answer in answers]}, indent=2).encode()
 
 
 def _drawn(study: StudyOutcome) -> tuple[Drawings | None, list[str]]:
@@ -76,4 +78,4 @@ def _drawn(study: StudyOutcome) -> tuple[Drawings | None, list[str]]:
         return None, [OUT_OF_MEMORY]
 
 
-__all__ = ["write_report"]
+__all__ = ["answer_file", "write_report"]

@@ -33,6 +33,7 @@ def test_two_commands_train_a_federation_to_the_end_and_leave_nothing_running(
     assert code == 0, said
     assert "round 1/2" in said and "round 2/2" in said
     assert "All sites together" in out and "north" in out and "report.md" in out
+    assert "Answer to dpd <= 0.05" in out
     machines.assert_nothing_left()
     assert_equals_simulation(machines)
     database = [path.read_bytes() for path in machines.folder.coordinator.glob("state.db*")]
@@ -42,6 +43,7 @@ def test_two_commands_train_a_federation_to_the_end_and_leave_nothing_running(
     out, said = capfd.readouterr()
     assert "ended already" in said
     assert json.loads(out)["test"] == machines.result()["test"]
+    assert json.loads(out)["answers"][0]["target"] == "dpd <= 0.05"
     machines.assert_nothing_left()
 
 

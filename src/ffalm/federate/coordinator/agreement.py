@@ -65,6 +65,7 @@ class Agreement:
             model=self.model,
             training=config.training,
             contender=config.contender,
+            target=config.target,
             seed=config.seed,
             min_group=config.rules.min_group,
             secure=config.secure,

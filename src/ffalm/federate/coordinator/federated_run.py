@@ -25,6 +25,7 @@ from ffalm.engines.remote.message import Fact, Sites
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.errors import UserError, require
 from ffalm.fairness import Tally
+from ffalm.federate.coordinator.federation_answer import read_answer, site_facts, write_answer
 from ffalm.federate.coordinator.federation_report import (
     notes_on,
     privacy_notes,
@@ -45,6 +46,7 @@ from ffalm.privacy import Mechanism, SystemNoise
 from ffalm.simulation import Result
 from ffalm.store import RunFolder, counts_of, intervals_of, locked
 
+_MAY_CHANGE = ("rules", "secure", "address", "allow", *study.AFTER_TRAINING)  # settings, between two starts of a run
 _PAUSE = 3.0  # seconds between two looks for sites that are missing
 
 
@@ -72,8 +74,10 @@ def coordinate(
     run.start(toml.dumps(config.settings()))
     with locked(folder):
         outcome = run.outcome() or _Coordinator(config, run, sites, owners or {}, pause).run()
-        write_report(folder)
         write_record(folder)
+        answer, obstacles = read_answer(folder)
+        write_answer(folder, answer)
+        write_report(folder, answer, obstacles)
         return outcome
 
 
@@ -184,7 +188,8 @@ class _Coordinator:
         tally, own, state, notes = self._told(scores, final)
         notes = notes if config.secure is None else [*notes, *secure_notes()]
         missing = {**clients.missed, **clients.quarantined}
-        run_log.write_sites(task, members.counts, members.refused, own)
+        answered = site_facts(config, task, clients.histograms, missing)
+        run_log.write_sites(task, members.counts, members.refused, own, answered)
         result = Result(
             test=tally.metrics(task.favourable) if scored else dict.fromkeys(tally.metrics(), math.nan),
             history=run_log.history,
@@ -196,6 +201,7 @@ class _Coordinator:
             notes=[*notes_on(scored, members.counts, tally, task, members.refused, missing, run_log.history), *notes],
             diverged=diverged,
             favourable=task.favourable,
+            scores=clients.histograms.parts,
         )
         outcome = _outcome(config, result, task)
         self._run.finish(result, outcome)
@@ -247,7 +253,7 @@ def _owners(file: Path) -> dict[int, str]:
 
 
 def _check_unchanged(config: FederationConfig, kept: Path) -> None:
-    """A run goes on only with what it began with; rules, the address and the number of rounds may change."""
+    """A run goes on only with what it began with; rounds, rules, the target and the address may change."""
     before, now = (
         _essence(settings) for settings in (FederationConfig.parse(study.read(kept)).settings(), config.settings())
     )
@@ -262,6 +268,6 @@ def _check_unchanged(config: FederationConfig, kept: Path) -> None:
 def _essence(settings: dict[str, Any]) -> dict[str, Any]:
     training = {name: value for name, value in settings["training"].items() if name != "rounds"}
     return {
-        **{name: value for name, value in settings.items() if name not in ("rules", "secure", "address", "allow")},
+        **{name: value for name, value in settings.items() if name not in _MAY_CHANGE},
         "training": training,
     }

@@ -90,8 +90,10 @@ class RunLog:
         counts: Mapping[str, Counts],
         refused: Mapping[str, str],
         scores: Mapping[str, dict[str, float]] | None = None,
+        answered: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """Write `sites.json`; once the final model is scored, with each site's own values."""
+        """Write `sites.json`; once the final model is scored, with each site's own values, and what the answer to a
+        fairness target says of the site."""
         entries = [
             {
                 "name": name,
@@ -102,6 +104,7 @@ class RunLog:
                 "quarantined": self._seen("quarantined", name),
                 "withheld": {} if name not in counts else _hidden(counts[name], task),
                 "test": (scores or {}).get(name),
+                **(answered or {}).get(name, {}),
             }
             for client, name in enumerate(self._names)
         ]

@@ -15,6 +15,7 @@ from ffalm.engines.remote.round_messages import addressed, train_message
 from ffalm.engines.server import ClientUpdate, average
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
+from ffalm.federate.coordinator.histogram_sum import HistogramSum
 from ffalm.federate.coordinator.members import Members, Say, too_few
 from ffalm.federate.coordinator.robust_aggregation import FEWEST_COMPARED, robust
 from ffalm.federate.coordinator.update_validation import (
@@ -51,6 +52,7 @@ class Asking:
     quarantined: dict[str, str] = field(init=False, default_factory=dict)
     counted: Mapping[str, int] = field(init=False, default_factory=dict)  # the last round that counted, by site
     scored: Scored = field(init=False)  # of the model that was sent, on the validation rows
+    histograms: HistogramSum = field(init=False, default_factory=HistogramSum)  # of the final model, with a target
 
     def __post_init__(self) -> None:
         self.scored = Scored.of({}, self._members.agreed.task)
@@ -154,18 +156,23 @@ class SiteClients(Asking):
     def score(self, final: Snapshot) -> Scores:
         """The final model's scores on the held-out rows of every member that is here."""
         rules, names = self._config.rules, self._config.sites
-        self.missed, self.quarantined, found = {}, {}, _Told()
+        self.missed, self.quarantined, found, answers = {}, {}, _Told(), dict[str, Message]()
         needed, until = min(rules.min_sites, len(self._members.counts)), None
         model = {"model": final.model}
         while True:
             asked = [site for site in self._members.counts if site not in found | self.quarantined]
             messages = {site: Message(model, {"terms": self._members.key(site)}) for site in asked}
-            for site, message in self._answers("score", messages).items():
+            new = self._answers("score", messages)
+            answers |= new
+            for site, message in new.items():
                 self._take_scores(site, message, found)
             if len(found) >= needed:
                 break
             until = self._wait(until, len(found), needed)
         task = self._members.agreed.task
+        if self._config.target is not None:
+            usable = {site: answers[site] for site in names if site in found}
+            self.histograms = HistogramSum.of(usable, self._members.counts, task)
         return {
             part: Scored.of({site: found[site][part] for site in names if site in found}, task)
             for part in ("validation", "test")

@@ -33,7 +33,10 @@ def make(
     if demo is not None:
         demos.require_known(demo)
         below = merged(below, demos.SETTINGS)
-    whole = merged(merged(below, read(file) if file else {}), asked)
+    wanted = merged(read(file) if file else {}, asked)
+    if wanted.get("privacy"):
+        below.pop("target", None)  # the demonstration's own; the two do not go together
+    whole = merged(below, wanted)
     named = whole.get("sites", [])
     require(isinstance(named, list), f"The setting 'sites' must be a list of names; got {shown(named)}.")
     names = _names(sites, named, demo)

@@ -37,7 +37,7 @@ You train a classifier together with {len(config.sites) - 1} other site(s). Your
   compares sites, counts and sums of losses of training rows per label and group; the mean loss; counts and sums of
   losses of held-out rows per label and group. Of labels and groups together that have fewer than
   {config.rules.min_group} rows nothing is told.
-- All of it encrypted, to the holder of the certificate that `ca.crt` vouches for.
+{_histograms(config)}- All of it encrypted, to the holder of the certificate that `ca.crt` vouches for.
 
 ## What does not
 Rows, cells, file names, keys. Weights and sums are no rows, but they are not nothing either: whoever has them can learn
@@ -52,6 +52,17 @@ coordinator sends; but the coordinator says what is computed.
 - "has no certificate of this federation": your `ca.crt` is not the coordinator's; ask for it again.
 - Why a file does not fit is in `supernode.log`; the coordinator is told without the file's name, rows or values.
 """
+
+
+def _histograms(config: FederationConfig) -> str:
+    """What a fairness target adds to what is sent."""
+    if config.target is None:
+        return ""
+    return (
+        f"- At the end, for the fairness target {config.target}: how many held-out rows of each label and group get\n"
+        "  which score of the final model (in steps of 1/16 of a logit), without labels and groups of too few rows.\n"
+        "  Set `histograms = false` in `site.toml` to send none.\n"
+    )
 
 
 def _data(config: FederationConfig, site: SiteConfig) -> str:

@@ -25,11 +25,13 @@ from ffalm.engines.remote.message import Fact, Kind, Message
 from ffalm.engines.remote.round_messages import train_message
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
+from ffalm.federate.coordinator.histogram_sum import HistogramSum
 from ffalm.federate.coordinator.site_clients import Asking, Scores
 from ffalm.federate.disclosure import Scored
 from ffalm.federate.secure.aggregator import Aggregator, TooFew
 from ffalm.federate.secure.crypto import KEY_BYTES
 from ffalm.federate.secure.fixed_point import VectorLayout, Words
+from ffalm.federate.secure.histogram_payload import read_histograms, with_histograms
 from ffalm.federate.secure.neighbours import needed as needed_of
 from ffalm.federate.secure.payload import (
     RoundSum,
@@ -115,6 +117,8 @@ class SecureClients(Asking):
         """The sums of the final model's scores on the held-out rows of every member that is here."""
         task = self._members.agreed.task
         layout = score_layout(task, self._secure, len(self._config.sites), self._private)
+        if self._config.target is not None:
+            layout = with_histograms(layout, task)
         told = [counts.told["test"] for counts in self._members.counts.values()]
         facts: dict[str, Fact] = {"reach": max(map(reach, told))} if self._private else {}
         question = Message({"model": final.model}, facts)
@@ -131,6 +135,9 @@ class SecureClients(Asking):
             tally = read_tally(part, values)
             self._check_tally(part, tally, summed)
             scores[part] = Scored(summed, tally, {})
+        if self._config.target is not None:
+            counts = {site: self._members.counts[site] for site in summed}
+            self.histograms = HistogramSum.of_sums(read_histograms(values, task.favourable), counts)
         return scores
 
     def _sum(self, asking: Sum, wanted: Sequence[str]) -> tuple[Words, tuple[str, ...]]:

@@ -22,6 +22,7 @@ from ffalm.federate.disclosure import Disclosed
 from ffalm.federate.keys import Signer
 from ffalm.federate.secure.crypto import KeyPair
 from ffalm.federate.secure.fixed_point import OutOfRange, VectorLayout, Words
+from ffalm.federate.secure.histogram_payload import histogram_numbers, with_histograms
 from ffalm.federate.secure.neighbours import needed
 from ffalm.federate.secure.payload import (
     Numbers,
@@ -205,8 +206,11 @@ def answered_scores(asked: Message, site: SecureSite, worked: Callable[[], dict[
     terms = site.terms
 
     def found(secure: Secure, sites: int, fewest: int) -> tuple[VectorLayout, Numbers]:
-        tallies = {part: told.tally for part, told in worked().items()}
+        told = worked()
+        tallies = {part: one.tally for part, one in told.items()}
         layout = score_layout(terms.task, secure, sites, terms.privacy is not None)
+        if terms.target is not None:
+            return with_histograms(layout, terms.task), {**score_numbers(tallies), **histogram_numbers(told)}
         if terms.privacy is None:
             return layout, score_numbers(tallies)
         share = NoiseShare.of(terms.privacy, site.folder, terms.run, "score", fewest)

@@ -12,9 +12,10 @@ from torch import Tensor
 
 import ffalm
 from ffalm.algorithms import Measure
-from ffalm.data.types import Task
+from ffalm.data.types import Examples, Task
 from ffalm.engines import Snapshot
 from ffalm.engines.common import built_model
+from ffalm.engines.jobs import Model
 from ffalm.engines.loop import Learner
 from ffalm.engines.remote.message import Fact, Kind, Message
 from ffalm.engines.remote.round_messages import received, update_message
@@ -133,12 +134,17 @@ class LocalSite:
 
         def worked() -> dict[str, Disclosed]:
             with deterministic(threads):
-                tallies = {name: learner.score(model, parts[name]) for name in ("validation", "test")}
-            return {name: Disclosed.of(tally, self._min_group(terms.min_group)) for name, tally in tallies.items()}
+                return {name: self._scored(learner, model, parts[name], terms) for name in ("validation", "test")}
 
         if terms.secure is not None:
             return answered_scores(asked, self._party(terms), worked)
         return Message({name: told.record() for name, told in worked().items()})
+
+    def _scored(self, learner: Learner, model: Model, rows: Examples, terms: SiteTerms) -> Disclosed:
+        """What may be told of a model's scores; the histogram only where there is a target that needs it."""
+        asked = terms.target is not None and self._config.histograms
+        histogram = learner.histogram(model, rows) if asked else None
+        return Disclosed.of(learner.score(model, rows), self._min_group(terms.min_group), histogram)
 
     def _disclosed(self, update: ClientUpdate, sent: Snapshot, counts: Tensor, terms: SiteTerms) -> Message:
         """The update without numbers that tell of too few training rows.
@@ -201,6 +207,11 @@ class LocalSite:
         require_public(
             terms.secure is not None or not self._config.secure,
             "Its site.toml says to answer in secure sums only, and this federation's rule 'secure' is off.",
+        )
+        require_public(
+            terms.secure is None or terms.target is None or self._config.histograms,
+            "Its site.toml says to send no score histograms, which a secure sum needs of every site: take 'target' out "
+            "of federation.toml.",
         )
         return terms
 
