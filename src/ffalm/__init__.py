@@ -28,6 +28,7 @@ if typing.TYPE_CHECKING:
         algorithms,
     )  # fmt: skip
     from ffalm.algorithms.registry import register
+    from ffalm.blind_mode import BlindAnswer, blind, group_model
     from ffalm.data.types import Examples, Task
     from ffalm.errors import UserError
     from ffalm.fairness import Tally
@@ -39,10 +40,10 @@ if typing.TYPE_CHECKING:
 
 __version__ = "0.2.0"
 __all__ = [
-    "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "DivergedError", "Examples", "FairFed", "FedAdam", "FedAvg",
-    "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure", "ModelVector", "Privacy", "Result", "RoundReport",
-    "Study", "Tally", "Task", "UserError", "algorithms", "compare", "fairness", "load", "metrics", "register",
-    "simulate",
+    "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "BlindAnswer", "DivergedError", "Examples", "FairFed",
+    "FedAdam", "FedAvg", "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure", "ModelVector", "Privacy",
+    "Result", "RoundReport", "Study", "Tally", "Task", "UserError", "algorithms", "blind", "compare", "fairness",
+    "group_model", "load", "metrics", "register", "simulate",
 ]  # fmt: skip
 
 _ROOMS = ("algorithms", "fairness", "metrics")  # modules; calling `ffalm.algorithms()` lists the registered algorithms
@@ -52,6 +53,7 @@ _HOMES = {
         "Lagrangian", "Measure", "ModelVector", "RoundReport",
     ),
     "algorithms.registry": ("register",),
+    "blind_mode": ("BlindAnswer", "blind", "group_model"),
     "data.types": ("Examples", "Task"),
     "errors": ("UserError",),
     "fairness": ("Tally",),

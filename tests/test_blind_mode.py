@@ -1,0 +1,99 @@
+"""`ffalm.blind`: a model repaired without the group at prediction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import ffalm
+from ffalm.blind_mode import GroupModel
+from ffalm.errors import UserError
+from ffalm.models.mlp import MLP
+
+SETTINGS: dict[str, Any] = {"rounds": 4, "engine": "stacked", "device": "cpu", "lr": 0.2}
+IGNORED = pytest.mark.filterwarnings("ignore:Accuracy falls")
+Trained = tuple[ffalm.Federation, ffalm.Result, GroupModel]
+
+
+@pytest.fixture(scope="module")
+def trained() -> Trained:
+    """The census without sex among its features: a model, and a model of the groups."""
+    federation = ffalm.load("census", rows=4000, use_group_as_feature=False, clients=2)
+    result = ffalm.simulate("fedavg", federation, **SETTINGS)
+    return federation, result, ffalm.group_model(federation, **SETTINGS)
+
+
+@IGNORED
+def test_demographic_parity_improves_and_both_scores_are_told(trained: Trained) -> None:
+    federation, result, groups = trained
+    answer = ffalm.blind(result, federation, "dpd <= 0.05", groups=groups, confidence=0.5, **SETTINGS)
+    assert answer.before["dpd"] == pytest.approx(result.test["dpd"])
+    assert answer.before["accuracy"] == pytest.approx(result.test["accuracy"])
+    assert answer.held_out.metrics["dpd"] <= 0.05
+    assert answer.after["dpd"] < answer.before["dpd"] - 0.03
+    assert answer.cost == answer.before["accuracy"] - answer.after["accuracy"]
+    assert answer.verdict in ("met with confidence", "met in the sample", "not met")
+    assert "dpd 0." in repr(answer)
+
+
+@IGNORED
+def test_predictions_are_those_that_were_scored_and_need_no_group(trained: Trained) -> None:
+    federation, result, groups = trained
+    answer = ffalm.blind(result, federation, "eod <= 0.05", groups=groups, **SETTINGS)
+    test = federation.test
+    assert test is not None
+    predicted = answer.predict(test.x.numpy())
+    assert ffalm.metrics.tally(test.y, predicted, test.group).eod() == pytest.approx(answer.after["eod"])
+    moved = replace(federation, test=replace(test, group=1 - test.group))
+    other = ffalm.blind(result, moved, "eod <= 0.05", groups=groups, **SETTINGS)
+    assert torch.equal(other.predict(test.x), predicted)
+    with pytest.raises(UserError, match="takes rows of shape"):
+        answer.predict(np.zeros((2, 3)))
+
+
+@IGNORED
+def test_the_groups_are_told_by_features_in_part(trained: Trained) -> None:
+    federation, result, groups = trained
+    assert 0.6 < groups.accuracy < 0.99
+    assert federation.test is not None
+    cells = groups.cells(federation.test.x)
+    assert cells.shape == (len(federation.test), 2, 2)
+    assert torch.allclose(cells.sum((1, 2)), torch.ones(len(cells), dtype=torch.float64))
+    notes = ffalm.blind(result, federation, groups=groups, **SETTINGS).notes
+    assert notes == (f"The features tell the group of {100 * groups.accuracy:.0f} % of the held-out rows.",)
+
+
+def test_features_that_tell_the_group_are_named() -> None:
+    draws = np.random.default_rng(0)
+
+    def arrays(rows: int) -> tuple[Any, Any, Any]:
+        group = draws.integers(0, 2, rows)
+        y = (draws.random(rows) < 0.2 + 0.6 * group).astype(int)
+        return np.stack([4.0 * group - 2, draws.normal(size=rows)], 1), y, group
+
+    federation = ffalm.Federation.from_arrays([arrays(300), arrays(300)], validation=arrays(300), test=arrays(300))
+    result = ffalm.simulate("fedavg", federation, **SETTINGS)
+    with pytest.warns(UserWarning, match="Accuracy falls by"):
+        answer = ffalm.blind(result, federation, "dpd <= 0.02", **SETTINGS)
+    assert "use_group_as_feature=False" in " ".join(answer.notes)
+    assert answer.warning.startswith("Accuracy falls by")
+    assert answer.after["dpd"] < 0.2 < answer.before["dpd"]
+
+
+def test_what_cannot_be_repaired_is_refused(trained: Trained) -> None:
+    federation, result, groups = trained
+    with pytest.raises(UserError, match="held-out rows"):
+        ffalm.blind(result, replace(federation, validation=None), groups=groups, **SETTINGS)
+    with pytest.raises(UserError, match="settings with which it was trained"):
+        ffalm.blind(result, federation, groups=groups, **{**SETTINGS, "model": MLP(hidden=(8,))})
+
+
+@IGNORED
+def test_a_federation_without_test_rows_is_judged_on_held_out_rows(trained: Trained) -> None:
+    federation, result, groups = trained
+    answer = ffalm.blind(result, replace(federation, test=None), groups=groups, confidence=0.5, **SETTINGS)
+    assert answer.after == pytest.approx(answer.held_out.metrics, nan_ok=True)
