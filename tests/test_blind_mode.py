@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,10 @@ def test_demographic_parity_improves_and_both_scores_are_told(trained: Trained) 
     assert answer.cost == answer.before["accuracy"] - answer.after["accuracy"]
     assert answer.verdict in ("met with confidence", "met in the sample", "not met")
     assert "dpd 0." in repr(answer)
+    told = answer.explain()
+    assert told.startswith("dpd <= 0.05: ")
+    before, after = (100 * scores["accuracy"] for scores in (answer.before, answer.after))
+    assert f"On test rows accuracy {before:.1f} -> {after:.1f} %" in told
 
 
 @IGNORED
@@ -48,6 +53,8 @@ def test_predictions_are_those_that_were_scored_and_need_no_group(trained: Train
     assert test is not None
     predicted = answer.predict(test.x.numpy())
     assert ffalm.metrics.tally(test.y, predicted, test.group).eod() == pytest.approx(answer.after["eod"])
+    from_weights = ffalm.blind(result.state_dict, federation, "eod <= 0.05", groups=groups, **SETTINGS)
+    assert torch.equal(from_weights.predict(test.x), predicted)
     moved = replace(federation, test=replace(test, group=1 - test.group))
     other = ffalm.blind(result, moved, "eod <= 0.05", groups=groups, **SETTINGS)
     assert torch.equal(other.predict(test.x), predicted)
@@ -97,3 +104,15 @@ def test_a_federation_without_test_rows_is_judged_on_held_out_rows(trained: Trai
     federation, result, groups = trained
     answer = ffalm.blind(result, replace(federation, test=None), groups=groups, confidence=0.5, **SETTINGS)
     assert answer.after == pytest.approx(answer.held_out.metrics, nan_ok=True)
+    assert "On held-out rows accuracy" in answer.explain()
+
+
+@IGNORED
+def test_a_studys_run_is_repaired_with_its_own_settings(trained: Trained, tmp_path: Path) -> None:
+    federation, _, groups = trained
+    study = ffalm.compare(federation, "fedavg", seeds=1, out=tmp_path / "study", target="eod <= 0.05", **SETTINGS)
+    answer = study.blind(study.results[0], groups=groups, federation=federation)
+    assert str(answer.target) == "eod <= 0.05"
+    assert answer.before["accuracy"] == pytest.approx(study.results[0].test["accuracy"])
+    with pytest.raises(UserError, match="data"):
+        study.blind(study.results[0], groups=groups)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -16,17 +17,17 @@ from torch import Tensor, nn
 
 from ffalm.algorithms import FedAvg
 from ffalm.arrays import numbers
-from ffalm.data.types import Examples
+from ffalm.data.types import Examples, Task
 from ffalm.engines import ClientSpec
 from ffalm.engines.common import built_model, logits_of
 from ffalm.errors import UserError, require
-from ffalm.fairness import Tally
-from ffalm.fairness.histograms import edge_value
+from ffalm.fairness import ScoreHistogram, Tally
+from ffalm.fairness.histograms import edge_value, scores_of
 from ffalm.federation import Federation
 from ffalm.run_settings import RunSettings, Training
 from ffalm.settings import with_keywords
 from ffalm.simulation import Result, RunKeywords, job_of, simulate
-from ffalm.targets.answer import CONFIDENCE, Scores, Verdict
+from ffalm.targets.answer import CONFIDENCE, Part, Scores, Verdict
 from ffalm.targets.blind import BlindRule, HeldOutRows, fit_blind, gains
 from ffalm.targets.candidates import judged
 from ffalm.targets.repair import fit
@@ -68,7 +69,8 @@ class BlindAnswer:
 
     target: Target
     rule: BlindRule
-    before_scores: Scores  # the model's own decisions on test rows, on held-out rows where there are none
+    part: Part  # whose rows are scored: test, or validation where there are none
+    before_scores: Scores  # of the model's own decisions
     after_scores: Scores
     held_out: Scores  # after, on the held-out rows on which the rule was fitted
     warning: str  # why not to use it, empty where nothing speaks against it
@@ -108,6 +110,19 @@ class BlindAnswer:
         favourable = self.model.spec.task.favourable
         return self.rule.predict(self.model.logits(rows), self.group_model.cells(rows), favourable)
 
+    def explain(self) -> str:
+        """The answer in sentences: before and after, how sure it is, and what speaks against it."""
+        part = "test" if self.part == "test" else "held-out"
+        changes = [f"accuracy {100 * self.before['accuracy']:.1f} -> {100 * self.after['accuracy']:.1f} %"]
+        for bound in self.target.bounds:
+            end, side = self.after_scores.ends[bound.metric], "at most" if bound.at_most else "at least"
+            changes.append(
+                f"{bound.metric} {self.before[bound.metric]:.3f} -> {self.after[bound.metric]:.3f} "
+                f"({side} {end:.3f} with {CONFIDENCE:.0%} confidence)"
+            )
+        told = [f"{self.target}: {self.verdict}, without the group at prediction. On {part} rows {', '.join(changes)}."]
+        return "\n".join([*told, *([self.warning] if self.warning else []), *self.notes])
+
     def __repr__(self) -> str:
         metrics = ["accuracy", *(bound.metric for bound in self.target.bounds)]
         shown = ", ".join(f"{name} {self.before[name]:.4f} -> {self.after[name]:.4f}" for name in metrics)
@@ -119,7 +134,7 @@ def group_model(federation: Federation, *, seed: int = 0, **settings: Unpack[Run
     """Train P(label, group | x) over a federation by FedAvg, with the keywords of `simulate`."""
     crossed = federation.with_group_labels()
     result = simulate(FedAvg(), crossed, seed=seed, **settings)
-    network = _network(result, crossed, settings)
+    network = _network(result.state_dict, crossed, settings)
     groups = federation.task.groups
     held_out = _held_out(federation)
     likely = GroupModel(network, groups, math.nan).cells(held_out.x).sum(1).argmax(-1)
@@ -128,38 +143,42 @@ def group_model(federation: Federation, *, seed: int = 0, **settings: Unpack[Run
 
 @with_keywords(RunSettings, Training)
 def blind(
-    result: Result,
+    trained: Result | Mapping[str, Tensor],
     federation: Federation,
     target: str | Target = DEFAULT,
     *,
     confidence: float | None = None,
     groups: GroupModel | None = None,
+    seed: int | None = None,
     **settings: Unpack[RunKeywords],
 ) -> BlindAnswer:
     """Bring a trained model within a fairness target without the group at prediction.
 
-    `result` is what `simulate` gave on this federation with these `settings`; the same settings train the model of the
-    groups, unless `groups` is one that `group_model` has trained. The rule is fitted to the federation's validation
-    part and scored once on its test part; `confidence` is as in `Study.answer`. Warns where the rule costs more than 3
-    points of accuracy, is degenerate or is not within the target.
+    `trained` is what `simulate` gave on this federation with these `settings`, or the `state_dict` of such a model. The
+    same settings and `seed` (by default the result's) train the model of the groups, unless `groups` is one that
+    `group_model` has trained. The rule is fitted to the federation's validation part and scored once on its test part;
+    `confidence` is as in `Study.answer`. Warns where the rule costs more than 3 points of accuracy, is degenerate or is
+    not within the target.
     """
     aim, task, held_out = Target.parse(target), federation.task, _held_out(federation)
-    network = _network(result, federation, settings)
-    groups = groups or group_model(federation, seed=result.seed, **settings)
-    accurate = fit(result.scores["validation"], aim, "accurate")
-    assert accurate is not None
-    offset = edge_value(accurate.single)
-    offset = offset if math.isfinite(offset) else 0.0
-    rows = _rows(network, groups, held_out, offset)
+    own_seed = trained.seed if isinstance(trained, Result) else 0
+    weights = trained.state_dict if isinstance(trained, Result) else trained
+    network = _network(weights, federation, settings)
+    groups = groups or group_model(federation, seed=own_seed if seed is None else seed, **settings)
+    logits = network.logits(held_out.x)
+    offset = _offset(logits, held_out, task, aim)
+    gain, fallback = gains(logits, task.favourable, offset)
+    shape = (task.labels, task.groups)
+    rows = HeldOutRows(gain, groups.cells(held_out.x), fallback, held_out.y, held_out.group, shape, task.favourable)
     counts = federation.counts().sum(0).double()
     own = counts[task.favourable]
     shares = torch.stack([counts.sum(0) - own, own]) / counts.sum()
     fitted = fit_blind(rows.count, rows.totals(), shares, aim, task.favourable, confidence, offset)
     after_held_out = judged(fitted.tally, aim, task.favourable, task.group_names, fitted.level)
+    part: Part = "validation" if federation.test is None else "test"
     scored = held_out if federation.test is None else federation.test
 
     def scores(predictions: Tensor) -> Scores:
-        shape = (task.labels, task.groups)
         tally = Tally.of(predictions, torch.full(predictions.shape, torch.nan), scored.y, scored.group, shape)
         return judged(tally, aim, task.favourable, task.group_names, CONFIDENCE)
 
@@ -170,7 +189,7 @@ def blind(
     if warning:
         warnings.warn(warning, stacklevel=2)
     return BlindAnswer(
-        aim, fitted.rule, before, after, after_held_out, warning, _notes(federation, groups), network, groups,
+        aim, fitted.rule, part, before, after, after_held_out, warning, _notes(federation, groups), network, groups,
         federation.first_rows(0).x,
     )  # fmt: skip
 
@@ -184,24 +203,27 @@ def _held_out(federation: Federation) -> Examples:
     return federation.validation
 
 
-def _network(result: Result, federation: Federation, settings: RunKeywords) -> Network:
-    """The final model of a result, built anew from the settings that made it."""
-    spec = job_of(RunSettings.from_keywords(settings), FedAvg(), federation, result.seed).spec
+def _network(weights: Mapping[str, Tensor], federation: Federation, settings: RunKeywords) -> Network:
+    """A trained model, built anew from the settings that made it."""
+    spec = job_of(RunSettings.from_keywords(settings), FedAvg(), federation, 0).spec
     module = built_model(spec)
     try:
-        module.load_state_dict(result.state_dict)
+        module.load_state_dict(weights)
     except RuntimeError:
         raise UserError(
-            "The result's model is another than these settings make: give the settings with which it was trained."
+            "The trained model is another than these settings make: give the settings with which it was trained."
         ) from None
     return Network(module, spec)
 
 
-def _rows(network: Network, groups: GroupModel, examples: Examples, offset: float) -> HeldOutRows:
-    task = network.spec.task
-    gain, fallback = gains(network.logits(examples.x), task.favourable, offset)
+def _offset(logits: Tensor, held_out: Examples, task: Task, target: Target) -> float:
+    """The most accurate threshold of the score: it undoes a shift of label shares between clients and held-out rows."""
+    scores, fallback = scores_of(logits, task.favourable)
     shape = (task.labels, task.groups)
-    return HeldOutRows(gain, groups.cells(examples.x), fallback, examples.y, examples.group, shape, task.favourable)
+    histogram = ScoreHistogram.of(scores, fallback, held_out.y, held_out.group, shape, task.favourable)
+    accurate = fit(histogram, target, "accurate")
+    offset = 0.0 if accurate is None else edge_value(accurate.single)
+    return offset if math.isfinite(offset) else 0.0
 
 
 def _warning(before: Scores, after: Scores, held_out: Scores, within: bool, target: Target) -> str:
