@@ -39,9 +39,10 @@ def drawn(rows: int, groups: int, labels: int = 2, seed: int = 0) -> tuple[HeldO
     fallback = np.zeros(rows, dtype=int)
     if labels == 3:
         y, fallback = np.where(y == 0, 2 * draws.integers(0, 2, rows), y), 2 * draws.integers(0, 2, rows)
-    whole = [torch.tensor(values) for values in (fallback, y, own)]
+    other, label, group = (torch.tensor(values) for values in (fallback, y, own))
     counts = np.stack([np.bincount(own[(y == 1) == side], minlength=groups) for side in (False, True)])
-    return HeldOutRows(torch.tensor(2 * eta - 1), cells, *whole, (labels, groups)), torch.tensor(counts / rows)
+    gain, shape = torch.tensor(2 * eta - 1), (labels, groups)
+    return HeldOutRows(gain, cells, other, label, group, shape), torch.tensor(counts / rows)
 
 
 def fitted_accuracy(rows: HeldOutRows, shares: Tensor, target: str) -> float:
