@@ -116,3 +116,21 @@ def test_a_studys_run_is_repaired_with_its_own_settings(trained: Trained, tmp_pa
     assert answer.before["accuracy"] == pytest.approx(study.results[0].test["accuracy"])
     with pytest.raises(UserError, match="data"):
         study.blind(study.results[0], groups=groups)
+
+
+def test_a_rule_that_reaches_nothing_is_told(trained: Trained) -> None:
+    federation, result, groups = trained
+    with pytest.warns(UserWarning, match="No rule is within dpd <= 0.0001"):
+        answer = ffalm.blind(result, federation, "dpd <= 0.0001", groups=groups, confidence=0.99, **SETTINGS)
+    assert answer.warning in answer.explain()
+
+
+def test_a_model_function_of_ones_own_needs_one_for_the_groups(trained: Trained) -> None:
+    federation, result, _ = trained
+    width = federation.first_rows(1).x.shape[1]
+    own: dict[str, Any] = {**SETTINGS, "rounds": 1, "model": lambda: MLP().build((width,), 2)}
+    with pytest.raises(UserError, match="one logit a label"):
+        ffalm.group_model(federation, **own)
+    groups = ffalm.group_model(federation, **{**own, "model": lambda: MLP(hidden=()).build((width,), 4)})
+    answer = ffalm.blind(result, federation, "dpd <= 0.5", groups=groups, **own)
+    assert answer.before["accuracy"] == pytest.approx(result.test["accuracy"])

@@ -106,7 +106,8 @@ class BlindAnswer:
             rows.shape[1:] == self.like.shape[1:],
             f"The model takes rows of shape {tuple(self.like.shape[1:])}; got {tuple(rows.shape[1:])}.",
         )
-        rows = rows.to(self.like.dtype)
+        if self.like.dtype.is_floating_point:  # bytes of a table are numbers, not pixels
+            rows = rows.to(self.like.dtype)
         favourable = self.model.spec.task.favourable
         return self.rule.predict(self.model.logits(rows), self.group_model.cells(rows), favourable)
 
