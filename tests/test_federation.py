@@ -263,3 +263,15 @@ def test_the_favourable_label_may_be_given_by_its_name() -> None:
 def test_clients_that_are_no_list_are_refused(clients: Any) -> None:
     with pytest.raises(UserError, match="The clients must be a list"):
         ffalm.Federation.from_arrays(clients)
+
+
+def test_group_labels_cross_favourable_and_group_and_share_the_features() -> None:
+    fed = Federation.from_arrays([(X, [0, 1, 2, 1, 0, 2], S), GOOD], validation=GOOD, test=GOOD, favourable=2)
+    crossed = fed.with_group_labels()
+    assert crossed.clients[0].y.tolist() == [0, 0, 3, 1, 0, 3]
+    assert crossed.clients[0].x is fed.clients[0].x
+    assert crossed.validation is not None
+    assert crossed.validation.y.tolist() == S.tolist()
+    assert crossed.test is None
+    assert crossed.task.label_names == ("not 2, 0", "not 2, 1", "2, 0", "2, 1")
+    assert torch.equal(crossed.clients[0].group, fed.clients[0].group)

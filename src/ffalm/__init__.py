@@ -28,6 +28,7 @@ if typing.TYPE_CHECKING:
         algorithms,
     )  # fmt: skip
     from ffalm.algorithms.registry import register
+    from ffalm.blind_mode import BlindAnswer, blind, group_model
     from ffalm.data.types import Examples, Task
     from ffalm.errors import UserError
     from ffalm.fair_answer import FairAnswer, fair
@@ -41,10 +42,10 @@ if typing.TYPE_CHECKING:
 
 __version__ = "0.2.0"
 __all__ = [
-    "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "DivergedError", "Examples", "FairAnswer", "FairFed", "FedAdam",
-    "FedAvg", "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure", "ModelVector", "Privacy", "Result",
-    "RoundReport", "Study", "Tally", "Target", "Task", "UserError", "algorithms", "compare", "fair", "fairness", "load",
-    "metrics", "register", "simulate",
+    "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "BlindAnswer", "DivergedError", "Examples", "FairAnswer",
+    "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure", "ModelVector",
+    "Privacy", "Result", "RoundReport", "Study", "Tally", "Target", "Task", "UserError", "algorithms", "blind",
+    "compare", "fair", "fairness", "group_model", "load", "metrics", "register", "simulate",
 ]  # fmt: skip
 
 _ROOMS = ("algorithms", "fairness", "metrics")  # modules; calling `ffalm.algorithms()` lists the registered algorithms
@@ -54,6 +55,7 @@ _HOMES = {
         "Lagrangian", "Measure", "ModelVector", "RoundReport",
     ),
     "algorithms.registry": ("register",),
+    "blind_mode": ("BlindAnswer", "blind", "group_model"),
     "data.types": ("Examples", "Task"),
     "errors": ("UserError",),
     "fair_answer": ("FairAnswer", "fair"),

@@ -10,9 +10,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
+from ffalm.config import parse, read
 from ffalm.describe import describe, read_study
 from ffalm.errors import UserError, require
 from ffalm.fairness import ScoreHistogram
+from ffalm.grid import federation_of, plans
 from ffalm.outcome import Outcome, StudyOutcome, StudyRecord
 from ffalm.report.summary import more_is_better
 from ffalm.store import RunFolder
@@ -22,6 +24,9 @@ from ffalm.targets.target import DEFAULT, Repair, Target
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from ffalm.blind_mode import BlindAnswer, GroupModel
+    from ffalm.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,34 @@ class Study:
         )
         answer = answer_of(runs, asked, repair or record.repair, record.group_names, level)
         return replace(answer, notes=(*answer.notes, *record.answer_notes))
+
+    def blind(
+        self,
+        run: Outcome,
+        target: str | Target | None = None,
+        *,
+        confidence: float | None = None,
+        groups: GroupModel | None = None,
+        federation: Federation | None = None,
+    ) -> BlindAnswer:
+        """`ffalm.blind` for a run's model: `study.blind(study.results[0], "dpd <= 0.05")`.
+
+        The run's own settings train the model of the groups, unless `groups` is given. A study of federations in memory
+        needs the run's `federation`; others load it again.
+        """
+        from ffalm.blind_mode import blind
+
+        folder = RunFolder(self.folder / run.place)
+        config = parse(read(folder.path / "config.toml"))
+        return blind(
+            folder.model(),
+            federation or federation_of(config, plans(config)[0]),
+            target or self.record.target or DEFAULT,
+            confidence=self.record.confidence if confidence is None else confidence,
+            groups=groups,
+            seed=run.seed,
+            **config.keywords(),
+        )
 
     def scores(self, run: Outcome) -> dict[str, ScoreHistogram]:
         """The score histograms of a run on its "validation" and "test" rows."""

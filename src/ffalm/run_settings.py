@@ -164,6 +164,11 @@ class RunSettings:
         others = {name: keywords[name] for name in keywords if name not in of_training}
         return build(cls, {**others, "training": training}, "run")
 
+    def keywords(self) -> dict[str, Any]:
+        """The keywords of `simulate` that stand for these settings."""
+        own = {one.name: getattr(self, one.name) for one in fields(RunSettings) if one.name != "training"}
+        return {**own, **{one.name: getattr(self.training, one.name) for one in fields(Training)}}
+
 
 @dataclass(frozen=True, kw_only=True)
 class StudySettings(RunSettings):

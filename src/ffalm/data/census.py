@@ -44,7 +44,8 @@ TASK = Task(
 class Census:
     """Rows drawn by `data_seed`; sex stays a feature, as in `Adult`, because household reveals it anyway.
 
-    The four cells of sex and income have exact shares under every seed: base rates do not vary between seeds.
+    With `use_group_as_feature=False` it is left out. The four cells of sex and income have exact shares under every
+    seed: base rates do not vary between seeds.
     """
 
     name: ClassVar[str] = "census"
@@ -54,6 +55,7 @@ class Census:
 
     rows: int = field(default=45_000, metadata={"most": 10**8})
     data_seed: int = 0
+    use_group_as_feature: bool = True
 
     def __post_init__(self) -> None:
         require(
@@ -73,9 +75,10 @@ class Census:
         cells = _cells(self.rows, draw)
         group, y = np.array(CELLS, dtype=np.int64)[cells].T
         train, validation, test = split_rows(cells, PARTS, self.data_seed)
+        people = _people(_categories(cells, draw), group, draw)
         return RawTable(
             task=TASK,
-            features=_people(_categories(cells, draw), group, draw),
+            features=people if self.use_group_as_feature else people.drop(columns="sex"),
             y=y.copy(),
             group=group.copy(),
             train=train,

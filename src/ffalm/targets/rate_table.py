@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffalm.errors import require
-from ffalm.fairness import ScoreHistogram
+from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.targets.target import Bound, Target
 
 Array = NDArray[np.float64]
@@ -69,16 +69,16 @@ class RateTable:
         wrong_favourable = chosen - above[:, favourable]
         others = total.sum(1)[:, None] - correct - wrong_favourable
         value = -(costs.false_favourable * wrong_favourable + costs.false_unfavourable * others)
-        by_metric = {
-            "dpd": [(chosen, total.sum(1))],
-            "impact_ratio": [(chosen, total.sum(1))],
-            "eod": [(above[:, favourable], total[:, favourable])],
-            "equalized_odds": [(above[:, label], total[:, label]) for label in range(total.shape[1])],
-            "accuracy_parity": [(correct, total.sum(1))],
-        }
-        bounds = () if target is None else target.bounds
-        constraints = (RateConstraint(*pair, bound) for bound in bounds for pair in by_metric[bound.metric])
-        return cls(value, chosen, tuple(constraints))
+        return cls(value, chosen, _constraints(above, total, correct, favourable, target))
+
+    @classmethod
+    def of_tally(cls, tally: Tally, target: Target, favourable: int) -> RateTable:
+        """The table of several rules for everybody, a Tally with one leading axis: its place there is the edge."""
+        above = tally.confusion[:, favourable].double().numpy().transpose(2, 1, 0)  # (group, label, rule)
+        right = tally.confusion.diagonal(dim1=1, dim2=2).sum(-1).double().numpy().T
+        total = tally.count[0].double().numpy().T
+        value = right - total.sum(1)[:, None]
+        return cls(value, above.sum(1), _constraints(above, total, right, favourable, target))
 
     def smoothed(self) -> RateTable:
         """With values averaged over neighbouring edges by a Gaussian kernel, wider where there are fewer rows.
@@ -91,3 +91,19 @@ class RateTable:
         padded = np.pad(self.value, ((0, 0), (reach, reach)), mode="edge")
         value = np.stack([np.convolve(row, kernel / kernel.sum(), "valid") for row in padded])
         return replace(self, value=value)
+
+
+def _constraints(
+    above: Array, total: Array, correct: Array, favourable: int, target: Target | None
+) -> tuple[RateConstraint, ...]:
+    """What a target compares: rows predicted favourable by (group, label, edge), of all by (group, label)."""
+    chosen, rows = above.sum(1), total.sum(1)
+    by_metric = {
+        "dpd": [(chosen, rows)],
+        "impact_ratio": [(chosen, rows)],
+        "eod": [(above[:, favourable], total[:, favourable])],
+        "equalized_odds": [(above[:, label], total[:, label]) for label in range(total.shape[1])],
+        "accuracy_parity": [(correct, rows)],
+    }
+    bounds = () if target is None else target.bounds
+    return tuple(RateConstraint(*pair, bound) for bound in bounds for pair in by_metric[bound.metric])

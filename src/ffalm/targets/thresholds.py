@@ -33,7 +33,7 @@ def single_threshold(table: RateTable, start: int, level: float = 0.5) -> int:
     value = table.value.sum(0)
     allowed = np.ones(len(value), dtype=bool)
     for constraint in table.constraints:
-        allowed &= _within(constraint, constraint.rates, constraint.hits, level)
+        allowed &= within_bound(constraint, constraint.rates, constraint.hits, level)
     usable = np.where(allowed, value, -np.inf) if allowed.any() else value
     best = np.flatnonzero(usable >= usable.max() - _ROUNDING)
     return int(best[np.abs(best - start).argmin()])
@@ -73,7 +73,7 @@ def _best_pair(table: RateTable, level: float) -> Edges | None:
     """The best of all pairs of edges of two groups."""
     total = table.value[0][:, None] + table.value[1]
     for constraint in table.constraints:
-        within = _within(constraint, _pairs(constraint.rates), _pairs(constraint.hits), level)
+        within = within_bound(constraint, _pairs(constraint.rates), _pairs(constraint.hits), level)
         total = np.where(within, total, -np.inf)
     best = total.argmax()
     return [int(edge) for edge in np.unravel_index(best, total.shape)] if np.isfinite(total.flat[best]) else None
@@ -84,7 +84,7 @@ def _pairs(values: Array) -> Array:
     return np.stack(np.broadcast_arrays(values[0][:, None], values[1]))
 
 
-def _within(constraint: RateConstraint, rates: Array, hits: Array, level: float) -> Flags:
+def within_bound(constraint: RateConstraint, rates: Array, hits: Array, level: float) -> Flags:
     """Whether rates, and their confidence bounds, are within the bound, with groups on the first axis.
 
     Groups without rows do not count.
