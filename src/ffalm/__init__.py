@@ -36,13 +36,15 @@ if typing.TYPE_CHECKING:
     from ffalm.results import Study
     from ffalm.simulation import DivergedError, Result, simulate
     from ffalm.study import compare
+    from ffalm.targets.score_repair import repair
+    from ffalm.targets.score_thresholds import ScoreThresholds
 
 __version__ = "0.2.0"
 __all__ = [
     "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "DivergedError", "Examples", "FairFed", "FedAdam", "FedAvg",
     "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure", "ModelVector", "Privacy", "Result", "RoundReport",
-    "Study", "Tally", "Task", "UserError", "algorithms", "compare", "fairness", "load", "metrics", "register",
-    "simulate",
+    "ScoreThresholds", "Study", "Tally", "Task", "UserError", "algorithms", "compare", "fairness", "load", "metrics",
+    "register", "repair", "simulate",
 ]  # fmt: skip
 
 _ROOMS = ("algorithms", "fairness", "metrics")  # modules; calling `ffalm.algorithms()` lists the registered algorithms
@@ -60,6 +62,8 @@ _HOMES = {
     "results": ("Study",),
     "simulation": ("DivergedError", "Result", "simulate"),
     "study": ("compare",),
+    "targets.score_repair": ("repair",),
+    "targets.score_thresholds": ("ScoreThresholds",),
 }  # fmt: skip
 
 

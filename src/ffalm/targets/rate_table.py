@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffalm.errors import require
-from ffalm.fairness import ScoreHistogram
+from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.targets.target import Bound, Target
 
 Array = NDArray[np.float64]
@@ -28,6 +28,19 @@ class Costs:
             all(np.isfinite(costs)) and min(costs) >= 0 and max(costs) > 0,
             f"Costs of wrong predictions are 0 or more, and not both 0; got {costs[0]:g} and {costs[1]:g}.",
         )
+
+    @property
+    def largest(self) -> float:
+        """What a row can cost at most."""
+        return max(self.false_favourable, self.false_unfavourable)
+
+    def per_row(self, tally: Tally, favourable: int) -> float:
+        """The mean cost of a row."""
+        counts = tally.confusion.double().sum(-1)
+        false_favourable = float(counts[favourable].sum() - counts[favourable, favourable])
+        wrong = float(counts.sum() - counts.trace())
+        cost = self.false_favourable * false_favourable + self.false_unfavourable * (wrong - false_favourable)
+        return cost / float(counts.sum())
 
 
 @dataclass(frozen=True)
