@@ -36,6 +36,7 @@ if typing.TYPE_CHECKING:
     from ffalm.results import Study
     from ffalm.simulation import DivergedError, Result, simulate
     from ffalm.study import compare
+    from ffalm.sweeps import Sweep, sweep
     from ffalm.targets.score_repair import repair
     from ffalm.targets.score_thresholds import ScoreThresholds
 
@@ -43,8 +44,8 @@ __version__ = "0.2.0"
 __all__ = [
     "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "DivergedError", "Examples", "FairFed", "FedAdam", "FedAvg",
     "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure", "ModelVector", "Privacy", "Result", "RoundReport",
-    "ScoreThresholds", "Study", "Tally", "Task", "UserError", "algorithms", "compare", "fairness", "load", "metrics",
-    "register", "repair", "simulate",
+    "ScoreThresholds", "Study", "Sweep", "Tally", "Task", "UserError", "algorithms", "compare", "fairness", "load",
+    "metrics", "register", "repair", "simulate", "sweep",
 ]  # fmt: skip
 
 _ROOMS = ("algorithms", "fairness", "metrics")  # modules; calling `ffalm.algorithms()` lists the registered algorithms
@@ -62,6 +63,7 @@ _HOMES = {
     "results": ("Study",),
     "simulation": ("DivergedError", "Result", "simulate"),
     "study": ("compare",),
+    "sweeps": ("Sweep", "sweep"),
     "targets.score_repair": ("repair",),
     "targets.score_thresholds": ("ScoreThresholds",),
 }  # fmt: skip

@@ -20,7 +20,7 @@ _LEVELS = (0.8, 0.7, 0.6, 0.5)  # of confidence that are tried; the last leaves 
 _MARGIN_COST = 0.01  # the held-out accuracy that a margin may cost
 
 #: The rate constraint of `Lagrangian` for each metric of a target.
-_CONSTRAINTS = {
+CONSTRAINTS = {
     "dpd": "dp",
     "impact_ratio": "dp",
     "eod": "eo",
@@ -45,7 +45,7 @@ def lagrangians(target: Target) -> dict[str, dict[str, Any]]:
 
     What holds on held-out rows at the bound misses it on test rows about every second time; half leaves room.
     """
-    constraint = ",".join(dict.fromkeys(_CONSTRAINTS[bound.metric] for bound in target.bounds))
+    constraint = ",".join(dict.fromkeys(CONSTRAINTS[bound.metric] for bound in target.bounds))
     tightest = min(bound.value if bound.at_most else (1 - bound.value) / 4 for bound in target.bounds)
     settings = {"name": "lagrangian", "constraint": constraint}
     name = f"lagrangian-{constraint.replace(',', '-')}"
