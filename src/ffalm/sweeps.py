@@ -142,7 +142,7 @@ def _knobs(names: Sequence[str], over: Mapping[str, Values]) -> dict[str, dict[s
                 f"setting of {owner or ', '.join(names)}", knob, {one for name in names for one in _settings(name)}
             )
         for name in takers:
-            found[name][knob] = list(dict.fromkeys(values))
+            found[name][knob] = list(values)
     return found
 
 

@@ -72,8 +72,7 @@ def test_thresholds_and_baselines_are_there() -> None:
     score, y, group = logits()
     result = ffalm.repair(probabilities(score), y, group)
     assert list(result.thresholds.groups) == ["f", "m"]
-    (low, _), (high, _) = (mix[0] for mix in result.thresholds.groups.values())
-    assert 0 < low < result.thresholds.single < high < 1
+    assert 0 < result.thresholds["f"] < result.thresholds.single < result.thresholds["m"] < 1
     assert [one.kind for one in result.answer.candidates] == ["none", "accurate", "single", "groups"]
     assert list(result.group_auc) == ["f", "m"] and max(result.calibration_error.values()) < 0.1
 
@@ -167,6 +166,7 @@ def test_thresholds_survive_a_file(tmp_path: Any) -> None:
         ({"scores": ["a"] * 40}, "must hold numbers only"),
         ({"groups": ["a"] * 40}, "one group only"),
         ({"groups": [None] * 40}, "No group is known"),
+        ({"scores": [0.1] * 300, "labels": [0, 1] * 150, "groups": range(300)}, "too many to be groups"),
         ({"labels": [2, 3] * 20}, "favourable"),
         ({"labels": [1, 0]}, "one entry per row"),
         ({"target": "loss <= 0.1"}, "metric of a target"),

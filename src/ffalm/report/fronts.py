@@ -115,12 +115,12 @@ class Front:
 
     @property
     def interval(self) -> Interval | None:
-        """The 95 % interval of the hypervolume, Student's t over seeds; None with fewer than two."""
+        """The 95 % interval of the hypervolume within 0 and 1, Student's t over seeds; None with fewer than two."""
         values = self.hypervolumes
         if len(values) < 2:
             return None
         half = t_quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
-        return self.hypervolume - half, self.hypervolume + half
+        return max(0.0, self.hypervolume - half), min(1.0, self.hypervolume + half)
 
     def _place(self, one: FrontPoint) -> tuple[float, float]:
         return one.mean(self.metric), one.mean("accuracy")

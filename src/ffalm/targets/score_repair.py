@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ffalm.data.encoding import distinct, numbers
 from ffalm.data.splits import split_rows
-from ffalm.data.table import code_groups, code_label, place_of
+from ffalm.data.table import code_label, natural, place_of
 from ffalm.errors import UserError, require, unknown
 from ffalm.fairness import ScoreHistogram
 from ffalm.fairness.score_metrics import group_auc, group_calibration
@@ -34,6 +34,7 @@ from ffalm.targets.target import Repair as RepairSetting
 #: What `repair` may be.
 REPAIRS: tuple[RepairSetting, ...] = ("single", "groups", "randomised")
 _GIVEN = "the given rows"
+_MOST_GROUPS = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +52,9 @@ class ScoredTable:
         """Columns of one length; a group may be missing. With more than two labels all but one are unfavourable."""
         columns = _columns(scores, labels, groups)
         codes, label_names, notes = code_label(columns["labels"], favourable, what)
-        known = distinct(columns["groups"])[0] >= 0
-        require(bool(known.any()), f"No group is known in {what}: there is nobody to compare.")
-        own, group_names = code_groups(columns["groups"][known], (), what)
-        places = np.full(len(codes), -1, dtype=np.int64)
-        places[known] = own
+        group_names = _group_names(columns["groups"], what)
+        places = codes_of(columns["groups"], group_names)
+        known = places >= 0
         told = list(notes)
         if len(label_names) > 2:
             told.append(f"All labels but {label_names[-1]!r} count as unfavourable: there is one score a row.")
@@ -256,6 +255,16 @@ def _columns(scores: Any, labels: Any, groups: Any) -> dict[str, pd.Series]:
         len(set(sizes)) == 1 and sizes[0] > 0, f"Scores, labels and groups must have one entry per row; got {sizes}."
     )
     return columns
+
+
+def _group_names(column: pd.Series, what: str) -> tuple[str, ...]:
+    """The groups in natural order."""
+    values = distinct(column)[1]
+    where = f"The group column {str(column.name)!r} of {what}"
+    require(bool(values), f"No group is known in {what}: there is nobody to compare.")
+    require(len(values) > 1, f"{where} holds one group only, {values[0]!r}: there is nobody to compare with.")
+    require(len(values) <= _MOST_GROUPS, f"{where} holds {len(values)} values, too many to be groups: merge some.")
+    return tuple(sorted(values, key=natural))
 
 
 def _own_decision(scores: Array, probabilities: bool, given: float | None) -> tuple[float | None, str]:

@@ -37,6 +37,12 @@ class ScoreThresholds:
         mixes = ([(bins.value(edge), weight) for edge, weight in mix] for mix in repair.edges)
         return cls(repair.kind, dict(zip(group_names, map(tuple, mixes), strict=True)), bins.value(repair.single))
 
+    def __getitem__(self, group: str) -> float:
+        """The threshold of a group, where none is drawn."""
+        require(group in self.groups, f"There is no threshold of a group {group!r}.")
+        require(not self.randomised, "These thresholds are randomised: see `groups`.")
+        return self.groups[group][0][0]
+
     @property
     def randomised(self) -> bool:
         """Whether some predictions are drawn."""
