@@ -61,7 +61,7 @@ def _baselines(result: RepairedScores) -> dict[str, Candidate]:
     found = {"One threshold within the target": by_kind["single"]}
     if by_kind["single"].within(result.target) == 0:
         found = {"One threshold for all, none of which is within the target": by_kind["single"]}
-    return found | {"Best threshold whatever the gaps": result.answer.unconstrained}
+    return found | {"Best threshold whatever the gaps": result.baseline}
 
 
 def _title(result: RepairedScores, kind: str) -> str:
@@ -97,8 +97,8 @@ def thresholds(result: RepairedScores) -> Table:
 
 def who_pays(result: RepairedScores) -> Table:
     """Each group's rates before (the best threshold whatever its gaps) and after."""
-    free, chosen = result.answer.unconstrained.kind, result.answer.chosen.kind
-    caption = f"Before: {_title(result, free)}; after: {_title(result, chosen)}; {result.judged_on} rows."
+    before, chosen = result.baseline.kind, result.answer.chosen.kind
+    caption = f"Before: {_title(result, before)}; after: {_title(result, chosen)}; {result.judged_on} rows."
     return rates_of_groups(result.before.groups, result.scored.groups, caption)
 
 

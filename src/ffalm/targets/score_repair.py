@@ -22,7 +22,7 @@ from ffalm.data.table import code_label, natural, place_of
 from ffalm.errors import UserError, require, unknown
 from ffalm.fairness import ScoreHistogram
 from ffalm.fairness.score_metrics import group_auc, group_calibration
-from ffalm.targets.answer import Answer, Scores, Verdict
+from ffalm.targets.answer import Answer, Candidate, Scores, Verdict
 from ffalm.targets.candidates import FinishedRun, answer_of, judged
 from ffalm.targets.rate_table import Costs
 from ffalm.targets.repair import Repair
@@ -132,6 +132,11 @@ class RepairedScores:
         """The rows that the verdict is about."""
         return "test" if "test" in self.parts else "calibration"
 
+    @property
+    def baseline(self) -> Candidate:
+        """The best threshold for everybody, whatever its gaps."""
+        return next(one for one in self.answer.candidates if one.kind == "accurate")
+
     @cached_property
     def scored(self) -> Scores:
         """The repaired predictions on these rows, with confidence bounds at 95 %."""
@@ -140,7 +145,7 @@ class RepairedScores:
     @cached_property
     def before(self) -> Scores:
         """The best single threshold whatever its gaps, on the same rows."""
-        return self._scored(self.answer.before.repair)
+        return self._scored(self.baseline.runs[0].repair)
 
     @property
     def verdict(self) -> Verdict:
