@@ -38,14 +38,18 @@ if typing.TYPE_CHECKING:
     from ffalm.results import Study
     from ffalm.simulation import DivergedError, Result, simulate
     from ffalm.study import compare
+    from ffalm.sweeps import Sweep, sweep
     from ffalm.targets import Target
+    from ffalm.targets.score_repair import repair
+    from ffalm.targets.score_thresholds import ScoreThresholds
 
 __version__ = "0.2.0"
 __all__ = [
     "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "BlindAnswer", "DivergedError", "Examples", "FairAnswer",
     "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure", "ModelVector",
-    "Privacy", "Result", "RoundReport", "Study", "Tally", "Target", "Task", "UserError", "algorithms", "blind",
-    "compare", "fair", "fairness", "group_model", "load", "metrics", "register", "simulate",
+    "Privacy", "Result", "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally", "Target", "Task", "UserError",
+    "algorithms", "blind", "compare", "fair", "fairness", "group_model", "load", "metrics", "register", "repair",
+    "simulate", "sweep",
 ]  # fmt: skip
 
 _ROOMS = ("algorithms", "fairness", "metrics")  # modules; calling `ffalm.algorithms()` lists the registered algorithms
@@ -65,7 +69,10 @@ _HOMES = {
     "results": ("Study",),
     "simulation": ("DivergedError", "Result", "simulate"),
     "study": ("compare",),
+    "sweeps": ("Sweep", "sweep"),
     "targets": ("Target",),
+    "targets.score_repair": ("repair",),
+    "targets.score_thresholds": ("ScoreThresholds",),
 }  # fmt: skip
 
 

@@ -62,17 +62,30 @@ def plan_execution(config: StudyConfig) -> ExecutionPlan:
 
 
 def _tasks(grid: list[RunPlan], together: bool, processes: int) -> list[list[RunPlan]]:
-    """Cut the grid into calls: one per run, or, where an engine computes runs together, seeds of one algorithm.
+    """Cut the grid into calls: one per run, or, where an engine computes runs together, runs whose clients do the same.
 
-    Seeds are split further only as far as it takes to give every process something to do.
+    Those are the seeds of one algorithm, and of algorithms that differ in settings of the server alone. Calls are split
+    only as far as it takes to give every process its share; for several processes the longest come first.
     """
     if not together:
         return [[plan] for plan in grid]
-    stacks: dict[tuple[str, float], list[RunPlan]] = {}
+    stacks: list[list[RunPlan]] = []
     for plan in grid:
-        stacks.setdefault((plan.entry.key, plan.alpha), []).append(plan)
-    parts = -(-processes // len(stacks))
-    return [stack[first::parts] for stack in stacks.values() for first in range(min(parts, len(stack)))]
+        own = next((stack for stack in stacks if _alike(stack[0], plan)), None)
+        if own is None:
+            stacks.append([plan])
+        else:
+            own.append(plan)
+    share = -(-len(grid) // processes)
+    tasks = []
+    for stack in stacks:
+        parts = min(len(stack), max(-(-processes // len(stacks)), -(-len(stack) // share)))
+        tasks += [stack[first::parts] for first in range(parts)]
+    return sorted(tasks, key=len, reverse=True) if processes > 1 else tasks
+
+
+def _alike(first: RunPlan, second: RunPlan) -> bool:
+    return first.alpha == second.alpha and first.entry.algorithm.trains_like(second.entry.algorithm)
 
 
 def execute(

@@ -46,6 +46,7 @@ class Lagrangian(Algorithm):
     name: ClassVar[str] = "lagrangian"
     title: ClassVar[str] = "Lagrangian"
     broadcasts: ClassVar[tuple[str, ...]] = ("prices",)
+    server_settings: ClassVar[tuple[str, ...]] = ("constraint", "tolerance", "dual_lr", "penalty", "dual_bound")
     remedies: ClassVar[str] = "a smaller dual_lr or dual_bound"
 
     constraint: str = "eo"

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from ffalm.errors import require
+from ffalm.fairness import score_metrics
+from ffalm.fairness.score_metrics import Calibration
 from ffalm.fairness.tally import Tally
 
 BINS = 512
@@ -50,6 +52,7 @@ class ScoreHistogram:
 
     counts: Tensor
     favourable: int = 1
+    as_trained: int | None = AS_TRAINED  # the edge of the model's own decision, None where it makes none
 
     @classmethod
     def of(
@@ -71,12 +74,28 @@ class ScoreHistogram:
 
     def __add__(self, other: ScoreHistogram) -> ScoreHistogram:
         require(self.favourable == other.favourable, "Histograms of different favourable labels cannot be added.")
-        return ScoreHistogram(self.counts + other.counts, self.favourable)
+        return ScoreHistogram(self.counts + other.counts, self.favourable, self.as_trained)
 
     @property
     def groups(self) -> int:
         """Number of groups."""
         return self.counts.shape[-1]
+
+    def centres(self) -> Tensor:
+        """The score in the middle of each bin; of the open ones, half a bin from their edge."""
+        return (_EDGES[1:] + _EDGES[:-1]) / 2
+
+    def auc(self) -> float:
+        """The area under the ROC curve of the favourable label against all others."""
+        return score_metrics.auc(self)
+
+    def group_auc(self) -> Tensor:
+        """The same within each group."""
+        return score_metrics.group_auc(self)
+
+    def calibration(self, bins: int = 10) -> Calibration:
+        """Predicted probabilities against observed shares within each group, of a model with two labels."""
+        return score_metrics.group_calibration(self, bins)
 
     def cells(self) -> Tensor:
         """Rows by (bin, label, group), whatever their fallback."""

@@ -33,6 +33,9 @@ Share = tuple[float, float]
 _DRAWS = 2000
 _OF_LOSSES = frozenset({"loss", "loss_gap"})
 
+#: Metrics that are the largest difference between rates of two groups.
+GAPS = ("dpd", "eod", "equalized_odds", "accuracy_parity")
+
 
 def wilson(successes: float, trials: float, level: float = 0.95) -> tuple[float, float]:
     """Wilson's score interval of a proportion; NaN for no trials."""
@@ -69,12 +72,13 @@ def interval(tally: Tally, metric: str, level: float = 0.95, favourable: int = 1
     if metric == "impact_ratio":
         chosen = tally.confusion[favourable].sum(0)
         return _smallest_ratio(_shares(chosen, tally.count.sum(0)), level)
-    compared = _compared(tally, metric, favourable)
-    return _bootstrap(tally, metric, level, favourable) if compared is None else _largest(compared, level)
+    if metric in GAPS:
+        return _largest(compared_shares(tally, metric, favourable), level)
+    return _bootstrap(tally, metric, level, favourable)
 
 
-def _compared(tally: Tally, metric: str, favourable: int) -> list[list[Share]] | None:
-    """For each label the groups' shares of which a metric is the largest difference; None for other metrics."""
+def compared_shares(tally: Tally, metric: str, favourable: int) -> list[list[Share]]:
+    """For each compared label the groups' shares of which one of `GAPS` is the largest difference."""
     chosen, counts = tally.confusion[favourable], tally.count  # by label and group
     if metric == "dpd":
         return [_shares(chosen.sum(0), counts.sum(0))]
@@ -82,9 +86,7 @@ def _compared(tally: Tally, metric: str, favourable: int) -> list[list[Share]] |
         return [_shares(chosen[favourable], counts[favourable])]
     if metric == "equalized_odds":
         return [_shares(*of_label) for of_label in zip(chosen, counts, strict=True)]
-    if metric == "accuracy_parity":
-        return [_right(tally)]
-    return None
+    return [_right(tally)]
 
 
 def _right(tally: Tally) -> list[Share]:

@@ -18,6 +18,7 @@ from torch.nn.functional import one_hot
 from ffalm.arrays import codes, numbers
 from ffalm.errors import require
 from ffalm.fairness import group_metrics, intervals
+from ffalm.fairness.power import rows_needed
 
 _MOST_MEMBERS = 2**25  # entries of a row's membership in cells, of 8 bytes each
 
@@ -147,6 +148,10 @@ class Tally:
     def interval(self, metric: str, level: float = 0.95, favourable: int = 1) -> tuple[float, float]:
         """A confidence interval of a metric over the sampling of the rows."""
         return intervals.interval(self, metric, level, favourable)
+
+    def rows_needed(self, metric: str = "dpd", level: float = 0.95, power: float = 0.8, favourable: int = 1) -> float:
+        """Rows, in the same shares, that it takes to tell a gap of this size from 0 with the probability `power`."""
+        return rows_needed(self, metric, level, power, favourable)
 
 
 def tally(y_true: Any, y_pred: Any, group: Any, losses: Any = None) -> Tally:

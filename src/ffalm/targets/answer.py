@@ -18,7 +18,8 @@ from ffalm.targets.target import KINDS, Kind, Target
 Part = Literal["validation", "test"]
 Verdict = Literal["met with confidence", "met in the sample", "not met"]
 
-_TIE = 0.001  # of held-out accuracy
+_TIE = 0.001  # of held-out merit
+_NO_SLACK = 1e-6
 
 #: One-sided confidence at which a verdict is "met with confidence".
 CONFIDENCE = 0.95
@@ -45,6 +46,11 @@ class Scores:
     groups: tuple[GroupRates, ...]
     degenerate: str = ""  # why the model is no result, empty where it is one
 
+    @property
+    def merit(self) -> float:
+        """What is maximised: accuracy, or minus the mean cost of a row where wrong predictions have costs."""
+        return -self.metrics["cost"] if "cost" in self.metrics else self.metrics["accuracy"]
+
     def verdict(self, target: Target) -> Verdict:
         """Whether the target holds here, and how surely."""
         if target.meets(self.ends) and target.meets(self.metrics):
@@ -58,13 +64,13 @@ class Scores:
     def rows_factor(self, target: Target) -> float | None:
         """By how much rows would have to grow for gaps as measured to be within the target with confidence.
 
-        The distance of a confidence bound shrinks with the root of the rows. None where a gap is not within.
+        The distance of a confidence bound shrinks with the root of the rows. None where a gap is barely or not within.
         """
         factors = []
         for bound in target.bounds:
             value, end = self.metrics[bound.metric], self.ends[bound.metric]
             slack = abs(bound.value - value)
-            if not bound.meets(value) or slack == 0:
+            if not bound.meets(value) or slack < _NO_SLACK:
                 return None
             factors.append((abs(end - value) / slack) ** 2)
         return max(1.0, *factors)
@@ -94,6 +100,11 @@ class Candidate:
     def degenerate(self) -> str:
         """Why the models are no result, judged by held-out rows."""
         return next((run.validation.degenerate for run in self.runs if run.validation.degenerate), "")
+
+    @property
+    def merit(self) -> float:
+        """The mean over seeds of what is maximised on held-out rows."""
+        return fmean(run.validation.merit for run in self.runs)
 
     def mean(self, metric: str, part: Part = "test") -> float:
         """The mean of a metric over seeds."""
@@ -147,10 +158,11 @@ class Answer:
 
 
 def choose(target: Target, candidates: Sequence[Candidate], notes: Sequence[str] = ()) -> Answer:
-    """The most accurate candidate whose confidence bounds are within the target on held-out rows, in every seed.
+    """The best candidate (see `Scores.merit`) whose confidence bounds are within the target on held-out rows.
 
-    If none is, the one that is within in most seeds, then the one that misses by least. Degenerate candidates come
-    last. Of candidates within a tenth of a point of the most accurate, the one with the simplest thresholds is chosen.
+    If none is within in every seed: the one that is in most seeds, then the one that misses by least. Degenerate
+    candidates come last. Of candidates within a tenth of a point of the best, the one with the simplest thresholds is
+    chosen.
     """
     require(bool(candidates), "There is no finished run to choose from.")
 
@@ -159,11 +171,9 @@ def choose(target: Target, candidates: Sequence[Candidate], notes: Sequence[str]
         return bool(one.degenerate), missed, max(run.validation.excess(target) for run in one.runs) if missed else 0.0
 
     fewest = min(map(misses, candidates))
-    nearest = [(one, one.mean("accuracy", "validation")) for one in candidates if misses(one) == fewest]
-    enough = max(accuracy for _, accuracy in nearest) - _TIE
-    tied = [(KINDS.index(one.kind), -accuracy, place) for place, (one, accuracy) in enumerate(nearest)
-            if accuracy >= enough]  # fmt: skip
-    chosen = nearest[min(tied)[-1]][0]
-    free = min(candidates, key=lambda one: (bool(one.degenerate), -one.mean("accuracy", "validation")))
-    order = [(run.validation.excess(target) > 0, -run.validation.metrics["accuracy"]) for run in chosen.runs]
+    nearest = [one for one in candidates if misses(one) == fewest]
+    enough = max(one.merit for one in nearest) - _TIE
+    chosen = min((one for one in nearest if one.merit >= enough), key=lambda one: (KINDS.index(one.kind), -one.merit))
+    free = min(candidates, key=lambda one: (bool(one.degenerate), -one.merit))
+    order = [(run.validation.excess(target) > 0, -run.validation.merit) for run in chosen.runs]
     return Answer(target, chosen, tuple(candidates), free, chosen.runs[order.index(min(order))], tuple(notes))

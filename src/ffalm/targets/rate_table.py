@@ -29,6 +29,19 @@ class Costs:
             f"Costs of wrong predictions are 0 or more, and not both 0; got {costs[0]:g} and {costs[1]:g}.",
         )
 
+    @property
+    def largest(self) -> float:
+        """What a row can cost at most."""
+        return max(self.false_favourable, self.false_unfavourable)
+
+    def per_row(self, tally: Tally, favourable: int) -> float:
+        """The mean cost of a row."""
+        counts = tally.confusion.double().sum(-1)
+        false_favourable = float(counts[favourable].sum() - counts[favourable, favourable])
+        wrong = float(counts.sum() - counts.trace())
+        cost = self.false_favourable * false_favourable + self.false_unfavourable * (wrong - false_favourable)
+        return cost / float(counts.sum())
+
 
 @dataclass(frozen=True)
 class RateConstraint:
