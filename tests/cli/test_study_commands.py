@@ -35,7 +35,7 @@ def test_run_leaves_a_complete_run_folder(cli: Cli, flags: list[str], tmp_path: 
     assert code == 0
     assert "FFALM (safe)" in shown
     names = {path.name for path in out.iterdir() if not path.name.startswith(".")}
-    assert names == FILES | {"history.jsonl", "checkpoint", "model.safetensors", "result.json"}
+    assert names == FILES | {"history.jsonl", "checkpoint", "checksums.json", "model.safetensors", "result.json"}
     assert len((out / "history.jsonl").read_text().splitlines()) == 4
 
 

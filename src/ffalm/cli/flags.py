@@ -151,7 +151,7 @@ def overrides(values: Mapping[str, Any], flags: tuple[Flag, ...] | None = None) 
         value = values.get(flag.name)
         if flag.path is not None and value is not None:
             put(settings, flag.path, literal(value) if flag.literal and isinstance(value, str) else value)
-    if values.get("owner") and not values.get("partition"):
+    if flags is None and values.get("owner") and not values.get("partition"):
         for name in ("clients", "alpha"):
             if values.get(name) is not None:
                 raise UserError(f"--owner says who the clients are: leave --{name} out, or name a --partition as well.")

@@ -63,7 +63,8 @@ def _names(sites: list[str], before: list[str], demo: str | None) -> list[str]:
     """The sites as the flag names them, or the file, or so many as the demonstration has."""
     if demo is not None and not before and (not sites or sites[0].isdecimal()):
         count = (int(sites[0]) if len(sites[0]) < 10 else _MOST_SITES + 1) if sites else 3
-        require(1 <= count <= _MOST_SITES, f"A demonstration has from 1 to {_MOST_SITES} sites; got {shown(count)}.")
+        require(count >= 1, "A federation needs at least one site.")
+        require(count <= _MOST_SITES, f"A demonstration has at most {_MOST_SITES} sites; got {shown(sites)}.")
         return demos.site_names(count)
     names = sites or [str(name) for name in before]
     require(bool(names), "Name the sites with --sites, such as --sites north,south,west.")
