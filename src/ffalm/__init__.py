@@ -43,7 +43,7 @@ if typing.TYPE_CHECKING:
     from ffalm.targets.score_repair import repair
     from ffalm.targets.score_thresholds import ScoreThresholds
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = [
     "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "BlindAnswer", "DivergedError", "Examples", "FairAnswer",
     "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure", "ModelVector",
