@@ -35,17 +35,22 @@ def test_run_leaves_a_complete_run_folder(cli: Cli, flags: list[str], tmp_path: 
     assert code == 0
     assert "FFALM (safe)" in shown
     names = {path.name for path in out.iterdir() if not path.name.startswith(".")}
-    assert names == FILES | {"history.jsonl", "checkpoint", "checksums.json", "model.safetensors", "result.json"}
+    own = {"history.jsonl", "checkpoint", "checksums.json", "model.safetensors", "scores.safetensors", "result.json"}
+    assert names == FILES | own
     assert len((out / "history.jsonl").read_text().splitlines()) == 4
 
 
-def test_compare_puts_the_four_algorithms_in_one_table(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+def test_compare_puts_its_algorithms_in_one_table_and_answers_the_default_target(
+    cli: Cli, flags: list[str], tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     code, shown, _ = cli("compare", *flags, "--seeds", "2", "--alpha", "1,5", "--out", out)
     assert code == 0
     assert all(name in shown for name in ("FedAvg", "FairFed", "FPFL", "FFALM (safe)"))
-    assert {path.name for path in out.iterdir() if not path.name.startswith(".")} == FILES | {"runs"}
-    assert len(list((out / "runs").iterdir())) == 4 * 2 * 2
+    assert {path.name for path in out.iterdir() if not path.name.startswith(".")} == FILES | {"answer.json", "runs"}
+    assert len(list((out / "runs").iterdir())) == (4 + 2) * 2 * 2
+    assert "Answer to dpd <= 0.05 (alpha 1)" in shown
+    assert [one["alpha"] for one in json.loads((out / "answer.json").read_text())["answers"]] == [1, 5]
 
 
 LEFT_OUT = (
@@ -67,7 +72,7 @@ def test_algorithms_that_nobody_named_are_left_out_where_they_cannot_take_the_gr
     assert LEFT_OUT in said
     assert LEFT_OUT in (out / "report.html").read_text()
     assert sorted(path.name for path in (out / "runs").iterdir()) == [
-        f"{name}-alpha-5-seed-0" for name in ("fedavg", "ffalm", "fpfl")
+        f"{name}-alpha-5-seed-0" for name in ("fedavg", "ffalm", "fpfl", "lagrangian-dp-0.025", "lagrangian-dp-0.05")
     ]
     same = [*flags, "--group", "branch", "--seeds", "1"]
     for settings in ([], same):
