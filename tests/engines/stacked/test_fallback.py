@@ -17,7 +17,8 @@ import torch
 from torch import nn
 
 import ffalm
-from ffalm.engines import Job, Round, Training, memory
+from ffalm import memory
+from ffalm.engines import Job, Round, Training
 from ffalm.engines.stacked import StackedEngine, needs, stack
 from ffalm.errors import UserError
 from ffalm.federation import Federation
