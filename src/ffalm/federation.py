@@ -51,7 +51,7 @@ class Federation:
         for name, part in (("validation part", self.validation), ("test part", self.test)):
             if part is not None:
                 _check(part, name, self.task, like)
-        held = self.counts().sum((0, 1))
+        held = self.counts().sum((0, 1))[: self.task.compared]
         for group, rows in enumerate(held.tolist()):
             require(
                 rows > 0,
@@ -67,16 +67,19 @@ class Federation:
         test: Arrays | None = None,
         favourable: int = 1,
         name: str = "arrays",
+        unknown: int | None = None,
     ) -> Federation:
         """A federation of arrays that are already cut up by client; labels and groups are whole numbers from 0.
+
+        Rows of the group `unknown`, such as -1, train and are scored; gaps and constraints leave them out.
 
         Features of type uint8 are pixels, of which 255 counts as 1. Only tables of bytes that are all 0 or 1 are taken
         as they stand: those are one-hot encodings and no pictures.
         """
-        owned = tuple(_examples(arrays, f"client {i}") for i, arrays in enumerate(clients))
+        owned = tuple(_examples(arrays, f"client {i}", unknown) for i, arrays in enumerate(clients))
         require(len(owned) > 0, "A federation needs at least one client.")
         parts = [
-            None if arrays is None else _examples(arrays, part)
+            None if arrays is None else _examples(arrays, part, unknown)
             for arrays, part in ((validation, "validation part"), (test, "test part"))
         ]
         everything = [*owned, *(part for part in parts if part is not None)]
@@ -85,11 +88,16 @@ class Federation:
             parts = [None if part is None else _as_numbers(part) for part in parts]
         labels = max([2, *(int(part.y.max()) + 1 for part in everything if len(part))])
         groups = max([2, *(int(part.group.max()) + 1 for part in everything if len(part))])
+        some_unknown = any(bool((part.group < 0).any()) for part in everything)
+        if some_unknown:
+            owned = tuple(_unknown_last(part, groups) for part in owned)
+            parts = [None if part is None else _unknown_last(part, groups) for part in parts]
         task = Task(
             name,
             label_names=tuple(map(str, range(labels))),
-            group_names=tuple(map(str, range(groups))),
+            group_names=(*map(str, range(groups)), *["unknown"] * some_unknown),
             favourable=favourable,
+            excluded=int(some_unknown),
         )
         return cls(owned, parts[0], parts[1], task)
 
@@ -179,21 +187,35 @@ def _left_out(rows: int, dealt: int, partition: Partition) -> tuple[str, ...]:
     return (f"The partition {partition.kind!r} gave clients {dealt:,} of {rows:,} training rows; the rest is unused.",)
 
 
-def _examples(arrays: Arrays, where: str) -> Examples:
-    """Tensors of one (x, y, group), with whole-number labels and groups."""
+def _examples(arrays: Arrays, where: str, unknown: int | None = None) -> Examples:
+    """Tensors of one (x, y, group), with whole-number labels and groups; an unknown group is -1."""
     if not isinstance(arrays, tuple | list) or len(arrays) != 3:
         raise UserError(f"The {where} must be given as (x, y, group).")
     x = numbers(arrays[0], f"features of the {where}")
     require(x.ndim > 0, f"The features of the {where} must have one entry per row; got a single number.")
     if x.dtype not in (torch.uint8, torch.float64):
         x = x.float()
-    y, group = codes(arrays[1], f"labels of the {where}"), codes(arrays[2], f"groups of the {where}")
+    y, group = codes(arrays[1], f"labels of the {where}"), _groups(arrays[2], f"groups of the {where}", unknown)
     require(
         y.shape == group.shape == x.shape[:1],
         f"The {where} needs one label and one group per row; got {len(x)} rows, labels of shape {tuple(y.shape)} and "
         f"groups of shape {tuple(group.shape)}.",
     )
     return Examples(x, y, group)
+
+
+def _groups(values: Any, what: str, unknown: int | None) -> Tensor:
+    """Whole numbers from 0, and -1 for the number that means unknown."""
+    given = numbers(values, what)
+    if unknown is None:
+        return codes(values, what)
+    missing = given == unknown
+    return torch.where(missing, -1, codes(torch.where(missing, torch.zeros_like(given), given), what))
+
+
+def _unknown_last(examples: Examples, groups: int) -> Examples:
+    """Examples whose unknown group, -1, is the one after all others."""
+    return replace(examples, group=torch.where(examples.group < 0, groups, examples.group))
 
 
 def _one_hot(x: Tensor) -> bool:

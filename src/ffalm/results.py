@@ -95,7 +95,7 @@ class Study:
 
     def scores(self, run: Outcome) -> dict[str, ScoreHistogram]:
         """The score histograms of a run on its "validation" and "test" rows."""
-        return RunFolder(self.folder / run.place).scores(self.record.favourable)
+        return RunFolder(self.folder / run.place).scores(self.record.favourable, self.record.excluded)
 
     def _runs(self, alpha: float | None) -> list[Outcome]:
         """The runs at one skew."""

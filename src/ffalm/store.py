@@ -175,12 +175,13 @@ class RunFolder:
         """The final model of a finished run."""
         return self._tensors("model.safetensors")
 
-    def scores(self, favourable: int) -> dict[str, ScoreHistogram]:
+    def scores(self, favourable: int, excluded: int = 0) -> dict[str, ScoreHistogram]:
         """The score histograms of a finished run by part; none for a run of version 0.2, which kept none."""
         if not (self.path / "scores.safetensors").exists():
             return {}
         return {
-            name: ScoreHistogram(counts, favourable) for name, counts in self._tensors("scores.safetensors").items()
+            name: ScoreHistogram(counts, favourable, excluded)
+            for name, counts in self._tensors("scores.safetensors").items()
         }
 
     def _tensors(self, name: str) -> dict[str, Tensor]:

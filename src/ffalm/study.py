@@ -62,7 +62,7 @@ def compare(
     alpha: float | Sequence[float] | None = None,
     min_rows: int | None = None,
     label: str | None = None,
-    group: str | None = None,
+    group: str | Sequence[str] | None = None,
     favourable: Any = None,
     owner: str | None = None,
     data_settings: Mapping[str, Any] | None = None,

@@ -72,7 +72,7 @@ class Lagrangian(Algorithm):
     def start(self, task: Task, counts: Tensor) -> State:
         """No multipliers, no prices."""
         sets = sum(len(one.masks(task)) for one in self._constraints())
-        none = torch.zeros(*counts.shape[:-3], sets, task.groups, dtype=torch.float64)
+        none = torch.zeros(*counts.shape[:-3], sets, task.compared, dtype=torch.float64)
         prices = torch.zeros(*counts.shape[:-3], 2, task.labels, task.groups, dtype=torch.float64)
         return {"duals": none, "up": none, "down": none, "prices": prices}
 
@@ -115,17 +115,18 @@ class Lagrangian(Algorithm):
         return {"duals": duals, "up": up, "down": down, "prices": self._priced(duals, report)}
 
     def _priced(self, duals: Tensor, report: RoundReport) -> Tensor:
-        """m[y, g] for both scores, (score, label, group), by the counts of the whole federation."""
+        """m[y, g] for both scores, (score, label, group), by the federation's counts; 0 for groups not compared."""
         task, rows = report.task, report.counts.sum(-3).double()
         prices = rows.new_zeros(*rows.shape[:-2], 2, task.labels, task.groups)
         sets = iter(duals.unbind(-2))
         for constraint in self._constraints():
             for mask in constraint.masks(task):
-                shares = (mask @ rows) / rows.sum((-1, -2)).unsqueeze(-1)
+                shares = (mask @ rows)[..., : task.compared] / rows.sum((-1, -2)).unsqueeze(-1)
                 there = shares > 0
                 scale = torch.where(there, shares, 1.0).amin(-1, keepdim=True)
                 price = torch.where(there, scale * next(sets) / torch.where(there, shares, 1.0), 0.0)
-                prices[..., int(constraint.score == "correct"), :, :] += mask.unsqueeze(-1) * price.unsqueeze(-2)
+                priced = prices[..., int(constraint.score == "correct"), :, : task.compared]
+                priced += mask.unsqueeze(-1) * price.unsqueeze(-2)
         return prices
 
     def _pooled(self, report: RoundReport) -> Tally:

@@ -15,7 +15,9 @@ from ffalm.errors import UserError, require
 class Task:
     """What is predicted, for which groups, and which label is the favourable outcome.
 
-    Labels are 0..C-1 and groups 0..K-1 everywhere; the names are for display.
+    Labels are 0..C-1 and groups 0..K-1 everywhere; the names are for display. The last `excluded` groups (rows whose
+    group is unknown, groups of too few rows) train and are scored, but are not compared: no constraint, gap or group
+    threshold is about them.
     """
 
     name: str
@@ -24,10 +26,13 @@ class Task:
     label_names: tuple[str, ...] = ("0", "1")
     group_names: tuple[str, ...] = ("0", "1")
     favourable: int = 1
+    excluded: int = 0
 
     def __post_init__(self) -> None:
         require(len(self.label_names) >= 2, f"The task {self.name!r} needs at least two labels.")
-        require(len(self.group_names) >= 2, f"The task {self.name!r} needs at least two groups.")
+        require(
+            self.excluded >= 0 and self.compared >= 2, f"The task {self.name!r} needs at least two groups to compare."
+        )
         require(
             0 <= self.favourable < len(self.label_names),
             f"The favourable label of {self.name!r} must be one of 0..{len(self.label_names) - 1}.",
@@ -42,6 +47,11 @@ class Task:
     def groups(self) -> int:
         """Number of groups."""
         return len(self.group_names)
+
+    @property
+    def compared(self) -> int:
+        """Number of groups that are compared: the first ones."""
+        return self.groups - self.excluded
 
 
 @dataclass(frozen=True)

@@ -46,10 +46,14 @@ def scores_of(logits: Tensor, favourable: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class ScoreHistogram:
-    """Counts of shape (bin, fallback, label, group); fallbacks are the labels without the favourable one."""
+    """Counts of shape (bin, fallback, label, group); fallbacks are the labels without the favourable one.
+
+    The last `excluded` groups are not compared: see `Tally`.
+    """
 
     counts: Tensor
     favourable: int = 1
+    excluded: int = 0
 
     @classmethod
     def of(
@@ -71,12 +75,17 @@ class ScoreHistogram:
 
     def __add__(self, other: ScoreHistogram) -> ScoreHistogram:
         require(self.favourable == other.favourable, "Histograms of different favourable labels cannot be added.")
-        return ScoreHistogram(self.counts + other.counts, self.favourable)
+        excluded = max(self.excluded, other.excluded)
+        return ScoreHistogram(self.counts + other.counts, self.favourable, excluded)
 
     @property
     def groups(self) -> int:
         """Number of groups."""
         return self.counts.shape[-1]
+
+    def compared(self) -> ScoreHistogram:
+        """The rows of the groups that are compared, and no others."""
+        return ScoreHistogram(self.counts[..., : self.groups - self.excluded], self.favourable)
 
     def cells(self) -> Tensor:
         """Rows by (bin, label, group), whatever their fallback."""
@@ -113,7 +122,7 @@ class ScoreHistogram:
         confusion[self.favourable] = (counts.sum(1) * share.unsqueeze(1)).sum(0)
         others = [label for label in range(labels) if label != self.favourable]
         confusion[others] = (counts * (1 - share)[:, None, None, :]).sum(0)
-        return Tally(confusion, torch.full((labels, self.groups), torch.nan, dtype=torch.float64))
+        return Tally(confusion, torch.full((labels, self.groups), torch.nan, dtype=torch.float64), self.excluded)
 
     def _fallback_correct(self) -> Tensor:
         """Rows by (bin, group) that are correct where they are not predicted favourable."""

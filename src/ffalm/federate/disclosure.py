@@ -71,7 +71,7 @@ def withheld(counts: Tensor, min_group: int, total_known: bool = False) -> Tenso
 
 def without(tally: Tally, cells: Tensor) -> Tally:
     """The Tally with zeros in the marked cells."""
-    return Tally(tally.confusion.masked_fill(cells, 0), tally.loss.masked_fill(cells, 0.0))
+    return Tally(tally.confusion.masked_fill(cells, 0), tally.loss.masked_fill(cells, 0.0), tally.excluded)
 
 
 def cells(mask: Tensor, task: Task) -> list[str]:

@@ -36,7 +36,7 @@ def noisy_tally(tallies: Sequence[Tally], bound: float, multiplier: float, draws
     of_predictions, of_losses = torch.split(draws, [total.confusion.numel(), total.loss.numel()])
     loss = total.loss + bound * spread * of_losses.view(total.loss.shape)
     confusion = (total.confusion + spread * of_predictions.view(total.confusion.shape)).clamp(min=0)
-    return Tally(_filled(confusion, total.count), loss.masked_fill(total.count == 0, 0.0))
+    return Tally(_filled(confusion, total.count), loss.masked_fill(total.count == 0, 0.0), total.excluded)
 
 
 def size_of(tally: Tally) -> int:
@@ -48,7 +48,7 @@ def _bounded(tally: Tally, bound: float) -> Tally:
     """Losses within what is possible under the bound, whatever was reported."""
     ceiling = bound * tally.count
     loss = torch.minimum(tally.loss.nan_to_num(math.inf).clamp(min=0), ceiling.double())
-    return Tally(tally.confusion.double(), loss)
+    return Tally(tally.confusion.double(), loss, tally.excluded)
 
 
 def _filled(confusion: Tensor, rows: Tensor) -> Tensor:

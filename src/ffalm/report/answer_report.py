@@ -121,7 +121,8 @@ def who_pays(answer: Answer) -> Table:
             (old.true_positive_rate, new.true_positive_rate),
             (old.accuracy, new.accuracy),
         )
-        rows.append(row(new.group, new.rows, *(value for pair in pairs for value in pair)))
+        name = new.group if new.compared else f"{new.group} (not compared)"
+        rows.append(row(name, new.rows, *(value for pair in pairs for value in pair)))
     caption = (
         f"Before: {name_of(answer.unconstrained)}; after: {name_of(answer.chosen)}; seed {answer.best.seed}. In "
         "percent of the group; selected: predicted the favourable outcome; found: of those whose true outcome it is."

@@ -27,7 +27,7 @@ def render(study: StudyOutcome, drawings: Drawings | None, notes: Iterable[str])
     """The page; without drawings it has no charts, and the notes say why."""
     charts = {chart.name: chart for chart in drawings.charts} if drawings else {}
     scripts = [drawings.library, asset("page.js")] if drawings and charts else []
-    groups = len(study.group_names)
+    groups = len(study.compared)
     results = study_tables.results(study)
     return (
         environment()

@@ -31,6 +31,7 @@ class GroupRates:
     selection_rate: float
     true_positive_rate: float
     accuracy: float
+    compared: bool = True  # whether gaps are about it too
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,8 @@ def judged(
         group_accuracy(tally).tolist(),
         strict=True,
     )
-    groups = tuple(GroupRates(*share) for share in shares)
+    compared = len(group_names) - tally.excluded
+    groups = tuple(GroupRates(*share, compared=place < compared) for place, share in enumerate(shares))
     return Scores(metrics, ends, level, groups, _degenerate(tally, metrics["accuracy"]))
 
 
