@@ -54,6 +54,7 @@ def lay_out(
         target=config.target,
         repair=config.repair,
         confidence=config.confidence,
+        scope=config.scope,
         versions={"ffalm": ffalm.__version__, "torch": torch.__version__, "python": platform.python_version()},
         command=command,
     )

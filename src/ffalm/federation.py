@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from ffalm.arrays import codes, numbers
 from ffalm.data import find_source
 from ffalm.data.holdings import Dealt, Holding, holdings_of
 from ffalm.data.types import Dataset, Examples, Task
-from ffalm.errors import UserError, require
+from ffalm.errors import UserError, require, unknown
 from ffalm.partition import Kind, Partition
 from ffalm.settings import build
 
@@ -37,6 +37,8 @@ class Federation:
     task: Task
     client_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    validation_client: Tensor | None = None  # whose each validation row is, -1 for nobody's; None where unknown
+    test_client: Tensor | None = None
 
     def __post_init__(self) -> None:
         require(len(self.clients) > 0, "A federation needs at least one client.")
@@ -103,15 +105,24 @@ class Federation:
 
     @classmethod
     def from_dataset(cls, dataset: Dataset, partition: Partition, seed: int = 0) -> Federation:
-        """The data's training rows given to clients; its other parts stay whole."""
+        """The data's training rows given to clients; its other parts stay whole.
+
+        With natural silos it is known whose the rows of the other parts are. A silo that is left out trains nothing and
+        validates nothing: all its rows are the test part.
+        """
+        if partition.leave_out is not None:
+            return _without_silo(dataset, partition, seed)
         parts = partition.split(dataset, seed)
+        silos = partition.kind == "silos"
         return cls(
             clients=Dealt([Holding(dataset.train, rows) for rows in parts]),
             validation=dataset.validation,
             test=dataset.test,
             task=dataset.task,
-            client_names=dataset.owner_names if partition.kind == "silos" else (),
+            client_names=dataset.owner_names if silos else (),
             notes=(*dataset.notes, *_left_out(len(dataset.train), sum(map(len, parts)), partition)),
+            validation_client=dataset.validation_owner if silos else None,
+            test_client=dataset.test_owner if silos else None,
         )
 
     def __repr__(self) -> str:
@@ -122,6 +133,13 @@ class Federation:
             f"{', '.join(f'{name} {0 if part is None else len(part)}' for name, part in parts)} rows, "
             f"{self.task.labels} labels, {self.task.groups} groups)"
         )
+
+    def own_parts(self, part: Literal["validation", "test"]) -> list[Examples] | None:
+        """Each client's own rows of the validation or test part; None where nobody knows whose they are."""
+        rows, client = getattr(self, part), getattr(self, f"{part}_client")
+        if rows is None or client is None:
+            return None
+        return [rows.take((client == number).nonzero().flatten()) for number in range(len(self.clients))]
 
     def counts(self) -> Tensor:
         """Training rows per (client, label, group)."""
@@ -158,21 +176,51 @@ def load(
     alpha: float = Partition.alpha,
     partition: Kind | None = None,
     min_rows: int = Partition.min_rows,
+    leave_out: str | None = None,
     seed: int = 0,
     **settings: Any,
 ) -> Federation:
     """A federation over a data source by name, or over a table of your own by its path.
 
     `settings` are the source's own, such as a table's `label`, `group` and `favourable`; `seed` draws the partition.
-    The partition is "plain" unless given, and "silos" where an `owner` column says which client owns a row.
+    The partition is "plain" unless given, and "silos" where an `owner` column says which client owns a row; then
+    `leave_out` names one whose rows are all kept for the test part: what would a site see that did not train?
     """
     require(
         isinstance(name, str | os.PathLike), f"Give a data source by its name, or a table by its path; got {name!r}."
     )
     kind = owners_partition(settings) if partition is None else {"kind": partition}
-    cut = {**kind, "clients": clients, "alpha": alpha, "min_rows": min_rows}
+    cut = {**kind, "clients": clients, "alpha": alpha, "min_rows": min_rows, "leave_out": leave_out}
     split = build(Partition, cut, "partition")
     return Federation.from_dataset(find_source(os.fspath(name), settings).load(), split, seed)
+
+
+def _without_silo(dataset: Dataset, partition: Partition, seed: int) -> Federation:
+    """The federation of all owners but one, tested on that one's rows."""
+    whole, name = Federation.from_dataset(dataset, replace(partition, leave_out=None), seed), partition.leave_out
+    if name not in dataset.owner_names:
+        raise unknown("site to leave out", str(name), dataset.owner_names)
+    place = dataset.owner_names.index(str(name))
+    assert dataset.validation_owner is not None and dataset.test_owner is not None and dataset.owner is not None
+    owned = ((dataset.train, dataset.owner), (dataset.validation, dataset.validation_owner),
+             (dataset.test, dataset.test_owner))  # fmt: skip
+    mine = [part.take((owner == place).nonzero().flatten()) for part, owner in owned]
+    others = dataset.validation_owner != place
+    test = Examples(*(torch.cat([getattr(part, what) for part in mine]) for what in ("x", "y", "group")))
+    note = (
+        f"The site {name!r} took no part in training, validation and thresholds: the test part is all of its "
+        f"{len(test):,} rows. Columns were standardised by the training rows of all sites, this one included."
+    )
+    rest = dataset.validation_owner[others]
+    return Federation(
+        clients=Dealt([holding for number, holding in enumerate(whole.holdings) if number != place]),
+        validation=dataset.validation.take(others.nonzero().flatten()),
+        test=test,
+        task=dataset.task,
+        client_names=tuple(own for own in dataset.owner_names if own != name),
+        notes=(*whole.notes, note),
+        validation_client=rest - (rest > place).long(),
+    )
 
 
 def owners_partition(data: Mapping[str, Any]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ffalm.targets.answer import Answer
-from ffalm.targets.target import Repair
+from ffalm.targets.target import Repair, Scope
 
 #: The metrics of the paper's tables, with what a reader calls them and whether more is better.
 HEADLINE = {"accuracy": ("Accuracy", True), "dpd": ("DPD", False), "eod": ("EOD", False)}
@@ -75,6 +75,7 @@ class StudyRecord:
     repair: Repair = "groups"
     confidence: float | None = None
     excluded: int = 0
+    scope: Scope = "federation"
 
     @classmethod
     def from_plain(cls, values: dict[str, Any]) -> StudyRecord:

@@ -5,6 +5,7 @@
     checkpoint/        model, server state and round after the last whole round, and of the best where that is kept
     model.safetensors  the final model
     scores.safetensors histograms of the final model's scores on held-out and on test rows
+    client_scores.safetensors  the same of each client's own rows, where it is known whose they are
     result.json        the outcome; its presence says that the run is finished
 
 Whole files are written beside and renamed. There is no pickle: nothing that is loaded can run code.
@@ -24,6 +25,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -153,6 +155,10 @@ class RunFolder:
         beside = self.path / f".scores.{os.getpid()}"
         save_file({name: one.counts for name, one in result.scores.items()}, beside)
         beside.replace(self.path / "scores.safetensors")
+        if result.client_scores:
+            each = {name: torch.stack([one.counts for one in own]) for name, own in result.client_scores.items()}
+            save_file(each, beside)
+            beside.replace(self.path / "client_scores.safetensors")
         values = {name: value for name, value in asdict(outcome).items() if name not in ("history", "place")}
         values["clients"] = result.clients
         values["notes"] = result.notes
@@ -183,6 +189,17 @@ class RunFolder:
             name: ScoreHistogram(counts, favourable, excluded)
             for name, counts in self._tensors("scores.safetensors").items()
         }
+
+    def client_scores(self, favourable: int, excluded: int = 0) -> list[dict[str, ScoreHistogram]]:
+        """Each client's score histograms by part; empty where it is not known whose the rows are."""
+        if not (self.path / "client_scores.safetensors").exists():
+            return []
+        parts = self._tensors("client_scores.safetensors")
+        clients = len(next(iter(parts.values())))
+        return [
+            {name: ScoreHistogram(counts[client], favourable, excluded) for name, counts in parts.items()}
+            for client in range(clients)
+        ]
 
     def _tensors(self, name: str) -> dict[str, Tensor]:
         try:

@@ -181,7 +181,7 @@ class RawTable:
     train: NDArray[np.int64]  # row numbers, as are the next two
     validation: NDArray[np.int64]
     test: NDArray[np.int64]
-    owner: NDArray[np.int64] | None = None  # a code for each training row
+    owner: NDArray[np.int64] | None = None  # a code for each row
     owner_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -197,10 +197,15 @@ class RawTable:
             train=self._part(self.train, encoding),
             validation=self._part(self.validation, encoding),
             test=self._part(self.test, encoding),
-            owner=None if self.owner is None else torch.from_numpy(self.owner),
+            owner=self._owners(self.train),
             owner_names=self.owner_names,
             notes=self.notes,
+            validation_owner=self._owners(self.validation),
+            test_owner=self._owners(self.test),
         )
+
+    def _owners(self, rows: NDArray[np.int64]) -> Tensor | None:
+        return None if self.owner is None else torch.from_numpy(self.owner[rows])
 
     def _part(self, rows: NDArray[np.int64], encoding: TableEncoding) -> Examples:
         x = encoding.encode(self.features.iloc[rows])

@@ -80,6 +80,7 @@ class Images:
         train, validation, test = (good[part] for part in parts)
         unseen = check_training_labels(y[train], labels, self.label, self.labels)
         owner, owners = self._owners(frame, train)
+        owned = [None if owner is None else owner[torch.from_numpy(rows)] for rows in (train, validation, test)]
         found = found.with_small_last(train, fewest_rows(self.min_group_size, columns), self.labels)
         group, name = found.codes, folder.name or "images"
         return Dataset(
@@ -87,9 +88,10 @@ class Images:
             examples(decoded, train, y, group),
             examples(decoded, validation, y, group),
             examples(decoded, test, y, group),
-            owner,
+            owned[0],
             owners,
             (*notes, *assumed, *unseen, *found.notes, *skipped, *copies),
+            *owned[1:],
         )
 
     def _owners(self, frame: pd.DataFrame, train: Codes) -> tuple[torch.Tensor | None, tuple[str, ...]]:

@@ -273,12 +273,12 @@ def check_training_labels(y: Codes, names: tuple[str, ...], label: str, file: st
 
 
 def code_owner(column: pd.Series, rows: Codes, file: str) -> tuple[Codes, tuple[str, ...]]:
-    """Owner codes of these rows, and the owners' names in natural order."""
+    """The owner code of every row, -1 where it owns none of these training rows, and the names in natural order."""
     codes, values = complete(column, "owner", file)
     present = {values[code] for code in np.unique(codes[rows])}
     names = tuple(sorted(present, key=natural))
     place = {name: number for number, name in enumerate(names)}
-    return np.array([place.get(value, -1) for value in values], dtype=np.int64)[codes[rows]], names
+    return np.array([place.get(value, -1) for value in values], dtype=np.int64)[codes], names
 
 
 def parts_of(column: pd.Series, strata: Codes, validation: float, seed: int, file: str) -> tuple[Codes, Codes, Codes]:

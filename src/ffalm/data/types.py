@@ -96,7 +96,8 @@ class Examples:
 class Dataset:
     """A source's examples in three parts, before they are partitioned into clients.
 
-    `owner` is the natural silo of each training row, if the source knows it.
+    `owner` is the natural silo of each training row, if the source knows it; `validation_owner` and `test_owner` are
+    those of the other rows, -1 where the owner has no training rows.
     """
 
     task: Task
@@ -106,6 +107,8 @@ class Dataset:
     owner: Tensor | None = None
     owner_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # shown with the results: skipped rows, duplicates and the like
+    validation_owner: Tensor | None = None
+    test_owner: Tensor | None = None
 
 
 class Source(Protocol):

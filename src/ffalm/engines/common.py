@@ -120,6 +120,8 @@ def score_histogram(model: nn.Module, examples: Examples, task: Task) -> ScoreHi
 @torch.no_grad()
 def _scored_batches(model: nn.Module, examples: Examples, task: Task) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Rows with their losses and logits, in evaluation mode and without any effect on the model."""
+    if len(examples) == 0:
+        return
     training, dtype = model.training, dtype_of(model)
     model.eval()
     size = max(1, _EVALUATED_VALUES // max(1, examples.x[0].numel()))

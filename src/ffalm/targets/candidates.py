@@ -15,8 +15,8 @@ from ffalm.targets.target import Repair as RepairSetting
 
 _ONE_LABEL = 0.99  # a model that predicts one label for a larger share of the rows is degenerate
 
-_LEVELS = (0.8, 0.7, 0.6, 0.5)  # of confidence that are tried; the last leaves no margin
-_MARGIN_COST = 0.01  # the held-out accuracy that a margin may cost
+LEVELS = (0.8, 0.7, 0.6, 0.5)  # of confidence that are tried; the last leaves no margin
+MARGIN_COST = 0.01  # the held-out accuracy that a margin may cost
 
 #: The rate constraint of `Lagrangian` for each metric of a target.
 _CONSTRAINTS = {
@@ -74,20 +74,20 @@ def answer_of(
     check_confidence(confidence)
     if confidence is not None:
         return choose(target, *candidates_of(runs, target, repair, group_names, confidence))
-    plain = choose(target, *candidates_of(runs, target, repair, group_names, _LEVELS[-1]))
-    enough = plain.chosen.mean("accuracy", "validation") - _MARGIN_COST
-    for level in _LEVELS[:-1]:
+    plain = choose(target, *candidates_of(runs, target, repair, group_names, LEVELS[-1]))
+    enough = plain.chosen.mean("accuracy", "validation") - MARGIN_COST
+    for level in LEVELS[:-1]:
         answer = choose(target, *candidates_of(runs, target, repair, group_names, level))
         complete = answer.chosen.within(target) == len(answer.chosen.runs) and not answer.chosen.degenerate
         if complete and answer.chosen.mean("accuracy", "validation") >= enough:
-            return answer if level == _LEVELS[0] else _less_sure(answer, level)
-    return _less_sure(plain, _LEVELS[-1])
+            return answer if level == LEVELS[0] else _less_sure(answer, level)
+    return _less_sure(plain, LEVELS[-1])
 
 
 def _less_sure(answer: Answer, level: float) -> Answer:
-    left = f"leaves one at {level:.0%}" if level > _LEVELS[-1] else "leaves none"
+    left = f"leaves one at {level:.0%}" if level > LEVELS[-1] else "leaves none"
     note = (
-        f"The held-out rows are too few for a margin at {_LEVELS[0]:.0%} confidence that costs less than a point of "
+        f"The held-out rows are too few for a margin at {LEVELS[0]:.0%} confidence that costs less than a point of "
         f"accuracy: the choice {left}."
     )
     return replace(answer, notes=(note, *answer.notes))
@@ -151,6 +151,8 @@ def judged(
 
 def _degenerate(tally: Tally, accuracy: float) -> str:
     total = float(tally.confusion.sum())
+    if total == 0:
+        return ""
     if float(tally.confusion.sum((-1, -2)).max()) > _ONE_LABEL * total:
         return "one label is predicted for over 99 % of the rows"
     if accuracy < float(tally.count.sum(-1).max()) / total:
