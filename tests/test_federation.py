@@ -248,7 +248,7 @@ def owned_people(tmp_path: Path) -> str:
 
 
 def test_owners_of_held_out_rows_are_known(tmp_path: Path) -> None:
-    settings = {"label": "hired", "group": "sex", "favourable": "yes"}
+    settings: Any = {"label": "hired", "group": "sex", "favourable": "yes"}
     federation = ffalm.load(owned_people(tmp_path), owner="bank", **settings)
     assert federation.client_names == ("north", "south", "west")
     for part, whole in (("validation", federation.validation), ("test", federation.test)):
@@ -259,7 +259,7 @@ def test_owners_of_held_out_rows_are_known(tmp_path: Path) -> None:
 
 
 def test_a_site_that_is_left_out_is_tested_on_all_its_rows(tmp_path: Path) -> None:
-    settings = {"label": "hired", "group": "sex", "favourable": "yes", "owner": "bank"}
+    settings: Any = {"label": "hired", "group": "sex", "favourable": "yes", "owner": "bank"}
     whole = ffalm.load(owned_people(tmp_path), **settings)
     federation = ffalm.load(owned_people(tmp_path), leave_out="south", **settings)
     assert federation.client_names == ("north", "west")
