@@ -72,7 +72,7 @@ class Lagrangian(Algorithm):
     def start(self, task: Task, counts: Tensor) -> State:
         """No multipliers, no prices."""
         sets = sum(len(one.masks(task)) for one in self._constraints())
-        none = torch.zeros(*counts.shape[:-3], sets, task.compared, dtype=torch.float64)
+        none = torch.zeros(*counts.shape[:-3], sets, task.groups, dtype=torch.float64)
         prices = torch.zeros(*counts.shape[:-3], 2, task.labels, task.groups, dtype=torch.float64)
         return {"duals": none, "up": none, "down": none, "prices": prices}
 
@@ -104,7 +104,8 @@ class Lagrangian(Algorithm):
         tally = self._pooled(report)
         task, half = report.task, self.tolerance / 2
         rates = torch.cat([one.rates(tally, task) for one in self._constraints()], -2)
-        known = ~rates.isnan()
+        known = ~rates.isnan() & (torch.arange(task.groups) < task.compared)
+        rates = rates.masked_fill(~known, torch.nan)
         highest = rates.nan_to_num(-torch.inf).amax(-1, keepdim=True)
         lowest = rates.nan_to_num(torch.inf).amin(-1, keepdim=True)
         v = torch.where(known, rates - (highest + lowest) / 2, 0.0)
@@ -115,18 +116,17 @@ class Lagrangian(Algorithm):
         return {"duals": duals, "up": up, "down": down, "prices": self._priced(duals, report)}
 
     def _priced(self, duals: Tensor, report: RoundReport) -> Tensor:
-        """m[y, g] for both scores, (score, label, group), by the federation's counts; 0 for groups not compared."""
+        """m[y, g] for both scores, (score, label, group), by the counts of the whole federation."""
         task, rows = report.task, report.counts.sum(-3).double()
         prices = rows.new_zeros(*rows.shape[:-2], 2, task.labels, task.groups)
         sets = iter(duals.unbind(-2))
         for constraint in self._constraints():
             for mask in constraint.masks(task):
-                shares = (mask @ rows)[..., : task.compared] / rows.sum((-1, -2)).unsqueeze(-1)
-                there = shares > 0
+                shares = (mask @ rows) / rows.sum((-1, -2)).unsqueeze(-1)
+                there = (shares > 0) & (torch.arange(task.groups) < task.compared)
                 scale = torch.where(there, shares, 1.0).amin(-1, keepdim=True)
                 price = torch.where(there, scale * next(sets) / torch.where(there, shares, 1.0), 0.0)
-                priced = prices[..., int(constraint.score == "correct"), :, : task.compared]
-                priced += mask.unsqueeze(-1) * price.unsqueeze(-2)
+                prices[..., int(constraint.score == "correct"), :, :] += mask.unsqueeze(-1) * price.unsqueeze(-2)
         return prices
 
     def _pooled(self, report: RoundReport) -> Tally:

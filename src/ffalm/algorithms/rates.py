@@ -35,12 +35,12 @@ class RateConstraint:
         return one
 
     def rates(self, tally: Tally, task: Task) -> Tensor:
-        """(..., set, group) rates of hard predictions, of the compared groups; NaN where there are no rows."""
+        """(..., set, group) rates of hard predictions; NaN where there are no rows."""
         counted = tally.confusion.double()
         right = counted.diagonal(dim1=-3, dim2=-2).transpose(-1, -2)
         hits = counted[..., task.favourable, :, :] if self.score == "favourable" else right
         masks = self.masks(task)
-        return ((masks @ hits) / (masks @ tally.count.double()))[..., : task.compared]
+        return (masks @ hits) / (masks @ tally.count.double())
 
 
 RATES = {

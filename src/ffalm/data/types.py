@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 import torch
@@ -26,7 +26,7 @@ class Task:
     label_names: tuple[str, ...] = ("0", "1")
     group_names: tuple[str, ...] = ("0", "1")
     favourable: int = 1
-    excluded: int = 0
+    excluded: int = field(default=0, repr=False)  # the fingerprints of older studies know nothing of it
 
     def __post_init__(self) -> None:
         require(len(self.label_names) >= 2, f"The task {self.name!r} needs at least two labels.")
