@@ -123,9 +123,11 @@ class Table:
             train=train,
             validation=validation,
             test=test,
-            owner=owner,
+            owner=None if owner is None else owner[train],
             owner_names=owners,
             notes=(*notes, *assumed, *unseen, *found.notes, *gaps, *remarks(features)),
+            validation_owner=None if owner is None else owner[validation],
+            test_owner=None if owner is None else owner[test],
         )
 
     @property
