@@ -17,7 +17,7 @@ from ffalm.targets.target import Repair as RepairSetting
 from ffalm.targets.target import Scope, Target
 
 _ROWS = {"validation": "held-out", "test": "test"}
-_ENOUGH = 30  # held-out rows of each compared group that a rate is taken over, for a site to have its own thresholds
+_ENOUGH = 100  # held-out rows of each compared group that a rate is taken over, for a site to have its own thresholds
 
 
 def with_sites(
