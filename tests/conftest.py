@@ -1,4 +1,4 @@
-"""What every room's tests share: where the real data lies, if it is here at all."""
+"""What every package's tests share: one torch thread, and where the real data lies, if it is here at all."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+
+#: Models of this size lose up to six times by a second thread; set before torch is imported, it also reaches the
+#: processes that tests start.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -34,3 +35,37 @@ def test_codes_are_whole_numbers_from_0_up() -> None:
 def test_codes_that_are_names_rather_than_numbers_are_refused() -> None:
     with pytest.raises(UserError, match=r"groups go up to 90210.*pandas\.factorize"):
         codes([10115, 90210], "groups")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        torch.tensor([0, 1], dtype=torch.uint16),
+        torch.tensor([0, 1], dtype=torch.uint64),
+        torch.tensor([0.0, 1.0]).to(torch.float8_e4m3fn),
+        np.array([0, 1], dtype=np.uint64),
+        np.array([0, 1], dtype=np.longdouble),
+        np.ma.masked_array([0, 1]),
+        pd.Series([0, 1], dtype="UInt32"),
+    ],
+    ids=str,
+)
+def test_types_in_which_torch_does_not_compute_are_converted(given: object) -> None:
+    assert codes(given, "groups").tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (torch.zeros(2, device="meta"), "without values"),
+        (torch.zeros(2).to_sparse(), r"sparse tensor: call \.to_dense"),
+        (torch.zeros(2, dtype=torch.complex64), "complex"),
+        (np.ma.masked_array([0, 1], mask=[False, True]), "1 masked values"),
+        (np.array([2**63], dtype=np.uint64), "scale them down"),
+        (pd.Series([0, None], dtype="Int64"), "some are NaN"),
+        ([10**30], "must be numbers"),
+    ],
+)
+def test_tensors_that_cannot_be_taken_are_refused_by_their_role(given: object, words: str) -> None:
+    with pytest.raises(UserError, match=f"The groups .*{words}"):
+        codes(given, "groups")

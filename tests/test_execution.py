@@ -24,9 +24,17 @@ def test_runs_that_can_be_computed_together_are_split_only_to_keep_processes_bus
     grid = plans(parse({**SMALL, "seeds": [0, 1, 2], "algorithms": {"fedavg": {}}}))
     assert [len(task) for task in _tasks(grid, together=False, processes=2)] == [1] * 6
     assert [len(task) for task in _tasks(grid, together=True, processes=2)] == [3, 3]
-    assert [len(task) for task in _tasks(grid, together=True, processes=4)] == [2, 1, 2, 1]
+    assert [len(task) for task in _tasks(grid, together=True, processes=4)] == [2, 2, 1, 1]
     tasks = _tasks(grid, together=True, processes=64)
     assert sorted(plan.folder_name for task in tasks for plan in task) == sorted(plan.folder_name for plan in grid)
+
+
+def test_runs_that_differ_in_settings_of_the_server_alone_are_computed_together() -> None:
+    knobs = {f"l-{value}": {"name": "lagrangian", "tolerance": value} for value in (0.0, 0.05, 0.1)}
+    other = {"trained": {"name": "lagrangian", "measured": "train"}}
+    grid = plans(parse({**SMALL, "partition": {}, "seeds": [0, 1], "algorithms": {**knobs, **other}}))
+    assert [len(task) for task in _tasks(grid, together=True, processes=1)] == [6, 2]
+    assert [len(task) for task in _tasks(grid, together=True, processes=2)] == [3, 3, 2]
 
 
 def test_memory_is_planned_for_as_many_processes_as_share_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,8 +206,8 @@ def test_a_data_sets_training_rows_go_to_clients_and_its_other_parts_stay_whole(
 def test_an_unknown_source_or_setting_is_answered_with_the_nearest() -> None:
     with pytest.raises(UserError, match="did you mean 'census'"):
         ffalm.load("cencus")
-    with pytest.raises(UserError, match="by its name, or a table by its path; got None"):
-        ffalm.load(None)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="by its name, or a table by its path or as a data frame; got None"):
+        ffalm.load(None)
     with pytest.raises(UserError, match="did you mean 'balanced'"):
         ffalm.load("census", partition="balansed")  # type: ignore[arg-type]
 
@@ -279,3 +279,48 @@ def test_an_unknown_group_of_arrays_is_not_compared() -> None:
     federation = Federation.from_arrays([changed(s=np.array([0, 1, -1, 1, 0, 1]))], validation=GOOD, unknown=-1)
     assert federation.task.excluded == 1 and federation.task.group_names[-1] == "unknown"
     assert federation.clients[0].group.tolist() == [0, 1, 2, 1, 0, 1]
+
+
+def test_a_data_frame_is_loaded_like_a_file(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"a": [i % 7 for i in range(90)], "sex": ["m", "f"] * 45, "paid": [i % 3 % 2 for i in range(90)]}
+    )
+    frame.to_csv(tmp_path / "loans.csv", index=False)
+    settings: dict[str, Any] = {"label": "paid", "group": "sex", "favourable": 1, "clients": 2}
+    of_file, of_frame = (
+        ffalm.load(data, **settings) for data in (tmp_path / "loans.csv", frame.set_index("a", drop=False))
+    )
+    assert torch.equal(of_file.clients[0].x, of_frame.clients[0].x)
+    assert of_frame.task.label_names == of_file.task.label_names
+
+
+@pytest.mark.parametrize("data", [None, 3, ["census"], b"census", object()])
+def test_what_is_no_data_is_refused(data: Any) -> None:
+    with pytest.raises(UserError, match="Give a data source by its name, or a table"):
+        ffalm.load(data)
+
+
+def test_the_favourable_label_may_be_given_by_its_name() -> None:
+    part = (np.zeros((4, 1)), [0, 1, 2, 0], [0, 1, 0, 1])
+    assert ffalm.Federation.from_arrays([part], favourable="2").task.favourable == 2
+    for wrong in ("yes", 1.5, None):
+        with pytest.raises(UserError, match="favourable"):
+            ffalm.Federation.from_arrays([part], favourable=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("clients", [None, 1.5, "ab", {"a": 1}, np.zeros((3, 3))])
+def test_clients_that_are_no_list_are_refused(clients: Any) -> None:
+    with pytest.raises(UserError, match="The clients must be a list"):
+        ffalm.Federation.from_arrays(clients)
+
+
+def test_group_labels_cross_favourable_and_group_and_share_the_features() -> None:
+    fed = Federation.from_arrays([(X, [0, 1, 2, 1, 0, 2], S), GOOD], validation=GOOD, test=GOOD, favourable=2)
+    crossed = fed.with_group_labels()
+    assert crossed.clients[0].y.tolist() == [0, 0, 3, 1, 0, 3]
+    assert crossed.clients[0].x is fed.clients[0].x
+    assert crossed.validation is not None
+    assert crossed.validation.y.tolist() == S.tolist()
+    assert crossed.test is None
+    assert crossed.task.label_names == ("not 2, 0", "not 2, 1", "2, 0", "2, 1")
+    assert torch.equal(crossed.clients[0].group, fed.clients[0].group)

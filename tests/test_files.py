@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ffalm.files import write_whole
+from ffalm.errors import UserError
+from ffalm.files import read_text, write_whole
 
 
 def test_text_and_bytes_are_written_into_folders_that_need_not_be_there(tmp_path: Path) -> None:
@@ -23,12 +24,21 @@ def test_what_cannot_be_written_leaves_the_old_file_and_nothing_beside_it(
 ) -> None:
     path = write_whole(tmp_path / "kept.txt", "old")
 
-    def full(self: Path, content: bytes) -> int:
-        self.touch()
+    def full(path: Path, content: bytes) -> None:
+        path.touch()
         raise OSError("disk full")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr("ffalm.files.synced", full)
     with pytest.raises(OSError, match="disk full"):
         write_whole(path, "new")
     assert path.read_text() == "old"
     assert [found.name for found in tmp_path.iterdir()] == ["kept.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("/dev/full", "is not a file"), ("x" * 300, "too long"), ("a\0b", "list"), ("", "is not a file"), ("n", "no")],
+)
+def test_what_is_no_text_file_is_refused_unread(name: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        read_text(Path(name), "list")

@@ -246,3 +246,19 @@ def test_a_tiny_alpha_gives_neither_nan_nor_a_lost_row() -> None:
     owned = Partition("balanced", 10, 0.001, min_rows=1).split(data, 3)
     assert len({len(rows) for rows in owned}) == 1
     assert len(set(torch.cat(owned).tolist())) == sum(len(rows) for rows in owned)
+
+
+@pytest.mark.parametrize("kind", ["balanced", "even"])
+def test_the_smallest_alphas_skew_labels_most(kind: Literal["balanced", "even"]) -> None:
+    data = dataset({(0, 0): 1000, (1, 1): 1000})
+    shares = {
+        alpha: shares_of_label_1(data, Partition(kind, 10, alpha).split(data, 0)).std() for alpha in (1.0, 1e-4, 1e-9)
+    }
+    assert shares[1e-9] == pytest.approx(shares[1e-4], abs=0.05)
+    assert shares[1e-4] > 0.45 > shares[1.0]
+
+
+def test_silos_hold_their_rows_in_order_and_nobodys_rows_are_left_out() -> None:
+    owner = [1, -1, 0, 1, 0, 1]
+    data = dataset({(0, 0): 3, (1, 1): 3}, owner, owners=2)
+    assert [rows.tolist() for rows in Partition("silos", min_rows=1).split(data, 0)] == [[2, 4], [0, 3, 5]]

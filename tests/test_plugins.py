@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ffalm.errors import UserError
-from ffalm.plugins import import_plugin
+from ffalm.plugins import blamed, import_plugin
 
 
 def test_a_plugin_is_imported_once_and_found_by_its_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,3 +32,19 @@ def test_a_file_that_is_missing_or_cannot_be_imported_is_named(tmp_path: Path) -
     for _ in range(2):
         with pytest.raises(UserError, match="cannot be used: ZeroDivisionError"):
             import_plugin(tmp_path / "broken.py")
+
+
+def test_a_plugin_that_exits_does_not_end_the_command(tmp_path: Path) -> None:
+    (tmp_path / "exits.py").write_text("import sys; sys.exit(3)")
+    with pytest.raises(UserError, match="cannot be used: SystemExit: 3"):
+        import_plugin(tmp_path / "exits.py")
+
+
+def test_an_error_in_a_plugins_code_is_told_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "fails.py").write_text("def fail():\n    return [][1]\n")
+    import_plugin(tmp_path / "fails.py")
+    (name,) = (name for name in sys.modules if name.startswith("ffalm_plugin_fails"))
+    with pytest.raises(IndexError) as caught:
+        sys.modules[name].fail()
+    assert f"IndexError in line 2 of the plugin {tmp_path / 'fails.py'}" in str(blamed(caught.value))
+    assert blamed(ValueError("ours")) is None

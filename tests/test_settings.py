@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import pytest
 
 from ffalm.errors import UserError
-from ffalm.settings import build, to_plain
+from ffalm.settings import build, to_plain, typed
 
 
 @dataclass(frozen=True)
@@ -160,3 +160,23 @@ def test_nested_settings_come_back_from_their_plain_form() -> None:
 def test_a_mistake_in_nested_settings_is_told_in_a_sentence(change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         build(Drawing, {"plan": {"rounds": 3}, **change}, "drawing")
+
+
+def test_settings_made_in_python_are_checked_alike() -> None:
+    @typed
+    @dataclass(frozen=True)
+    class Step:
+        size: float = 1.0
+        kind: Literal["a", "b"] = "a"
+
+    Step.__annotations__ |= {"size": float, "kind": Literal["a", "b"]}
+    assert Step(2) == Step(size=2.0)
+    for wrong in ({"size": "x"}, {"kind": 3}, {"size": 10**400}):
+        with pytest.raises(UserError, match="of Step must be"):
+            Step(**wrong)
+
+
+@pytest.mark.parametrize("value", ["a\0b", "\udcff"])
+def test_text_that_no_file_can_hold_is_refused(value: str) -> None:
+    with pytest.raises(UserError, match="UTF-8 text without NUL"):
+        build(Plan, {"rounds": 1, "name": value}, "plan")

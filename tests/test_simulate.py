@@ -140,7 +140,7 @@ def test_an_undefined_test_metric_is_nan_with_a_warning() -> None:
 
 def test_the_callers_thread_count_comes_back() -> None:
     before = torch.get_num_threads()
-    ffalm.simulate(ffalm.FedAvg(), federation(), rounds=1, engine="loop", device="cpu", threads=1)
+    ffalm.simulate(ffalm.FedAvg(), federation(), rounds=1, engine="loop", device="cpu", threads=before + 1)
     assert torch.get_num_threads() == before
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 from dataclasses import replace
@@ -124,6 +125,72 @@ def test_a_truncated_checkpoint_is_named_and_left_alone(folder: RunFolder, name:
     assert file.read_bytes() == whole[: len(whole) // 2]
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "state.safetensors", "round.json", "kept/model.safetensors"])
+def test_a_checkpoint_with_a_flipped_byte_is_not_resumed_from(folder: RunFolder, name: str) -> None:
+    for number in (1, 2, 3):
+        folder.append({"round": number})
+        folder.save(snapshot(number), snapshot(1))
+    file = folder.path / "checkpoint" / "000003" / name
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    assert folder.saved_rounds() == [0, 2]
+    assert folder.problems() == [f"The checkpoint {file.parents[name.count('/')]} is damaged ({name})."]
+    with pytest.raises(UserError, match=f"damaged .{name}"):
+        folder.snapshot(3)
+
+
+def test_a_checkpoint_whose_history_was_changed_is_not_resumed_from(folder: RunFolder) -> None:
+    for number in (1, 2):
+        folder.append({"round": number, "accuracy": 0.5})
+        folder.save(snapshot(number))
+    history = folder.path / "history.jsonl"
+    history.write_text(history.read_text().replace('2, "accuracy": 0.5', '2, "accuracy": 0.6'))
+    assert folder.saved_rounds() == [0, 1]
+    assert len(RunFolder(folder.path).history(1)) == 1
+
+
+def test_a_run_that_is_resumed_goes_on_with_the_digest_of_its_history(folder: RunFolder) -> None:
+    for number in (1, 2, 3):
+        folder.append({"round": number})
+        folder.save(snapshot(number))
+    again = RunFolder(folder.path)
+    again.snapshot(2)
+    again.history(2)
+    again.append({"round": 3})
+    again.save(snapshot(3))
+    assert again.saved_rounds() == [0, 2, 3]
+
+
+def test_checkpoints_sort_as_numbers(folder: RunFolder) -> None:
+    for number in (999_999, 1_000_000, 1_000_001):
+        folder.save(snapshot(number))
+    assert folder.saved_rounds() == [0, 1_000_000, 1_000_001]
+
+
+def test_what_a_kill_left_half_written_is_removed(folder: RunFolder) -> None:
+    dead = 2**22 + 1  # above the largest process number
+    (folder.path / "checkpoint" / f".new.{dead}").mkdir()
+    (folder.path / f".result.json.{dead}").touch()
+    (folder.path / ".run.lock").touch()
+    folder.start("")
+    assert sorted(path.name for path in folder.path.rglob(".*")) == [".run.lock"]
+
+
+def test_a_disk_that_is_full_while_a_checkpoint_is_written_leaves_the_one_before(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.save(snapshot(1))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("ffalm.store.synced", full)
+    with pytest.raises(OSError, match="No space left"):
+        folder.save(snapshot(2))
+    assert folder.saved_rounds() == [0, 1]
+
+
 def test_history_is_cut_back_to_the_checkpoint(folder: RunFolder) -> None:
     for number in (1, 2, 3):
         folder.append({"round": number, "accuracy": number / 3})
@@ -182,6 +249,15 @@ def test_a_finished_run_tells_what_it_came_to(folder: RunFolder) -> None:
     assert found.intervals == {"accuracy": (0.4, 0.6)}
     assert math.isnan(found.test["eod"])
     assert found.history == outcome.history
+    for name in ("model.safetensors", "history.jsonl", "result.json"):
+        whole = (folder.path / name).read_bytes()
+        (folder.path / name).write_bytes(whole[:-1] + b" ")
+        with pytest.raises(UserError, match=f"{name} of a finished run is missing or damaged"):
+            folder.outcome()
+        (folder.path / name).write_bytes(whole)
+    (folder.path / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"model\.safetensors of a finished run is missing"):
+        folder.outcome()
 
 
 def test_a_damaged_result_is_named(folder: RunFolder) -> None:

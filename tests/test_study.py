@@ -14,14 +14,14 @@ import pytest
 from torch import nn
 
 import ffalm
-from ffalm.algorithms.registry import _REGISTERED
+from ffalm import grid
 from ffalm.config import parse, read
 from ffalm.engines import Engine, Training
 from ffalm.errors import UserError
 from ffalm.partition import Partition
 from ffalm.run_settings import RunSettings
 from ffalm.simulation import Model, RunKeywords
-from ffalm.study import carry_out, entries_of, new_folder
+from ffalm.study import _with_engine, carry_out, entries_of, new_folder
 
 FAST: dict[str, Any] = {
     "data_settings": {"rows": 300},
@@ -207,36 +207,6 @@ def test_a_second_study_in_a_folder_in_use_is_refused_and_reports_nobody_elses_r
         carry_out(other, tmp_path, existing="share")
 
 
-def test_plugins_reach_worker_processes(tmp_path: Path) -> None:
-    plugin = tmp_path / "halved.py"
-    plugin.write_text(
-        "from dataclasses import dataclass\n"
-        "from typing import ClassVar\n"
-        "import ffalm\n"
-        "@ffalm.register\n"
-        "@dataclass(frozen=True)\n"
-        "class Halved(ffalm.FedAvg):\n"
-        "    name: ClassVar[str] = 'halved'\n"
-        "    title: ClassVar[str] = 'Halved'\n"
-    )
-    settings = {
-        "plugins": [str(plugin)],
-        "data": {"source": "census", "rows": 300},
-        "partition": {"clients": 2},
-        "model": {"name": "linear"},
-        "training": {"rounds": 1},
-        "seeds": [0, 1],
-        "workers": 2,
-        "device": "cpu",
-        "algorithms": {"halved": {}},
-    }
-    try:
-        study = carry_out(parse(settings), tmp_path / "out")
-    finally:
-        _REGISTERED.pop("halved", None)
-    assert [run.label for run in study.results] == ["Halved", "Halved"]
-
-
 def test_a_model_that_cannot_be_sent_to_workers_is_refused() -> None:
     with pytest.raises(UserError, match="cannot be sent to worker processes"):
         ffalm.compare(
@@ -263,3 +233,31 @@ def test_a_study_of_natural_silos_answers_for_each_site_and_for_one_that_did_not
     assert np.array(alone.confusion).sum() == (table["bank"] == 1).sum()
     assert [one["client"] for one in left_out.record.clients] == ["0", "2"]
     assert not left_out.answer().sites
+
+
+def _forget_data() -> None:
+    grid._dataset.cache_clear()
+    grid._federations.clear()
+
+
+def test_a_study_is_resumed_only_with_the_settings_data_and_engine_it_was_begun_with(tmp_path: Path) -> None:
+    table, out = tmp_path / "loans.csv", tmp_path / "out"
+    frame = pd.DataFrame({"a": range(90), "sex": ["m", "f"] * 45, "paid": [i % 3 % 2 for i in range(90)]})
+    frame.to_csv(table, index=False)
+    asked: dict[str, Any] = {"label": "paid", "group": "sex", "favourable": 1, "clients": 2, "model": "linear"}
+    asked |= {"rounds": 1, "seeds": 1, "device": "cpu", "out": out}
+    ffalm.compare(table, "fedavg", **asked)
+    config = parse(read(out / "config.toml"))
+    assert config.engine == "auto"
+    assert _with_engine(config, out).engine == "stacked"
+    frame.assign(a=frame["a"] + (frame["a"] == 7)).to_csv(table, index=False)
+    _forget_data()  # as another process would not know it
+    with pytest.raises(UserError, match="its data has changed"):
+        ffalm.compare(table, "fedavg", **asked, resume=True)
+    frame.to_csv(table, index=False)
+    _forget_data()
+    ffalm.compare(table, "fedavg", **asked, resume=True)
+    written = (out / "config.toml").read_text()
+    (out / "config.toml").write_text(written.replace("lr = 0.05", "lr = 0.04"))
+    with pytest.raises(UserError, match="other settings than the study was begun with"):
+        carry_out(parse(read(out / "config.toml")), out, existing="resume")

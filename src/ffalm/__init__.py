@@ -28,21 +28,28 @@ if typing.TYPE_CHECKING:
         algorithms,
     )  # fmt: skip
     from ffalm.algorithms.registry import register
+    from ffalm.blind_mode import BlindAnswer, blind, group_model
     from ffalm.data.types import Examples, Task
     from ffalm.errors import UserError
+    from ffalm.fair_answer import FairAnswer, fair
     from ffalm.fairness import Tally
     from ffalm.federation import Federation, load
     from ffalm.privacy import Privacy
     from ffalm.results import Study
     from ffalm.simulation import DivergedError, Result, simulate
     from ffalm.study import compare
+    from ffalm.sweeps import Sweep, sweep
+    from ffalm.targets import Target
+    from ffalm.targets.score_repair import repair
+    from ffalm.targets.score_thresholds import ScoreThresholds
 
 __version__ = "0.2.0"
 __all__ = [
-    "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "DivergedError", "Examples", "FairFed", "FedAdam", "FedAvg",
-    "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure", "ModelVector", "Privacy", "Result", "RoundReport",
-    "Study", "Tally", "Task", "UserError", "algorithms", "compare", "fairness", "load", "metrics", "register",
-    "simulate",
+    "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "BlindAnswer", "DivergedError", "Examples", "FairAnswer",
+    "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure", "ModelVector",
+    "Privacy", "Result", "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally", "Target", "Task", "UserError",
+    "algorithms", "blind", "compare", "fair", "fairness", "group_model", "load", "metrics", "register", "repair",
+    "simulate", "sweep",
 ]  # fmt: skip
 
 _ROOMS = ("algorithms", "fairness", "metrics")  # modules; calling `ffalm.algorithms()` lists the registered algorithms
@@ -52,14 +59,20 @@ _HOMES = {
         "Lagrangian", "Measure", "ModelVector", "RoundReport",
     ),
     "algorithms.registry": ("register",),
+    "blind_mode": ("BlindAnswer", "blind", "group_model"),
     "data.types": ("Examples", "Task"),
     "errors": ("UserError",),
+    "fair_answer": ("FairAnswer", "fair"),
     "fairness": ("Tally",),
     "federation": ("Federation", "load"),
     "privacy": ("Privacy",),
     "results": ("Study",),
     "simulation": ("DivergedError", "Result", "simulate"),
     "study": ("compare",),
+    "sweeps": ("Sweep", "sweep"),
+    "targets": ("Target",),
+    "targets.score_repair": ("repair",),
+    "targets.score_thresholds": ("ScoreThresholds",),
 }  # fmt: skip
 
 

@@ -10,32 +10,71 @@ from torch import Tensor
 
 from ffalm.errors import UserError, require
 
+_DOUBLE = 8  # bytes; torch has no wider floating type
 _MOST_CODES = 10_000  # labels or groups; larger numbers, such as postal codes or years, are names and not codes
 
 
 def numbers(values: Any, what: str) -> Tensor:
-    """A tensor of these values on the CPU; a `UserError` for text, ragged lists and the like.
+    """A dense tensor of these values on the CPU; a `UserError` for text, ragged lists and the like.
 
-    Arrays that torch cannot share (read-only, reversed, unsigned 16 bit) are copied, others are not.
+    Arrays that torch cannot share (read-only, reversed, unsigned of 16 bits and more) are copied, others are not.
     """
     if isinstance(values, Tensor):
-        return values.detach().cpu()
+        return _of_tensor(values, what)
+    if isinstance(values, np.ma.MaskedArray):
+        masked = int(np.ma.getmaskarray(values).sum())
+        require(masked == 0, f"The {what} have {masked} masked values: replace them first, as by .filled(0).")
     if hasattr(values, "__array__"):
-        array = np.asarray(values)
+        array = _as_array(values, what)
         require(array.dtype.kind in "biuf", f"The {what} must be numbers; got values of type {array.dtype}.")
         if array.dtype.kind == "u" and array.dtype != np.uint8:
-            array = array.astype(np.int64)
+            array = _signed(array, what)
+        if array.dtype.kind == "f" and array.dtype.itemsize > _DOUBLE:
+            array = array.astype(np.float64)
         array = np.ascontiguousarray(array)
         values = array if array.flags.writeable else array.copy()
     try:
-        return torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError):
+        found = torch.as_tensor(values)
+    except Exception:
         raise UserError(f"The {what} must be numbers, in an array or tensor of one shape.") from None
+    return _of_tensor(found, what)
+
+
+def _as_array(values: Any, what: str) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(values)
+    except Exception:
+        raise UserError(f"The {what} must be numbers, in an array or tensor of one shape.") from None
+
+
+def _of_tensor(values: Tensor, what: str) -> Tensor:
+    """A tensor of a type and layout in which torch computes: unsigned integers and float8 are converted."""
+    for odd, name, remedy in (
+        (values.is_meta, "a tensor without values (meta)", "give one with values"),
+        (values.is_nested, "a nested tensor", "pad it"),
+        (values.is_quantized, "a quantised tensor", "call .dequantize()"),
+        (not values.is_nested and values.layout != torch.strided, "a sparse tensor", "call .to_dense()"),
+        (values.is_complex(), "complex numbers", "give real ones"),
+    ):
+        require(not odd, f"The {what} are {name}: {remedy}.")
+    plain = values.detach().cpu()
+    if plain.dtype in (torch.uint16, torch.uint32, torch.uint64):
+        return torch.from_numpy(_signed(plain.numpy(), what))
+    return plain.float() if plain.is_floating_point() and plain.dtype.itemsize == 1 else plain
+
+
+def _signed(array: np.ndarray[Any, Any], what: str) -> np.ndarray[Any, Any]:
+    """Unsigned integers as int64, which holds all but the largest."""
+    largest = int(array.max()) if array.size else 0
+    require(largest < 2**63, f"The {what} go up to {largest}, more than 64 bits with a sign hold: scale them down.")
+    return array.astype(np.int64)
 
 
 def codes(values: Any, what: str) -> Tensor:
     """Whole numbers from 0, of any dtype; 0.7 is refused, not truncated."""
     given = numbers(values, what)
+    finite = not given.is_floating_point() or bool(given.isfinite().all())
+    require(finite, f"The {what} must be whole numbers from 0 up; some are NaN or infinite.")
     whole = given.long()
     fits = bool((whole == given).all()) and (whole.numel() == 0 or int(whole.min()) >= 0)
     require(fits, f"The {what} must be whole numbers from 0 up.")

@@ -16,17 +16,19 @@ from ffalm.algorithms import Algorithm, algorithm_class
 from ffalm.data import source
 from ffalm.data.types import Source
 from ffalm.engines import ENGINES
-from ffalm.errors import UserError, require, unknown
+from ffalm.errors import UserError, look_up, require, shown, unknown
+from ffalm.files import read_text
 from ffalm.in_memory import CustomModel, InMemory
 from ffalm.models import Architecture, architecture
 from ffalm.partition import Partition
 from ffalm.plugins import import_plugin
-from ffalm.run_settings import Privacy, StudySettings, Training
+from ffalm.run_settings import MOST_SEEDS, Privacy, StudySettings, Training
 from ffalm.settings import build, to_plain
 from ffalm.targets.target import Target, check_confidence
 
 #: Settings that change how fast a run is computed, or where, and its numbers up to rounding at most.
 OF_THE_MACHINE = ("engine", "device", "channels_last", "compiled", "checkpoint_every", "workers", "plugins")
+_LONGEST_KEY = 100
 
 
 #: Settings of what is chosen from finished runs: they change no run.
@@ -43,8 +45,9 @@ class AlgorithmEntry:
 
     def __post_init__(self) -> None:
         require(
-            bool(self.key) and Path(self.key).name == self.key,
-            f"An algorithm's key is the name of its run folders too, which {self.key!r} cannot be: leave out '/'.",
+            0 < len(self.key) <= _LONGEST_KEY and Path(self.key).name == self.key and self.key.isprintable(),
+            f"An algorithm's key is the name of its run folders too, which {shown(self.key)} cannot be: leave out '/' "
+            f"and control characters, and take at most {_LONGEST_KEY} letters.",
         )
 
     @property
@@ -82,12 +85,16 @@ class StudyConfig(StudySettings):
             )
         check_confidence(self.confidence)
         require(bool(self.seeds), "A study needs at least one seed.")
+        require(len(self.seeds) <= MOST_SEEDS, f"A study takes at most {MOST_SEEDS:,} seeds; got {len(self.seeds):,}.")
         require(len(set(self.seeds)) == len(self.seeds), f"Seeds must differ from each other; got {list(self.seeds)}.")
         require(min(self.seeds) >= 0, f"Seeds must be 0 or more; got {min(self.seeds)}.")
         require(self.workers is None or self.workers >= 1, f"A study needs at least 1 worker; got {self.workers}.")
+        require(
+            self.privacy is None or self.privacy.noise > 0,
+            "Differential privacy needs noise above 0: raise it, or leave the section [privacy] out.",
+        )
         require(self.checkpoint_every >= 1, f"'checkpoint_every' must be at least 1; got {self.checkpoint_every}.")
-        if isinstance(self.engine, str) and self.engine not in (*ENGINES, "auto"):
-            raise unknown("engine", self.engine, [*ENGINES, "auto"])
+        look_up("engine", self.engine, {**ENGINES, "auto": None})
 
     def of_run(self, entry: AlgorithmEntry, alpha: float, seed: int) -> StudyConfig:
         """The study of one of the runs alone."""
@@ -110,7 +117,7 @@ class StudyConfig(StudySettings):
 
     def essence(self) -> dict[str, Any]:
         """The settings that decide the numbers: not those of the machine, where the data lies, or presets' names."""
-        left_out = (*OF_THE_MACHINE, *AFTER_TRAINING)
+        left_out = (*OF_THE_MACHINE, *AFTER_TRAINING, "scope")
         plain = {name: value for name, value in self.to_plain().items() if name not in left_out}
         plain["data"].pop("root", None)
         for section in plain["algorithms"].values():
@@ -129,23 +136,47 @@ _PLAIN = tuple(
 
 def read(path: Path) -> dict[str, Any]:
     """The nested settings of a TOML file."""
+    text = read_text(path, "configuration file")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"There is no configuration file {path}.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"The configuration file {path} cannot be read: {error}.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"The configuration file {path} is not valid TOML: {error}.") from None
+        return tomllib.loads(text)
+    except RecursionError:
+        raise UserError(f"The configuration file {path} has lists or sections nested too deeply.") from None
+    except ValueError as error:  # of TOML, or a number of thousands of digits
+        raise UserError(f"The configuration file {path} is not valid TOML: {str(error).rstrip('.')}.") from None
 
 
-def parse(settings: Mapping[str, Any]) -> StudyConfig:
-    """A checked study from nested settings, as they stand in a TOML file."""
+def check(settings: Mapping[str, Any]) -> None:
+    """The shape of a whole configuration: every section is one, and holds names where names are looked up.
+
+    Whoever takes nested settings apart checks them here first; the values within a section are checked by `build`.
+    """
     known = (*_SECTIONS, *_PLAIN, "seeds", "plugins")
     for name in settings:
         if name not in (*known, "left_out"):  # which folders of version 0.1 have
             raise unknown("section or setting", name, known)
-    plugins = [Path(str(name)) for name in settings.get("plugins", ())]
+    for name in _SECTIONS:
+        section(settings, name)
+    algorithms = section(settings, "algorithms")
+    for key in algorithms:
+        chosen = section(algorithms, key, f"algorithms.{key}")
+        for name in ("name", "preset"):
+            _require_name(chosen.get(name, ""), f"algorithms.{key}.{name}")
+    _require_name(section(settings, "data").get("source", ""), "data.source")
+    _require_name(section(settings, "model").get("name", ""), "model.name")
+    plugins = settings.get("plugins", [])
+    require(isinstance(plugins, list | tuple), f"The setting 'plugins' must be a list of files; got {shown(plugins)}.")
+    for plugin in plugins:
+        _require_name(plugin, "plugins")
+
+
+def _require_name(value: Any, path: str) -> None:
+    require(isinstance(value, str), f"The setting {path!r} must be a text; got {shown(value)}.")
+
+
+def parse(settings: Mapping[str, Any]) -> StudyConfig:
+    """A checked study from nested settings, as they stand in a TOML file."""
+    check(settings)
+    plugins = [Path(name) for name in settings.get("plugins", ())]
     for path in plugins:
         import_plugin(path)
     partition, alphas = partitions_of(section(settings, "partition"))
@@ -168,11 +199,11 @@ def parse(settings: Mapping[str, Any]) -> StudyConfig:
     )
 
 
-def section(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A part of nested settings, empty where it is left out."""
-    found = settings.get(name, {})
+def section(settings: Mapping[str, Any], name: str, path: str | None = None) -> dict[str, Any]:
+    """A part of nested settings, empty where it is left out; `path` is what messages call it."""
+    found, path = settings.get(name, {}), path or name
     if not isinstance(found, Mapping):
-        raise UserError(f"The part {name!r} of a configuration must be a section, [{name}]; got {found!r}.")
+        raise UserError(f"The part {path!r} of a configuration must be a section, [{path}]; got {shown(found)}.")
     return dict(found)
 
 
@@ -198,9 +229,7 @@ def entry_of(key: str, values: Any) -> AlgorithmEntry:
     cls = algorithm_class(settings.pop("name", key))
     preset = settings.pop("preset", None)
     presets: dict[str, dict[str, Any]] = cls.presets()
-    if preset is not None and preset not in presets:
-        raise unknown(f"preset of {cls.title}", str(preset), presets)
-    base = presets[preset] if preset is not None else {}
+    base = {} if preset is None else look_up(f"preset of {cls.title}", preset, presets)
     return AlgorithmEntry(key, build(cls, {**base, **settings}, f"algorithm {key!r}"), preset)
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 import ffalm
+from ffalm.checksums import digest, sealed, unsealed
 from ffalm.config import StudyConfig
-from ffalm.errors import UserError
+from ffalm.errors import UserError, require
 from ffalm.execution import ExecutionPlan
 from ffalm.files import json_text, write_whole
 from ffalm.grid import federation_of, plans, run_place
@@ -57,25 +58,46 @@ def lay_out(
         scope=config.scope,
         versions={"ffalm": ffalm.__version__, "torch": torch.__version__, "python": platform.python_version()},
         command=command,
+        engine=spread.engine.name,
+        fingerprints={
+            "settings": digest(json.dumps(config.essence(), sort_keys=True, default=str)),
+            "data": federation.fingerprint(),
+        },
     )
+
+
+def check_same(record: StudyRecord, before: StudyRecord, folder: Path) -> None:
+    """Refuse to resume a study whose settings or data are not those it was begun with."""
+    same_version = record.versions.get("ffalm") == before.versions.get("ffalm")
+    told = {
+        "settings": "config.toml holds other settings than the study was begun with: undo the change",
+        "data": "its data has changed since the study was begun: restore it",
+    }
+    for name, what in told.items():
+        changed = before.fingerprints.get(name, "") not in ("", record.fingerprints[name])
+        require(
+            not changed or (name == "settings" and not same_version),
+            f"The study in {folder} cannot be resumed, since {what}, or begin another with --out.",
+        )
 
 
 def write_record(record: StudyRecord, folder: Path) -> None:
     """Write `study.json`."""
-    write_whole(folder / RECORD, json_text(dataclasses.asdict(record), indent=2))
+    plain = json.loads(json_text(dataclasses.asdict(record)))
+    write_whole(folder / RECORD, json_text(sealed(plain), indent=2))
 
 
 def read_record(folder: Path) -> StudyRecord:
     """The `study.json` of a folder."""
     try:
-        return StudyRecord.from_plain(json.loads((folder / RECORD).read_text(encoding="utf-8")))
+        return StudyRecord.from_plain(unsealed(json.loads((folder / RECORD).read_text(encoding="utf-8"))))
     except FileNotFoundError:
         raise UserError(
             f"There is no {RECORD} in {folder}: name the folder of a study, a run or a federation."
         ) from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
-            f"The file {folder / RECORD} is damaged ({error}): resume the study to write it again."
+            f"The file {folder / RECORD} is damaged ({error}): delete it and resume the study to write it again."
         ) from None
 
 
@@ -86,8 +108,8 @@ def read_study(folder: Path) -> tuple[StudyRecord, list[Outcome]]:
     """
     if not (folder / RECORD).exists():
         if (folder / "run" / RECORD).exists():
-            return read_study(folder / "run")
-        study = folder.absolute().parents[1]
+            return dataclasses.replace(read_record(folder / "run"), runs=["run"]), _finished(folder, ["run"])
+        study = folder.absolute().parent.parent
         if (study / RECORD).exists() and f"runs/{folder.name}" in read_record(study).runs:
             return dataclasses.replace(read_record(study), runs=["."]), _finished(folder, ["."])
     record = read_record(folder)

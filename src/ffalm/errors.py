@@ -8,21 +8,28 @@ may quote a cell, a file name or a path, and none of those may leave a site.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 #: What a site sends of an error that has no public part.
 NOT_PUBLIC = "The reason may name local data, so it is in the site's own log only."
+
+_LONGEST_VALUE = 100
+_LONGEST_SENTENCE = 2000
+
+V = TypeVar("V")
 
 
 class UserError(Exception):
     """Something the user gave us cannot be used; the command line prints it alone and exits with code 2.
 
-    `public` is the part that a site may send: no cells, file names, paths, row numbers or counts of rows.
+    `public` is the part that a site may send: no cells, file names, paths, row numbers or counts of rows. Line feeds
+    and control characters, which names may hold, are escaped, so that a message is always one line.
     """
 
     def __init__(self, message: str, public: str = NOT_PUBLIC) -> None:
-        super().__init__(message)
-        self.public = public
+        super().__init__(_cut(printable(message), _LONGEST_SENTENCE))
+        self.public = printable(public)
 
 
 class PublicError(UserError):
@@ -32,12 +39,37 @@ class PublicError(UserError):
         super().__init__(message, message)
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
+def unknown(kind: str, name: Any, known: Iterable[str]) -> UserError:
     """The error for a name nobody registered, with the nearest known one suggested."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name[:_LONGEST_VALUE], names, n=1, cutoff=0.5) if isinstance(name, str) else []
     hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names)}."
-    return UserError(f"There is no {kind} {name!r}: {hint}")
+    return UserError(f"There is no {kind} {shown(name)}: {hint}")
+
+
+def look_up(kind: str, name: Any, known: Mapping[str, V]) -> V:
+    """What is registered under a name that a user gave, of whatever type it is."""
+    if not isinstance(name, str) or name not in known:
+        raise unknown(kind, name, known)
+    return known[name]
+
+
+def shown(value: Any) -> str:
+    """A user's value for a message, cut where it is long; Python refuses to print some, such as very long numbers."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"an object of type {type(value).__name__}"
+    return _cut(text, _LONGEST_VALUE)
+
+
+def printable(text: str) -> str:
+    """A text on one line: line feeds, control characters and what is no character are escaped."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most // 2]}...{text[-most // 2 :]}"
 
 
 def require(condition: bool, message: str, public: str = NOT_PUBLIC) -> None:

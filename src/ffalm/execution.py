@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from ffalm import toml
 from ffalm.config import StudyConfig
 from ffalm.engines import Engine, Round, choose
 from ffalm.engines.common import checked_model
+from ffalm.errors import require
 from ffalm.grid import RunPlan, check_owner, job_of, plans, refusal, run_folder
 from ffalm.hardware import spread_over, threads_for
 from ffalm.model_selection import check_selection
@@ -60,17 +62,30 @@ def plan_execution(config: StudyConfig) -> ExecutionPlan:
 
 
 def _tasks(grid: list[RunPlan], together: bool, processes: int) -> list[list[RunPlan]]:
-    """Cut the grid into calls: one per run, or, where an engine computes runs together, seeds of one algorithm.
+    """Cut the grid into calls: one per run, or, where an engine computes runs together, runs whose clients do the same.
 
-    Seeds are split further only as far as it takes to give every process something to do.
+    Those are the seeds of one algorithm, and of algorithms that differ in settings of the server alone. Calls are split
+    only as far as it takes to give every process its share; for several processes the longest come first.
     """
     if not together:
         return [[plan] for plan in grid]
-    stacks: dict[tuple[str, float], list[RunPlan]] = {}
+    stacks: list[list[RunPlan]] = []
     for plan in grid:
-        stacks.setdefault((plan.entry.key, plan.alpha), []).append(plan)
-    parts = -(-processes // len(stacks))
-    return [stack[first::parts] for stack in stacks.values() for first in range(min(parts, len(stack)))]
+        own = next((stack for stack in stacks if _alike(stack[0], plan)), None)
+        if own is None:
+            stacks.append([plan])
+        else:
+            own.append(plan)
+    share = -(-len(grid) // processes)
+    tasks = []
+    for stack in stacks:
+        parts = min(len(stack), max(-(-processes // len(stacks)), -(-len(stack) // share)))
+        tasks += [stack[first::parts] for first in range(parts)]
+    return sorted(tasks, key=len, reverse=True) if processes > 1 else tasks
+
+
+def _alike(first: RunPlan, second: RunPlan) -> bool:
+    return first.alpha == second.alpha and first.entry.algorithm.trains_like(second.entry.algorithm)
 
 
 def execute(
@@ -115,9 +130,15 @@ class _StoredRun(Run):
         return self.store.outcome() is None
 
     def resume(self, round: int) -> None:
-        """Continue from the checkpoint of a round."""
+        """Continue from the checkpoint of a round: the last one that is sound."""
+        for problem in self.store.problems():
+            print(f"ffalm: warning: {problem} {self.plan.title} resumes from round {round}.", file=sys.stderr)
         start, selected = self.store.snapshot(round), self.store.kept(round)
         self.history = self.store.history(round)
+        require(
+            len(self.history) == round,
+            f"The history in {self.store.path} is damaged: delete that folder to repeat this run.",
+        )
         self.selection.resume(selected, self.history)
         self.job = replace(self.job, start=start)
 

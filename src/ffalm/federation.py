@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Literal, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ffalm.arrays import codes, numbers
 from ffalm.data import find_source
 from ffalm.data.holdings import Dealt, Holding, holdings_of
-from ffalm.data.types import Dataset, Examples, Task
-from ffalm.errors import UserError, require, unknown
+from ffalm.data.types import Dataset, Examples, Source, Task
+from ffalm.errors import UserError, require, shown, unknown
 from ffalm.partition import Kind, Partition
 from ffalm.settings import build
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_HASHED_BYTES = 2**28  # of a tensor, for its fingerprint
 
 Arrays = tuple[Any, Any, Any]
 """(x, y, group) as numpy arrays, torch tensors or lists."""
@@ -67,7 +75,7 @@ class Federation:
         clients: Sequence[Arrays],
         validation: Arrays | None = None,
         test: Arrays | None = None,
-        favourable: int = 1,
+        favourable: int | str = 1,
         name: str = "arrays",
         unknown: int | None = None,
     ) -> Federation:
@@ -78,6 +86,11 @@ class Federation:
         Features of type uint8 are pixels, of which 255 counts as 1. Only tables of bytes that are all 0 or 1 are taken
         as they stand: those are one-hot encodings and no pictures.
         """
+        require(
+            isinstance(clients, Iterable) and not isinstance(clients, str | bytes | Mapping | Tensor | np.ndarray),
+            f"The clients must be a list with one (x, y, group) each; got {shown(clients)}.",
+        )
+        require(isinstance(name, str), f"The name of a federation must be a text; got {shown(name)}.")
         owned = tuple(_examples(arrays, f"client {i}", unknown) for i, arrays in enumerate(clients))
         require(len(owned) > 0, "A federation needs at least one client.")
         parts = [
@@ -94,11 +107,14 @@ class Federation:
         if some_unknown:
             owned = tuple(_unknown_last(part, groups) for part in owned)
             parts = [None if part is None else _unknown_last(part, groups) for part in parts]
+        names = tuple(map(str, range(labels)))
+        if isinstance(favourable, str) and favourable in names:
+            favourable = names.index(favourable)
         task = Task(
             name,
-            label_names=tuple(map(str, range(labels))),
+            label_names=names,
             group_names=(*map(str, range(groups)), *["unknown"] * some_unknown),
-            favourable=favourable,
+            favourable=cast(int, favourable),
             excluded=int(some_unknown),
         )
         return cls(owned, parts[0], parts[1], task)
@@ -150,9 +166,52 @@ class Federation:
         """What each client holds, with nothing gathered."""
         return holdings_of(self.clients)
 
+    def fingerprint(self) -> str:
+        """A checksum of the task and of every row, by which a resumed study finds that its data has changed.
+
+        Of features larger than 256 MB every k-th row is taken, so that this takes a second at most.
+        """
+        found = hashlib.sha256(repr((self.task, self.task.excluded, self.client_names)).encode())
+        parts = [part for part in (self.validation, self.test) if part is not None]
+        sources = {id(one): one for one in (*(holding.source for holding in self.holdings), *parts)}
+        rows = [holding.rows for holding in self.holdings if holding.rows is not None]
+        rows += [owner for owner in (self.validation_client, self.test_client) if owner is not None]
+        for tensor in (*(one for part in sources.values() for one in (part.x, part.y, part.group)), *rows):
+            step = max(1, -(-tensor.nbytes // _HASHED_BYTES))
+            found.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
+            found.update(tensor[::step].contiguous().cpu().view(torch.uint8).numpy().data)
+        return found.hexdigest()
+
     def first_rows(self, count: int) -> Examples:
         """The first client's first rows, for a look at what features are like."""
         return self.holdings[0].first(count)
+
+    def with_group_labels(self) -> Federation:
+        """The same rows labelled by (favourable or not, group): what a model of P(label, group | x) is trained on.
+
+        The label is label * K + group with label 1 where the task's own is favourable. There is no test part, since
+        nothing may be fitted on it.
+        """
+        task = self.task
+
+        def crossed(examples: Examples) -> Examples:
+            return replace(examples, y=(examples.y == task.favourable).long() * task.groups + examples.group)
+
+        sources = {id(holding.source): crossed(holding.source) for holding in self.holdings}
+        names = (f"not {task.label_names[task.favourable]}", task.label_names[task.favourable])
+        return Federation(
+            Dealt([replace(holding, source=sources[id(holding.source)]) for holding in self.holdings]),
+            None if self.validation is None else crossed(self.validation),
+            None,
+            replace(
+                task,
+                label=f"{task.label} and {task.group}",
+                label_names=tuple(f"{label}, {group}" for label in names for group in task.group_names),
+                favourable=task.groups,
+            ),
+            self.client_names,
+            self.notes,
+        )
 
     def summary(self) -> list[dict[str, Any]]:
         """One row a client: its size, its share of favourable labels and of each group."""
@@ -170,7 +229,7 @@ class Federation:
 
 
 def load(
-    name: str | os.PathLike[str],
+    name: str | os.PathLike[str] | DataFrame,
     *,
     clients: int = Partition.clients,
     alpha: float = Partition.alpha,
@@ -180,19 +239,37 @@ def load(
     seed: int = 0,
     **settings: Any,
 ) -> Federation:
-    """A federation over a data source by name, or over a table of your own by its path.
+    """A federation over a data source by name, or over a table of your own: its path, or a data frame.
 
     `settings` are the source's own, such as a table's `label`, `group` and `favourable`; `seed` draws the partition.
     The partition is "plain" unless given, and "silos" where an `owner` column says which client owns a row; then
     `leave_out` names one whose rows are all kept for the test part: what would a site see that did not train?
     """
-    require(
-        isinstance(name, str | os.PathLike), f"Give a data source by its name, or a table by its path; got {name!r}."
-    )
     kind = owners_partition(settings) if partition is None else {"kind": partition}
     cut = {**kind, "clients": clients, "alpha": alpha, "min_rows": min_rows, "leave_out": leave_out}
     split = build(Partition, cut, "partition")
-    return Federation.from_dataset(find_source(os.fspath(name), settings).load(), split, seed)
+    whole = isinstance(seed, Integral) and not isinstance(seed, bool) and int(seed) >= 0
+    require(whole, f"The seed must be a whole number from 0 up; got {shown(seed)}.")
+    return Federation.from_dataset(_source(name, settings).load(), split, int(seed))
+
+
+def _source(name: Any, settings: Mapping[str, Any]) -> Source:
+    """A source by its name, a table by its path, or a data frame."""
+    if isinstance(name, str | os.PathLike):
+        place = os.fspath(name)
+        require(isinstance(place, str), f"The path of a table must be a text; got {shown(place)}.")
+        return find_source(place, settings)
+    from ffalm.data.table import FrameTable
+    from ffalm.data.table_files import as_frame
+
+    frame = as_frame(name)
+    if frame is None:
+        raise UserError(
+            f"Give a data source by its name, or a table by its path or as a data frame; got {shown(name)}."
+        )
+    for role in ("label", "group"):
+        require(role in settings, f"A data frame needs the setting {role!r}: name its {role} column.")
+    return cast(Source, build(FrameTable, {**settings, "frame": frame}, "data frame"))
 
 
 def _without_silo(dataset: Dataset, partition: Partition, seed: int) -> Federation:

@@ -1,33 +1,94 @@
-"""Atomic writes: a reader finds the old file or the new one, even after a kill, and never half of one; and JSON."""
+"""Files of a user's are read within limits; ours are written so that a reader finds the old or the new one, whole."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
+from ffalm.errors import UserError, printable
+
+_LARGEST_TEXT = 16 * 2**20
+
+
+def read_text(path: Path, what: str) -> str:
+    """The text of a file that a user named; devices, pipes and files that cannot be settings are refused unread."""
+    try:
+        if not path.exists():
+            raise UserError(f"There is no {what} {path}.")
+        if not path.is_file():
+            raise UserError(f"The {what} {path} is not a file.")
+        if path.stat().st_size > _LARGEST_TEXT:
+            raise UserError(f"The {what} {path} is larger than {_LARGEST_TEXT // 2**20} MB: name another.")
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"The {what} {path} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"The {what} {printable(str(path))} cannot be read: {reason(error)}.") from None
+
+
+def reason(error: BaseException) -> str:
+    """Why a file operation failed, in words that fit into a sentence."""
+    words = getattr(error, "strerror", None) or str(error)
+    return words[:1].lower() + words[1:].rstrip(".")
+
 
 def write_whole(path: Path, content: str | bytes) -> Path:
-    """Write beside and rename into place; the folder is made where it is missing."""
+    """Write beside, force to the disk and rename into place; the folder is made where it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_bytes(content.encode() if isinstance(content, str) else content)
+        synced(beside, content.encode() if isinstance(content, str) else content)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
     return path
 
 
+def synced(path: Path, content: bytes, due: bool = True) -> None:
+    """Write a file and, where that is due, wait until it is on the disk."""
+    with open(path, "wb") as file:
+        file.write(content)
+        if due:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what processes that were killed left half-written in a folder; call it with the folder's lock held."""
+    for path in folder.glob(".*"):
+        owner = path.name.rpartition(".")[2]
+        if not owner.isdecimal() or _alive(int(owner)):
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return process != os.getpid()
+
+
 def write_private(path: Path, content: bytes) -> None:
-    """The same for a secret: only its owner may read the file, at every instant."""
+    """The same for a secret: only its owner may ever read the file, and it is on disk when this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.unlink(missing_ok=True)  # of an earlier process of this number that was killed
     handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
     beside.replace(path)
 
 

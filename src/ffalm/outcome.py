@@ -76,12 +76,18 @@ class StudyRecord:
     confidence: float | None = None
     excluded: int = 0
     scope: Scope = "federation"
+    engine: str = ""  # that computes the runs, so that a resumed study stays with it
+    fingerprints: dict[str, str] = field(default_factory=dict)  # of the settings and the data, to resume the same
+    answer_notes: tuple[str, ...] = ()  # what a reader of the answer should know about its rows
 
     @classmethod
     def from_plain(cls, values: dict[str, Any]) -> StudyRecord:
         """The record that `dataclasses.asdict` gave, after JSON; raises KeyError or TypeError where it is none."""
+        if unknown := sorted(values.keys() - {one.name for one in fields(cls)}):
+            raise KeyError(f"unknown entry {unknown[0]!r}")
         known = {one.name: values[one.name] for one in fields(cls) if one.name in values}
-        tuples = {name: tuple(known.get(name, ())) for name in ("group_names", "duals_by_group", "data_notes")}
+        texts = ("group_names", "duals_by_group", "data_notes", "answer_notes")
+        tuples = {name: tuple(known.get(name, ())) for name in texts}
         left_out = tuple(LeftOut(**one) for one in known.get("left_out", ()))
         return cls(**{**known, **tuples, "left_out": left_out})
 

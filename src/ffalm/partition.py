@@ -27,6 +27,7 @@ _TRIES = 1000
 _SINKHORN_SWEEPS = 100
 _MORE_SWEEPS = 10_000  # where the paper's hundred leave clients uneven by more than _UNEVEN of their size
 _UNEVEN = 1e-3
+_SMALLEST_ALPHA = 1e-4
 _PANEL = "Federation"
 
 
@@ -49,7 +50,7 @@ class Partition:
         default="plain",
         metadata=flag("How rows go to clients: plain, even, balanced, group, iid or silos.", _PANEL, "partition"),
     )
-    clients: int = field(default=10, metadata=flag("Number of clients.", _PANEL))
+    clients: int = field(default=10, metadata=flag("Number of clients.", _PANEL, most=10**6))
     alpha: float = field(default=5.0, metadata=flag("Dirichlet alpha: the smaller, the more clients differ.", _PANEL))
     min_rows: int = field(default=10, metadata=flag("Smallest number of training rows per client.", _PANEL))
     leave_out: str | None = field(
@@ -150,8 +151,9 @@ def _evened(
     """
     sizes = np.array([len(rows) for rows in kinds])
     shares = draws.dirichlet(np.full(partition.clients, partition.alpha), size=len(kinds))
-    shares = np.maximum(shares, np.finfo(float).tiny)
     weights = (sizes / sizes.mean())[:, None]
+    if shares.min() == 0:  # an alpha so small that shares underflow, after which labels would look alike
+        shares = _evened_logarithms(partition, weights, draws)
     for sweep in range(sweeps):
         if sweep >= _SINKHORN_SWEEPS and _unevenness(weights * shares) <= _UNEVEN:
             break
@@ -168,6 +170,24 @@ def _evened(
     return [rows[:smallest] for rows in owned]
 
 
+def _evened_logarithms(
+    partition: Partition, weights: NDArray[np.float64], draws: np.random.Generator
+) -> NDArray[np.float64]:
+    """Dirichlet shares by Sinkhorn sweeps over their logarithms, which hold ratios that the shares cannot.
+
+    For G ~ Gamma(alpha + 1) and a uniform U, G U^(1 / alpha) is Gamma(alpha); Dirichlet draws are Gamma draws over
+    their sum. At the smallest alpha every client has one label as far as sizes allow, and sweeps still converge.
+    """
+    shape, alpha = (len(weights), partition.clients), max(partition.alpha, _SMALLEST_ALPHA)
+    logs = np.log(draws.gamma(alpha + 1, size=shape)) + np.log(1 - draws.random(shape)) / alpha
+    for _ in range(_MORE_SWEEPS):
+        logs = logs - np.logaddexp.reduce(np.log(weights) + logs, axis=0)
+        logs = logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
+        if _unevenness(weights * np.exp(logs)) <= _UNEVEN:
+            break
+    return np.maximum(np.exp(logs), np.finfo(float).tiny)
+
+
 def _unevenness(rows: NDArray[np.float64]) -> float:
     """By which share of an equal part the client farthest from it is off."""
     owned = rows.sum(0)
@@ -176,13 +196,17 @@ def _unevenness(rows: NDArray[np.float64]) -> float:
 
 def _silos(dataset: Dataset, min_rows: int) -> list[Tensor]:
     """The owners that the data names."""
+    import torch
+
     owner = dataset.owner
     if owner is None:
         raise UserError(
             f"The data {dataset.task.name!r} does not say who owns a row: name its owner column, or choose another "
             "partition."
         )
-    owned = [(owner == number).nonzero().flatten() for number in range(len(dataset.owner_names))]
+    order = owner.argsort(stable=True)  # rows of an owner stay in their order; -1 is nobody
+    counts = owner[owner >= 0].bincount(minlength=len(dataset.owner_names))
+    owned = list(torch.split(order[len(owner) - int(counts.sum()) :], counts.tolist()))
     for name, rows in zip(dataset.owner_names, owned, strict=True):
         require(
             len(rows) >= min_rows,

@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 
 from ffalm.errors import UserError, require
+from ffalm.files import reason
+
+_PREFIX = "ffalm_plugin_"
 
 
 def import_plugin(path: Path) -> None:
@@ -15,18 +19,29 @@ def import_plugin(path: Path) -> None:
 
     Objects of its classes can then be pickled: a worker that imports the same file finds them by that name.
     """
-    require(path.is_file(), f"There is no plugin file {path}.")
-    place = path.resolve()
-    name = f"ffalm_plugin_{place.stem}_{hashlib.sha256(str(place).encode()).hexdigest()[:8]}"
+    try:
+        found, place = path.is_file(), path.resolve()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UserError(f"The plugin file {path} cannot be read: {reason(error)}.") from None
+    require(found, f"There is no plugin file {path}.")
+    require(place.suffix == ".py", f"The plugin file {path} is not a Python file: its name must end in .py.")
+    name = f"{_PREFIX}{place.stem}_{hashlib.sha256(str(place).encode(errors='surrogateescape')).hexdigest()[:8]}"
     if name in sys.modules:
         return
     spec = importlib.util.spec_from_file_location(name, place)
-    require(spec is not None, f"The plugin file {path} is not a Python file: its name must end in .py.")
-    assert spec is not None
-    assert spec.loader is not None
+    assert spec is not None and spec.loader is not None
     sys.modules[name] = module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise UserError(f"The plugin file {path} cannot be used: {type(error).__name__}: {error}.") from error
+
+
+def blamed(error: BaseException) -> UserError | None:
+    """The sentence on an error that a plugin's own code raised, with its last line there; None where none did."""
+    for frame in reversed(list(traceback.walk_tb(error.__traceback__))):
+        if str(frame[0].f_globals.get("__name__", "")).startswith(_PREFIX):
+            where = f"line {frame[1]} of the plugin {frame[0].f_code.co_filename}"
+            return UserError(f"{type(error).__name__} in {where}: {str(error).rstrip('.')}.")
+    return None

@@ -10,9 +10,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
+from ffalm.config import parse, read
 from ffalm.describe import describe, read_study
 from ffalm.errors import UserError, require
 from ffalm.fairness import ScoreHistogram
+from ffalm.grid import federation_of, plans
 from ffalm.outcome import Outcome, StudyOutcome, StudyRecord
 from ffalm.report.summary import more_is_better
 from ffalm.store import RunFolder
@@ -23,6 +25,9 @@ from ffalm.targets.target import DEFAULT, Repair, Scope, Target
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from ffalm.blind_mode import BlindAnswer, GroupModel
+    from ffalm.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class Study:
             try:
                 answers.append(self.answer(alpha=alpha))
             except UserError as error:
-                notes.append(f"The target {self.record.target} has no answer: {error}")
+                notes += [f"The target {self.record.target} has no answer: {error}", *self.record.answer_notes]
         return replace(told, answers=answers, notes=[*dict.fromkeys(notes), *told.notes])
 
     def answer(
@@ -97,9 +102,38 @@ class Study:
         )
         allowed = repair or record.repair
         answer = answer_of(runs, asked, allowed, record.group_names, level)
+        answer = replace(answer, notes=(*answer.notes, *record.answer_notes))
         folder, names = RunFolder(self.folder / answer.best.run), [str(one["client"]) for one in record.clients]
         own = dict(zip(names, folder.client_scores(record.favourable, record.excluded), strict=False))
         return with_sites(answer, own, scope or record.scope, allowed, record.group_names)
+
+    def blind(
+        self,
+        run: Outcome,
+        target: str | Target | None = None,
+        *,
+        confidence: float | None = None,
+        groups: GroupModel | None = None,
+        federation: Federation | None = None,
+    ) -> BlindAnswer:
+        """`ffalm.blind` for a run's model: `study.blind(study.results[0], "dpd <= 0.05")`.
+
+        The run's own settings train the model of the groups, unless `groups` is given. A study of federations in memory
+        needs the run's `federation`; others load it again.
+        """
+        from ffalm.blind_mode import blind
+
+        folder = RunFolder(self.folder / run.place)
+        config = parse(read(folder.path / "config.toml"))
+        return blind(
+            folder.model(),
+            federation or federation_of(config, plans(config)[0]),
+            target or self.record.target or DEFAULT,
+            confidence=self.record.confidence if confidence is None else confidence,
+            groups=groups,
+            seed=run.seed,
+            **config.keywords(),
+        )
 
     def scores(self, run: Outcome) -> dict[str, ScoreHistogram]:
         """The score histograms of a run on its "validation" and "test" rows."""

@@ -8,17 +8,21 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self, get_args
 
 from ffalm.errors import require, unknown
-from ffalm.settings import build, flag
+from ffalm.settings import build, flag, typed
 from ffalm.targets.target import Repair, Scope
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Optimizer = Literal["sgd", "adam"]
 Keep = Literal["last", "best"]
 
+MOST_SEEDS = 10_000
+
 _RUNNING = "How to run it"
 _TARGET = "Fairness target"
+_LARGEST_EXPONENT = 300
 
 
+@typed
 @dataclass(frozen=True)
 class Training:
     """How clients train and for how long; the defaults are the paper's.
@@ -28,18 +32,22 @@ class Training:
     lr * lr_decay^floor((t - 1) / lr_step). Optimizer state (momentum, Adam's moments) starts anew each round.
     """
 
-    rounds: int = field(default=70, metadata={"help": "Communication rounds."})
-    local_epochs: int = field(default=1, metadata={"help": "Local epochs per round."})
-    local_steps: int | None = field(default=None, metadata={"help": "Local steps per round, instead of local epochs."})
+    rounds: int = field(default=70, metadata={"help": "Communication rounds.", "most": 10**6})
+    local_epochs: int = field(default=1, metadata={"help": "Local epochs per round.", "most": 10**5})
+    local_steps: int | None = field(
+        default=None, metadata={"help": "Local steps per round, instead of local epochs.", "most": 10**7}
+    )
     batch_size: int | None = field(default=128, metadata={"help": "Batch size; none for all rows of a client at once."})
-    lr: float = field(default=0.05, metadata={"help": "Learning rate."})
+    lr: float = field(default=0.05, metadata={"help": "Learning rate.", "most": 1e38})
     lr_step: int = field(default=50, metadata={"help": "Rounds between decays of the learning rate."})
-    lr_decay: float = field(default=0.5, metadata={"help": "Factor of each decay of the learning rate."})
-    clip: float | None = field(default=1.0, metadata={"help": "Largest gradient norm of a step; none for no clipping."})
+    lr_decay: float = field(default=0.5, metadata={"help": "Factor of each decay of the learning rate.", "most": 1e38})
+    clip: float | None = field(
+        default=1.0, metadata={"help": "Largest gradient norm of a step; none for no clipping.", "most": 1e38}
+    )
     participation: float = field(default=1.0, metadata={"help": "Fraction of clients that train in each round."})
     optimizer: Optimizer = field(default="sgd", metadata={"help": "Optimizer of the clients: sgd or adam."})
     momentum: float = field(default=0.0, metadata={"help": "Momentum of the clients' SGD."})
-    weight_decay: float = field(default=0.0, metadata={"help": "Weight decay of the clients' optimizer."})
+    weight_decay: float = field(default=0.0, metadata={"help": "Weight decay of the clients' optimizer.", "most": 1e38})
 
     def __post_init__(self) -> None:
         for name in ("rounds", "local_epochs", "local_steps", "batch_size", "lr_step"):
@@ -68,12 +76,20 @@ class Training:
             math.isfinite(self.weight_decay) and self.weight_decay >= 0,
             f"The training setting 'weight_decay' must be 0 or more; got {self.weight_decay}.",
         )
+        decays = (self.rounds - 1) // self.lr_step
+        require(
+            self.lr == 0
+            or self.lr_decay <= 1
+            or decays * math.log10(self.lr_decay) + math.log10(self.lr) < _LARGEST_EXPONENT,
+            f"The learning rate would grow beyond all numbers: lr_decay {self.lr_decay} is applied {decays} times.",
+        )
 
     def lr_at(self, round: int) -> float:
         """The learning rate of a round, counted from 1."""
         return self.lr * self.lr_decay ** ((round - 1) // self.lr_step)
 
 
+@typed
 @dataclass(frozen=True)
 class Privacy:
     """The settings of the mechanisms.
@@ -83,12 +99,13 @@ class Privacy:
     """
 
     # of the model: standard deviation over clip * largest client weight; 0 protects nothing
-    noise: float = field(metadata={"help": "Noise multiplier; giving it turns differential privacy on."})
+    noise: float = field(metadata={"help": "Noise multiplier; giving it turns differential privacy on.", "most": 1e38})
     # over all floating numbers of the model
     clip: float = field(
         default=1.0, metadata={"help": "Largest norm of a client's model update.", "flag": "privacy_clip"}
     )
-    tally_noise: float | None = None  # of what clients report for the duals; None: as much as `noise`
+    # of what clients report for the duals; None: as much as `noise`
+    tally_noise: float | None = field(default=None, metadata={"most": 1e38})
     state_clip: float = 0.1  # largest norm of a client's own step of the duals, where they are averaged
     loss_bound: float = 2.0  # where single Tallies are needed: the mean loss of a (label, group) cell counts up to this
     # well below 1 / number of clients
@@ -147,6 +164,11 @@ class RunSettings:
         others = {name: keywords[name] for name in keywords if name not in of_training}
         return build(cls, {**others, "training": training}, "run")
 
+    def keywords(self) -> dict[str, Any]:
+        """The keywords of `simulate` that stand for these settings."""
+        own = {one.name: getattr(self, one.name) for one in fields(RunSettings) if one.name != "training"}
+        return {**own, **{one.name: getattr(self.training, one.name) for one in fields(Training)}}
+
 
 @dataclass(frozen=True, kw_only=True)
 class StudySettings(RunSettings):
@@ -181,5 +203,5 @@ class StudySettings(RunSettings):
         ),
     )
     workers: int | None = field(
-        default=None, metadata=flag("Worker processes; by default one per core or GPU.", _RUNNING)
+        default=None, metadata=flag("Worker processes; by default one per core or GPU.", _RUNNING, most=1024)
     )

@@ -8,21 +8,29 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import inspect
+import string
 import types
 import typing
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union
 
-from ffalm.errors import UserError, unknown
+from ffalm.errors import UserError, shown, unknown
 
 T = TypeVar("T")
+_LARGEST = 2**63 - 1
+
+#: The types of a class's fields; evaluating the annotations takes longer than building an instance.
+_hints: Callable[[Any], dict[str, Any]] = cache(typing.get_type_hints)
 
 
 def build(cls: type[T], settings: Mapping[str, Any], what: str) -> T:
     """An instance of a settings dataclass; unknown names and values of the wrong type are `UserError`s."""
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init}  # type: ignore[arg-type]
     values = {}
     for name, value in settings.items():
@@ -41,7 +49,10 @@ def build(cls: type[T], settings: Mapping[str, Any], what: str) -> T:
     ]
     if missing:
         raise UserError(f"The {what} needs the setting{'s' * (len(missing) > 1)} {', '.join(missing)}.")
-    return cls(**values)
+    made = cls(**values)
+    for name, value in values.items():
+        _check_most(value, fields[name], what)
+    return made
 
 
 def to_plain(settings: Any) -> dict[str, Any]:
@@ -53,7 +64,7 @@ def to_plain(settings: Any) -> dict[str, Any]:
     if hasattr(settings, "to_plain"):
         own: dict[str, Any] = settings.to_plain()
         return own
-    hints = typing.get_type_hints(type(settings))
+    hints = _hints(type(settings))
     values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
     tag = next((key for key in ("source", "name") if key not in values and hasattr(settings, key)), None)
     return {
@@ -66,9 +77,30 @@ def to_plain(settings: Any) -> dict[str, Any]:
     }
 
 
-def flag(help: str, panel: str, name: str | None = None) -> dict[str, str | None]:
-    """Metadata of a dataclass field that is a command line flag too, under its own name unless another is given."""
-    return {"help": help, "panel": panel, "flag": name}
+def typed(cls: type[T]) -> type[T]:
+    """Class decorator for settings that users make in Python too: their values are checked as `build` checks them."""
+    original: Any = cls.__init__
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def checked(self: T, *arguments: Any, **keywords: Any) -> None:
+        given = signature.bind(self, *arguments, **keywords)
+        with suppress(NameError):  # annotations of a user's class may name what its module does not hold
+            hints, what = typing.get_type_hints(type(self)), getattr(type(self), "title", type(self).__name__)
+            for name in list(given.arguments)[1:]:
+                given.arguments[name] = _fitted(given.arguments[name], hints[name], f"The setting {name!r} of {what}")
+        original(*given.args, **given.kwargs)
+
+    cls.__init__ = checked  # type: ignore[method-assign, assignment]
+    return cls
+
+
+def flag(help: str, panel: str, name: str | None = None, most: float | None = None) -> dict[str, Any]:
+    """Metadata of a dataclass field that is a command line flag too, under its own name unless another is given.
+
+    `most` is the largest value that `build` takes.
+    """
+    return {"help": help, "panel": panel, "flag": name, "most": most}
 
 
 def with_keywords(*classes: type) -> Callable[[T], T]:
@@ -111,12 +143,30 @@ def _nested(value: Any, hint: Any) -> type[Any] | None:
     return next((kind for kind in kinds if getattr(kind, "source", None) == value.get("source")), None)
 
 
+def _converted(value: Any, kind: type) -> Any:
+    try:
+        return kind(value)
+    except (OverflowError, ValueError, TypeError):
+        return None
+
+
+def _check_most(value: Any, field: dataclasses.Field[Any], what: str) -> None:
+    """Refuse a number above the `most` of the field's metadata: nothing could be computed, or allocated, for it."""
+    most = field.metadata.get("most")
+    for number in value if isinstance(value, tuple) else (value,):
+        if most is not None and isinstance(number, int | float) and number > most:
+            limit = f"{most:,}" if isinstance(most, int) else f"{most:g}"
+            raise UserError(f"The setting {field.name!r} of {what} must be at most {limit}; got {shown(number)}.")
+
+
 def _fitted(value: Any, hint: Any, what: str) -> Any:
     """The value as its type hint wants it (an int for a float, a list for a tuple), or a `UserError`."""
     origin = typing.get_origin(hint)
     if origin in (Union, types.UnionType):
         options = typing.get_args(hint)
-        if type(None) in options and (value is None or (value == "none" and str not in options)):
+        if type(None) in options and (
+            value is None or (isinstance(value, str) and value == "none" and str not in options)
+        ):
             return None  # TOML has no null, so files and flags say "none"
         for option in options:
             if option is type(None):
@@ -128,11 +178,12 @@ def _fitted(value: Any, hint: Any, what: str) -> Any:
         raise last
     if origin is Literal:
         choices = typing.get_args(hint)
-        if value in choices:
+        if isinstance(value, str | int | float) and value in choices:
             return value
-        near = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1, cutoff=0.5)
+        typed = value[:100] if isinstance(value, str) else shown(value)
+        near = difflib.get_close_matches(typed, [str(choice) for choice in choices], n=1, cutoff=0.5)
         hint = f": did you mean {near[0]!r}?" if near else "."
-        raise UserError(f"{what} must be one of {', '.join(map(str, choices))}; got {value!r}{hint}")
+        raise UserError(f"{what} must be one of {', '.join(map(str, choices))}; got {shown(value)}{hint}")
     if origin is tuple:
         inner, *others = typing.get_args(hint)
         alone = str if typing.get_origin(inner) is None else str | int | float  # for lists of any kind of value
@@ -142,18 +193,25 @@ def _fitted(value: Any, hint: Any, what: str) -> Any:
             return tuple(_fitted(item, inner, what) for item in value)
     if origin is dict and isinstance(value, Mapping):
         key, inner = typing.get_args(hint)
-        return {key(name): _fitted(item, inner, what) for name, item in value.items()}  # JSON's names are texts
-    if hint is bytes and isinstance(value, str):
+        with suppress(ValueError):
+            return {key(name): _fitted(item, inner, what) for name, item in value.items()}  # JSON's names are texts
+    if hint is bytes and isinstance(value, str) and len(value) % 2 == 0 and set(value) <= set(string.hexdigits):
         return bytes.fromhex(value)
     if hint is Any or getattr(hint, "_is_protocol", False):
         return value
-    if hint is float and isinstance(value, Real) and not isinstance(value, bool):
-        return float(value)
-    if hint is int and isinstance(value, Integral) and not isinstance(value, bool):
-        return int(value)
-    if hint in (bool, str) and isinstance(value, hint):
+    kind = {int: Integral, float: Real}.get(hint)
+    if kind is not None and isinstance(value, kind) and not isinstance(value, bool):
+        number = _converted(value, hint)
+        if number is None or (isinstance(number, int) and abs(number) > _LARGEST):
+            raise UserError(f"{what} must be a number of at most 19 digits; got {shown(value)}.")
+        return number
+    if hint is str and isinstance(value, str):
+        if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise UserError(f"{what} must be UTF-8 text without NUL characters; got {shown(value)}.")
+        return value
+    if hint is bool and isinstance(value, bool):
         return value
     if isinstance(hint, type) and hint not in (bool, str, int, float) and isinstance(value, hint):
         return value
     name = "list" if origin is tuple else getattr(origin or hint, "__name__", str(hint))
-    raise UserError(f"{what} must be of type {name}; got {value!r}.")
+    raise UserError(f"{what} must be of type {name}; got {shown(value)}.")

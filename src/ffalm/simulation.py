@@ -5,30 +5,36 @@ Studies compute their runs by the same `RunSettings`, `Run` and `compute`, and k
 
 from __future__ import annotations
 
+import inspect
 import operator
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
 
+import torch
 from torch import Tensor, nn
 
 from ffalm.algorithms import Algorithm, State, algorithm_class
 from ffalm.data.types import Examples
 from ffalm.engines import Engine, Job, ModelFactory, Round, Snapshot, choose
 from ffalm.engines.common import autocast, built_model, checked_model, evaluate, score_histogram
-from ffalm.errors import UserError, require
+from ffalm.errors import UserError, require, shown
 from ffalm.fairness import ScoreHistogram, Tally, undefined
 from ffalm.federation import Federation
 from ffalm.hardware import deterministic, threads_for
 from ffalm.hardware import device as device_of
+from ffalm.memory import require_room
 from ffalm.model_selection import ModelSelection, check_selection
-from ffalm.models import Architecture, architecture
+from ffalm.models import ARCHITECTURES, Architecture, architecture, from_scratch
 from ffalm.outcome import HEADLINE, Record
 from ffalm.run_settings import Keep, Optimizer, Precision, Privacy, RunSettings, Training
 from ffalm.settings import with_keywords
 
 Model = str | Architecture | ModelFactory
+
+_COPIES = 4  # of a model that a run holds at least: the server's, a client's, its gradient, the last snapshot
 
 
 class RunKeywords(TypedDict, total=False):
@@ -158,20 +164,26 @@ def simulate(
     instead of the last. `on_round` is called with each round's record. The other keywords are those of `Training`.
     """
     shared = RunSettings.from_keywords(settings)
-    seeds = [seed_of(number) for number in (seed if isinstance(seed, Iterable) else [seed])]
+    seeds = [seed_of(number) for number in listed(seed)]
     require(bool(seeds), "Seeds are whole numbers from 0 up, at least one of them; got none.")
     require(
         isinstance(federation, Federation | Iterable),
         f"Give a Federation, or a list with one per seed; got {type(federation).__name__}.",
     )
-    federations = [federation] * len(seeds) if isinstance(federation, Federation) else list(federation)
+    federations = [federation] * len(seeds) if isinstance(federation, Federation) else listed(federation)
+    require(all(isinstance(one, Federation) for one in federations), "Give a Federation, or a list with one per seed.")
+    require(on_round is None or callable(on_round), "`on_round` must be a function that takes a record.")
+    require(
+        threads is None or (isinstance(threads, int) and threads >= 1),
+        f"`threads` must be a whole number from 1 up; got {shown(threads)}.",
+    )
     require(
         len(federations) == len(seeds), f"{len(seeds)} seeds need one federation, or one each; got {len(federations)}."
     )
     chosen = default_algorithm(algorithm)[0] if isinstance(algorithm, str) else algorithm
     require(
         isinstance(chosen, Algorithm),
-        f"The algorithm must be a name or an object such as FFALM(); got {getattr(chosen, '__name__', chosen)!r}.",
+        f"The algorithm must be a name or an object such as FFALM(); got {shown(getattr(chosen, '__name__', chosen))}.",
     )
     for owned in federations:
         check_selection(shared.keep, owned)
@@ -231,13 +243,20 @@ def compute(runs: Sequence[R], engine: Engine, threads: int, on_round: Callable[
         return [run.finish() for run in runs]
 
 
+def listed(values: Any) -> list[Any]:
+    """The items of a list or array; a single value, or an array of no dimensions, is one item."""
+    single = not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0 or isinstance(values, str)
+    return [values] if single else list(values)
+
+
 def seed_of(number: Any) -> int:
     """A seed as given; 1.7 is refused rather than cut to 1."""
     try:
         seed = operator.index(number)
     except TypeError:
         seed = -1
-    require(seed >= 0, f"Seeds are whole numbers from 0 up; got {number!r}.")
+    fits = 0 <= seed < 2**63 and not isinstance(number, bool)
+    require(fits, f"Seeds are whole numbers from 0 up, of at most 18 digits; got {shown(number)}.")
     return seed
 
 
@@ -294,7 +313,19 @@ def model_factory(model: Model, federation: Federation) -> ModelFactory:
         model = architecture(model)
     if isinstance(model, nn.Module) or not hasattr(model, "build"):
         return own_model(model)
-    return Built(cast(Architecture, model), tuple(federation.first_rows(1).x.shape[1:]), federation.task.labels)
+    made = cast(Architecture, model)
+    built = Built(made, tuple(federation.first_rows(1).x.shape[1:]), federation.task.labels)
+    plain = replace(built, architecture=from_scratch(made))
+    if type(plain.architecture) in ARCHITECTURES.values():
+        require_room(_COPIES * _bytes_of(plain), "The model", "take a smaller one")
+    return built
+
+
+@lru_cache
+def _bytes_of(built: Built) -> int:
+    """The size of a model, found without making its parameters."""
+    with torch.device("meta"):
+        return sum(tensor.nbytes for tensor in built().state_dict().values())
 
 
 def own_model(model: Any) -> ModelFactory:
@@ -307,4 +338,12 @@ def own_model(model: Any) -> ModelFactory:
         callable(model),
         f"The model must be a name or a function that returns an nn.Module; got {type(model).__name__}.",
     )
+    try:
+        inspect.signature(model).bind()
+    except TypeError:
+        raise UserError(
+            "The function that makes the model must take no arguments: use `lambda: MyModel(...)`."
+        ) from None
+    except ValueError:  # some functions of C do not tell what they take
+        pass
     return model  # type: ignore[no-any-return]

@@ -6,14 +6,17 @@
     model.safetensors  the final model
     scores.safetensors histograms of the final model's scores on held-out and on test rows
     client_scores.safetensors  the same of each client's own rows, where it is known whose they are
+    checksums.json     of the files of a checkpoint, or of a finished run
     result.json        the outcome; its presence says that the run is finished
 
-Whole files are written beside and renamed. There is no pickle: nothing that is loaded can run code.
+Whole files are written beside and renamed. A checkpoint that does not fit its checksums is not resumed from: the one
+before it is. There is no pickle: nothing that is loaded can run code.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -27,17 +30,21 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as tensors_as_bytes
 from torch import Tensor
 
+from ffalm import checksums
 from ffalm.engines import Snapshot
-from ffalm.errors import UserError
+from ffalm.errors import UserError, require
 from ffalm.fairness import ScoreHistogram
-from ffalm.files import json_text, write_whole
+from ffalm.files import json_text, remove_leftovers, synced, write_whole
 from ffalm.outcome import Counts, Outcome, Record
 from ffalm.simulation import Result
 
 _LOCK_SECONDS = 30.0
+_SYNC_SECONDS = 1.0  # at most so often is a run's checkpoint forced to the disk, which takes milliseconds a file
+_HISTORY = "history.jsonl"
 _KEPT = "kept"  # the folder, in a checkpoint's, of the round that is best so far
 _TENSORS = tuple(one.name for one in fields(Snapshot) if one.name != "round")  # each in a file of its own
 _ALWAYS = ("model", "state")  # of these, the files that every checkpoint has
@@ -67,19 +74,27 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._history = path / "history.jsonl"
+        self._history = path / _HISTORY
         self._checkpoints = path / "checkpoint"
         self._result = path / "result.json"
+        self._sync_at = 0.0
+        self._recorded: tuple[int, Any] | None = None  # how many bytes of history there are, and their running digest
 
     def start(self, config: str) -> None:
-        """Make the folder and write the settings of the run."""
+        """Make the folder, write the settings of the run, and remove what a kill left half-written."""
         self._checkpoints.mkdir(parents=True, exist_ok=True)
+        for folder in (self.path, self._checkpoints):
+            remove_leftovers(folder)
         write_whole(self.path / "config.toml", config)
 
     def append(self, record: Record) -> None:
         """Add a round to the history."""
-        with open(self._history, "a", encoding="utf-8") as file:
-            file.write(json_text(record) + "\n")
+        line = (json_text(record) + "\n").encode()
+        size, running = self._recorded or _digested(self._history)
+        with open(self._history, "ab") as file:
+            file.write(line)
+        running.update(line)
+        self._recorded = size + len(line), running
 
     def history(self, rounds: int | None = None) -> list[Record]:
         """The rounds recorded so far; given a number of rounds, anything after them is cut off on disk too.
@@ -89,14 +104,16 @@ class RunFolder:
         if not self._history.exists():
             return []
         records: list[Record] = []
-        for line in self._history.read_text(encoding="utf-8").splitlines():
+        lines = self._history.read_bytes().splitlines(keepends=True)
+        for line in lines:
             try:
                 records.append(_with_nan(json.loads(line)))
-            except json.JSONDecodeError:
+            except (ValueError, AttributeError):
                 break
         if rounds is not None:
             records = records[:rounds]
-            write_whole(self._history, "".join(json_text(record) + "\n" for record in records))
+            write_whole(self._history, b"".join(lines[: len(records)]))
+            self._recorded = None
         return records
 
     def save(self, snapshot: Snapshot, kept: Snapshot | None = None) -> None:
@@ -104,20 +121,48 @@ class RunFolder:
 
         `kept` is the model that the run would end with now; it is stored too if it is of an earlier round.
         """
+        contents = _contents(snapshot)
+        if kept is not None and kept.round != snapshot.round:
+            contents |= {f"{_KEPT}/{name}": content for name, content in _contents(kept).items()}
+        history = None if self._recorded is None else [self._recorded[0], self._recorded[1].hexdigest()]
+        contents[checksums.FILE] = checksums.listing(contents, history=history).encode()
         beside = self._checkpoints / f".new.{os.getpid()}"
         shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
-        _write(snapshot, beside)
-        if kept is not None and kept.round != snapshot.round:
-            _write(kept, beside / _KEPT)
+        due = time.monotonic() >= self._sync_at
+        for name, content in contents.items():
+            (beside / name).parent.mkdir(parents=True, exist_ok=True)
+            synced(beside / name, content, due)
         earlier = self._saved()
         beside.rename(self._checkpoints / f"{snapshot.round:06d}")
+        if due:
+            self._sync_at = time.monotonic() + _SYNC_SECONDS
         for old in earlier[:-1]:
             shutil.rmtree(old)
 
     def saved_rounds(self) -> list[int]:
-        """The rounds of which there is a snapshot, in order; 0, the beginning, is always there."""
-        return [0, *(int(path.name) for path in self._saved())]
+        """The rounds with a sound snapshot, in order; 0, the beginning, is always there."""
+        return [0, *(int(path.name) for path in self._saved() if self._problem(path) is None)]
+
+    def problems(self) -> list[str]:
+        """A sentence on each snapshot that is damaged."""
+        found = ((path, self._problem(path)) for path in self._saved())
+        return [f"The checkpoint {path} is damaged ({problem})." for path, problem in found if problem is not None]
+
+    def _problem(self, path: Path) -> str | None:
+        """The file, of a snapshot or of the history up to it, that does not fit its checksum."""
+        broken = checksums.damaged(path)
+        if broken is not None:
+            return broken
+        history = checksums.stored(path).get("history")
+        if history is None:
+            return None
+        try:
+            size, expected = history
+            with open(self._history, "rb") as file:
+                fits = checksums.digest(file.read(int(size))) == expected
+        except (OSError, ValueError, TypeError):
+            fits = False
+        return None if fits else _HISTORY
 
     def snapshot(self, round: int) -> Snapshot | None:
         """The snapshot of a round, None for the beginning; later ones are deleted."""
@@ -135,46 +180,61 @@ class RunFolder:
         if round == 0:
             return None
         place = self._checkpoints / f"{round:06d}" / within
+        broken = self._problem(self._checkpoints / f"{round:06d}")
         try:
+            require(broken is None, str(broken))
             number = int(json.loads((place / "round.json").read_text(encoding="utf-8"))["round"])
             files = {name: place / f"{name}.safetensors" for name in _TENSORS}
             return Snapshot(
                 number,
                 **{name: _nested(load_file(file)) for name, file in files.items() if file.exists() or name in _ALWAYS},
             )
-        except (SafetensorError, OSError, ValueError, KeyError) as error:
+        except (UserError, SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
                 f"The checkpoint {place} is damaged ({error}): delete the folder {self.path} to repeat this run."
             ) from None
 
     def finish(self, result: Result, outcome: Outcome) -> None:
-        """Write the final model and, last of all, the result."""
-        beside = self.path / f".model.{os.getpid()}"
-        save_file(_owned(result.state_dict), beside)
-        beside.replace(self.path / "model.safetensors")
-        beside = self.path / f".scores.{os.getpid()}"
-        save_file({name: one.counts for name, one in result.scores.items()}, beside)
-        beside.replace(self.path / "scores.safetensors")
+        """Write the final model, its scores, the checksums and, last of all, the result."""
+        tensors = {
+            "model": _owned(result.state_dict),
+            "scores": {name: one.counts for name, one in result.scores.items()},
+        }
         if result.client_scores:
             each = {name: torch.stack([one.counts for one in own]) for name, own in result.client_scores.items()}
-            save_file(each, beside)
-            beside.replace(self.path / "client_scores.safetensors")
+            tensors["client_scores"] = each
+        contents: dict[str, bytes | str] = {
+            f"{name}.safetensors": tensors_as_bytes(one) for name, one in tensors.items()
+        }
+        for name, content in contents.items():
+            write_whole(self.path / name, content)
         values = {name: value for name, value in asdict(outcome).items() if name not in ("history", "place")}
         values["clients"] = result.clients
         values["notes"] = result.notes
-        write_whole(self._result, json_text(values, indent=2))
+        text = json_text(values, indent=2)
+        contents[self._result.name] = text
+        if self._history.exists():
+            contents[_HISTORY] = self._history.read_bytes()
+        write_whole(self.path / checksums.FILE, checksums.listing(contents))
+        write_whole(self._result, text)
 
     def outcome(self) -> Outcome | None:
         """The outcome of the run, None while it is not finished."""
         if not self._result.exists():
             return None
+        broken = checksums.damaged(self.path)
+        require(
+            broken is None,
+            f"The file {self.path / str(broken)} of a finished run is missing or damaged: restore it, or delete "
+            f"{self._result} and resume, and the run is computed again.",
+        )
         try:
             stored = json.loads(self._result.read_text(encoding="utf-8"))
             values = {one.name: stored[one.name] for one in fields(Outcome) if one.name in stored}
             values["test"] = _with_nan(stored["test"])
             values["intervals"] = {name: tuple(ends) for name, ends in _with_nan(stored["intervals"]).items()}
             return Outcome(**values, history=self.history())
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             raise UserError(f"The result {self._result} is damaged ({error}): delete it and resume.") from None
 
     def model(self) -> dict[str, Tensor]:
@@ -186,7 +246,7 @@ class RunFolder:
         if not (self.path / "scores.safetensors").exists():
             return {}
         return {
-            name: ScoreHistogram(counts, favourable, excluded)
+            name: ScoreHistogram(counts, favourable, excluded=excluded)
             for name, counts in self._tensors("scores.safetensors").items()
         }
 
@@ -197,7 +257,7 @@ class RunFolder:
         parts = self._tensors("client_scores.safetensors")
         clients = len(next(iter(parts.values())))
         return [
-            {name: ScoreHistogram(counts[client], favourable, excluded) for name, counts in parts.items()}
+            {name: ScoreHistogram(counts[client], favourable, excluded=excluded) for name, counts in parts.items()}
             for client in range(clients)
         ]
 
@@ -210,16 +270,24 @@ class RunFolder:
             ) from None
 
     def _saved(self) -> list[Path]:
-        return sorted(path for path in self._checkpoints.glob("[0-9]*") if path.is_dir())
+        found = (path for path in self._checkpoints.glob("[0-9]*") if path.is_dir() and path.name.isdecimal())
+        return sorted(found, key=lambda path: int(path.name))
 
 
-def _write(snapshot: Snapshot, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in _TENSORS:
-        tensors = getattr(snapshot, name)
-        if tensors or name in _ALWAYS:
-            save_file(_owned(_flat(tensors)), folder / f"{name}.safetensors")
-    (folder / "round.json").write_text(json.dumps({"round": snapshot.round}), encoding="utf-8")
+def _contents(snapshot: Snapshot) -> dict[str, bytes]:
+    """The files of a snapshot by name."""
+    files = {
+        f"{name}.safetensors": tensors_as_bytes(_owned(_flat(getattr(snapshot, name))))
+        for name in _TENSORS
+        if getattr(snapshot, name) or name in _ALWAYS
+    }
+    return {**files, "round.json": json.dumps({"round": snapshot.round}).encode()}
+
+
+def _digested(path: Path) -> tuple[int, Any]:
+    """The size of a file that is appended to, and a digest that can be continued."""
+    content = path.read_bytes() if path.exists() else b""
+    return len(content), hashlib.sha256(content)
 
 
 def _flat(tensors: dict[str, Any]) -> dict[str, Tensor]:

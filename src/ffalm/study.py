@@ -24,20 +24,20 @@ from ffalm.algorithms import Algorithm, algorithms
 from ffalm.config import AlgorithmEntry, StudyConfig, entry_of, parse, partitions_of, read
 from ffalm.data import find_source
 from ffalm.data.types import Source
-from ffalm.describe import RECORD, lay_out, read_record, write_record
-from ffalm.errors import UserError, require
+from ffalm.describe import RECORD, check_same, lay_out, read_record, write_record
+from ffalm.errors import UserError, require, shown
 from ffalm.execution import ExecutionPlan, Listener, plan_execution
 from ffalm.federation import Federation, owners_partition
-from ffalm.files import write_whole
+from ffalm.files import remove_leftovers, write_whole
 from ffalm.grid import RunPlan, drop_incompatible, finished, plans
 from ffalm.in_memory import CustomModel, InMemory
 from ffalm.models import ARCHITECTURES, Architecture, Pretrained, architecture
 from ffalm.outcome import StudyRecord
 from ffalm.partition import Kind
 from ffalm.results import Study
-from ffalm.run_settings import RunSettings, Training
-from ffalm.settings import with_keywords
-from ffalm.simulation import Model, RunKeywords, default_algorithm, own_model, seed_of
+from ffalm.run_settings import MOST_SEEDS, RunSettings, Training
+from ffalm.settings import build, with_keywords
+from ffalm.simulation import Model, RunKeywords, default_algorithm, listed, own_model, seed_of
 from ffalm.store import locked
 from ffalm.targets.candidates import lagrangians
 from ffalm.targets.target import DEFAULT, Repair, Scope, Target
@@ -100,12 +100,19 @@ def compare(
     """
     shared = RunSettings.from_keywords(settings)
     require(isinstance(shared.engine, str), "A study records its engine: give it by its name.")
-    chosen = tuple(seed_of(number) for number in (seeds if isinstance(seeds, Iterable) else range(seed_of(seeds))))
+    numbers = range(min(seed_of(seeds), MOST_SEEDS + 1)) if not isinstance(seeds, Iterable) else listed(seeds)
+    chosen = tuple(seed_of(number) for number in numbers)
+    require(isinstance(data_settings, Mapping | None), "`data_settings` must be a dict of settings by name.")
+    require(isinstance(fresh_data, bool), f"`fresh_data` must be True or False; got {shown(fresh_data)}.")
+    require(isinstance(resume, bool), f"`resume` must be True or False; got {shown(resume)}.")
+    require(isinstance(out, str | os.PathLike | None), f"`out` must be the path of a folder; got {shown(out)}.")
+    require(on_round is None or callable(on_round), "`on_round` must be a function that takes a run and a record.")
     given = _without_none({"label": label, "group": group, "favourable": favourable, "owner": owner})
     given |= data_settings or {}
     cut = _without_none({"kind": partition, "clients": clients, "alpha": alpha, "min_rows": min_rows,
                          "leave_out": leave_out})  # fmt: skip
     if isinstance(data, str | os.PathLike):
+        require(isinstance(os.fspath(data), str), f"The path of a table must be a text; got {shown(data)}.")
         origin = find_source(os.fspath(data), given)
         first, alphas = partitions_of({**owners_partition(given), **cut})
     else:
@@ -115,22 +122,22 @@ def compare(
         first, alphas = partitions_of({"kind": "silos"})
     aim = None if target is None else Target.parse(target)
     usual = () if algorithms is not None else (*entries_of(ALGORITHMS), *entries_for(aim))
-    config = StudyConfig(
-        **{one.name: getattr(shared, one.name) for one in fields(shared) if one.name != "model"},
-        model=_recorded(shared.model),
-        entries=usual if algorithms is None else entries_of(algorithms),
-        data=origin,
-        partition=first,
-        alphas=alphas,
-        seeds=chosen,
-        fresh_data=fresh_data,
-        workers=workers,
-        checkpoint_every=checkpoint_every,
-        target=None if aim is None else str(aim),
-        repair=repair,
-        confidence=confidence,
-        scope=scope,
-    )
+    own = {
+        "model": _recorded(shared.model),
+        "entries": usual if algorithms is None else entries_of(algorithms),
+        "data": origin,
+        "partition": first,
+        "alphas": alphas,
+        "seeds": chosen,
+        "fresh_data": fresh_data,
+        "workers": workers,
+        "checkpoint_every": checkpoint_every,
+        "target": None if aim is None else str(aim),
+        "repair": repair,
+        "confidence": confidence,
+        "scope": scope,
+    }
+    config = build(StudyConfig, {one.name: getattr(shared, one.name) for one in fields(shared)} | own, "study")
     optional = tuple(entry.key for entry in usual)
     resuming: Existing = "resume" if resume else "refuse"
     if out is not None:
@@ -189,18 +196,26 @@ def begin(
     if isinstance(out, Path):
         _begun(out, existing)
     config, left_out = drop_incompatible(config, optional)
-    spread = plan_execution(config)
+    spread = plan_execution(_with_engine(config, out) if existing == "resume" else config)
     if ray is not None:
         cluster.check(ray)
     record = lay_out(config, spread, left_out, command)
     folder = out if isinstance(out, Path) else out()
     with _claimed(folder, config, existing) as stored:
         if stored is not None:  # the study is the one that was begun then
+            check_same(record, stored, folder)
             record = replace(record, command=stored.command, left_out=stored.left_out)
         left = [plan for plan in plans(config) if finished(config, folder, plan) is None]
         write_whole(folder / "config.toml", toml.dumps(config.to_plain()))
         write_record(record, folder)
         yield Begun(config, spread, record, folder, left, ray)
+
+
+def _with_engine(config: StudyConfig, folder: Path | Callable[[], Path]) -> StudyConfig:
+    """The study with the engine that it was begun with, where "auto" chose it: other free memory changes nothing."""
+    begun = isinstance(folder, Path) and (folder / RECORD).exists() and config.engine == "auto"
+    engine = read_record(cast(Path, folder)).engine if begun else ""
+    return replace(config, engine=engine) if engine else config
 
 
 def carry_out(
@@ -240,6 +255,7 @@ def _claimed(folder: Path, config: StudyConfig, existing: Existing) -> Iterator[
     """Hold the folder for this process while it computes the study; gives the record of the study that it resumes."""
     make_folder(folder)
     with locked(folder, "study"):
+        remove_leftovers(folder)
         resumed = _begun(folder, existing) and existing == "resume"
         if resumed:
             before = parse(read(folder / "config.toml"))
@@ -267,9 +283,7 @@ def _begun(folder: Path, existing: Existing) -> bool:
 def entries_of(given: Named | Sequence[Named] | Mapping[str, Named]) -> tuple[AlgorithmEntry, ...]:
     """Algorithms by name or as objects as they enter a study, each under a key of its own."""
     named: list[tuple[str, Named]] = (
-        list(given.items())
-        if isinstance(given, Mapping)
-        else [("", one) for one in ([given] if isinstance(given, str | Algorithm) else given)]
+        list(given.items()) if isinstance(given, Mapping) else [("", one) for one in listed(given)]
     )
     entries: dict[str, AlgorithmEntry] = {}
     for name, one in named:
@@ -289,7 +303,8 @@ def _preset_of(algorithm: Any) -> str | None:
     """The preset that an algorithm object equals, if any; files can name it only if its class is registered."""
     require(
         isinstance(algorithm, Algorithm) and algorithms().get(algorithm.name) is type(algorithm),
-        f"An algorithm of a study is a name or an object of a registered class (@ffalm.register); got {algorithm!r}.",
+        "An algorithm of a study is a name or an object of a registered class (@ffalm.register); got "
+        f"{shown(algorithm)}.",
     )
     cls = type(algorithm)
     return next((name for name, values in cls.presets().items() if cls(**values) == algorithm), None)

@@ -19,7 +19,7 @@ from ffalm.config import StudyConfig
 from ffalm.errors import UserError
 from ffalm.execution import ExecutionPlan, Listener, execute
 from ffalm.grid import RunPlan
-from ffalm.plugins import import_plugin
+from ffalm.plugins import blamed, import_plugin
 
 
 def run_study(config: StudyConfig, folder: Path, spread: ExecutionPlan, listener: Listener) -> None:
@@ -100,4 +100,10 @@ def _start_worker(events: Any, devices: Any, plugins: tuple[str, ...]) -> None:
 
 
 def _work(config: StudyConfig, folder: Path, task: list[RunPlan], spread: ExecutionPlan) -> None:
-    execute(config, folder, task, spread, lambda plan, record: _events.put((plan, record)), _device)
+    try:
+        execute(config, folder, task, spread, lambda plan, record: _events.put((plan, record)), _device)
+    except Exception as error:
+        fault = blamed(error)  # here, since an error is sent to the parent without its frames
+        if fault is None or isinstance(error, UserError):
+            raise
+        raise fault from error

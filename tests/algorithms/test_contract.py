@@ -158,3 +158,17 @@ def test_rows_behind_the_mask_get_no_slope_from_autograd() -> None:
 def test_tallies_of_many_clients_are_pooled_before_they_are_reported() -> None:
     one = Tally(torch.ones(2, 2, 2, dtype=torch.int64), torch.ones(2, 2, dtype=torch.float64))
     assert int(Tally.stack([one, one]).pooled().confusion.sum()) == 16
+
+
+def test_an_objective_that_returns_no_tensor_is_named() -> None:
+    @dataclass(frozen=True)
+    class Forgetful(Algorithm):
+        name: ClassVar[str] = "forgetful"
+        title: ClassVar[str] = "Forgetful"
+
+        def objective(self, batch: Batch, state: State) -> Tensor:
+            return None  # type: ignore[return-value]
+
+    batch = batch_of(torch.tensor([0.5, 1.0]), torch.tensor([0, 1]))
+    with pytest.raises(ffalm.UserError, match="objective of Forgetful must return a tensor; it returned NoneType"):
+        Forgetful().slopes(batch, {})

@@ -45,9 +45,9 @@ def test_the_multipliers_of_demographic_parity() -> None:
     assert found["up"].tolist()[0] == pytest.approx([0, 0.05])
     assert found["down"].tolist()[0] == pytest.approx([0.05, 0])
     assert found["duals"].tolist()[0] == pytest.approx([-0.25, 0.25])
-    favourable, correct = found["prices"].tolist()
+    favourable, correct, loss = found["prices"].tolist()
     assert favourable == [pytest.approx([-0.25 * 0.25 / 0.75, 0.25])] * 2
-    assert correct == [[0, 0], [0, 0]]
+    assert correct == loss == [[0, 0], [0, 0]]
 
 
 def test_equal_opportunity_prices_favourable_rows_alone() -> None:
@@ -86,9 +86,22 @@ def test_a_group_without_held_out_rows_is_left_out_of_the_comparison() -> None:
     assert bool(found["prices"].isfinite().all())
 
 
+def test_loss_parity_prices_losses() -> None:
+    """Mean losses (0.5, 0.7): v = (-0.1, 0.1), duals 0.5 v + 2 v = (-0.25, 0.25), as for the rates above.
+
+    A row of group 1 then weighs (1 + 0.25) / n, whatever its loss.
+    """
+    losses = torch.tensor([[3.0, 4.0], [2.0, 10.0]], dtype=torch.float64)  # over 10 and 20 rows
+    found = after(Lagrangian("loss"), tally=Tally(SEEN.confusion, losses))
+    assert found["duals"].tolist()[0] == pytest.approx([-0.25, 0.25])
+    assert found["prices"][2].tolist() == [pytest.approx([-0.25 * 0.25 / 0.75, 0.25])] * 2
+    batch = batch_of(torch.tensor([0.1, 2.0]).double(), torch.tensor([1, 1]), torch.tensor([1, 1]))
+    assert Lagrangian("loss").slopes(batch, found).tolist() == pytest.approx([0.625, 0.625])
+
+
 def test_slopes_of_the_worked_prices() -> None:
     """At p = 1/2 a favourable row of group 1 weighs (1 - 0.25 / 2) / n, an unfavourable one (1 + 0.25 / 2) / n."""
-    state = {"prices": torch.tensor([[[0.0, 0.25], [0.0, 0.25]], [[0.0, 0.0], [0.0, 0.0]]]).double()}
+    state = {"prices": torch.tensor([[[0.0, 0.25]] * 2, [[0.0, 0.0]] * 2, [[0.0, 0.0]] * 2]).double()}
     losses = torch.full((4,), math.log(2), dtype=torch.float64)
     batch = batch_of(losses, torch.tensor([0, 1, 0, 1]), torch.tensor([0, 0, 1, 1]))
     found = Lagrangian("dp").slopes(batch, state)

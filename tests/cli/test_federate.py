@@ -28,6 +28,7 @@ def test_the_demonstration_is_ready_and_says_what_to_do_next(cli: Cli, tmp_path:
     agreed = tomllib.loads((path / "federation.toml").read_text())
     assert agreed["sites"] == ["north", "south", "west"]
     assert agreed["algorithm"]["preset"] == "safe"
+    assert agreed["target"] == "dpd <= 0.05"
     assert (path / "sites" / "north" / "people.csv").exists()
     assert (path / "sites" / "south" / "people.parquet").exists()
 
@@ -45,6 +46,7 @@ def test_flags_go_over_the_file_and_the_file_over_the_defaults(cli: Cli, tmp_pat
     code, _, said = cli(
         *("federate", "init", tmp_path / "clinics", "--sites", "a,b,c", "--config", file, "--rounds", "9"),
         *("--algorithm", "fedavg", "--address", "fair.example:19000", "--set", "rules.min_sites=3"),
+        *("--target", "eod <= 3%", "--repair", "single", "--confidence", "0.9"),
     )
     assert code == 0, said
     agreed = tomllib.loads((tmp_path / "clinics" / "federation.toml").read_text())
@@ -53,6 +55,16 @@ def test_flags_go_over_the_file_and_the_file_over_the_defaults(cli: Cli, tmp_pat
     assert agreed["address"] == "fair.example:19000"
     assert agreed["rules"]["min_sites"] == 3
     assert agreed["name"] == "clinics"
+    assert (agreed["target"], agreed["repair"], agreed["confidence"]) == ("eod <= 0.03", "single", 0.9)
+    assert "eod <= 0.03" in (tmp_path / "clinics" / "sites" / "a" / "INSTRUCTIONS.md").read_text()
+
+
+def test_a_demonstration_with_differential_privacy_has_no_target(cli: Cli, tmp_path: Path) -> None:
+    code, _, said = cli(
+        *("federate", "init", tmp_path / "demo", "--demo", "census", "--rows", "600", "--set", "privacy.noise=1.0")
+    )
+    assert code == 0, said
+    assert "target" not in tomllib.loads((tmp_path / "demo" / "federation.toml").read_text())
 
 
 def test_a_federation_is_never_written_over(cli: Cli, demo: Path) -> None:

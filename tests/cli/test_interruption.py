@@ -10,7 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.cli.conftest import start
+from tests.cli.conftest import Cli, start
 
 ROUNDS = 40
 
@@ -28,11 +28,6 @@ def _wait(process: subprocess.Popen[str], out: Path, rounds: int) -> None:
         time.sleep(0.005)
 
 
-def _finish(process: subprocess.Popen[str]) -> None:
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 0, said
-
-
 def _numbers(out: Path) -> dict[str, object]:
     """All that a study came to, except for how long it took."""
     found: dict[str, object] = {}
@@ -47,50 +42,41 @@ def _numbers(out: Path) -> dict[str, object]:
     return found
 
 
-def test_a_run_killed_at_random_points_ends_as_if_it_had_not_been(flags: list[str], tmp_path: Path) -> None:
+def test_a_run_killed_at_random_points_with_its_checkpoint_cut_off_ends_as_if_it_had_not_been(
+    cli: Cli, flags: list[str], tmp_path: Path
+) -> None:
     study = ["run", *flags, "--rounds", ROUNDS, "--algorithm", "ffalm", "--participation", "0.7"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    _finish(start(*study, "--out", whole))
-    process = start(*study, "--out", killed)
+    assert cli(*study, "--out", whole)[0] == 0
     dice = random.Random(os.getpid())
-    for reached in sorted(dice.sample(range(1, ROUNDS), 3)):
+    for reached in sorted(dice.sample(range(1, ROUNDS), 2)):
+        process = start(*study, "--out", killed, "--resume")
         _wait(process, killed, reached)
         time.sleep(dice.random() * 0.02)
         process.kill()
         process.communicate()
-        process = start("run", "--out", killed, "--resume", "--quiet")
-    _finish(process)
+        assert _progress(killed) >= reached
+        newest = sorted((killed / "checkpoint").glob("[0-9]*"))[-1] / "model.safetensors"
+        newest.write_bytes(newest.read_bytes()[:-20])
+    code, _, said = cli("run", "--out", killed, "--resume", "--quiet")
+    assert code == 0
+    assert f"The checkpoint {newest.parent} is damaged (model.safetensors)" in said
     assert _numbers(killed) == _numbers(whole)
 
 
-def test_a_study_over_processes_survives_a_kill_and_leaves_no_worker(flags: list[str], tmp_path: Path) -> None:
-    study = ["compare", *flags, "--rounds", ROUNDS, "--algorithms", "fedavg,fairfed", "--seeds", "2", "--workers", "2"]
+def test_a_study_over_processes_survives_a_kill_and_leaves_no_worker(
+    cli: Cli, flags: list[str], tmp_path: Path
+) -> None:
+    study = ["compare", *flags, "--rounds", ROUNDS, "--algorithms", "fedavg,fairfed", "--seeds", "2"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    _finish(start(*study, "--out", whole))
-    process = start(*study, "--out", killed)
+    assert cli(*study, "--out", whole)[0] == 0
+    process = start(*study, "--workers", "2", "--out", killed)
     _wait(process, killed, random.Random(os.getpid()).randrange(5, 2 * ROUNDS))
     process.kill()
     process.communicate()
-    _finish(start("compare", "--out", killed, "--resume", "--quiet"))
-    assert _numbers(killed) == _numbers(whole)
     assert not _members_of(process.pid)
-
-
-def test_a_truncated_checkpoint_is_named_and_nothing_is_written_over(flags: list[str], tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    process = start("run", *flags, "--rounds", 4000, "--out", out)
-    _wait(process, out, 5)
-    process.kill()
-    process.communicate()
-    newest = sorted((out / "checkpoint").glob("[0-9]*"))[-1] / "model.safetensors"
-    newest.write_bytes(newest.read_bytes()[:-20])
-    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    resumed = start("run", "--out", out, "--resume", "--quiet")
-    _, said = resumed.communicate(timeout=60)
-    assert resumed.returncode == 2
-    assert "damaged" in said
-    assert said.count("\n") == 1
-    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    assert cli("compare", "--out", killed, "--resume", "--quiet", "--workers", "1")[0] == 0
+    assert _numbers(killed) == _numbers(whole)
 
 
 def test_ctrl_c_keeps_everything_and_says_so(flags: list[str], tmp_path: Path) -> None:

@@ -122,12 +122,32 @@ def test_the_written_configuration_gives_the_same_numbers_again(cli: Cli, flags:
     assert results[0] == results[1]
 
 
-def test_workers_do_not_change_the_numbers(cli: Cli, flags: list[str], tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    study = ["compare", *flags, "--algorithms", "fedavg,ffalm", "--seeds", "1,2"]
-    assert cli(*study, "--out", one)[0] == 0
-    assert cli(*study, "--out", two, "--workers", "2")[0] == 0
-    for model in (one / "runs").glob("*/model.safetensors"):
+PLUGIN = """
+from dataclasses import dataclass
+from typing import ClassVar
+import ffalm
+@ffalm.register
+@dataclass(frozen=True)
+class PlainCopy(ffalm.Algorithm):
+    name: ClassVar[str] = "plain-copy"
+    title: ClassVar[str] = "Plain copy"
+"""
+
+
+def test_workers_do_not_change_the_numbers_and_know_plugins(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    one, two, plugin = tmp_path / "one", tmp_path / "two", tmp_path / "plain_copy.py"
+    plugin.write_text(PLUGIN)
+    study = ["compare", *flags, "--plugin", plugin, "--algorithms", "plain-copy,ffalm", "--seeds", "1,2"]
+    try:
+        assert cli(*study, "--out", one)[0] == 0
+        code, shown, said = cli(*study, "--out", two, "--workers", "2")
+    finally:
+        _REGISTERED.pop("plain-copy", None)
+    assert code == 0, said
+    assert "Plain copy" in shown
+    models = list((one / "runs").glob("*/model.safetensors"))
+    assert len(models) == 4
+    for model in models:
         assert model.read_bytes() == (two / "runs" / model.parent.name / "model.safetensors").read_bytes()
 
 
@@ -402,25 +422,6 @@ def test_two_runs_that_start_in_the_same_second_have_folders_of_their_own(
         assert code == 0, said
         assert json.loads(shown)["runs"][0]["algorithm"] == algorithm
     assert len(list((tmp_path / "ffalm-results").iterdir())) == 2
-
-
-def test_a_plugin_is_compared_by_several_workers(cli: Cli, flags: list[str], tmp_path: Path) -> None:
-    plugin = tmp_path / "plain_copy.py"
-    plugin.write_text(
-        "from dataclasses import dataclass\n"
-        "from typing import ClassVar\n"
-        "import ffalm\n"
-        "@ffalm.register\n"
-        "@dataclass(frozen=True)\n"
-        "class PlainCopy(ffalm.Algorithm):\n"
-        "    name: ClassVar[str] = 'plain-copy'\n"
-        "    title: ClassVar[str] = 'Plain copy'\n"
-    )
-    study = ["compare", *flags, "--rounds", "1", "--workers", "2", "--seeds", "1", "--out", tmp_path / "out"]
-    code, shown, said = cli(*study, "--plugin", plugin, "--algorithms", "fedavg,plain-copy")
-    _REGISTERED.pop("plain-copy", None)
-    assert code == 0, said
-    assert "Plain copy" in shown
 
 
 def test_a_report_is_made_again_from_the_folder_alone(cli: Cli, flags: list[str], tmp_path: Path) -> None:

@@ -61,6 +61,11 @@ def test_the_survey_weight_and_the_label_are_no_features(folder: Path) -> None:
     assert "sex" in raw.features
 
 
+def test_the_sensitive_column_can_be_left_out_of_the_features(folder: Path) -> None:
+    raw = Adult(str(folder), sensitive="race", use_group_as_feature=False).read()
+    assert "race" not in raw.features and "sex" in raw.features
+
+
 def test_a_question_mark_is_a_category_and_test_rows_add_none(folder: Path) -> None:
     names = TableEncoding.of(Adult(str(folder)).read().summary()).features
     assert "occupation=?" in names

@@ -101,6 +101,12 @@ def test_the_task_is_income_by_sex_with_over_50k_favourable(dataset: Dataset) ->
     assert dataset.notes
 
 
+def test_sex_can_be_left_out_of_the_features() -> None:
+    whole, blind = Census(rows=2000).read(), Census(rows=2000, use_group_as_feature=False).read()
+    assert blind.features.equals(whole.features.drop(columns="sex"))
+    assert blind.group.tolist() == whole.group.tolist()
+
+
 def test_no_person_is_in_two_parts(table: RawTable) -> None:
     rows = np.concatenate([table.train, table.validation, table.test])
     assert np.array_equal(np.sort(rows), np.arange(45_000))

@@ -64,6 +64,12 @@ def test_groups_compare_black_defendants_with_the_rest_or_with_white_ones(folder
     assert (rest.task.group_names[1], white.task.group_names[1]) == ("other", "Caucasian")
 
 
+def test_race_can_be_left_out_of_the_features(folder: Path) -> None:
+    whole, blind = Compas(str(folder)).read(), Compas(str(folder), use_group_as_feature=False).read()
+    assert set(whole.features) - set(blind.features) == {"race"}
+    assert blind.group.tolist() == whole.group.tolist()
+
+
 def test_another_models_score_is_no_feature(folder: Path) -> None:
     names = TableEncoding.of(Compas(str(folder)).read().summary()).features
     assert not [name for name in names if "decile" in name or "score" in name or "recid" in name]

@@ -108,13 +108,13 @@ def assert_same_record(found: dict[str, Any], expected: dict[str, Any]) -> None:
 COMPARED = {**ENGINES, StackedEngine.name: StackedEngine}
 others = pytest.mark.parametrize("engine", [name for name in COMPARED if name not in ("loop", "graphed", "flower")])
 SETTINGS: dict[str, dict[str, Any]] = {
-    "epochs": {"local_epochs": 2},
-    "steps": {"local_steps": 3},
-    "many steps": {"local_steps": 9, "clip": None},
-    "full batch": {"batch_size": None},
+    "epochs": {"rounds": 2, "local_epochs": 2},
+    "steps": {"rounds": 2, "local_steps": 3},
+    "many steps": {"rounds": 2, "local_steps": 9, "clip": None},
+    "full batch": {"rounds": 2, "batch_size": None},
     "some clients": {"participation": 0.5, "rounds": 4, "lr_step": 2},
-    "adam": {"optimizer": "adam", "lr": 0.01, "local_epochs": 2},
-    "momentum": {"momentum": 0.9, "lr": 0.05, "weight_decay": 0.01},
+    "adam": {"rounds": 2, "optimizer": "adam", "lr": 0.01, "local_epochs": 2},
+    "momentum": {"rounds": 2, "momentum": 0.9, "lr": 0.05, "weight_decay": 0.01},
 }
 
 

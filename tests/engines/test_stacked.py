@@ -13,12 +13,13 @@ from tests.contract import TASK
 from torch import Tensor, nn
 
 import ffalm
+from ffalm.algorithms import Algorithm
 from ffalm.engines import ClientSpec, Job, Round, Training
 from ffalm.engines.loop import LoopEngine
 from ffalm.engines.stacked import StackedEngine, why_not_stacked
 from ffalm.engines.stacked.binary_columns import binary_columns
 from ffalm.engines.stacked.choose import kernel_for, values_per_row
-from ffalm.engines.stacked.grouping import same_function
+from ffalm.engines.stacked.grouping import ready, same_function, stacks
 from ffalm.engines.stacked.kernels import Layered
 from ffalm.engines.stacked.losses import losses_of, predictions, targets
 from ffalm.engines.stacked.mapped import Mapped
@@ -313,6 +314,30 @@ def test_the_same_jobs_give_the_same_bits_twice() -> None:
     jobs = [job(federation(categories(12), seed=seed), model, seed) for seed in range(2)]
     first, second = last(StackedEngine().train(jobs)), last(StackedEngine().train(jobs))
     assert all(torch.equal(first[n][name], second[n][name]) for n in first for name in first[n])
+
+
+@pytest.mark.parametrize("cls", [one for one in ffalm.algorithms().values() if one.server_settings])
+def test_runs_that_differ_in_settings_of_the_server_alone_share_a_stack_and_keep_the_loops_numbers(
+    cls: type[Algorithm],
+) -> None:
+    usual, others = cls(), {"constraint": "dp,accuracy", "metric": "eod", "variant": "authors", "dual_bound": 0.1}
+    numbers_of = {name: others.get(name, getattr(usual, name)) for name in cls.server_settings}
+    settings = [{name: value / 2 + 0.1 if isinstance(value, float) else value} for name, value in numbers_of.items()]
+    owned = federation(numbers)
+    one = job(owned, lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)).double())
+    jobs = [changed(one, algorithm=algorithm) for algorithm in (usual, *(cls(**given) for given in settings))]
+    assert len(stacks([ready(number, own) for number, own in enumerate(jobs)])) == 1
+    assert_like_the_loop(jobs)
+
+
+def test_a_subclass_may_read_its_settings_anywhere_and_shares_no_stack() -> None:
+    class Own(ffalm.FFALM):
+        name = "own"
+
+    assert ffalm.FFALM(penalty=1.0).trains_like(ffalm.FFALM(penalty=2.0))
+    assert not ffalm.FFALM().trains_like(ffalm.FFALM(dual_data="last_batch"))
+    assert not Own(penalty=1.0).trains_like(Own(penalty=2.0)) and not Own().trains_like(ffalm.FFALM())
+    assert Own(penalty=1.0).trains_like(Own(penalty=1.0))
 
 
 def lane(rows: int, *sizes: int) -> ClientSlot:

@@ -11,12 +11,14 @@ import torch
 from fairlearn.metrics import (
     MetricFrame,
     demographic_parity_difference,
+    demographic_parity_ratio,
     equal_opportunity_difference,
     equalized_odds_difference,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from sklearn.metrics import precision_score
 
 from ffalm import metrics
 from ffalm.fairness import Tally, undefined
@@ -218,6 +220,18 @@ def test_fairlearn_agrees_on_the_favourable_label_against_all_others(
         for label in range(labels)
     ]
     assert tally.equalized_odds(favourable) == pytest.approx(max(by_label), abs=1e-12)
+
+
+@pytest.mark.parametrize(("labels", "groups", "favourable"), [(2, 2, 1), (2, 3, 0), (4, 3, 2)])
+def test_fairlearn_agrees_on_the_ratio_and_on_precision(labels: int, groups: int, favourable: int) -> None:
+    draws = np.random.default_rng(labels)
+    y, prediction, s = (draws.integers(0, count, 300) for count in (labels, labels, groups))
+    wanted, chosen = y == favourable, prediction == favourable
+    found = metrics.tally(y, prediction, s).metrics(favourable)
+    ratio = demographic_parity_ratio(wanted, chosen, sensitive_features=s)
+    assert found["impact_ratio"] == pytest.approx(ratio, abs=1e-12)
+    frame = MetricFrame(metrics=precision_score, y_true=wanted, y_pred=chosen, sensitive_features=s)
+    assert found["predictive_parity"] == pytest.approx(frame.difference(), abs=1e-12)
 
 
 def test_every_empty_cell_is_named_in_a_sentence() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,3 +163,23 @@ def test_rows_that_cannot_be_tallied_are_refused_in_one_sentence(
 def test_every_row_needs_its_loss() -> None:
     with pytest.raises(UserError, match="one loss per row"):
         metrics.tally([0, 1], [0, 1], [0, 1], losses=[0.3])
+
+
+@pytest.mark.parametrize("wrong", ["yes", 1.5, None, -1, 2])
+def test_a_favourable_label_that_the_tally_does_not_have_is_refused(wrong: Any) -> None:
+    counted = metrics.tally([0, 1, 1], [0, 1, 0], [0, 1, 1])
+    with pytest.raises(UserError, match="favourable label must be a whole number from 0 to 1"):
+        counted.metrics(wrong)
+    with pytest.raises(UserError, match="favourable label"):
+        counted.interval("dpd", favourable=wrong)
+
+
+def test_many_rows_of_many_cells_are_counted_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    draws = torch.Generator().manual_seed(0)
+    labels, predictions, groups = (torch.randint(0, top, (2, 50), generator=draws) for top in (2, 2, 5))
+    losses, mask = torch.rand(2, 50, generator=draws), torch.rand(2, 50, generator=draws) > 0.3
+    whole = Tally.of(predictions, losses, labels, groups, (2, 5), mask)
+    monkeypatch.setattr(sys.modules[Tally.__module__], "_MOST_MEMBERS", 70)
+    pieces = Tally.of(predictions, losses, labels, groups, (2, 5), mask)
+    assert torch.equal(pieces.confusion, whole.confusion)
+    torch.testing.assert_close(pieces.loss, whole.loss, rtol=1e-12, atol=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +20,11 @@ from ffalm.engines.loop import Learner, LoopClients
 from ffalm.engines.remote.message import Failure, Kind, Message
 from ffalm.engines.server import ClientUpdate, ServerContext, own_step, rounds
 from ffalm.errors import UserError
+from ffalm.fairness import ScoreHistogram
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.disclosure import Disclosed, pooled
 from ffalm.federate.federation_config import FederationConfig, SiteConfig
+from ffalm.federate.keys import write_key_pair
 from ffalm.federate.site.answering import answer
 from ffalm.federate.site.rows import read_rows
 from ffalm.federation import Federation
@@ -54,6 +58,16 @@ def site_folder(root: Path, name: str, frame: pd.DataFrame | None, **data: Any) 
         frame.to_csv(folder / "rows.csv", index=False)
     SiteConfig.parse({"name": name, "device": "cpu", "data": {"file": "rows.csv", **data}}).write(folder / "site.toml")
     return folder
+
+
+def exchange_keys(folders: Mapping[str, Path]) -> None:
+    """Give each site a key pair, and the public keys of the others."""
+    for name, folder in folders.items():
+        write_key_pair(folder, name)
+    for (name, folder), (other, there) in itertools.permutations(folders.items(), 2):
+        assert name != other
+        (folder / "peers").mkdir(exist_ok=True)
+        shutil.copy(there / "node.pub", folder / "peers" / f"{other}.pub")
 
 
 def config(sites: Sequence[str] = NAMES[:3], **sections: Any) -> FederationConfig:
@@ -211,6 +225,15 @@ class Simulated:
     def rounds(self, missing: set[tuple[int, int]], own_steps: bool = True) -> list[Round]:
         """The rounds, bit for bit; without own steps, as a simulation computes them."""
         return list(rounds(ServerContext.of(self.job), Leaving(self.job, missing, own_steps)))
+
+    def histogram(self, model: dict[str, Tensor], part: str) -> ScoreHistogram:
+        """The score histogram of a model over the rows of all clients at once."""
+        return self._learner.histogram(model, self.pooled(part))
+
+    def pooled(self, part: str) -> Examples:
+        """The rows of all clients."""
+        rows = [own[part] for own in self.parts]
+        return Examples(*(torch.cat([getattr(one, name) for one in rows]) for name in ("x", "y", "group")))
 
     def metrics(self, model: dict[str, Tensor], part: str, clients: Sequence[int]) -> dict[str, float]:
         """The metrics of a model from the summed Tallies of some clients."""

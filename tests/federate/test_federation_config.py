@@ -24,11 +24,15 @@ def test_the_written_federation_gives_the_same_one_back(tmp_path: Path) -> None:
             "model": {"name": "mlp", "hidden": [8, 4]},
             "training": {"batch_size": "none"},
             "algorithm": {"name": "ffalm", "preset": "safe", "penalty": 3},
+            "target": "eod <= 5%, impact_ratio >= 0.8",
+            "repair": "randomised",
+            "confidence": 0.9,
         }
     )
     config.write(tmp_path / "federation.toml")
     assert FederationConfig.read(tmp_path / "federation.toml") == config
     assert config.contender.label == "FFALM (safe)"
+    assert config.target == "eod <= 0.05, impact_ratio >= 0.8"
 
 
 def test_the_written_site_gives_the_same_one_back(tmp_path: Path) -> None:
@@ -78,6 +82,10 @@ def test_images_have_a_size() -> None:
         ({"algorithm": {"name": "fedagv"}}, "did you mean 'fedavg'"),
         ({"data": 3}, "must be a section"),
         ({"datum": {}}, "did you mean 'data'"),
+        ({"target": "dp <= 0.05"}, "metric of a target"),
+        ({"repair": "group"}, "did you mean 'groups'"),
+        ({"confidence": 1.0}, "confidence of a target must be"),
+        ({"target": "dpd <= 0.05", "privacy": {"noise": 1.0}}, "choose one of 'target' and"),
     ],
 )
 def test_a_mistake_in_federation_toml_is_told_in_a_sentence(change: dict[str, Any], sentence: str) -> None:

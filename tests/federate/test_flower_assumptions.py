@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ffalm.federate.deploy import control, fleet_gateway, operations, status
+from ffalm.federate.deploy import client_task, control, fleet_gateway, operations, status
 from ffalm.quiet import QUIET
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'ffalm[flower]'")
@@ -69,6 +69,19 @@ def test_a_supernode_finds_its_client_command_on_the_path() -> None:
     )
 
 
+def test_the_commands_of_all_kinds_of_tasks_are_those_that_a_site_replaces() -> None:
+    from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
+
+    ours = {client_task.COMMAND, *client_task.REFUSED}
+    assert set(TASK_TYPE_TO_COMMAND.values()) == ours, "deploy/client_task must replace every command for a task"
+
+
+@pytest.mark.parametrize("name", ["install_from_fab", "get_project_dir", "get_load_client_app_fn"])
+def test_a_task_finds_its_app_by_the_functions_that_we_replace(name: str) -> None:
+    said = source("flwr.supernode.runtime.run_clientapp")
+    assert len(re.findall(rf"\b{name}\(", said)) == 1, f"deploy/client_task replaces {name} in run_clientapp"
+
+
 @pytest.mark.parametrize(
     ("text", "module", "ours"),
     [
@@ -113,3 +126,12 @@ def test_ray_lists_and_ends_actors_as_the_simulation_needs() -> None:
 
     assert callable(state.actors) and hasattr(worker, "global_worker"), "engines/flower/simulated uses ray._private"
     assert hasattr(CoreWorker, "kill_actor"), "engines/flower/simulated ends clients by CoreWorker.kill_actor"
+
+
+def test_ray_reads_its_token_again_when_told() -> None:
+    pytest.importorskip("ray")
+    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+
+    assert hasattr(AuthenticationTokenLoader, "reset_cache") and hasattr(Config, "initialize"), (
+        "engines/flower/ray_token sets a token after Ray was imported"
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -13,10 +15,13 @@ from tests.federate.makers import Simulated, World, config, people, world
 from tests.federate.site.test_answering import pictures
 
 from ffalm.errors import UserError
+from ffalm.fairness.histograms import AS_TRAINED, BINS
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.federation_config import SiteConfig
 from ffalm.federate.inference import Trained
 from ffalm.federate.site.rows import read_rows
+from ffalm.targets.repair import Repair
+from ffalm.targets.target import Kind
 
 
 def test_predictions_are_those_that_the_sites_scored(tmp_path: Path) -> None:
@@ -41,6 +46,47 @@ def test_a_file_is_predicted_too_though_it_has_no_label_and_new_categories(tmp_p
         trained.predict(people(12, 5).drop(columns="age"))
     with pytest.raises(UserError, match="takes a table"):
         trained.predict(["a.png"])
+
+
+def with_thresholds(tmp_path: Path, kind: Kind = "groups") -> Trained:
+    """A model with a threshold of its own for females and for all others."""
+    coordinate(config(training={"rounds": 1}), tmp_path / "run", world(tmp_path), pause=0.001)
+    half = ((0, 0.5), (BINS, 0.5))
+    edges = (half if kind == "randomised" else ((0, 1.0),), ((BINS, 1.0),))
+    repair = Repair(kind, edges, single=AS_TRAINED)
+    (tmp_path / "run" / "repair.json").write_text(json.dumps(repair.to_plain(("female", "male"))))
+    return Trained.load(tmp_path)
+
+
+def test_thresholds_by_group_are_applied_to_rows_whose_group_is_known(tmp_path: Path) -> None:
+    trained, frame = with_thresholds(tmp_path), people(40, 5)
+    likely = [trained.task.label_names[place] for place in trained.probabilities(frame).argmax(-1).tolist()]
+    assert trained.predict(frame) == likely  # the single threshold
+    assert trained.predict(frame, group="sex") == ["yes" if sex == "female" else "no" for sex in frame["sex"]]
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    assert trained.predict(tmp_path / "new.csv", group="sex") == trained.predict(frame, group="sex")
+    partly = ["Female", None, float("nan"), "other", *["male"] * 36]  # spelling apart, groups are those agreed
+    assert trained.predict(frame, group=partly) == ["yes", *likely[1:4], *["no"] * 36]
+
+
+def test_a_row_gets_the_same_randomised_answer_in_whatever_company(tmp_path: Path) -> None:
+    trained, frame = with_thresholds(tmp_path, "randomised"), people(200, 5)
+    answers = trained.predict(frame, group=["female"] * 200)
+    assert 60 < answers.count("yes") < 140
+    assert trained.predict(frame[::-1], group=["female"] * 200) == answers[::-1]
+
+
+def test_groups_that_cannot_be_used_are_told(tmp_path: Path) -> None:
+    trained = with_thresholds(tmp_path)
+    with pytest.raises(UserError, match="there are 3 for 12 rows"):
+        trained.predict(people(12, 5), group=["male"] * 3)
+    with pytest.raises(UserError, match="did you mean 'sex'"):
+        trained.predict(people(12, 5), group="sexe")
+    with pytest.raises(UserError, match="no thresholds by group"):
+        replace(trained, repair=None).predict(people(12, 5), group="sex")
+    (tmp_path / "run" / "repair.json").write_text("{}")
+    with pytest.raises(UserError, match="thresholds cannot be read"):
+        Trained.load(tmp_path)
 
 
 def test_images_are_predicted_by_the_agreed_size(tmp_path: Path) -> None:

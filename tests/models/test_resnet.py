@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -33,14 +32,6 @@ def torchvision_names() -> set[str]:
             if stage > 1 and block == 0:
                 names += [f"{home}.downsample.0.weight", *batchnorm(f"{home}.downsample.1")]
     return set(names)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

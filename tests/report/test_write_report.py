@@ -74,3 +74,17 @@ def test_a_report_replaces_the_one_before(tmp_path: Path, no_charts: None) -> No
     text = (tmp_path / "tables.md").read_text(encoding="utf-8")
     assert "New" in text
     assert "Old" not in text
+
+
+def test_a_process_that_dies_while_it_draws_leaves_the_tables_and_a_note(
+    compared: StudyOutcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(_: StudyOutcome) -> None:
+        assert (tmp_path / "tables.md").exists()
+        raise MemoryError
+
+    monkeypatch.setattr("ffalm.report.drawing.memory_is_limited", lambda: True)
+    monkeypatch.setattr("ffalm.report.drawing.draw_apart", dies)
+    files = write_report(compared, tmp_path)
+    assert list(files) == ["tables.md", "tables.tex", "tables.csv", "report.html"]
+    assert "ulimit -v" in files["report.html"].read_text(encoding="utf-8")

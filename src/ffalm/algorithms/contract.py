@@ -14,7 +14,7 @@ All an algorithm does not override is federated averaging with SGD on the mean l
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -24,6 +24,7 @@ from torch.nn.functional import nll_loss
 
 from ffalm.algorithms.compatibility import adapt_old_signatures
 from ffalm.algorithms.vectors import ModelVector, Vectors
+from ffalm.errors import require
 from ffalm.fairness import Tally, masked_mean
 from ffalm.fairness.groups import equal_weights
 
@@ -164,6 +165,7 @@ class Algorithm:
     server_vectors: ClassVar[tuple[str, ...]] = ()  # model-sized, kept by the server; checkpointed, never recorded
     client_vectors: ClassVar[tuple[str, ...]] = ()  # model-sized, kept by each client from round to round; start at 0
     uploads: ClassVar[tuple[str, ...]] = ()  # model-sized, sent with the trained model and averaged like it
+    server_settings: ClassVar[tuple[str, ...]] = ()  # settings on which nothing that clients do depends
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -217,7 +219,12 @@ class Algorithm:
             else:
                 free = batch.outputs.clone().requires_grad_()
                 batch = batch._replace(losses=_cross_entropy(free, batch.labels), outputs=free)
-            (slopes,) = torch.autograd.grad(self.objective(batch, state).sum(), free)
+            objective = self.objective(batch, state)
+            require(
+                isinstance(objective, Tensor),
+                f"The objective of {self.title} must return a tensor; it returned {type(objective).__name__}.",
+            )
+            (slopes,) = torch.autograd.grad(objective.sum(), free)
         return slopes
 
     def drift(self, weights: ModelVector, sent: Sent, own: Vectors) -> ModelVector | None:
@@ -262,6 +269,15 @@ class Algorithm:
         return mean, vectors
 
     # Facts about a class that engines plan by
+
+    def trains_like(self, other: Algorithm) -> bool:
+        """Whether clients do the same for both, given the same state: the two differ in `server_settings` alone.
+
+        A subclass does not inherit these settings, since it may read them elsewhere.
+        """
+        own = vars(type(self)).get("server_settings", ())
+        shared = [one.name for one in fields(self) if one.name not in own]
+        return type(self) is type(other) and all(getattr(self, name) == getattr(other, name) for name in shared)
 
     @property
     def needs_only_sums(self) -> bool:

@@ -38,6 +38,7 @@ class FairFed(PlainTraining):
 
     name: ClassVar[str] = "fairfed"
     title: ClassVar[str] = "FairFed"
+    server_settings: ClassVar[tuple[str, ...]] = ("step", "metric", "variant")
     remedies: ClassVar[str] = "a smaller step or a smaller lr"
 
     step: float = 0.5

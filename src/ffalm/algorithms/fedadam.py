@@ -24,6 +24,7 @@ class FedAdam(PlainTraining):
     name: ClassVar[str] = "fedadam"
     title: ClassVar[str] = "FedAdam"
     separable: ClassVar[bool] = True
+    server_settings: ClassVar[tuple[str, ...]] = ("server_lr", "beta1", "beta2", "tau")
     server_vectors: ClassVar[tuple[str, ...]] = ("mean", "variance")
     remedies: ClassVar[str] = "a smaller server_lr or a larger tau"
 

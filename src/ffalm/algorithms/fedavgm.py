@@ -22,6 +22,7 @@ class FedAvgM(PlainTraining):
     name: ClassVar[str] = "fedavgm"
     title: ClassVar[str] = "FedAvgM"
     separable: ClassVar[bool] = True
+    server_settings: ClassVar[tuple[str, ...]] = ("momentum", "server_lr")
     server_vectors: ClassVar[tuple[str, ...]] = ("velocity",)
     remedies: ClassVar[str] = "a smaller momentum or server_lr"
 

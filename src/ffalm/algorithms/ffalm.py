@@ -60,6 +60,14 @@ class FFALM(AugmentedLagrangian):
     title: ClassVar[str] = "FFALM"
     default_preset: ClassVar[str | None] = "safe"
     broadcasts: ClassVar[tuple[str, ...]] = ("dual", "penalty")
+    server_settings: ClassVar[tuple[str, ...]] = (
+        "penalty",
+        "dual_lr",
+        "dual_lr_growth",
+        "penalty_growth",
+        "dual_bound",
+        "dual_init",
+    )
     dual_name: ClassVar[str] = "dual"
     duals_by_group: ClassVar[bool] = True
     remedies: ClassVar[str] = "dual_bound=1.0, dual_lr_growth=1.0 or the preset 'safe'"

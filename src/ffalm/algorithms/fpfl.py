@@ -29,6 +29,7 @@ class FPFL(AugmentedLagrangian):
     name: ClassVar[str] = "fpfl"
     title: ClassVar[str] = "FPFL"
     broadcasts: ClassVar[tuple[str, ...]] = ("duals",)
+    server_settings: ClassVar[tuple[str, ...]] = ("dual_lr",)
     duals_by_group: ClassVar[bool] = True
     remedies: ClassVar[str] = "a smaller dual_lr, a smaller penalty or a tolerance above 0"
 

@@ -1,4 +1,4 @@
-"""A Lagrangian on the rates that people ask about: demographic parity, equal opportunity, equalised odds, accuracy.
+"""A Lagrangian on what people ask about: demographic parity, equal opportunity, equalised odds, accuracy, mean loss.
 
 The server compares hard rates r_g of the model that it sent, pooled over held-out rows. With c the middle between the
 largest and the smallest, all gaps are at most epsilon iff |r_g - c| <= epsilon / 2, so with v = r - c
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from ffalm.algorithms.checks import not_negative, positive
 from ffalm.algorithms.contract import Algorithm, Batch, Measure, Prepared, RoundReport, Rows, State, Task
-from ffalm.algorithms.rates import RATES, RateConstraint
+from ffalm.algorithms.rates import RATES, SCORES, RateConstraint
 from ffalm.algorithms.registry import register
 from ffalm.errors import require, unknown
 from ffalm.fairness import Tally, masked_mean
@@ -46,6 +46,7 @@ class Lagrangian(Algorithm):
     name: ClassVar[str] = "lagrangian"
     title: ClassVar[str] = "Lagrangian"
     broadcasts: ClassVar[tuple[str, ...]] = ("prices",)
+    server_settings: ClassVar[tuple[str, ...]] = ("constraint", "tolerance", "dual_lr", "penalty", "dual_bound")
     remedies: ClassVar[str] = "a smaller dual_lr or dual_bound"
 
     constraint: str = "eo"
@@ -73,7 +74,7 @@ class Lagrangian(Algorithm):
         """No multipliers, no prices."""
         sets = sum(len(one.masks(task)) for one in self._constraints())
         none = torch.zeros(*counts.shape[:-3], sets, task.groups, dtype=torch.float64)
-        prices = torch.zeros(*counts.shape[:-3], 2, task.labels, task.groups, dtype=torch.float64)
+        prices = torch.zeros(*counts.shape[:-3], len(SCORES), task.labels, task.groups, dtype=torch.float64)
         return {"duals": none, "up": none, "down": none, "prices": prices}
 
     def by_outputs(self, task: Task) -> bool:
@@ -82,8 +83,8 @@ class Lagrangian(Algorithm):
 
     def objective(self, batch: Batch, state: State) -> Tensor:
         """The mean of loss_i + m s_i."""
-        favourable, correct = self._prices_of(batch.rows, state)
-        priced = favourable * batch.favourable_probability() + correct * (-batch.losses).exp()
+        favourable, correct, loss = self._prices_of(batch.rows, state)
+        priced = favourable * batch.favourable_probability() + correct * (-batch.losses).exp() + loss * batch.losses
         return masked_mean(batch.losses + priced, batch.mask)
 
     def prepare(self, rows: Rows, dtype: torch.dtype) -> Prepared:
@@ -92,12 +93,12 @@ class Lagrangian(Algorithm):
         return {"share": equal_weights(rows.mask, dtype), "sign": 2 * favourable - 1}
 
     def slopes(self, batch: Batch, state: State) -> Tensor:
-        """For two labels 1/n * (1 - m exp(-loss)), the sign of m by the row's label."""
+        """For two labels 1/n * (1 + m_loss - m exp(-loss)), the sign of m by the row's label."""
         if batch.outputs is not None:
             return super().slopes(batch, state)
         known = batch.prepared or self.prepare(batch.rows, batch.losses.dtype)
-        favourable, correct = self._prices_of(batch.rows, state)
-        return known["share"] * (1 - (favourable * known["sign"] + correct) * (-batch.losses).exp())
+        favourable, correct, loss = self._prices_of(batch.rows, state)
+        return known["share"] * (1 + loss - (favourable * known["sign"] + correct) * (-batch.losses).exp())
 
     def dual_step(self, state: State, report: RoundReport) -> State:
         """Move the multipliers by the pooled rates of the model that was sent, and price the cells anew."""
@@ -116,9 +117,9 @@ class Lagrangian(Algorithm):
         return {"duals": duals, "up": up, "down": down, "prices": self._priced(duals, report)}
 
     def _priced(self, duals: Tensor, report: RoundReport) -> Tensor:
-        """m[y, g] for both scores, (score, label, group), by the counts of the whole federation."""
+        """m[y, g] for each score, (score, label, group), by the counts of the whole federation."""
         task, rows = report.task, report.counts.sum(-3).double()
-        prices = rows.new_zeros(*rows.shape[:-2], 2, task.labels, task.groups)
+        prices = rows.new_zeros(*rows.shape[:-2], len(SCORES), task.labels, task.groups)
         sets = iter(duals.unbind(-2))
         for constraint in self._constraints():
             for mask in constraint.masks(task):
@@ -126,7 +127,7 @@ class Lagrangian(Algorithm):
                 there = (shares > 0) & (torch.arange(task.groups) < task.compared)
                 scale = torch.where(there, shares, 1.0).amin(-1, keepdim=True)
                 price = torch.where(there, scale * next(sets) / torch.where(there, shares, 1.0), 0.0)
-                prices[..., int(constraint.score == "correct"), :, :] += mask.unsqueeze(-1) * price.unsqueeze(-2)
+                prices[..., SCORES.index(constraint.score), :, :] += mask.unsqueeze(-1) * price.unsqueeze(-2)
         return prices
 
     def _pooled(self, report: RoundReport) -> Tally:
@@ -141,11 +142,10 @@ class Lagrangian(Algorithm):
         assert report.validation is not None
         return report.validation
 
-    def _prices_of(self, rows: Rows, state: State) -> tuple[Tensor, Tensor]:
-        """Each row's prices of both scores."""
+    def _prices_of(self, rows: Rows, state: State) -> list[Tensor]:
+        """Each row's price of each score."""
         cells = rows.labels * rows.task.groups + rows.groups
-        favourable, correct = state["prices"].flatten(-2).unbind(-2)
-        return torch.take_along_dim(favourable, cells, -1), torch.take_along_dim(correct, cells, -1)
+        return [torch.take_along_dim(prices, cells, -1) for prices in state["prices"].flatten(-2).unbind(-2)]
 
     def _names(self) -> list[str]:
         return [name.strip() for name in self.constraint.split(",")]

@@ -1,8 +1,8 @@
 """Fairness constraints on rates, for `Lagrangian`: which rates of which groups are compared.
 
 Every compared rate is a weighted mean over cells (label, group) of a score's mean in the cell, where the score is the
-probability of the favourable label, or of the row's own label. So each is linear in the rows, and the Lagrangian of
-many clients is the sum of theirs once the weights are the federation's own counts.
+probability of the favourable label, that of the row's own label, or its loss. So each is linear in the rows, and the
+Lagrangian of many clients is the sum of theirs once the weights are the federation's own counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ffalm.fairness import Tally
 class RateConstraint:
     """Groups have equal rates, over all labels together or label by label."""
 
-    score: Literal["favourable", "correct"]
+    score: Literal["favourable", "correct", "loss"]
     labels: Literal["together", "favourable", "each"]
 
     def masks(self, task: Task) -> Tensor:
@@ -35,17 +35,25 @@ class RateConstraint:
         return one
 
     def rates(self, tally: Tally, task: Task) -> Tensor:
-        """(..., set, group) rates of hard predictions; NaN where there are no rows."""
+        """(..., set, group) rates of hard predictions, or mean losses; NaN where there are no rows."""
         counted = tally.confusion.double()
-        right = counted.diagonal(dim1=-3, dim2=-2).transpose(-1, -2)
-        hits = counted[..., task.favourable, :, :] if self.score == "favourable" else right
+        if self.score == "loss":
+            hits = tally.loss
+        elif self.score == "favourable":
+            hits = counted[..., task.favourable, :, :]
+        else:
+            hits = counted.diagonal(dim1=-3, dim2=-2).transpose(-1, -2)
         masks = self.masks(task)
         return (masks @ hits) / (masks @ tally.count.double())
 
+
+#: The scores in the order of the prices that clients receive.
+SCORES = ("favourable", "correct", "loss")
 
 RATES = {
     "dp": RateConstraint("favourable", "together"),  # demographic parity: P(predicted favourable | group)
     "eo": RateConstraint("favourable", "favourable"),  # equal opportunity: the same among favourable rows
     "odds": RateConstraint("favourable", "each"),  # equalised odds: the same among the rows of each label
     "accuracy": RateConstraint("correct", "together"),  # accuracy parity
+    "loss": RateConstraint("loss", "together"),  # the paper's loss parity, pooled over the federation
 }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TypeVar
 
 from ffalm.algorithms.contract import Algorithm
-from ffalm.errors import UserError, unknown
+from ffalm.errors import UserError, look_up
+from ffalm.settings import typed
 
 A = TypeVar("A", bound=Algorithm)
 
@@ -21,7 +23,7 @@ def register(cls: type[A]) -> type[A]:
     if taken is not None and (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
         owner = f"{taken.__module__}.{taken.__qualname__}"
         raise UserError(f"The name {name!r} already belongs to the algorithm {owner}: choose another.")
-    _REGISTERED[name] = cls
+    _REGISTERED[name] = typed(cls) if dataclasses.is_dataclass(cls) else cls
     return cls
 
 
@@ -32,6 +34,4 @@ def algorithms() -> dict[str, type[Algorithm]]:
 
 def algorithm_class(name: str) -> type[Algorithm]:
     """The class registered under a name."""
-    if name not in _REGISTERED:
-        raise unknown("algorithm", name, _REGISTERED)
-    return _REGISTERED[name]
+    return look_up("algorithm", name, _REGISTERED)

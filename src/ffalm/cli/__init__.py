@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import atexit
-import errno
 import gc
+import io
+import os
 import sys
 import traceback
 
 import typer
 
 from ffalm import __version__
-from ffalm.cli import data_commands, federate, reproduce, study_commands
+from ffalm.cli import data_commands, federate, repair_command, reproduce, study_commands, sweep_command
+from ffalm.cli.failures import explained
 from ffalm.cli.flags import prepare
 from ffalm.cli.running import Stopped
 from ffalm.errors import UserError
@@ -26,6 +28,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 study_commands.add_to(app)
+sweep_command.add_to(app)
+repair_command.add_to(app)
 reproduce.add_to(app)
 federate.add_to(app)
 data_commands.add_to(app)
@@ -39,10 +43,6 @@ def _show_version(wanted: bool) -> None:
 
 #: What Typer raises for a mistyped command line; newer versions carry their own click, so it is not imported by name.
 _MISTYPED: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
-
-
-#: Errors of a disk that is full or protected, or of a path that is no folder: not bugs of ours.
-_DISK = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR}
 
 
 @app.callback()
@@ -60,24 +60,24 @@ def run(arguments: list[str]) -> int:
     try:
         prepare(arguments)
         code = app(arguments, prog_name="ffalm", standalone_mode=False)
-    except UserError as error:
-        print(f"ffalm: {error}", file=sys.stderr)
-        return 2
     except _MISTYPED as error:
         # Typer and click may both add a suggestion; one is enough.
         message = str(getattr(error, "message", error))
         text = message if "Did you mean" in message else error.format_message()  # type: ignore[attr-defined]
-        print(f"ffalm: {text}", file=sys.stderr)
+        print(f"ffalm: {UserError(text)}", file=sys.stderr)
         return 2
     except Stopped as stopped:
         print(f"ffalm: {stopped}", file=sys.stderr)
         return 130
     except (KeyboardInterrupt, typer.Abort):
         return 130
+    except BrokenPipeError:  # whoever read the output has enough, as in `ffalm data | head`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        return 141
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _DISK:
-            place = str(error.filename) if error.filename is not None else "The disk"
-            print(f"ffalm: {place} cannot be read or written: {(error.strerror or '').lower()}.", file=sys.stderr)
+        told = explained(error)
+        if told is not None:
+            print(f"ffalm: {told}", file=sys.stderr)
             return 2
         traceback.print_exc()
         print("ffalm: this is a bug of ours, not a mistake of yours; please report the lines above.", file=sys.stderr)
@@ -89,4 +89,7 @@ def main() -> None:
     """The entry point of the `ffalm` command."""
     # As Python ends, its collector would look through every object of torch, twice and in vain: a fifth of a second.
     atexit.register(gc.freeze)
+    for stream in (sys.stdout, sys.stderr):  # a terminal or file that takes no UTF-8 is shown escapes
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))

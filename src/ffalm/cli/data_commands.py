@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ffalm.cli.flags import DATA, JSON, SET, overrides, takes
+from ffalm.errors import require, shown
 
 if TYPE_CHECKING:
     from ffalm.data.types import Dataset, Task
@@ -90,7 +91,10 @@ def check(**values: Any) -> None:
     """Load a data source or your own file, and show its splits, labels and groups."""
     from ffalm.data import source
 
-    settings = overrides(values, _CHECK).get("data", {})
+    whole = overrides(values, _CHECK)
+    settings = whole.pop("data", {})
+    require(not whole, f"`ffalm data check` takes settings of data alone, such as data.rows; got {', '.join(whole)}.")
+    require(isinstance(settings, dict), f"The part 'data' of a configuration must be a section; got {shown(settings)}.")
     dataset = source(settings.pop("source", "census"), **settings).load()
     if values["json"]:
         _print_json(_facts(dataset))

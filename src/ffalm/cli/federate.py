@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ffalm.cli.flags import listed, literal, put
+from ffalm.cli.flags import assign, listed, put
 from ffalm.cli.running import Stopped
 from ffalm.errors import UserError, require
 
@@ -65,6 +65,16 @@ def init(
     model: Annotated[str | None, typer.Option(help="linear, mlp, cnn or resnet18.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the model, the batches and the demo's split.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help='Fairness target that the run answers, such as "dpd <= 0.05"; none for no target.'),
+    ] = None,
+    repair: Annotated[
+        str | None, typer.Option(help="Thresholds that the answer may use: none, single, groups or randomised.")
+    ] = None,
+    confidence: Annotated[
+        float | None, typer.Option(help="Confidence with which held-out gaps must be within the target.")
+    ] = None,
     rows: Annotated[int, typer.Option(help="Rows that the demo generates.")] = 45_000,
     config: Annotated[Path | None, typer.Option(help="TOML file of settings, as in federation.toml.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any setting, e.g. --set rules.min_sites=3.")] = None,
@@ -86,15 +96,15 @@ def init(
         "model.name": model,
         "training.rounds": rounds,
         "seed": seed,
+        "target": target,
+        "repair": repair,
+        "confidence": confidence,
     }
     asked: dict[str, Any] = {}
     for path, value in flags.items():
         if value is not None:
             put(asked, path, value)
-    for assignment in set_ or ():
-        path, found, text = assignment.partition("=")
-        require(bool(found and path.strip()), f"--set takes a setting and its value; got {assignment!r}.")
-        put(asked, path.strip(), literal(text.strip()))
+    assign(asked, set_ or ())
     folder = make(name, listed(sites), asked, config, demo, rows)
     typer.echo(f"Written: {name}, with a folder for each of {', '.join(folder.sites)} in {name / 'sites'}.")
     if demo is not None:
@@ -355,13 +365,24 @@ def _scores(record: Record) -> str:
 
 def _show_result(run: Path, as_json: bool) -> None:
     """Print the tables of results, or everything as JSON; a training that diverged is an error."""
+    from rich.console import Console
+
+    from ffalm.cli.answers import show_answer
+    from ffalm.federate.coordinator.federation_answer import read_answer
     from ffalm.federate.coordinator.federation_report import summary
 
     found = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    answered = run / "answer.json"
     if as_json:
-        _print_json({"folder": str(run), **found})
+        told = json.loads(answered.read_text(encoding="utf-8")) if answered.exists() else {}
+        _print_json({"folder": str(run), **found, **told})
     else:
         typer.echo(summary(run).rstrip())
+        answer, obstacles = read_answer(run)
+        if answer is not None:
+            show_answer(Console(), answer)
+        for line in obstacles:
+            typer.echo(f"- {line}")
         typer.echo(f"Report: {run / 'report.md'}")
     if found["diverged"]:
         raise UserError(f"The training stopped early. {found['diverged']}")

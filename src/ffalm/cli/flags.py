@@ -7,7 +7,7 @@ import inspect
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,8 @@ from typing import Annotated, Any
 import typer
 
 from ffalm.data import is_table
-from ffalm.errors import UserError
+from ffalm.errors import UserError, shown
+from ffalm.run_settings import MOST_SEEDS
 
 
 @dataclass(frozen=True)
@@ -158,12 +159,17 @@ def overrides(values: Mapping[str, Any], flags: tuple[Flag, ...] | None = None) 
         put(settings, "partition.kind", "silos")
     if values.get("plugin"):
         settings["plugins"] = list(values["plugin"])
-    for assignment in values.get("set") or ():
+    assign(settings, values.get("set") or ())
+    return settings
+
+
+def assign(settings: dict[str, Any], assignments: Iterable[str]) -> None:
+    """Write the values of `--set PATH=VALUE` into nested settings."""
+    for assignment in assignments:
         path, found, text = assignment.partition("=")
         if not found or not path.strip():
-            raise UserError(f"--set takes a setting and its value, such as training.lr=0.1; got {assignment!r}.")
+            raise UserError(f"--set takes a setting and its value, such as training.lr=0.1; got {shown(assignment)}.")
         put(settings, path.strip(), literal(text.strip()))
-    return settings
 
 
 def put(settings: dict[str, Any], path: str, value: Any) -> None:
@@ -172,7 +178,7 @@ def put(settings: dict[str, Any], path: str, value: Any) -> None:
     for section in sections:
         settings = settings.setdefault(section, {})
         if not isinstance(settings, dict):
-            raise UserError(f"The setting {path!r} lies below {section!r}, which is not a section.")
+            raise UserError(f"The setting {shown(path)} lies below {shown(section)}, which is not a section.")
     settings[name] = value
 
 
@@ -180,7 +186,7 @@ def literal(text: str) -> Any:
     """A value as TOML would read it, and plain text where it would not."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # no TOML, numbers of thousands of digits, brackets nested too deeply
         return text
 
 
@@ -195,10 +201,10 @@ def seeds_of(text: str) -> list[int]:
         numbers = [int(name) for name in listed(text)]
     except ValueError:
         raise UserError(
-            f"--seeds takes a number of seeds, such as 5, or a list, such as 0,1,2; got {text!r}."
+            f"--seeds takes a number of seeds, such as 5, or a list, such as 0,1,2; got {shown(text)}."
         ) from None
-    if not numbers or ("," not in text and numbers[0] < 1):
-        raise UserError(f"--seeds takes at least 1 seed; got {text!r}.")
+    if not numbers or ("," not in text and not 1 <= numbers[0] <= MOST_SEEDS):
+        raise UserError(f"--seeds takes from 1 to {MOST_SEEDS:,} seeds; got {shown(text)}.")
     return numbers if "," in text else list(range(numbers[0]))
 
 
@@ -207,4 +213,6 @@ def alphas_of(text: str) -> list[float]:
     try:
         return [float(name) for name in listed(text)]
     except ValueError:
-        raise UserError(f"--alpha takes a number, or several with commas, such as 0.3,1,5; got {text!r}.") from None
+        raise UserError(
+            f"--alpha takes a number, or several with commas, such as 0.3,1,5; got {shown(text)}."
+        ) from None

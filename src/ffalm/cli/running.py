@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
+import signal
+import sys
+import threading
 import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
+
+from ffalm.errors import require
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
+    from ffalm.config import StudyConfig
     from ffalm.grid import RunPlan
     from ffalm.outcome import Record
+    from ffalm.results import Study
     from ffalm.study import Begun
 
 _COLUMNS = 9  # of the table of clients that fit on 80 columns
@@ -20,6 +30,28 @@ _SECONDS_PER_LINE = 5.0
 
 class Stopped(Exception):
     """The user stopped a study; the message says how to resume it."""
+
+
+def run_shown(config: StudyConfig, command: str, values: Mapping[str, Any], optional: Collection[str] = ()) -> Study:
+    """Run a study to its end with its progress on the terminal; `values` are the command's flags."""
+    from rich.console import Console
+
+    from ffalm.study import Existing, begin, new_folder
+
+    folder: Path | None = values["out"]
+    require(not values["resume"] or folder is not None, "--resume needs the folder of the study: name it with --out.")
+    require(
+        values["local_epochs"] is None or values["local_steps"] is None,
+        "--local-epochs and --local-steps exclude each other: give one of them.",
+    )
+    name = f"{command}-{config.data.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    out = folder or (lambda: new_folder(Path("ffalm-results"), name))
+    typed = shlex.join(["ffalm", *sys.argv[1:]])
+    existing: Existing = "resume" if values["resume"] else "refuse"
+    with begin(config, out, optional, existing, typed, values["ray"]) as begun:
+        again = f"ffalm {command} --out {begun.folder} --resume"
+        with Terminal(Console(stderr=True), begun, again, values["quiet"]) as terminal:
+            return begun.compute(terminal)
 
 
 class Terminal:
@@ -36,10 +68,12 @@ class Terminal:
         self._started = self._told = time.monotonic()
         self._bars: Progress | None = None
         self._tasks: dict[RunPlan, TaskID] = {}
+        self._handlers: dict[signal.Signals, Any] = {}
         if not quiet:
             self._introduce(clients)
 
     def __enter__(self) -> Self:
+        self._handlers = {number: signal.signal(number, _interrupt) for number in _catchable()}
         if self._left and not self._quiet and self._console.is_terminal:
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -60,6 +94,8 @@ class Terminal:
     ) -> None:
         if self._bars is not None:
             self._bars.stop()
+        for number, before in self._handlers.items():
+            signal.signal(number, before)
         if isinstance(error, KeyboardInterrupt):
             raise Stopped(f"stopped; resume with: {self._again}") from None
 
@@ -118,6 +154,17 @@ class Terminal:
             self._print(f"... and {len(rows) - len(shown)} more clients")
         if len(columns) > _COLUMNS:
             self._print(f"... and {len(columns) - _COLUMNS} more groups, which the report shows")
+
+
+def _catchable() -> list[signal.Signals]:
+    """Signals that end a study as Ctrl-C does; one that the user had ignored, as by nohup, stays so."""
+    if threading.current_thread() is not threading.main_thread():
+        return []
+    return [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is signal.SIG_DFL]
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _scores(record: Record) -> str:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ffalm.cli.flags import Flag, alphas_of, listed, overrides, put, seeds_of, study_flags, takes
-from ffalm.cli.running import Terminal
+from ffalm.cli.running import run_shown
 from ffalm.errors import UserError, require
 from ffalm.settings import merged
 from ffalm.targets.target import DEFAULT, Target
@@ -98,29 +95,22 @@ def _study(
     seeds: int,
 ) -> None:
     """Run a study to its end and show the results; `usual` are the algorithms where flags name none."""
-    require(
-        values["local_epochs"] is None or values["local_steps"] is None,
-        "--local-epochs and --local-steps exclude each other: give one of them.",
-    )
     if values["alpha"] is not None:
         put(settings, "partition.alpha", alphas_of(values["alpha"]))
-    from rich.console import Console
-
     from ffalm import config as configs
     from ffalm.grid import plans
-    from ffalm.study import Existing, begin, new_folder
     from ffalm.targets.candidates import lagrangians
 
     asked = ("config", "preset", "algorithm", "algorithms")
     given = bool(settings.keys() - {"workers"}) or any(values.get(name) is not None for name in asked)
     folder: Path | None = values["out"]
-    require(not values["resume"] or folder is not None, "--resume needs the folder of the study: name it with --out.")
     optional: Collection[str] = ()
     if folder and values["resume"] and not given and (folder / "config.toml").exists():
         whole = merged(configs.read(folder / "config.toml"), settings)
     else:
         file = configs.read(values["config"]) if values["config"] else {}
         names = named or ([] if file else list(usual))
+        configs.check(merged(file, settings))
         if not named:  # of the usual algorithms, those that no flag speaks of
             optional = {*names} - {*settings.get("algorithms", {})} - {"ffalm" if values["preset"] is not None else ""}
         base: dict[str, Any] = {"seeds": list(range(seeds))}
@@ -137,14 +127,7 @@ def _study(
         command == "compare" or runs == 1,
         f"`ffalm run` makes one run, and these settings ask for {runs}: use `ffalm compare`.",
     )
-    name = f"{command}-{config.data.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    out = folder or (lambda: new_folder(Path("ffalm-results"), name))
-    typed = shlex.join(["ffalm", *sys.argv[1:]])
-    existing: Existing = "resume" if values["resume"] else "refuse"
-    with begin(config, out, optional, existing, typed, values["ray"]) as begun:
-        again = f"ffalm {command} --out {begun.folder} --resume"
-        with Terminal(Console(stderr=True), begun, again, values["quiet"]) as terminal:
-            study = begun.compute(terminal)
+    study = run_shown(config, command, values, optional)
     _show(study, study.folder, values["json"])
 
 

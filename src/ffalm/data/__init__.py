@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ffalm.errors import unknown
+from ffalm.errors import look_up
 
 if TYPE_CHECKING:
     from ffalm.data.types import Source
@@ -36,13 +36,12 @@ def is_table(name: str) -> bool:
 
 def source_class(name: str) -> type[Source]:
     """The class of a source by its name."""
-    if name not in SOURCES:
-        raise unknown("data source", name, SOURCES)
-    found: type[Source] = getattr(import_module(f"ffalm.data.{name}"), SOURCES[name])
+    class_name = look_up("data source", name, SOURCES)
+    found: type[Source] = getattr(import_module(f"ffalm.data.{name}"), class_name)
     return found
 
 
-def source(name: str, **settings: Any) -> Source:
+def source(name: str, /, **settings: Any) -> Source:
     """A source with its settings, checked."""
     from ffalm.settings import build
 

@@ -29,8 +29,8 @@ class Adult:
     """Adult with the official test file as the test part; `root` is the folder that holds both files.
 
     Every published column is a feature except `fnlwgt`, a survey weight that says nothing of the person. The
-    sensitive attribute stays one, as in most published work: leaving it out hides unfairness, because marital
-    status and relationship tell sex almost as well. A '?' is a category of its own.
+    sensitive attribute stays one, as in most published work, unless `use_group_as_feature` is false: leaving it out
+    hides unfairness, because marital status and relationship tell sex almost as well. A '?' is a category of its own.
     """
 
     name: ClassVar[str] = "adult"
@@ -42,6 +42,7 @@ class Adult:
     sensitive: Literal["sex", "race"] = "sex"
     validation: float = 0.1
     data_seed: int = 0
+    use_group_as_feature: bool = True
 
     def __post_init__(self) -> None:
         require(self.sensitive in FAVOURED, f"Adult's sensitive column is sex or race; got {self.sensitive!r}.")
@@ -63,7 +64,7 @@ class Adult:
         train, validation = split_rows((2 * y + group)[:boundary], fractions, self.data_seed)
         return RawTable(
             task=self._task(),
-            features=frame.drop(columns=["fnlwgt", "income"]),
+            features=frame.drop(columns=["fnlwgt", "income", *([] if self.use_group_as_feature else [self.sensitive])]),
             y=y,
             group=group,
             train=train,

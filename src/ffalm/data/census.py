@@ -7,7 +7,7 @@ no row describes a real person.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import ClassVar
 
@@ -20,6 +20,7 @@ from ffalm.data.encoding import RawTable
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import require
+from ffalm.memory import require_room
 from ffalm.randomness import Purpose, generator
 
 Codes = NDArray[np.int64]
@@ -27,6 +28,7 @@ Floats = NDArray[np.float64]
 
 #: Training, validation and test shares.
 PARTS = (0.7, 0.1, 0.2)
+_BYTES_A_ROW = 900  # measured, at the peak of `load`
 FEWEST_ROWS = 100
 SPOUSE = {0: "Wife", 1: "Husband"}
 TASK = Task(
@@ -42,7 +44,8 @@ TASK = Task(
 class Census:
     """Rows drawn by `data_seed`; sex stays a feature, as in `Adult`, because household reveals it anyway.
 
-    The four cells of sex and income have exact shares under every seed: base rates do not vary between seeds.
+    With `use_group_as_feature=False` it is left out. The four cells of sex and income have exact shares under every
+    seed: base rates do not vary between seeds.
     """
 
     name: ClassVar[str] = "census"
@@ -50,8 +53,9 @@ class Census:
     asks: ClassVar[str] = "income over 50K (favourable), by sex: female, male"
     needs_files: ClassVar[bool] = False
 
-    rows: int = 45_000
+    rows: int = field(default=45_000, metadata={"most": 10**8})
     data_seed: int = 0
+    use_group_as_feature: bool = True
 
     def __post_init__(self) -> None:
         require(
@@ -66,13 +70,15 @@ class Census:
 
     def read(self) -> RawTable:
         """The table before it is encoded."""
+        require_room(_BYTES_A_ROW * self.rows, f"{self.rows:,} people", "ask for fewer rows")
         draw = generator(self.data_seed, Purpose.DATA)
         cells = _cells(self.rows, draw)
         group, y = np.array(CELLS, dtype=np.int64)[cells].T
         train, validation, test = split_rows(cells, PARTS, self.data_seed)
+        people = _people(_categories(cells, draw), group, draw)
         return RawTable(
             task=TASK,
-            features=_people(_categories(cells, draw), group, draw),
+            features=people if self.use_group_as_feature else people.drop(columns="sex"),
             y=y.copy(),
             group=group.copy(),
             train=train,

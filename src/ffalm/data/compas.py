@@ -27,7 +27,8 @@ class Compas:
 
     Rows pass ProPublica's published filter: screened within 30 days of the arrest, a known outcome, no
     ordinary traffic offence, and a COMPAS score. That score is another model's output and no feature here;
-    nor are names, dates and charge texts. Race stays one: without it unfairness is hidden, not removed.
+    nor are names, dates and charge texts. Race stays one unless `use_group_as_feature` is false: without it
+    unfairness is hidden, not removed.
     """
 
     name: ClassVar[str] = "compas"
@@ -40,6 +41,7 @@ class Compas:
     validation: float = 0.1
     test: float = 0.2
     data_seed: int = 0
+    use_group_as_feature: bool = True
 
     def __post_init__(self) -> None:
         require(
@@ -70,7 +72,7 @@ class Compas:
                 label_names=("reoffended", "did not reoffend"),
                 group_names=("African-American", "other" if self.groups == "black_vs_rest" else "Caucasian"),
             ),
-            features=frame[[*NUMERIC, *CATEGORIES]],
+            features=frame[[*NUMERIC, *CATEGORIES]].drop(columns=[] if self.use_group_as_feature else ["race"]),
             y=y,
             group=group,
             train=train,

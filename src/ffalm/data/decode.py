@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -63,12 +64,14 @@ def decode_all(paths: Sequence[Path], recipe: Recipe) -> Iterator[Chunk]:
     waiting: deque[Future[Chunk]] = deque()
     executor = ThreadPoolExecutor(workers, thread_name_prefix="ffalm-decode")
     try:
-        for start in range(0, len(paths), recipe.chunk):
-            waiting.append(executor.submit(_decode_chunk, paths[start : start + recipe.chunk], recipe))
-            if len(waiting) > 2 * workers:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # twice as large pictures are refused
+            for start in range(0, len(paths), recipe.chunk):
+                waiting.append(executor.submit(_decode_chunk, paths[start : start + recipe.chunk], recipe))
+                if len(waiting) > 2 * workers:
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
     finally:
         executor.shutdown(cancel_futures=True)
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.errors import PublicError, UserError, require
+from ffalm.memory import require_room
 
 #: A variance below this share of the mean square is rounding error: the column is constant.
 ROUNDING = 1e-13
@@ -194,6 +195,12 @@ class RawTable:
     def encoded(self, encoding: TableEncoding | None = None) -> Dataset:
         """The data set under an agreed encoding, or under that of its own training rows."""
         encoding = encoding or TableEncoding.of(self.summary())
+        rows, features = len(self.features), len(encoding.features)
+        require_room(
+            4.0 * rows * features,
+            f"A table of {rows:,} rows with {features:,} encoded features",
+            "drop columns with many categories, or take fewer rows",
+        )
         return Dataset(
             task=self.task,
             train=self._part(self.train, encoding),
@@ -225,6 +232,8 @@ def numbers(column: pd.Series) -> NDArray[np.float64]:
     """The values of a numeric column; a `UserError` unless all are finite."""
     if not is_numeric(column):
         raise PublicError(f"The column {str(column.name)!r} must hold numbers only; it holds text.")
+    if pd.api.types.is_complex_dtype(column.dtype):
+        raise PublicError(f"The column {str(column.name)!r} holds complex numbers: give real ones.")
     values: NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):

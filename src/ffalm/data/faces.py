@@ -6,7 +6,7 @@ harder to see, because their images are underexposed and their apparent age is n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -56,7 +56,7 @@ class Faces:
     asks: ClassVar[str] = "young (favourable), by skin tone: lighter, darker"
     needs_files: ClassVar[bool] = False
 
-    rows: int = 6_000
+    rows: int = field(default=6_000, metadata={"most": 10**7})
     size: Literal[32, 64] = 32
     data_seed: int = 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import ClassVar
 
@@ -14,7 +14,8 @@ from ffalm.data.decode import Crop, Recipe
 from ffalm.data.group_settings import check_min_group_size, fewest_rows, group_columns
 from ffalm.data.pictures import ENDINGS, Codes, examples, existing_folder, load_usable, shared_content, split_by_content
 from ffalm.data.splits import check_shares
-from ffalm.data.table import check_training_labels, code_label, code_owner, parts_of, read_table
+from ffalm.data.table import check_training_labels, code_label, code_owner, parts_of
+from ffalm.data.table_files import read_table
 from ffalm.data.table_groups import code_groups, group_column
 from ffalm.data.table_values import Value, pick
 from ffalm.data.types import Dataset, Task
@@ -44,7 +45,7 @@ class Images:
     min_group_size: int | None = None
     owner: str | None = None
     split: str | None = None
-    size: int = 64
+    size: int = field(default=64, metadata={"most": 4096})
     crop: Crop = "centre"
     separator: str | None = None
     validation: float = 0.1

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import csv
-import re
-import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
 import pandas as pd
 
-from ffalm.data import PARQUET, SEPARATORS
 from ffalm.data.encoding import RawTable, as_text, is_numeric
 from ffalm.data.group_settings import check_min_group_size, fewest_rows, group_columns
 from ffalm.data.splits import check_shares, split_rows
 from ffalm.data.table_columns import FEWEST_IDS, MOST_CATEGORIES, check_feature, filled, remarks
+from ffalm.data.table_files import checked_columns, read_table
 from ffalm.data.table_groups import code_groups, group_column
 from ffalm.data.table_values import Codes, Value, canonical, complete, listed, natural, pick, place_of
 from ffalm.data.types import Dataset, Task
-from ffalm.errors import UserError, require, unknown
+from ffalm.errors import require, unknown
 
 PARTS = {
     "train": ("train", "training"),
     "validation": ("validation", "valid", "val", "dev"),
     "test": ("test", "testing"),
 }
-_TWICE = "Its data file has two columns of the same name."
 
 
 @dataclass(frozen=True)
@@ -89,11 +85,12 @@ class Table:
 
     def load(self) -> Dataset:
         """Read, check, split and encode the file."""
-        return self.read().encoded()
+        with np.errstate(all="ignore"):  # of values that are not finite, which are looked for by name
+            return self.read().encoded()
 
     def read(self) -> RawTable:
         """The table before it is encoded."""
-        frame, notes = read_table(self.file, self.separator, self.decimal)
+        frame, notes = self._opened()
         y, labels, assumed = code_label(pick(frame, self.label, self.file), self.favourable, self.file)
         column = group_column(frame, self.group_columns, self.file)
         found = code_groups(column, self.groups, self.against_rest, self.file)
@@ -129,6 +126,10 @@ class Table:
             validation_owner=None if owner is None else owner[validation],
             test_owner=None if owner is None else owner[test],
         )
+
+    def _opened(self) -> tuple[pd.DataFrame, tuple[str, ...]]:
+        """The columns, and notes on those that were left out."""
+        return read_table(self.file, self.separator, self.decimal)
 
     @property
     def group_columns(self) -> tuple[str, ...]:
@@ -175,48 +176,17 @@ class Table:
         return names
 
 
-def read_table(
-    file: str, separator: str | None = None, decimal: Literal[".", ","] = "."
-) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """The columns of a file, with stripped names, and notes on columns that were left out."""
-    path = Path(file).expanduser()
-    require(path.exists(), f"There is no file {file!r}: check the path.", "Its data file does not exist.")
-    require(path.is_file(), f"{file!r} is a folder: name the file in it.", "Its data file is a folder.")
-    require(separator is None or len(separator) == 1, f"The separator must be one character; got {separator!r}.")
-    ending = next((ending for ending in (*SEPARATORS, *PARQUET) if path.name.lower().endswith(ending)), None)
-    if ending is None:
-        known = ", ".join((*SEPARATORS, *PARQUET))
-        raise UserError(
-            f"{file!r} has no known ending: use {known}.", f"Its data file has none of the endings {known}."
-        )
-    try:
-        if ending in PARQUET:
-            frame = _read_parquet(path)
-        else:
-            frame = _read_text(path, separator or _separator(path, SEPARATORS[ending]), decimal)
-    except UnicodeDecodeError as error:
-        public = "Its data file is not UTF-8 text."
-        raise UserError(f"{file!r} is not UTF-8 text (byte {error.start}): save it as UTF-8.", public) from None
-    except pd.errors.EmptyDataError:
-        raise UserError(f"{file!r} is empty.", "Its data file is empty.") from None
-    except (ValueError, OSError, EOFError, zlib.error) as error:
-        reason = str(error).splitlines()[0].removeprefix("Error tokenizing data. C error: ").strip().rstrip(".")
-        unreadable = "Its data file cannot be read as a table."
-        raise UserError(f"{file!r} cannot be read as a table: {reason}.", unreadable) from None
-    frame.columns = [str(name).strip() for name in frame.columns]
-    unnamed = [place for place, name in enumerate(frame.columns) if not name]
-    notes = (f"A column without a name was left out of {path.name}.",) if unnamed else ()
-    frame = frame.iloc[:, [place for place in range(frame.shape[1]) if place not in unnamed]]
-    twice = frame.columns[frame.columns.duplicated()]
-    require(len(twice) == 0, f"{file!r} has more than one column named {twice[0] if len(twice) else ''!r}.", _TWICE)
-    require(len(frame) > 0, f"{file!r} has a header but no rows.", "Its data file has no rows.")
-    require(
-        frame.shape[1] > 1,
-        f"{file!r} has only one column, {frame.columns[0] if frame.shape[1] else ''!r}: "
-        f"set `separator` if its columns are not separated by commas.",
-        "Its data file has only one column: `separator` in its site.toml may be wrong.",
-    )
-    return frame, notes
+@dataclass(frozen=True)
+class FrameTable(Table):
+    """The same over a data frame in memory."""
+
+    file: str = "data frame"
+    label: str = ""
+    group: str | tuple[str, ...] = ""
+    frame: pd.DataFrame = field(default_factory=pd.DataFrame, compare=False, repr=False)
+
+    def _opened(self) -> tuple[pd.DataFrame, tuple[str, ...]]:
+        return checked_columns(self.frame, self.file)
 
 
 def code_label(
@@ -300,35 +270,3 @@ def parts_of(column: pd.Series, strata: Codes, validation: float, seed: int, fil
         kept, carved = split_rows(strata[train], (1 - validation, validation), seed)
         return train[kept], train[carved], rows["test"]
     return rows["train"], rows["validation"], rows["test"]
-
-
-def _separator(path: Path, usual: str) -> str:
-    """The separator: the usual one, or another one if the header contains only that."""
-    options = {"sep": "\0", "quoting": csv.QUOTE_NONE, "encoding": "utf-8-sig"}
-    line = str(pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0, 0])
-    bare = re.sub(r'"[^"]*"', "", line)
-    found = [sign for sign in (",", ";", "\t", "|") if sign in bare]
-    return found[0] if len(found) == 1 else usual
-
-
-def _read_text(path: Path, separator: str, decimal: str) -> pd.DataFrame:
-    """The table with its header as written; pandas would rename repeated and empty names."""
-    options = {"sep": separator, "skipinitialspace": True, "encoding": "utf-8-sig", "decimal": decimal}
-    header = pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0].tolist()
-    frame = pd.read_csv(path, low_memory=False, **options)
-    if not isinstance(frame.index, pd.RangeIndex) or frame.shape[1] != len(header):
-        raise ValueError("its rows have more fields than its header")
-    frame.columns = header
-    return frame
-
-
-def _read_parquet(path: Path) -> pd.DataFrame:
-    """The table; exact decimals become floats, because pandas would read them as objects."""
-    import pyarrow
-    import pyarrow.parquet
-
-    table = pyarrow.parquet.read_table(path)
-    for place, field in enumerate(table.schema):
-        if pyarrow.types.is_decimal(field.type):
-            table = table.set_column(place, field.name, table.column(place).cast(pyarrow.float64()))
-    return table.to_pandas().reset_index(drop=True)

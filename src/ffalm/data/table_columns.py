@@ -55,7 +55,7 @@ def filled(
     frame: pd.DataFrame, names: Iterable[str], train: NDArray[np.int64], mean: bool, file: str
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Replace missing numbers in these columns by the training rows' mean, or refuse them."""
-    notes = []
+    notes, frame = [], frame.copy(deep=False)
     for name in names:
         column = frame[name]
         missing = column.isna().to_numpy() if is_numeric(column) else np.zeros(len(column), dtype=bool)
@@ -70,7 +70,7 @@ def filled(
         )
         known = column.iloc[train].dropna()
         require(len(known) > 0, f"{where} is empty in every training row: list it in drop.")
-        frame = frame.assign(**{name: column.astype(np.float64).fillna(float(known.mean()))})
+        frame[name] = column.astype(np.float64).fillna(float(known.mean()))
         notes.append(f"The column {name!r} was empty in {count} of {len(column)} rows; the mean was used there.")
     return frame, tuple(notes)
 

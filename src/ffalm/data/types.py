@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from ffalm.errors import UserError, require
+from ffalm.settings import typed
 
 
+@typed
 @dataclass(frozen=True)
 class Task:
     """What is predicted, for which groups, and which label is the favourable outcome.

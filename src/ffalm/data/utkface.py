@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, get_args
 
@@ -62,7 +62,7 @@ class UTKFace:
     needs_files: ClassVar[bool] = True
 
     root: str
-    size: int = 64
+    size: int = field(default=64, metadata={"most": 4096})
     sensitive: Sensitive = "black_vs_rest"
     validation: float = 0.1
     test: float = 0.1

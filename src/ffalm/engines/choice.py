@@ -9,10 +9,10 @@ from ffalm.engines.flower.engine import FlowerEngine
 from ffalm.engines.graphed import GraphedEngine, why_not_graphed
 from ffalm.engines.jobs import Engine, Job
 from ffalm.engines.loop import LoopEngine
-from ffalm.engines.memory import free, shown
 from ffalm.engines.stacked import StackedEngine, why_not_stacked
 from ffalm.engines.stacked.needs import needs_of, room_in, stacks_in
-from ffalm.errors import require, unknown
+from ffalm.errors import look_up, require
+from ffalm.memory import free, shown
 
 ENGINES: dict[str, type[Engine]] = {
     "loop": LoopEngine,
@@ -27,13 +27,11 @@ def choose(name: str | Engine, job: Job, together: int = 1) -> tuple[Engine, str
 
     `together` is how many such jobs a process is given in one call, if the engine computes them together.
     """
-    if not isinstance(name, str):
+    if not isinstance(name, str) and hasattr(name, "train"):
         return name, "as given"
-    if name == "auto":
+    if isinstance(name, str) and name == "auto":
         return _fastest(job, together)
-    if name not in ENGINES:
-        raise unknown("engine", name, [*ENGINES, "auto"])
-    engine = ENGINES[name]()
+    engine = look_up("engine", name, {**ENGINES, "auto": LoopEngine})()
     reason = engine.refusal(job)
     require(reason is None, str(reason))
     return engine, "as asked"

@@ -23,12 +23,13 @@ from ffalm.engines.common import (
     gradients,
     inputs,
     row_losses,
+    score_histogram,
 )
 from ffalm.engines.jobs import ClientSpec, Job, Model, Round, Snapshot
 from ffalm.engines.local import LocalOptimizer
 from ffalm.engines.sampling import batches
 from ffalm.engines.server import ClientUpdate, ServerContext, average, rounds
-from ffalm.fairness import Tally
+from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.randomness import Purpose, torch_seeded
 
 
@@ -67,6 +68,12 @@ class Learner:
         """The Tally of a model on examples."""
         self._model.load_state_dict(model)
         return self._tally(examples)
+
+    def histogram(self, model: Model, examples: Examples) -> ScoreHistogram:
+        """The histogram of a model's scores on examples."""
+        self._model.load_state_dict(model)
+        with autocast(self._spec):
+            return score_histogram(self._model, examples, self._task)
 
     def learn(
         self, client: int, examples: Examples, sent: Snapshot, own: dict[str, Model] | None = None

@@ -13,11 +13,12 @@ groups leave out those that the Tally excludes; accuracy and mean loss are of al
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from ffalm.errors import require
+from ffalm.errors import require, shown
 
 if TYPE_CHECKING:
     from ffalm.fairness.tally import Tally
@@ -25,12 +26,20 @@ if TYPE_CHECKING:
 
 def selection_rate(tally: Tally, favourable: int = 1) -> Tensor:
     """P(prediction favourable | group), one entry per group."""
-    return _share(tally.confusion[..., favourable, :, :].sum(-2), tally.count.sum(-2))
+    return _share(tally.confusion[..., label_of(tally, favourable), :, :].sum(-2), tally.count.sum(-2))
 
 
 def favourable_rate(tally: Tally, favourable: int = 1) -> Tensor:
     """P(prediction favourable | label, group), of shape (..., label, group)."""
-    return _share(tally.confusion[..., favourable, :, :], tally.count)
+    return _share(tally.confusion[..., label_of(tally, favourable), :, :], tally.count)
+
+
+def label_of(tally: Tally, favourable: int) -> int:
+    """The favourable label, which must be one of the Tally's."""
+    labels = tally.confusion.shape[-2]
+    known = isinstance(favourable, Integral) and 0 <= int(favourable) < labels
+    require(known, f"The favourable label must be a whole number from 0 to {labels - 1}; got {shown(favourable)}.")
+    return int(favourable)
 
 
 def group_accuracy(tally: Tally) -> Tensor:
@@ -50,7 +59,8 @@ def dpd(tally: Tally, favourable: int = 1) -> Tensor:
 
 def eod(tally: Tally, favourable: int = 1) -> Tensor:
     """Equal opportunity difference (EOD)."""
-    return _spread(favourable_rate(tally.compared(), favourable)[..., favourable, :])
+    tally = tally.compared()
+    return _spread(favourable_rate(tally, favourable)[..., label_of(tally, favourable), :])
 
 
 def equalized_odds(tally: Tally, favourable: int = 1) -> Tensor:
@@ -99,7 +109,7 @@ def signed_dpd(tally: Tally, favourable: int = 1) -> Tensor:
 
 def signed_eod(tally: Tally, favourable: int = 1) -> Tensor:
     """tpr_0 - tpr_1, for methods that need the sign of the gap between two groups."""
-    rates = favourable_rate(tally, favourable)[..., favourable, :]
+    rates = favourable_rate(tally, favourable)[..., label_of(tally, favourable), :]
     return rates[..., 0] - rates[..., 1]
 
 
@@ -109,15 +119,14 @@ def joint_dpd(tally: Tally, favourable: int = 1) -> Tensor:
     Both groups share one denominator, so unequal group sizes alone give a gap: for comparison with that code only.
     """
     tally = tally.compared()
-    chosen = tally.confusion[..., favourable, :, :].sum(-2)
+    chosen = tally.confusion[..., label_of(tally, favourable), :, :].sum(-2)
     return _spread(_share(chosen, tally.count.sum((-1, -2)).unsqueeze(-1)))
 
 
 def joint_eod(tally: Tally, favourable: int = 1) -> Tensor:
     """The released code's equal opportunity gap: like `joint_dpd`, among rows with the favourable label."""
-    tally = tally.compared()
-    chosen = tally.confusion[..., favourable, favourable, :]
-    return _spread(_share(chosen, tally.count[..., favourable, :].sum(-1, keepdim=True)))
+    tally, label = tally.compared(), label_of(tally, favourable)
+    return _spread(_share(tally.confusion[..., label, label, :], tally.count[..., label, :].sum(-1, keepdim=True)))
 
 
 Metric = Callable[["Tally", int], Tensor]

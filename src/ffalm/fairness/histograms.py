@@ -8,12 +8,14 @@ up to the width of a bin.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ffalm.errors import require
+from ffalm.fairness import score_metrics
+from ffalm.fairness.score_metrics import Calibration
 from ffalm.fairness.tally import Tally
 
 BINS = 512
@@ -53,6 +55,7 @@ class ScoreHistogram:
 
     counts: Tensor
     favourable: int = 1
+    as_trained: int | None = AS_TRAINED  # the edge of the model's own decision, None where it makes none
     excluded: int = 0
 
     @classmethod
@@ -76,7 +79,7 @@ class ScoreHistogram:
     def __add__(self, other: ScoreHistogram) -> ScoreHistogram:
         require(self.favourable == other.favourable, "Histograms of different favourable labels cannot be added.")
         excluded = max(self.excluded, other.excluded)
-        return ScoreHistogram(self.counts + other.counts, self.favourable, excluded)
+        return replace(self, counts=self.counts + other.counts, excluded=excluded)
 
     @property
     def groups(self) -> int:
@@ -85,7 +88,23 @@ class ScoreHistogram:
 
     def compared(self) -> ScoreHistogram:
         """The rows of the groups that are compared, and no others."""
-        return ScoreHistogram(self.counts[..., : self.groups - self.excluded], self.favourable)
+        return replace(self, counts=self.counts[..., : self.groups - self.excluded], excluded=0)
+
+    def centres(self) -> Tensor:
+        """The score in the middle of each bin; of the open ones, half a bin from their edge."""
+        return (_EDGES[1:] + _EDGES[:-1]) / 2
+
+    def auc(self) -> float:
+        """The area under the ROC curve of the favourable label against all others."""
+        return score_metrics.auc(self)
+
+    def group_auc(self) -> Tensor:
+        """The same within each group."""
+        return score_metrics.group_auc(self)
+
+    def calibration(self, bins: int = 10) -> Calibration:
+        """Predicted probabilities against observed shares within each group, of a model with two labels."""
+        return score_metrics.group_calibration(self, bins)
 
     def cells(self) -> Tensor:
         """Rows by (bin, label, group), whatever their fallback."""

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ffalm.errors import require, unknown
+from ffalm.errors import look_up, require, shown
 from ffalm.fairness import group_metrics
 from ffalm.randomness import Purpose, generator
 
@@ -32,6 +32,9 @@ Share = tuple[float, float]
 
 _DRAWS = 2000
 _OF_LOSSES = frozenset({"loss", "loss_gap"})
+
+#: Metrics that are the largest difference between rates of two groups.
+GAPS = ("dpd", "eod", "equalized_odds", "accuracy_parity")
 
 
 def wilson(successes: float, trials: float, level: float = 0.95) -> tuple[float, float]:
@@ -54,11 +57,12 @@ def newcombe(first: Share, second: Share, level: float = 0.95) -> tuple[float, f
 
 def interval(tally: Tally, metric: str, level: float = 0.95, favourable: int = 1) -> tuple[float, float]:
     """The interval of a metric by its name; (NaN, NaN) where the metric itself is undefined."""
-    if metric not in group_metrics.METRICS:
-        raise unknown("metric", metric, group_metrics.METRICS)
+    defined = look_up("metric", metric, group_metrics.METRICS)
     require(metric not in _OF_LOSSES, f"A Tally holds sums of losses, not their spread: {metric!r} has no interval.")
-    require(0 < level < 1, f"The level of an interval must be between 0 and 1; got {level}.")
-    if math.isnan(float(group_metrics.METRICS[metric](tally, favourable))):
+    between = isinstance(level, float | int | np.floating) and 0 < level < 1
+    require(between, f"The level of an interval must be between 0 and 1; got {shown(level)}.")
+    favourable = group_metrics.label_of(tally, favourable)
+    if math.isnan(float(defined(tally, favourable))):
         return math.nan, math.nan
     if metric == "accuracy":
         right = group_metrics.accuracy(tally) * tally.count.sum()
@@ -69,12 +73,13 @@ def interval(tally: Tally, metric: str, level: float = 0.95, favourable: int = 1
     if metric == "impact_ratio":
         chosen = tally.confusion[favourable].sum(0)
         return _smallest_ratio(_shares(chosen, tally.count.sum(0)), level)
-    compared = _compared(tally, metric, favourable)
-    return _bootstrap(tally, metric, level, favourable) if compared is None else _largest(compared, level)
+    if metric in GAPS:
+        return _largest(compared_shares(tally, metric, favourable), level)
+    return _bootstrap(tally, metric, level, favourable)
 
 
-def _compared(tally: Tally, metric: str, favourable: int) -> list[list[Share]] | None:
-    """For each label the groups' shares of which a metric is the largest difference; None for other metrics."""
+def compared_shares(tally: Tally, metric: str, favourable: int) -> list[list[Share]]:
+    """For each compared label the groups' shares of which one of `GAPS` is the largest difference."""
     chosen, counts = tally.confusion[favourable], tally.count  # by label and group
     if metric == "dpd":
         return [_shares(chosen.sum(0), counts.sum(0))]
@@ -82,9 +87,7 @@ def _compared(tally: Tally, metric: str, favourable: int) -> list[list[Share]] |
         return [_shares(chosen[favourable], counts[favourable])]
     if metric == "equalized_odds":
         return [_shares(*of_label) for of_label in zip(chosen, counts, strict=True)]
-    if metric == "accuracy_parity":
-        return [_right(tally)]
-    return None
+    return [_right(tally)]
 
 
 def _right(tally: Tally) -> list[Share]:

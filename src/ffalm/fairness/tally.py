@@ -6,7 +6,9 @@ set, work with secure aggregation, and are never averages of ratios.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -16,6 +18,9 @@ from torch.nn.functional import one_hot
 from ffalm.arrays import codes, numbers
 from ffalm.errors import require
 from ffalm.fairness import group_metrics, intervals
+from ffalm.fairness.power import rows_needed
+
+_MOST_MEMBERS = 2**25  # entries of a row's membership in cells, of 8 bytes each
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,12 @@ class Tally:
         """The Tally of rows on the last axis; `shape` is (labels, groups) and `mask` leaves rows out."""
         label_count, group_count = shape
         cells = label_count * group_count
+        most = max(1, _MOST_MEMBERS // cells)
+        if labels.shape[-1] > most:  # with many groups: as many rows at a time as memory holds
+            pieces = [torch.split(one, most, -1) for one in (predictions, losses, labels, groups)]
+            masks = repeat(None) if mask is None else torch.split(mask, most, -1)
+            rows = zip(*pieces, masks, strict=False)
+            return functools.reduce(cls.__add__, (cls.of(p, x, y, g, shape, m) for p, x, y, g, m in rows))
         member = one_hot(labels * group_count + groups, cells).double()
         if mask is not None:
             member = member * mask.unsqueeze(-1)
@@ -150,6 +161,10 @@ class Tally:
     def interval(self, metric: str, level: float = 0.95, favourable: int = 1) -> tuple[float, float]:
         """A confidence interval of a metric over the sampling of the rows."""
         return intervals.interval(self, metric, level, favourable)
+
+    def rows_needed(self, metric: str = "dpd", level: float = 0.95, power: float = 0.8, favourable: int = 1) -> float:
+        """Rows, in the same shares, that it takes to tell a gap of this size from 0 with the probability `power`."""
+        return rows_needed(self, metric, level, power, favourable)
 
 
 def tally(y_true: Any, y_pred: Any, group: Any, losses: Any = None) -> Tally:

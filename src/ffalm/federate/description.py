@@ -7,6 +7,7 @@ A value (of the label, of the group, of a text column) is named only if enough o
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
@@ -15,6 +16,8 @@ from ffalm.errors import UserError
 from ffalm.settings import build
 
 ColumnKind = Literal["numbers", "text"]
+
+MOST_ROWS = 2**40  # that a site can have: sums over sites stay exact
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,11 @@ class Description:
         try:
             values = json.loads(text)
             columns = None if values["columns"] is None else _checked(TableSummary.from_json(values["columns"]))
-            return build(cls, {**values, "columns": columns}, "description")
-        except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
+            told = build(cls, {**values, "columns": columns}, "description")
+            if not all(name.isprintable() for name in (*told.labels, *told.groups, *(told.kinds or ()))):
+                raise ValueError("a name has control characters")
+            return told
+        except (UserError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise UserError(f"The site's description of its file cannot be read ({error}).") from None
 
 
@@ -54,10 +60,24 @@ def _checked(summary: TableSummary) -> TableSummary:
     """The summary, if its sums are numbers and its categories names; `ValueError` where they are not."""
     for name, column in summary.columns.items():
         if isinstance(column, NumericSummary):
-            right = all(isinstance(value, int | float) for value in (column.count, column.total, column.squares))
+            right = _possible(column)
         else:
             named = all(category is None or isinstance(category, str) for category in column.counts)
-            right = named and all(isinstance(count, int) for count in column.counts.values())
+            right = named and all(_count(count) for count in column.counts.values())
         if not right:
             raise ValueError(f"the column {name!r} makes no sense")
     return summary
+
+
+def _possible(column: NumericSummary) -> bool:
+    """Whether some numbers have these sums: (sum x)^2 <= n sum x^2, up to rounding; infinite ones are named later."""
+    if not _count(column.count) or not all(type(value) in (int, float) for value in (column.total, column.squares)):
+        return False
+    total, squares = float(column.total), float(column.squares)
+    if not (math.isfinite(total) and math.isfinite(squares)):
+        return True
+    return squares >= 0 and total * total <= column.count * squares * (1 + 1e-6) + 1e-9
+
+
+def _count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MOST_ROWS

@@ -1,36 +1,45 @@
-"""What a site tells of its rows: counts and Tallies without the (label, group) cells that hold too few of them."""
+"""What a site tells of its rows: counts, Tallies and score histograms without the (label, group) cells that hold too
+few of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ffalm.data.types import Task
-from ffalm.fairness import Tally
+from ffalm.fairness import ScoreHistogram, Tally
+from ffalm.federate.histogram_bytes import packed_counts
 
 
 @dataclass(frozen=True)
 class Disclosed:
-    """A Tally of which some (label, group) cells are withheld; those hold zeros, counts included."""
+    """A Tally of which some (label, group) cells are withheld; those hold zeros, counts included.
+
+    After the last round of a federation with a fairness target, the histogram of the same rows' scores comes with it.
+    """
 
     tally: Tally
     withheld: Tensor  # bool of shape (label, group)
+    histogram: ScoreHistogram | None = None
 
     @classmethod
-    def of(cls, tally: Tally, min_group: int) -> Disclosed:
-        """The Tally of held-out rows without its cells of fewer than `min_group` rows."""
+    def of(cls, tally: Tally, min_group: int, histogram: ScoreHistogram | None = None) -> Disclosed:
+        """What is known of held-out rows without the cells of fewer than `min_group` rows."""
         small = withheld(tally.count, min_group)
-        return cls(without(tally, small), small)
+        if histogram is not None:
+            histogram = replace(histogram, counts=histogram.counts.masked_fill(small, 0))
+        return cls(without(tally, small), small, histogram)
 
     def record(self) -> dict[str, Tensor]:
         """As a record of a message."""
-        return {"confusion": self.tally.confusion, "loss": self.tally.loss, "withheld": self.withheld}
+        record = {"confusion": self.tally.confusion, "loss": self.tally.loss, "withheld": self.withheld}
+        return record if self.histogram is None else {**record, "histogram": packed_counts(self.histogram)}
 
     @classmethod
     def from_record(cls, record: dict[str, Tensor]) -> Disclosed:
-        """What `record` wrote."""
+        """What `record` wrote, but for the histogram: that is judged apart, see `HistogramSum`."""
         return cls(Tally(record["confusion"], record["loss"]), record["withheld"])
 
 

@@ -6,6 +6,7 @@ where its data is. Both are frozen dataclasses that check themselves.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -19,13 +20,14 @@ from ffalm.algorithms import Algorithm
 from ffalm.config import AlgorithmEntry
 from ffalm.data.group_settings import check_min_group_size, group_columns
 from ffalm.engines import Training
-from ffalm.errors import UserError, require, unknown
+from ffalm.errors import UserError, require, shown, unknown
 from ffalm.federate.secure.secure_settings import Secure, check_summable
 from ffalm.files import write_whole
 from ffalm.models import Architecture
 from ffalm.plugins import import_plugin
 from ffalm.privacy import Privacy
 from ffalm.settings import build, to_plain
+from ffalm.targets.target import Repair, Target, check_confidence
 
 Value = str | int | float | bool
 
@@ -40,6 +42,9 @@ class Rules:
     misfit: Literal["go_on", "wait"] = "go_on"  # with a site whose file does not fit: leave it out, or wait for a fix
     min_group: int = 10  # fewest rows for a site to tell a (label, group) cell, or to name a value
     outlier: float = 10.0  # an update whose norm is this many times the others' median is quarantined
+    aggregation: Literal["mean", "clip", "trimmed", "median", "krum"] = "mean"  # how answers are put together
+    liars: int = 1  # how many sites 'trimmed' and 'krum' assume to lie
+    max_share: float = 1.0  # the largest share of a site in means by rows
     secure: bool = False  # the coordinator sees sums over sites and no single answer; the section [secure] says how
 
     def __post_init__(self) -> None:
@@ -48,6 +53,8 @@ class Rules:
         require(self.patience >= 0, f"The rule 'patience' must be 0 seconds or more; got {self.patience}.")
         require(self.min_group >= 0, f"The rule 'min_group' must be 0 rows or more; got {self.min_group}.")
         require(self.outlier > 1, f"The rule 'outlier' must be above 1; got {self.outlier}.")
+        require(self.liars >= 1, f"The rule 'liars' must be at least 1; got {self.liars}.")
+        require(0 < self.max_share <= 1, f"The rule 'max_share' must be above 0 and at most 1; got {self.max_share}.")
 
 
 @dataclass(frozen=True)
@@ -206,6 +213,7 @@ class FederationConfig(_Settings):
     sites: tuple[str, ...]
     data: SharedData
     address: str = "127.0.0.1:18000"
+    allow: tuple[str, ...] = ()  # addresses or networks that sites may connect from; none: from anywhere
     seed: int = 0
     rules: Rules = Rules()
     model: Architecture = field(default_factory=lambda: study.model_of({}))
@@ -214,9 +222,20 @@ class FederationConfig(_Settings):
     privacy: Privacy | None = None  # noise on all that the coordinator gives out
     masking: Secure = field(default_factory=Secure)  # how answers are hidden in sums where the rule `secure` says so
     plugins: tuple[str, ...] = ()  # files that register the coordinator's own algorithms
+    target: str | None = None  # the fairness target; with one, sites send score histograms of held-out rows at the end
+    repair: Repair = "groups"  # the thresholds that the answer to the target may use
+    confidence: float | None = None  # as in `Study.answer`
 
     def __post_init__(self) -> None:
         _check_name("federation", self.name)
+        target = None if self.target in (None, "none") else str(Target.parse(self.target))
+        object.__setattr__(self, "target", target)
+        check_confidence(self.confidence)
+        require(
+            self.target is None or self.privacy is None,
+            "The answer to a target rests on score histograms, to which differential privacy adds no noise: choose one "
+            "of 'target' and [privacy].",
+        )
         require(bool(self.sites), "A federation needs at least one site.")
         for name in self.sites:
             _check_name("site", name)
@@ -229,6 +248,12 @@ class FederationConfig(_Settings):
         )
         if self.rules.secure:
             _check_secure(self)
+        require(
+            self.privacy is None or self.rules.aggregation == "mean",
+            "Differential privacy bounds every site's change by itself: take the rule 'aggregation' or [privacy] out.",
+        )
+        for network in self.allow:
+            _check_network(network)
         host, _, port = self.address.rpartition(":")
         require(
             bool(host) and port.isdecimal() and 0 < int(port) < 65536,
@@ -249,7 +274,8 @@ class FederationConfig(_Settings):
     def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> Self:
         """A checked federation from nested settings; plugins are looked for beside the file they are named in."""
         sections = ("rules", "data", "model", "training", "privacy", "secure", "algorithm")
-        _check_known(settings, ("name", "address", "sites", "seed", "plugins", *sections))
+        known = ("name", "address", "allow", "sites", "seed", "plugins", *study.AFTER_TRAINING, *sections)
+        _check_known(settings, known)
         plugins = _plugins(settings, folder)
         given = {name: study.section(settings, name) for name in sections}
         algorithm, masking = given.pop("algorithm"), given.pop("secure")
@@ -292,16 +318,20 @@ class SiteConfig(_Settings):
     split: Split = Split()
     device: str = "auto"
     secure: bool = False  # whether this site takes no terms under which its own answers can be seen
+    histograms: bool = True  # whether this site sends score histograms to a federation with a fairness target
     min_group: int = 0  # the federation's rule of this name counts only where it is stricter
+    min_sites: int = 2  # fewest sites in a secure sum that this site takes part in
     plugins: tuple[str, ...] = ()  # files that register algorithms, as the coordinator has them
 
     def __post_init__(self) -> None:
         _check_name("site", self.name)
+        require(self.min_sites >= 2, f"The setting 'min_sites' of a site must be at least 2; got {self.min_sites}.")
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> Self:
         """A checked site from nested settings."""
-        _check_known(settings, ("name", "device", "secure", "min_group", "plugins", "data", "split"))
+        known = ("name", "device", "secure", "min_group", "min_sites", "histograms", "plugins", "data", "split")
+        _check_known(settings, known)
         data, plugins = _one_of(_LOCAL, settings, "site's data"), _plugins(settings, folder)
         sections = {"data": data, "split": study.section(settings, "split"), "plugins": plugins}
         return build(cls, {**settings, **sections}, "site")
@@ -324,7 +354,9 @@ def _one_of(kinds: Mapping[str, type[Any]], settings: Mapping[str, Any], what: s
 
 def _plugins(settings: Mapping[str, Any], folder: Path | None) -> tuple[str, ...]:
     """Plugin files by their full path, each of them run."""
-    paths = [(folder or Path()) / Path(str(name)).expanduser() for name in settings.get("plugins", ())]
+    named = settings.get("plugins", ())
+    require(isinstance(named, list | tuple), f"The setting 'plugins' must be a list of files; got {shown(named)}.")
+    paths = [(folder or Path()) / Path(str(name)).expanduser() for name in named]
     for path in paths:
         import_plugin(path)
     return tuple(str(path) for path in paths)
@@ -334,6 +366,15 @@ def _check_known(settings: Mapping[str, Any], known: tuple[str, ...]) -> None:
     for name in settings:
         if name not in known:
             raise unknown("section or setting", name, known)
+
+
+def _check_network(text: str) -> None:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise UserError(
+            f"The setting 'allow' lists addresses or networks, such as 10.0.0.5 or 10.1.0.0/16; got {text!r}."
+        ) from None
 
 
 def _check_name(kind: str, name: str) -> None:
@@ -346,10 +387,17 @@ def _check_name(kind: str, name: str) -> None:
 def _check_secure(config: FederationConfig) -> None:
     check_summable(config.algorithm)
     require(
-        config.privacy is None,
-        "Differential privacy bounds every site's change at the coordinator, which secure aggregation hides: choose "
-        "one of [privacy] and the rule 'secure'.",
+        config.rules.aggregation == "mean",
+        f"The rule 'aggregation' compares single answers, which secure aggregation hides: choose one of aggregation = "
+        f"{config.rules.aggregation!r} and the rule 'secure'.",
     )
+    if config.privacy is not None:
+        reach = config.privacy.clip * (1 + 8 * config.privacy.noise)
+        require(
+            reach <= config.masking.model_range,
+            f"With noise a site's change may reach {reach:g} in an entry of the model, beyond the model_range of "
+            f"{config.masking.model_range:g} in [secure]: widen it.",
+        )
     require(
         config.rules.min_sites >= 2,
         "The sum of a single site's answers is its answer: with the rule 'secure', 'min_sites' must be at least 2.",

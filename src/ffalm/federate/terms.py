@@ -20,6 +20,7 @@ from ffalm.errors import PublicError, UserError
 from ffalm.federate.federation_config import SharedData
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.models import Architecture
+from ffalm.run_settings import Privacy
 from ffalm.settings import build, to_plain
 from ffalm.simulation import Built
 
@@ -38,7 +39,10 @@ class SiteTerms:
     contender: AlgorithmEntry
     seed: int
     min_group: int
+    target: str | None = None  # the fairness target; with one, score histograms are asked for at the end
     secure: Secure | None = None  # where the coordinator sees sums alone
+    privacy: Privacy | None = None  # where sites bound their numbers and add noise themselves
+    run: str = ""  # a name that no other run has; sites answer each question of a run once
 
     def client_spec(self, device: torch.device) -> ClientSpec:
         """The local training that these terms ask for."""
@@ -70,5 +74,5 @@ class SiteTerms:
 
     @property
     def run_key(self) -> str:
-        """The same for all terms under which one run may go on: rounds and rules may change on the way."""
-        return replace(self, training=replace(self.training, rounds=1), min_group=0, secure=None).key
+        """The same for all terms under which one run may go on: rounds, rules and the target may change on the way."""
+        return replace(self, training=replace(self.training, rounds=1), min_group=0, secure=None, target=None).key

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ffalm.errors import require, unknown
+from ffalm.errors import look_up, require
 from ffalm.models.cnn import CNN
 from ffalm.models.interface import Architecture
 from ffalm.models.mlp import MLP, Linear
@@ -18,11 +18,10 @@ ARCHITECTURES: dict[str, type[Architecture]] = {cls.name: cls for cls in (Linear
 
 def architecture(name: str, settings: Mapping[str, Any] | None = None) -> Architecture:
     """An architecture by name, with checked settings; `weights` is a file of pretrained weights for any of them."""
-    if name not in ARCHITECTURES:
-        raise unknown("model", name, ARCHITECTURES)
+    cls = look_up("model", name, ARCHITECTURES)
     own = dict(settings or {})
     weights = own.pop("weights", None)
-    model = build(ARCHITECTURES[name], own, f"model {name!r}")
+    model = build(cls, own, f"model {name!r}")
     if weights is None:
         return model
     require(isinstance(weights, str), f"The setting 'weights' of a model must be a file name; got {weights!r}.")

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from torch import nn
 
 from ffalm.errors import require
+from ffalm.settings import typed
 
 
+@typed
 @dataclass(frozen=True)
 class CNN:
     """Blocks of convolution, ReLU and 2x2 max-pooling, then the mean over the map and a linear layer."""
 
     name: ClassVar[str] = "cnn"
 
-    channels: tuple[int, ...] = (16, 32, 64)
+    channels: tuple[int, ...] = field(default=(16, 32, 64), metadata={"most": 4096})
 
     def __post_init__(self) -> None:
         require(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar
 
 from torch import nn
 
 from ffalm.errors import require
+from ffalm.settings import typed
 
 
 @dataclass(frozen=True)
@@ -23,13 +24,14 @@ class Linear:
         return MLP(hidden=()).build(shape, labels)
 
 
+@typed
 @dataclass(frozen=True)
 class MLP:
     """Linear layers with ReLU between them."""
 
     name: ClassVar[str] = "mlp"
 
-    hidden: tuple[int, ...] = (64,)
+    hidden: tuple[int, ...] = field(default=(64,), metadata={"most": 2**16})
 
     def __post_init__(self) -> None:
         require(all(width > 0 for width in self.hidden), f"Hidden layers need a width above 0; got {self.hidden}.")

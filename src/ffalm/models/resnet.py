@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, relu
 
 from ffalm.errors import require, unknown
+from ffalm.settings import typed
 
 
+@typed
 @dataclass(frozen=True)
 class ResNet18:
     """Randomly initialised; `head="fairalm"` is the pooling of the paper's released code.

@@ -56,7 +56,6 @@ class Mechanism:
         `states` are those of clients that took the dual step themselves, in place of Tallies. The ledger is charged for
         the whole round, the model included.
         """
-        ledger = self._ledger(state, report)
         own = {name: value for name, value in state.items() if name != LEDGER}
         multiplier, round = self.settings.of_tallies, report.round
         measured = report.tally is not None or bool(states)
@@ -75,9 +74,13 @@ class Mechanism:
             weights, after = report.shares(), algorithm.project(drawn)
         else:
             weights, after = algorithm.update(own, replace(report, tally=self._rows(report)))
-        spent = _cost(self.settings.noise) + (_cost(multiplier) if measured else 0.0)
-        charged = torch.zeros_like(ledger).masked_fill(report.taking_part, spent)
-        return weights, {**after, LEDGER: ledger + charged}
+        return weights, {**after, LEDGER: self.charged(state, report, measured)}
+
+    def charged(self, state: State, report: RoundReport, measured: bool) -> Tensor:
+        """The ledger after a round, wherever its noise was added; `measured` says whether clients reported Tallies."""
+        ledger = self._ledger(state, report)
+        spent = _cost(self.settings.noise) + (_cost(self.settings.of_tallies) if measured else 0.0)
+        return ledger + torch.zeros_like(ledger).masked_fill(report.taking_part, spent)
 
     def merge(
         self, sent: changes.Named, models: Sequence[changes.Named], weights: Tensor, round: int

@@ -43,8 +43,17 @@ class SystemNoise:
 
     def normal(self, purpose: Purpose, round: int, size: int, client: int = 0) -> Tensor:
         """Fresh numbers, by the transform of Box and Muller from bits that a cipher makes."""
-        pairs = -(-size // 2)
-        bits = np.frombuffer(os.urandom(16 * pairs), dtype=np.uint64) >> np.uint64(11)
-        first, second = ((bits + 0.5) / 2.0**53).reshape(2, pairs)
-        radius, angle = np.sqrt(-2 * np.log(first)), 2 * math.pi * second
-        return torch.from_numpy(np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:size])
+        return normal_from(os.urandom(bytes_for(size)), size)
+
+
+def bytes_for(size: int) -> int:
+    """How many random bytes `normal_from` needs for so many numbers."""
+    return 16 * -(-size // 2)
+
+
+def normal_from(random: bytes, size: int) -> Tensor:
+    """Standard normal numbers from random bytes, by the transform of Box and Muller."""
+    bits = np.frombuffer(random, dtype=np.uint64) >> np.uint64(11)
+    first, second = ((bits + 0.5) / 2.0**53).reshape(2, len(bits) // 2)
+    radius, angle = np.sqrt(-2 * np.log(first)), 2 * math.pi * second
+    return torch.from_numpy(np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:size])

@@ -34,12 +34,17 @@ def averaged_step(
     where a Tally without any rows moves the state. Entries that no Tally moves, such as a schedule, get no noise and
     nothing from the clients.
     """
-    still = algorithm.dual_step(state, _alone(report, 0, Tally.zeros((report.task.labels, report.task.groups))))
-    open_to_clients = _moved_by_rows(algorithm, state, report, still)
+    still, open_to_clients = open_entries(algorithm, state, report)
     before = {name: still[name] for name in open_to_clients}
     after = [{name: one[name] for name in open_to_clients} for one in own]
     weights = report.shares()[report.taking_part].tolist()
     return {**still, **noisy_mean(before, after, weights, clip, multiplier, normal(size_of(before)))}
+
+
+def open_entries(algorithm: Algorithm, state: State, report: RoundReport) -> tuple[State, list[str]]:
+    """Where a Tally without any rows moves the state, and the entries that clients' Tallies move from there."""
+    still = algorithm.dual_step(state, _alone(report, 0, Tally.zeros((report.task.labels, report.task.groups))))
+    return still, _moved_by_rows(algorithm, state, report, still)
 
 
 def own_steps(algorithm: Algorithm, state: State, report: RoundReport) -> list[State]:

@@ -29,14 +29,20 @@ def noisy_tally(tallies: Sequence[Tally], bound: float, multiplier: float, draws
     in a cell as it has rows. Losses stay as the noise leaves them, even below 0: cutting them would make small groups
     look worse off than they are, on average and every round. `draws` are as many numbers as `size_of` says.
     """
-    total = _bounded(tallies[0], bound)
+    total = bounded(tallies[0], bound)
     for tally in tallies[1:]:
-        total = total + _bounded(tally, bound)
+        total = total + bounded(tally, bound)
     spread = multiplier * max(reach(tally.count) for tally in tallies)
     of_predictions, of_losses = torch.split(draws, [total.confusion.numel(), total.loss.numel()])
     loss = total.loss + bound * spread * of_losses.view(total.loss.shape)
-    confusion = (total.confusion + spread * of_predictions.view(total.confusion.shape)).clamp(min=0)
-    return Tally(_filled(confusion, total.count), loss.masked_fill(total.count == 0, 0.0), total.excluded)
+    confusion = total.confusion + spread * of_predictions.view(total.confusion.shape)
+    return made_whole(Tally(confusion, loss, total.excluded), total.count)
+
+
+def made_whole(noisy: Tally, rows: Tensor) -> Tally:
+    """A noisy Tally whose predictions are possible again: none below 0, as many in a cell as its public rows."""
+    confusion = _filled(noisy.confusion.clamp(min=0), rows)
+    return Tally(confusion, noisy.loss.masked_fill(rows == 0, 0.0), noisy.excluded)
 
 
 def size_of(tally: Tally) -> int:
@@ -44,7 +50,7 @@ def size_of(tally: Tally) -> int:
     return tally.confusion.numel() + tally.loss.numel()
 
 
-def _bounded(tally: Tally, bound: float) -> Tally:
+def bounded(tally: Tally, bound: float) -> Tally:
     """Losses within what is possible under the bound, whatever was reported."""
     ceiling = bound * tally.count
     loss = torch.minimum(tally.loss.nan_to_num(math.inf).clamp(min=0), ceiling.double())

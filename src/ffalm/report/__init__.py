@@ -9,11 +9,18 @@ from ffalm.files import json_text, write_whole
 from ffalm.outcome import StudyOutcome
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ffalm.report.drawing import Drawings
+    from ffalm.targets.answer import Answer
 
 CHARTS_LEFT_OUT = (
     "The curves were left out because {missing} is not installed here; "
     "install altair and vl-convert-python and make the report again."
+)
+OUT_OF_MEMORY = (
+    "The curves were left out because drawing them needs more memory than this process may take (ulimit -v); make the "
+    "report again without that limit."
 )
 
 
@@ -26,17 +33,24 @@ def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
     from ffalm.report.page import render
     from ffalm.report.rendering import to_csv, to_latex, to_markdown
 
-    drawings, notes = _drawn(study)
     table = study_tables.results(study)
-    contents: dict[str, bytes | None] = {
+    tables: dict[str, bytes | None] = {
         "tables.md": to_markdown(table).encode(),
         "tables.tex": to_latex(table).encode(),
         "tables.csv": to_csv(study_tables.tidy(study)).encode(),
+    }
+    written = _write(tables, folder)  # before the curves, whose drawing needs much memory
+    drawings, notes = _drawn(study)
+    contents: dict[str, bytes | None] = {
         "curves.png": drawings.png if drawings else None,
         "curves.pdf": drawings.pdf if drawings else None,
-        "answer.json": _answers(study),
+        "answer.json": answer_file(study.answers) if study.answers else None,
         "report.html": render(study, drawings, notes).encode(),
     }
+    return {**written, **_write(contents, folder)}
+
+
+def _write(contents: dict[str, bytes | None], folder: Path) -> dict[str, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
         if content is None:
@@ -46,21 +60,22 @@ def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
     return {name: folder / name for name, content in contents.items() if content is not None}
 
 
-def _answers(study: StudyOutcome) -> bytes | None:
-    """The answers to the study's target, one a skew; None where it has none."""
+def answer_file(answers: Sequence[Answer]) -> bytes:
+    """`answer.json`: the answers to a study's target, one a skew."""
     from ffalm.report.answer_report import to_plain
 
-    plain = [to_plain(answer) for answer in study.answers]
-    return json_text({"answers": plain}, indent=2).encode() if plain else None
+    return json_text({"answers": [to_plain(answer) for answer in answers]}, indent=2).encode()
 
 
 def _drawn(study: StudyOutcome) -> tuple[Drawings | None, list[str]]:
-    from ffalm.report.drawing import draw
+    from ffalm.report.drawing import draw, draw_apart, memory_is_limited
 
     try:
-        return draw(study), []
+        return (draw_apart if memory_is_limited() else draw)(study), []
     except ImportError as error:
         return None, [CHARTS_LEFT_OUT.format(missing=error.name or "a chart library")]
+    except MemoryError:
+        return None, [OUT_OF_MEMORY]
 
 
-__all__ = ["write_report"]
+__all__ = ["answer_file", "write_report"]

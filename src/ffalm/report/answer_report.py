@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from ffalm.outcome import HEADLINE
 from ffalm.report.tables import Cell, Column, Row, Section, Table, percent, row
-from ffalm.targets.answer import Answer, Candidate, Part, Scores
+from ffalm.targets.answer import Answer, Candidate, GroupRates, Part, Scores
 from ffalm.targets.target import TITLES, Bound
 
 #: Said wherever thresholds by group are the answer.
@@ -40,7 +41,7 @@ def sentences(answer: Answer) -> list[str]:
     best, seeds = answer.best, len(answer.chosen.runs)
     scored = answer.scored
     part = "test" if best.test is not None else "held-out"
-    gaps = "; ".join(_gap(bound, scored) for bound in answer.target.bounds)
+    gaps = "; ".join(gap_sentence(bound, scored) for bound in answer.target.bounds)
     which = f" (seed {best.seed})" if seeds > 1 else ""
     told = [
         f"{name_of(answer.chosen)}{which}: accuracy {percent(scored.metrics['accuracy'], 1)} % on {part} rows, {gaps}. "
@@ -67,14 +68,16 @@ def sentences(answer: Answer) -> list[str]:
     return [*told, HELD_OUT_ROWS, *answer.notes]
 
 
-def _gap(bound: Bound, scored: Scores) -> str:
+def gap_sentence(bound: Bound, scored: Scores) -> str:
+    """A gap with its confidence bound."""
     end = "at most" if bound.at_most else "at least"
     value, limit = scored.metrics[bound.metric], scored.ends[bound.metric]
-    sure = f"{end} {_number(bound, limit)} with {percent(scored.level, 0)} % confidence"
-    return f"{metric_title(bound.metric)} {_number(bound, value)} ({sure})"
+    sure = f"{end} {bound_number(bound, limit)} with {percent(scored.level, 0)} % confidence"
+    return f"{metric_title(bound.metric)} {bound_number(bound, value)} ({sure})"
 
 
-def _number(bound: Bound, value: float) -> str:
+def bound_number(bound: Bound, value: float) -> str:
+    """A gap in points, or a ratio."""
     if math.isnan(value):
         return "undefined"
     return percent(value, 1) if bound.at_most else f"{value:.2f}"
@@ -85,7 +88,7 @@ def _cost(answer: Answer) -> list[str]:
     if free is answer.chosen:
         return ["It is also the most accurate candidate of all: the target costs no accuracy."]
     gaps = ", ".join(
-        f"{metric_title(bound.metric)} {_number(bound, free.mean(bound.metric))}" for bound in answer.target.bounds
+        f"{metric_title(bound.metric)} {bound_number(bound, free.mean(bound.metric))}" for bound in answer.target.bounds
     )
     cost = answer.cost
     told = f"costs {percent(cost, 1)} points" if cost >= 0.0005 else f"gains {percent(-cost, 1)} points"
@@ -164,10 +167,16 @@ def sites(answer: Answer) -> Table | None:
 def who_pays(answer: Answer) -> Table:
     """Each group's rates before (the unconstrained best) and after, on test rows."""
     before, after = answer.before.test or answer.before.validation, answer.scored
+    caption = f"Before: {name_of(answer.unconstrained)}; after: {name_of(answer.chosen)}; seed {answer.best.seed}."
+    return rates_of_groups(before.groups, after.groups, caption)
+
+
+def rates_of_groups(before: Sequence[GroupRates], after: Sequence[GroupRates], caption: str) -> Table:
+    """Each group's rates before and after a repair."""
     heads = ("selected", "found", "accuracy")
     columns = [Column(part, "percent", 1, over=head) for head in heads for part in ("before", "after")]
     rows = []
-    for old, new in zip(before.groups, after.groups, strict=True):
+    for old, new in zip(before, after, strict=True):
         pairs = (
             (old.selection_rate, new.selection_rate),
             (old.true_positive_rate, new.true_positive_rate),
@@ -175,11 +184,11 @@ def who_pays(answer: Answer) -> Table:
         )
         name = new.group if new.compared else f"{new.group} (not compared)"
         rows.append(row(name, new.rows, *(value for pair in pairs for value in pair)))
-    caption = (
-        f"Before: {name_of(answer.unconstrained)}; after: {name_of(answer.chosen)}; seed {answer.best.seed}. In "
-        "percent of the group; selected: predicted the favourable outcome; found: of those whose true outcome it is."
+    legend = (
+        "In percent of the group; selected: predicted the favourable outcome; found: of those whose true outcome it is."
     )
-    return Table("Who pays", [Column("Group"), Column("rows", "count"), *columns], [Section(rows)], caption)
+    whole = f"{caption} {legend}"
+    return Table("Who pays", [Column("Group"), Column("rows", "count"), *columns], [Section(rows)], whole)
 
 
 def candidates(answer: Answer, brief: bool = False) -> Table:

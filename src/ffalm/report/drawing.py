@@ -7,7 +7,9 @@ train do not have them.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from ffalm.outcome import StudyOutcome
@@ -66,8 +68,42 @@ def draw(study: StudyOutcome) -> Drawings:
             Drawing(name, str(vl_convert.vegalite_to_svg(chart)), _json(interactive(chart)))
             for name, chart in charts.items()
         ],
-        library=str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")),
+        library=_library(),
     )
+
+
+@cache
+def _library() -> str:
+    """Bundling takes vl-convert two seconds and always gives the same script."""
+    import vl_convert
+
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+
+
+def memory_is_limited() -> bool:
+    """Whether `ulimit -v` is set: vl-convert's engine reserves so much that it may end the whole process then."""
+    import resource
+
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+
+
+def draw_apart(study: StudyOutcome) -> Drawings:
+    """Draw in a process of its own; raises MemoryError where that process dies."""
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
+    context = multiprocessing.get_context("spawn")
+    try:
+        with ProcessPoolExecutor(1, mp_context=context, initializer=_silence) as pool:
+            return pool.submit(draw, study).result()
+    except BrokenProcessPool:
+        raise MemoryError from None
+
+
+def _silence() -> None:
+    """A process that dies in foreign code writes pages of addresses."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def pictures(chart: dict[str, Any]) -> dict[str, bytes]:

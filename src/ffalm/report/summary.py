@@ -106,8 +106,8 @@ def metric_names(study: StudyOutcome) -> list[str]:
 
 
 def more_is_better(metric: str) -> bool:
-    """Whether a higher value is better: of accuracies, but not of the gap between them; the rest are gaps or losses."""
-    return metric.endswith("accuracy")
+    """Whether a higher value is better: of accuracies and ratios; the rest are gaps or losses."""
+    return metric.endswith(("accuracy", "ratio"))
 
 
 def metric_name(metric: str) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ffalm.outcome import HEADLINE, Outcome, Record, StudyOutcome
+from ffalm.report.fronts import dominates
 from ffalm.report.summary import HEADS
 from ffalm.report.tables import Cell, Column, Row, Section, Table, percent, row
 from ffalm.reproduce.paper import METRICS, data_title
@@ -83,8 +84,12 @@ class Judged:
 
     def beats(self, other: Judged) -> bool:
         """Whether it is at least as good in all three metrics and better in one."""
-        pairs = [_better_by(metric, self.metrics[metric], other.metrics[metric]) for metric in METRICS]
-        return min(pairs) >= 0 and max(pairs) > 0
+        return dominates(self.merits, other.merits)
+
+    @property
+    def merits(self) -> list[float]:
+        """The metrics, with gaps below 0, so that higher is better."""
+        return [self.metrics[metric] if HEADLINE[metric][1] else -self.metrics[metric] for metric in METRICS]
 
     def fairer_than(self, other: Judged) -> bool:
         """Whether both gaps are smaller."""
@@ -207,10 +212,6 @@ def _named(judged: Sequence[Judged], data: str) -> list[Judged]:
 
 def _loss(one: Judged, base: Judged) -> float:
     return base.metrics["accuracy"] - one.metrics["accuracy"]
-
-
-def _better_by(metric: str, value: float, other: float) -> float:
-    return value - other if HEADLINE[metric][1] else other - value
 
 
 def _number(value: Any) -> float:

@@ -13,10 +13,13 @@ from statistics import fmean
 from typing import Any, Literal, get_args
 
 from ffalm.errors import require
-from ffalm.targets.target import Scope, Target
+from ffalm.targets.target import KINDS, Kind, Scope, Target
 
 Part = Literal["validation", "test"]
 Verdict = Literal["met with confidence", "met in the sample", "not met"]
+
+_TIE = 0.001  # of held-out merit
+_NO_SLACK = 1e-6
 
 #: One-sided confidence at which a verdict is "met with confidence".
 CONFIDENCE = 0.95
@@ -44,6 +47,11 @@ class Scores:
     groups: tuple[GroupRates, ...]
     degenerate: str = ""  # why the model is no result, empty where it is one
 
+    @property
+    def merit(self) -> float:
+        """What is maximised: accuracy, or minus the mean cost of a row where wrong predictions have costs."""
+        return -self.metrics["cost"] if "cost" in self.metrics else self.metrics["accuracy"]
+
     def verdict(self, target: Target) -> Verdict:
         """Whether the target holds here, and how surely."""
         if target.meets(self.ends) and target.meets(self.metrics):
@@ -57,13 +65,13 @@ class Scores:
     def rows_factor(self, target: Target) -> float | None:
         """By how much rows would have to grow for gaps as measured to be within the target with confidence.
 
-        The distance of a confidence bound shrinks with the root of the rows. None where a gap is not within.
+        The distance of a confidence bound shrinks with the root of the rows. None where a gap is barely or not within.
         """
         factors = []
         for bound in target.bounds:
             value, end = self.metrics[bound.metric], self.ends[bound.metric]
             slack = abs(bound.value - value)
-            if not bound.meets(value) or slack == 0:
+            if not bound.meets(value) or slack < _NO_SLACK:
                 return None
             factors.append((abs(end - value) / slack) ** 2)
         return max(1.0, *factors)
@@ -85,7 +93,7 @@ class Candidate:
     """An algorithm with one kind of thresholds, over all seeds."""
 
     label: str
-    kind: str  # of repair
+    kind: Kind  # of thresholds
     runs: tuple[CandidateRun, ...]
     alpha: float | None = None
 
@@ -93,6 +101,11 @@ class Candidate:
     def degenerate(self) -> str:
         """Why the models are no result, judged by held-out rows."""
         return next((run.validation.degenerate for run in self.runs if run.validation.degenerate), "")
+
+    @property
+    def merit(self) -> float:
+        """The mean over seeds of what is maximised on held-out rows."""
+        return fmean(run.validation.merit for run in self.runs)
 
     def mean(self, metric: str, part: Part = "test") -> float:
         """The mean of a metric over seeds."""
@@ -179,19 +192,22 @@ class Answer:
 
 
 def choose(target: Target, candidates: Sequence[Candidate], notes: Sequence[str] = ()) -> Answer:
-    """The most accurate candidate whose confidence bounds are within the target on held-out rows, in every seed.
+    """The best candidate (see `Scores.merit`) whose confidence bounds are within the target on held-out rows.
 
-    If none is, the one that is within in most seeds, then the one that misses by least. Degenerate candidates come
-    last. Of equals the simpler, which comes first, is chosen.
+    If none is within in every seed: the one that is in most seeds, then the one that misses by least. Degenerate
+    candidates come last. Of candidates within a tenth of a point of the best, the one with the simplest thresholds is
+    chosen.
     """
     require(bool(candidates), "There is no finished run to choose from.")
 
-    def rank(one: Candidate) -> tuple[bool, int, float, float]:
+    def misses(one: Candidate) -> tuple[bool, int, float]:
         missed = len(one.runs) - one.within(target)
-        excess = max(run.validation.excess(target) for run in one.runs) if missed else 0.0
-        return bool(one.degenerate), missed, excess, -one.mean("accuracy", "validation")
+        return bool(one.degenerate), missed, max(run.validation.excess(target) for run in one.runs) if missed else 0.0
 
-    chosen = min(candidates, key=rank)
-    free = min(candidates, key=lambda one: (bool(one.degenerate), -one.mean("accuracy", "validation")))
-    order = [(run.validation.excess(target) > 0, -run.validation.metrics["accuracy"]) for run in chosen.runs]
+    fewest = min(map(misses, candidates))
+    nearest = [one for one in candidates if misses(one) == fewest]
+    enough = max(one.merit for one in nearest) - _TIE
+    chosen = min((one for one in nearest if one.merit >= enough), key=lambda one: (KINDS.index(one.kind), -one.merit))
+    free = min(candidates, key=lambda one: (bool(one.degenerate), -one.merit))
+    order = [(run.validation.excess(target) > 0, -run.validation.merit) for run in chosen.runs]
     return Answer(target, chosen, tuple(candidates), free, chosen.runs[order.index(min(order))], tuple(notes))

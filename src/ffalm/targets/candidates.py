@@ -9,6 +9,7 @@ from typing import Any
 from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.fairness.group_metrics import favourable_rate, group_accuracy, selection_rate
 from ffalm.targets.answer import CONFIDENCE, Answer, Candidate, CandidateRun, GroupRates, Scores, choose
+from ffalm.targets.rate_table import Costs
 from ffalm.targets.repair import Repair, fit
 from ffalm.targets.target import KINDS, TITLES, Kind, Target, check_confidence
 from ffalm.targets.target import Repair as RepairSetting
@@ -19,7 +20,7 @@ LEVELS = (0.8, 0.7, 0.6, 0.5)  # of confidence that are tried; the last leaves n
 MARGIN_COST = 0.01  # the held-out accuracy that a margin may cost
 
 #: The rate constraint of `Lagrangian` for each metric of a target.
-_CONSTRAINTS = {
+CONSTRAINTS = {
     "dpd": "dp",
     "impact_ratio": "dp",
     "eod": "eo",
@@ -44,7 +45,7 @@ def lagrangians(target: Target) -> dict[str, dict[str, Any]]:
 
     What holds on held-out rows at the bound misses it on test rows about every second time; half leaves room.
     """
-    constraint = ",".join(dict.fromkeys(_CONSTRAINTS[bound.metric] for bound in target.bounds))
+    constraint = ",".join(dict.fromkeys(CONSTRAINTS[bound.metric] for bound in target.bounds))
     tightest = min(bound.value if bound.at_most else (1 - bound.value) / 4 for bound in target.bounds)
     settings = {"name": "lagrangian", "constraint": constraint}
     name = f"lagrangian-{constraint.replace(',', '-')}"
@@ -64,8 +65,9 @@ def answer_of(
     repair: RepairSetting = "groups",
     group_names: Sequence[str] = (),
     confidence: float | None = None,
+    costs: Costs | None = None,
 ) -> Answer:
-    """Fit thresholds to the held-out rows of every run, and choose.
+    """Fit thresholds to the held-out rows of every run, and choose by accuracy, or by costs where they are given.
 
     A gap that is within the target on held-out rows exceeds it on other rows about every second time. The choice leaves
     a margin: the one-sided confidence bound must be within. Left out, the confidence is 0.8, lowered where rows are so
@@ -73,13 +75,13 @@ def answer_of(
     """
     check_confidence(confidence)
     if confidence is not None:
-        return choose(target, *candidates_of(runs, target, repair, group_names, confidence))
-    plain = choose(target, *candidates_of(runs, target, repair, group_names, LEVELS[-1]))
-    enough = plain.chosen.mean("accuracy", "validation") - MARGIN_COST
+        return choose(target, *candidates_of(runs, target, repair, group_names, confidence, costs))
+    plain = choose(target, *candidates_of(runs, target, repair, group_names, LEVELS[-1], costs))
+    enough = plain.chosen.merit - MARGIN_COST * (1.0 if costs is None else costs.largest)
     for level in LEVELS[:-1]:
-        answer = choose(target, *candidates_of(runs, target, repair, group_names, level))
+        answer = choose(target, *candidates_of(runs, target, repair, group_names, level, costs))
         complete = answer.chosen.within(target) == len(answer.chosen.runs) and not answer.chosen.degenerate
-        if complete and answer.chosen.mean("accuracy", "validation") >= enough:
+        if complete and answer.chosen.merit >= enough:
             return answer if level == LEVELS[0] else _less_sure(answer, level)
     return _less_sure(plain, LEVELS[-1])
 
@@ -99,6 +101,7 @@ def candidates_of(
     repair: RepairSetting = "groups",
     group_names: Sequence[str] = (),
     level: float = 0.5,
+    costs: Costs | None = None,
 ) -> tuple[list[Candidate], list[str]]:
     """Every algorithm with every kind of thresholds, and notes on those that have none within the target."""
     by_label: dict[str, list[FinishedRun]] = {}
@@ -107,29 +110,40 @@ def candidates_of(
     found, notes = [], []
     for kind in kinds_of(repair):
         for label, own in by_label.items():
-            fitted = [(run, fit(run.scores["validation"], target, kind, level=level)) for run in own]
+            if kind == "none" and any(run.scores["validation"].as_trained is None for run in own):
+                continue
+            fitted = [(run, fit(run.scores["validation"], target, kind, costs, level)) for run in own]
             if any(thresholds is None for _, thresholds in fitted):
                 notes.append(f"{label}: no {TITLES[kind]} are within {target} on the held-out rows.")
                 continue
-            repaired = tuple(_run(run, one, target, group_names, level) for run, one in fitted if one)
+            repaired = tuple(_run(run, one, target, group_names, level, costs) for run, one in fitted if one)
             found.append(Candidate(label, kind, repaired, own[0].alpha))
     return found, notes
 
 
-def _run(run: FinishedRun, repair: Repair, target: Target, group_names: Sequence[str], level: float) -> CandidateRun:
+def _run(
+    run: FinishedRun, repair: Repair, target: Target, group_names: Sequence[str], level: float, costs: Costs | None
+) -> CandidateRun:
     levels = {"validation": level, "test": CONFIDENCE}
     parts = {
-        name: judged(repair.tally(histogram), target, histogram.favourable, group_names, levels[name])
+        name: judged(repair.tally(histogram), target, histogram.favourable, group_names, levels[name], costs)
         for name, histogram in run.scores.items()
     }
     return CandidateRun(run.seed, run.place, repair.to_plain(group_names), parts["validation"], parts.get("test"))
 
 
 def judged(
-    tally: Tally, target: Target, favourable: int, group_names: Sequence[str], level: float = CONFIDENCE
+    tally: Tally,
+    target: Target,
+    favourable: int,
+    group_names: Sequence[str],
+    level: float = CONFIDENCE,
+    costs: Costs | None = None,
 ) -> Scores:
     """The Tally of a model on some rows, with confidence bounds of the target's metrics at a one-sided level."""
     metrics = tally.metrics(favourable)
+    if costs is not None:
+        metrics["cost"] = costs.per_row(tally, favourable)
     ends = {
         bound.metric: bound.worst_end(tally.interval(bound.metric, 2 * level - 1, favourable))
         if level > 0.5
@@ -146,7 +160,7 @@ def judged(
     )
     compared = len(group_names) - tally.excluded
     groups = tuple(GroupRates(*share, compared=place < compared) for place, share in enumerate(shares))
-    return Scores(metrics, ends, level, groups, _degenerate(tally, metrics["accuracy"]))
+    return Scores(metrics, ends, level, groups, _degenerate(tally, metrics["accuracy"] if costs is None else 1.0))
 
 
 def _degenerate(tally: Tally, accuracy: float) -> str:

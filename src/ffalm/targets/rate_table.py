@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffalm.errors import require
-from ffalm.fairness import ScoreHistogram
+from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.targets.target import Bound, Target
 
 Array = NDArray[np.float64]
@@ -28,6 +28,19 @@ class Costs:
             all(np.isfinite(costs)) and min(costs) >= 0 and max(costs) > 0,
             f"Costs of wrong predictions are 0 or more, and not both 0; got {costs[0]:g} and {costs[1]:g}.",
         )
+
+    @property
+    def largest(self) -> float:
+        """What a row can cost at most."""
+        return max(self.false_favourable, self.false_unfavourable)
+
+    def per_row(self, tally: Tally, favourable: int) -> float:
+        """The mean cost of a row."""
+        counts = tally.confusion.double().sum(-1)
+        false_favourable = float(counts[favourable].sum() - counts[favourable, favourable])
+        wrong = float(counts.sum() - counts.trace())
+        cost = self.false_favourable * false_favourable + self.false_unfavourable * (wrong - false_favourable)
+        return cost / float(counts.sum())
 
 
 @dataclass(frozen=True)
@@ -69,16 +82,21 @@ class RateTable:
         wrong_favourable = chosen - above[:, favourable]
         others = total.sum(1)[:, None] - correct - wrong_favourable
         value = -(costs.false_favourable * wrong_favourable + costs.false_unfavourable * others)
-        by_metric = {
-            "dpd": [(chosen, total.sum(1))],
-            "impact_ratio": [(chosen, total.sum(1))],
-            "eod": [(above[:, favourable], total[:, favourable])],
-            "equalized_odds": [(above[:, label], total[:, label]) for label in range(total.shape[1])],
-            "accuracy_parity": [(correct, total.sum(1))],
-        }
-        bounds = () if target is None else target.bounds
-        constraints = (RateConstraint(*pair, bound) for bound in bounds for pair in by_metric[bound.metric])
-        return cls(value, chosen, tuple(constraints))
+        return cls(value, chosen, _constraints(above, total, correct, favourable, target))
+
+    @classmethod
+    def of_tally(cls, tally: Tally, target: Target, favourable: int) -> RateTable:
+        """The table of several rules for everybody, a Tally with one leading axis: its place there is the edge.
+
+        Values are of all groups, constraints of those that are compared.
+        """
+        above = tally.confusion[:, favourable].double().numpy().transpose(2, 1, 0)  # (group, label, rule)
+        right = tally.confusion.diagonal(dim1=1, dim2=2).sum(-1).double().numpy().T
+        total = tally.count[0].double().numpy().T
+        value = right - total.sum(1)[:, None]
+        groups = slice(len(total) - tally.excluded)
+        constraints = _constraints(above[groups], total[groups], right[groups], favourable, target)
+        return cls(value, above.sum(1), constraints)
 
     def smoothed(self) -> RateTable:
         """With values averaged over neighbouring edges by a Gaussian kernel, wider where there are fewer rows.
@@ -91,3 +109,19 @@ class RateTable:
         padded = np.pad(self.value, ((0, 0), (reach, reach)), mode="edge")
         value = np.stack([np.convolve(row, kernel / kernel.sum(), "valid") for row in padded])
         return replace(self, value=value)
+
+
+def _constraints(
+    above: Array, total: Array, correct: Array, favourable: int, target: Target | None
+) -> tuple[RateConstraint, ...]:
+    """What a target compares: rows predicted favourable by (group, label, edge), of all by (group, label)."""
+    chosen, rows = above.sum(1), total.sum(1)
+    by_metric = {
+        "dpd": [(chosen, rows)],
+        "impact_ratio": [(chosen, rows)],
+        "eod": [(above[:, favourable], total[:, favourable])],
+        "equalized_odds": [(above[:, label], total[:, label]) for label in range(total.shape[1])],
+        "accuracy_parity": [(correct, rows)],
+    }
+    bounds = () if target is None else target.bounds
+    return tuple(RateConstraint(*pair, bound) for bound in bounds for pair in by_metric[bound.metric])

@@ -102,7 +102,7 @@ class Repair:
                 tuple((_edge(one["threshold"]), float(one["probability"])) for one in mix)
                 for mix in values["groups"].values()
             )
-            return cls(_kind(values["kind"]), mixes, _edge(values["single"]))
+            return cls(kind_of(values["kind"]), mixes, _edge(values["single"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"These thresholds cannot be read ({error!r}): make the repair again.") from None
 
@@ -123,16 +123,17 @@ def fit(
     `smooth` compares accuracies averaged over neighbouring thresholds, so that few rows do not decide between them;
     gaps are never averaged.
     """
-    groups = histogram.groups
+    groups, own = histogram.groups, histogram.as_trained
     if kind == "none":
-        return Repair.fixed("none", [AS_TRAINED] * groups, AS_TRAINED)
+        return None if own is None else Repair.fixed("none", [own] * groups, own)
+    near = AS_TRAINED if own is None else own
     free, table = RateTable.of(histogram, None, costs), RateTable.of(histogram.compared(), target, costs)
     if smooth:
         free, table = free.smoothed(), table.smoothed()
-    start = single_threshold(free, AS_TRAINED)
+    start = single_threshold(free, near)
     if kind in ("accurate", "single"):
         within = replace(table, value=free.value)  # accurate for everybody, fair to those who are compared
-        edge = start if kind == "accurate" else single_threshold(within, AS_TRAINED, level)
+        edge = start if kind == "accurate" else single_threshold(within, near, level)
         return Repair.fixed(kind, [edge] * groups, edge)
     if kind == "groups":
         edges = group_thresholds(table, start, level)
@@ -186,7 +187,8 @@ def _edge(value: float | str) -> int:
     return edge
 
 
-def _kind(name: str) -> Kind:
+def kind_of(name: str) -> Kind:
+    """A kind of thresholds by its name."""
     if name not in KINDS:
         raise unknown("kind of repair", name, KINDS)
     return name

@@ -72,7 +72,7 @@ class Bound:
         """How far a value is beyond the bound; 0 where it is within, infinite where it is undefined."""
         if math.isnan(value):
             return math.inf
-        return max(0.0, value - self.value if self.at_most else self.value - value)
+        return 0.0 if self.meets(value) else abs(value - self.value)
 
     def worst_end(self, interval: tuple[float, float]) -> float:
         """The end of an interval that the bound is about."""

@@ -8,6 +8,7 @@ Several rates are several windows, whose intervals intersect.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -33,7 +34,7 @@ def single_threshold(table: RateTable, start: int, level: float = 0.5) -> int:
     value = table.value.sum(0)
     allowed = np.ones(len(value), dtype=bool)
     for constraint in table.constraints:
-        allowed &= _within(constraint, constraint.rates, constraint.hits, level)
+        allowed &= within_bound(constraint, constraint.rates, constraint.hits, level)
     usable = np.where(allowed, value, -np.inf) if allowed.any() else value
     best = np.flatnonzero(usable >= usable.max() - _ROUNDING)
     return int(best[np.abs(best - start).argmin()])
@@ -73,7 +74,7 @@ def _best_pair(table: RateTable, level: float) -> Edges | None:
     """The best of all pairs of edges of two groups."""
     total = table.value[0][:, None] + table.value[1]
     for constraint in table.constraints:
-        within = _within(constraint, _pairs(constraint.rates), _pairs(constraint.hits), level)
+        within = within_bound(constraint, _pairs(constraint.rates), _pairs(constraint.hits), level)
         total = np.where(within, total, -np.inf)
     best = total.argmax()
     return [int(edge) for edge in np.unravel_index(best, total.shape)] if np.isfinite(total.flat[best]) else None
@@ -84,7 +85,7 @@ def _pairs(values: Array) -> Array:
     return np.stack(np.broadcast_arrays(values[0][:, None], values[1]))
 
 
-def _within(constraint: RateConstraint, rates: Array, hits: Array, level: float) -> Flags:
+def within_bound(constraint: RateConstraint, rates: Array, hits: Array, level: float) -> Flags:
     """Whether rates, and their confidence bounds, are within the bound, with groups on the first axis.
 
     Groups without rows do not count.
@@ -94,13 +95,13 @@ def _within(constraint: RateConstraint, rates: Array, hits: Array, level: float)
         return np.ones(rates.shape[1:], dtype=bool)
     low, high = known.min(0), known.max(0)
     if bound.at_most:
-        allowed = high - low <= bound.value + _ROUNDING
+        allowed = np.asarray(high - low <= bound.value + _ROUNDING)
     else:
-        allowed = (low >= bound.value * high - _ROUNDING) & (high > 0)
-    if level > 0.5:
-        end = confidence_end(constraint, hits, level)
-        allowed &= end <= bound.value if bound.at_most else end >= bound.value
-    return np.asarray(allowed)
+        allowed = np.asarray((low >= bound.value * high - _ROUNDING) & (high > 0))
+    if level > 0.5:  # only where there is something left to refuse: bounds cost more than rates
+        end = confidence_end(constraint, hits[:, allowed], level)
+        allowed[allowed] = end <= bound.value if bound.at_most else end >= bound.value
+    return allowed
 
 
 def _best_windows(table: RateTable) -> Edges | None:
@@ -153,25 +154,36 @@ def _intervals(constraint: RateConstraint, most: int) -> tuple[Ints, Ints]:
 
 
 def _best_of_intervals(value: Array, intervals: Sequence[tuple[Ints, Ints]]) -> tuple[float, Edges | None]:
-    """The best edges over the product of several lists of windows."""
+    """The best edges over the product of several lists of windows.
+
+    What all but the last list allow bounds what is left, so combinations are tried from the best bound down and the
+    search ends where no bound is above the best found.
+    """
     groups, edges = value.shape
     maxima = _RangeMaximum(value)
     best, found = -np.inf, None
-    none: Ints = np.zeros((1, groups), dtype=np.int64)
-    outer = [[(first[None, i], last[None, i]) for i in range(len(first))] for first, last in intervals[:-1]]
-    inner = intervals[-1] if intervals else (none, none + edges - 1)
-    for chosen in itertools.product(*outer):
-        first = np.maximum.reduce([inner[0], *(np.broadcast_to(low, inner[0].shape) for low, _ in chosen)])
-        last = np.minimum.reduce([inner[1], *(np.broadcast_to(high, inner[1].shape) for _, high in chosen)])
-        usable = (last >= first).all(-1)
-        if not usable.any():
-            continue
-        places = maxima.argmax(first[usable], last[usable])
-        totals = value[np.arange(groups), places].sum(-1)
-        top = int(totals.argmax())
-        if totals[top] > best:
-            best, found = float(totals[top]), [int(edge) for edge in places[top]]
+    whole: tuple[Ints, Ints] = (np.zeros((1, groups), dtype=np.int64), np.full((1, groups), edges - 1))
+    inner = intervals[-1] if intervals else whole
+    outer = functools.reduce(_intersections, intervals[:-1], whole)
+    bounds = maxima.totals(*outer)[0]
+    for place in np.argsort(-bounds, kind="stable"):
+        if bounds[place] <= best:
+            break
+        first, last = _intersections((outer[0][[place]], outer[1][[place]]), inner)
+        if len(first):
+            totals, places = maxima.totals(first, last)
+            top = int(totals.argmax())
+            if totals[top] > best:
+                best, found = float(totals[top]), [int(edge) for edge in places[top]]
     return best, found
+
+
+def _intersections(one: tuple[Ints, Ints], other: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """Every window of one list with every one of another, where they leave each group an edge."""
+    first = np.maximum(one[0][:, None], other[0]).reshape(-1, one[0].shape[1])
+    last = np.minimum(one[1][:, None], other[1]).reshape(first.shape)
+    usable = (last >= first).all(-1)
+    return first[usable], last[usable]
 
 
 class _RangeMaximum:
@@ -187,6 +199,11 @@ class _RangeMaximum:
             starts = count - 2 * width + 1
             self._tables.append(self._better(before[:, :starts], before[:, width : width + starts]))
             width *= 2
+
+    def totals(self, first: Ints, last: Ints) -> tuple[Array, Ints]:
+        """For each window the sum of the groups' largest values, and their places."""
+        places = self.argmax(first, last)
+        return self._value[np.arange(len(self._value)), places].sum(-1), places
 
     def argmax(self, first: Ints, last: Ints) -> Ints:
         """For intervals of shape (window, group), both ends included."""

@@ -1,6 +1,7 @@
 """Run by test_needs.py in a process of its own: what a stack takes at most, beside what was planned for it.
 
-Prints bytes: the peak with one lane at a time, the plan for that, the peak with the usual budget, and that budget.
+Prints bytes, a line for each case: the peak with one lane at a time, the plan for that, the peak with the usual budget,
+and that budget.
 """
 
 from __future__ import annotations
@@ -92,7 +93,6 @@ def peak(jobs: list[Job], budget: int) -> int:
 
 
 def main(case: str) -> None:
-    torch.set_num_threads(1)
     name, *settings = case.split(", ")
     kind = {"dense": dense, "hot": hot, "images": images}[name]
     named: dict[str, Any] = dict(setting.split("=") for setting in settings)
@@ -107,4 +107,6 @@ def main(case: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    torch.set_num_threads(1)
+    for case in sys.argv[1:]:
+        main(case)

@@ -12,13 +12,13 @@ import pytest
 
 pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 
-from tests.federate.deploy.machines import PATIENCE, Machines, until
+from tests.federate.deploy.machines import PATIENCE, Machines, here, until
 
 from ffalm import toml
 from ffalm.federate.deploy.certificates import write_authority
-from ffalm.federate.deploy.keys import write_key_pair
 from ffalm.federate.deploy.operations import processes_of
 from ffalm.federate.deploy.processes import environment, executable, free_port
+from ffalm.federate.keys import write_key_pair
 
 SHORT = ("--wait", "8")
 
@@ -50,7 +50,9 @@ def _keyless(machines: Machines, folder: Path) -> list[str]:
     return [executable("flower-supernode"), "--superlink", f"{host}:{port}", *trust, "--port", str(free_port())]
 
 
-def test_a_site_that_is_unregistered_keyless_or_in_plain_text_never_gets_in(machines: Machines) -> None:
+def test_a_site_that_is_unregistered_keyless_or_in_plain_text_never_gets_in(
+    machines: Machines, capfd: pytest.CaptureFixture[str]
+) -> None:
     unregistered, keyless, plain, fooled = (_copy(machines, name) for name in ("new", "keyless", "plain", "fooled"))
     write_key_pair(unregistered, "south")
     (keyless / "node.key").unlink()
@@ -59,10 +61,12 @@ def test_a_site_that_is_unregistered_keyless_or_in_plain_text_never_gets_in(mach
     process = machines.stranger(_copy(machines, "stranger"), _keyless(machines, keyless))
     attempts = {
         "not registered": machines.background("site", unregistered),
-        "lacks node.key": machines.background("site", keyless),
         "cannot reach": machines.background("site", plain, "--insecure", *SHORT),
-        "no certificate of this federation": machines.background("site", fooled),
     }
+    for reason, folder in {"lacks node.key": keyless, "no certificate of this federation": fooled}.items():
+        capfd.readouterr()
+        assert here("site", folder) == 2
+        assert reason in capfd.readouterr().err.splitlines()[-1]
     for reason, attempt in attempts.items():
         _, said = attempt.communicate(timeout=PATIENCE)
         assert attempt.returncode == 2

@@ -60,8 +60,52 @@ def test_a_site_may_lack_a_group_or_a_label_that_others_have() -> None:
 
 
 def test_groups_are_the_union_in_natural_order_and_spellings_alike_are_one() -> None:
-    sites = three(north=told(NORTH, groups=("Male", "other")), west=told(WEST, groups=("female", "10", "9")))
+    several = ("10", "9", "Male", "other")
+    sites = three(north=told(NORTH, groups=several), west=told(WEST, groups=("female", *several)))
     assert agree(config(), sites)[0].task.group_names == ("9", "10", "female", "Male", "other")
+    pair = {"north": told(NORTH, groups=("Male", "other")), "south": told(SOUTH)}
+    assert agree(config(("north", "south")), pair)[0].task.group_names == ("female", "Male", "other")
+    apart = three(north=told(NORTH, groups=("a",)), south=told(SOUTH, groups=("b",)), west=told(WEST, groups=("c",)))
+    assert agree(config(), apart)[0].task.group_names == ("a", "b", "c")
+
+
+def test_a_group_that_only_one_of_three_sites_names_makes_that_site_a_misfit() -> None:
+    agreement, wrong = agree(config(), three(west=told(WEST, groups=("female", "male", "third"))))
+    assert agreement.task.group_names == ("female", "male")
+    assert wrong == {"west": "The site 'west' has the group 'third'; the federation knows 'female', 'male'."}
+    listed = config(data={"groups": ["female", "male", "third"]})
+    assert not agree(listed, three(west=told(WEST, groups=("female", "male", "third"))))[1]
+
+
+@pytest.mark.parametrize(
+    ("count", "total", "squares"),
+    [(10**400, 1.0, 1.0), (40, 10**400, 1.0), (40, 100.0, -1.0), (40, 100.0, 1.0), (-1, 0.0, 0.0), (40.5, 0.0, 0.0),
+     (True, 0.0, 0.0), (40, "1", 1.0)],
+)  # fmt: skip
+def test_sums_that_no_numbers_have_are_refused(count: Any, total: Any, squares: Any) -> None:
+    lie = TableSummary({"age": NumericSummary(count, total, squares)})
+    one = Description("table", ("no", "yes"), ("a", "b"), {"age": "numbers"}, lie)
+    with pytest.raises(UserError, match="cannot be read"):
+        Description.from_json(one.to_json())
+
+
+def test_a_site_whose_sums_are_out_of_scale_is_a_misfit() -> None:
+    columns = dict(told(WEST).columns.columns)  # type: ignore[union-attr]
+    lie = replace(told(WEST), columns=TableSummary({**columns, "age": replace(columns["age"], squares=1e12)}))
+    agreement, wrong = agree(config(), three(west=lie))
+    assert "values in the column 'age' that are" in wrong["west"]
+    assert agreement == agree(config(), {"north": told(NORTH), "south": told(SOUTH)})[0]
+
+
+def test_a_site_that_claims_too_many_rows_has_no_more_than_its_share_in_means_and_spreads() -> None:
+    columns = dict(told(WEST).columns.columns)  # type: ignore[union-attr]
+    liar = NumericSummary(50 * 10**6, 50e6 * 90.0, 50e6 * 8200.0)
+    lie = replace(told(WEST), columns=TableSummary({**columns, "age": liar}))
+    plan = config(rules={"max_share": 0.4})
+    encodings = [agree(plan, sites)[0].encoding for sites in (three(), three(west=lie))]
+    honest, lied = ({column.name: column for column in one.columns}["age"] for one in encodings if one)
+    assert isinstance(honest, NumericColumn) and isinstance(lied, NumericColumn)
+    assert abs(lied.mean - honest.mean) < 0.45 * (90 - honest.mean)
 
 
 @pytest.mark.parametrize(

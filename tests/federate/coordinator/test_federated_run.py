@@ -54,7 +54,7 @@ def assert_equal(run: Path, outcome: Outcome, expected: list[Round]) -> None:
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "ffalm", "fairfed", "fpfl", "scaffold", "fedadam"])
 def test_a_federation_of_three_sites_equals_the_simulation(tmp_path: Path, algorithm: str) -> None:
-    plan, sites = config(algorithm={"name": algorithm}), world(tmp_path)
+    plan, sites = config(algorithm={"name": algorithm}, training={"rounds": 3}), world(tmp_path)
     outcome = led(plan, tmp_path / "run", sites)
     simulated = Simulated(plan, sites.folders, tmp_path / "run")
     expected = simulated.rounds(set())
@@ -63,12 +63,12 @@ def test_a_federation_of_three_sites_equals_the_simulation(tmp_path: Path, algor
         metrics = simulated.metrics(done.snapshot.model, "validation", [0, 1, 2])
         assert {name: record[name] for name in metrics} == metrics
     assert outcome.test == simulated.metrics(expected[-1].snapshot.model, "test", [0, 1, 2])
-    assert [kind for kind, _ in sites.asked] == ["hello", "hello", "agree", *["train"] * 5, "score"]
+    assert [kind for kind, _ in sites.asked] == ["hello", "hello", "agree", *["train"] * 3, "score"]
 
 
 @pytest.mark.parametrize("algorithm", ["ffalm", "fpfl"])
 def test_dual_steps_that_sites_take_themselves_are_the_servers_up_to_rounding(tmp_path: Path, algorithm: str) -> None:
-    plan, sites = config(algorithm={"name": algorithm}), world(tmp_path)
+    plan, sites = config(algorithm={"name": algorithm}, training={"rounds": 3}), world(tmp_path)
     outcome = led(plan, tmp_path / "run", sites)
     expected = Simulated(plan, sites.folders, tmp_path / "run").rounds(set(), own_steps=False)
     for mine, theirs in zip(outcome.history, expected, strict=True):
@@ -138,7 +138,7 @@ MISHAPS: dict[str, tuple[Mishap, str, str]] = {
 @pytest.mark.parametrize("kind", MISHAPS)
 def test_a_round_goes_on_without_a_site_and_equals_the_simulation_without_it(tmp_path: Path, kind: str) -> None:
     mishap, where, why = MISHAPS[kind]
-    plan, sites = config(), world(tmp_path, mishaps={("south", 2): mishap})
+    plan, sites = config(training={"rounds": 3}), world(tmp_path, mishaps={("south", 2): mishap})
     outcome = led(plan, tmp_path / "run", sites)
     simulated = Simulated(plan, sites.folders, tmp_path / "run")
     expected = simulated.rounds({(2, 1)})
@@ -155,7 +155,7 @@ def test_a_round_goes_on_without_a_site_and_equals_the_simulation_without_it(tmp
 @pytest.mark.parametrize("kind", ["late", "gone", "nan", "transposed"])
 def test_what_a_site_keeps_of_a_round_that_did_not_count_is_not_used(tmp_path: Path, kind: str) -> None:
     """SCAFFOLD's control variates, in the next round of the site: the server has not seen their change."""
-    plan = config(algorithm={"name": "scaffold"})
+    plan = config(algorithm={"name": "scaffold"}, training={"rounds": 4})
     sites = world(tmp_path, mishaps={("south", 2): MISHAPS[kind][0], ("south", 3): "gone"})
     outcome = led(plan, tmp_path / "run", sites)
     assert_equal(tmp_path / "run", outcome, Simulated(plan, sites.folders, tmp_path / "run").rounds({(2, 1), (3, 1)}))

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.federate.makers import NAMES, World, after, config, people, site_folder, world
 
-from ffalm.engines.remote.message import Failure
+import ffalm
+from ffalm.engines.remote.message import Failure, Message
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.coordinator.members import Members
@@ -159,3 +160,22 @@ def test_a_second_node_of_the_same_name_waits_until_the_first_is_gone(tmp_path: 
     members.settle()
     other = "north" if first == "twin" else "twin"
     assert members.node("north") == sites.nodes[other]
+
+
+def test_a_site_of_another_version_is_named(tmp_path: Path) -> None:
+    sites = world(tmp_path, (40, 30))
+    original = sites._answer
+
+    def older(kind: Any, name: str, message: Message) -> Message | Failure:
+        given = original(kind, name, message)
+        if kind == "hello" and name == "south" and isinstance(given, Message):
+            return Message(given.tensors, {**given.facts, "version": "0.1.9\x1b"})
+        return given
+
+    sites._answer = older  # type: ignore[method-assign]
+    coordinate(config(NAMES[:2], training={"rounds": 1}), tmp_path / "run", sites, pause=0.001)
+    events = [json.loads(line)["message"] for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert [event for event in events if "runs ffalm" in event] == [
+        f"The site 'south' runs ffalm 0.1.9?, the coordinator {ffalm.__version__}: use the same version everywhere if "
+        "it cannot be understood."
+    ]

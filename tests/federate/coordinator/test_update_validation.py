@@ -197,6 +197,35 @@ def test_two_answers_do_not_say_which_of_them_is_usual_and_standing_still_makes_
     assert outliers(SENT, {0: reply(0.0), 1: reply(0.0), 2: reply(1.0)}, 10.0) == {}
 
 
+def test_an_upload_a_dual_or_a_loss_far_outside_the_others_is_found_too() -> None:
+    sent = replace(SENT, state=FFALM.start(TASK, ROWS.unsqueeze(0)))
+
+    def one(upload: float, dual: float, loss: float = 1.0) -> ClientUpdate:
+        state = {**sent.state, "dual": sent.state["dual"] + dual}
+        told = replace(tally(ROWS), loss=loss * ROWS.double())
+        uploads = {"control": {"weight": torch.full((2, 3), upload)}}
+        return replace(reply(1.0), uploads=uploads, state=state, tally=told)
+
+    usual = {0: one(1.0, 0.1), 1: one(1.2, -0.1)}
+    assert "its upload control has the norm" in outliers(sent, {**usual, 2: one(99.0, 0.1)}, 10.0)[2]
+    assert "its step of the duals has the norm" in outliers(sent, {**usual, 2: one(1.0, 99.0)}, 10.0)[2]
+    assert "its mean loss is 1e+06" in outliers(sent, {**usual, 2: one(1.0, 0.1, 1e6)}, 10.0)[2]
+    assert outliers(sent, {**usual, 2: one(2.0, 0.3, 3.0)}, 10.0) == {}
+
+
+@pytest.mark.parametrize("losses", [-1.0, 0.0, 0.5])
+def test_losses_smaller_than_the_errors_allow_are_refused(losses: float) -> None:
+    given = message()
+    record = {**given.tensors["tally"], "loss": losses * ROWS.double()}
+    with pytest.raises(UserError, match="losses smaller than its errors allow"):
+        read_answer(replace(given, tensors={**given.tensors, "tally": record}), SENT, TASK, FAIRFED)
+
+
+def test_counts_that_would_wrap_around_are_refused() -> None:
+    with pytest.raises(UserError, match="counts that no site can have"):
+        well(counts=ROWS + 2**62)
+
+
 def test_counts_that_cannot_be_are_refused() -> None:
     record = COUNTS.record()
     assert torch.equal(Counts.of(record, TASK).training(), ROWS)

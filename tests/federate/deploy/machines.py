@@ -17,10 +17,13 @@ from safetensors.torch import load_file
 from tests.cli.conftest import start
 from tests.federate.makers import Simulated
 
+from ffalm.cli import run
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
 from ffalm.federate.deploy.operations import CoordinatorProcess, SiteProcess, processes_of, stop_all
 from ffalm.federate.deploy.processes import FlowerProcess, free_port
 from ffalm.federate.federation_config import FederationConfig
+from ffalm.targets.candidates import FinishedRun, answer_of
+from ffalm.targets.target import Target
 
 #: Sites of so few rows would withhold their mean training losses, which are compared with the simulation's.
 SMALL = (
@@ -42,8 +45,7 @@ class Machines:
     def init(self, *flags: object) -> None:
         """Make a small federation on a free port."""
         address = f"127.0.0.1:{free_port()}"
-        code, _, said = self.ffalm("init", self.path, *SMALL, "--address", address, *flags)
-        assert code == 0, said
+        assert here("init", self.path, *SMALL, "--address", address, *flags) == 0
 
     @property
     def folder(self) -> FederationFolder:
@@ -92,6 +94,10 @@ class Machines:
         found: dict[str, Any] = json.loads((self.folder.run / "result.json").read_text())
         return found
 
+    def sites(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads((self.folder.run / "sites.json").read_text())["sites"]
+        return found
+
     def close(self) -> None:
         """End everything, and see that nothing is left: no process, and nobody on the port."""
         if not self.path.exists():
@@ -109,6 +115,11 @@ class Machines:
         left = {who: process.family() for who, process in processes_of(self.path).items()}
         assert not any(left.values()), left
         socket.create_server(self.folder.address).close()
+
+
+def here(*arguments: object) -> int:
+    """The exit code of a command that starts nothing, run in this process."""
+    return run(["federate", *map(str, arguments)])
 
 
 def until(true: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
@@ -149,6 +160,11 @@ def assert_equals_simulation(machines: Machines) -> None:
                 rtol=1e-6,
                 atol=1e-9,
             ), (mine["round"], name)
-    final = load_file(folder.run / "model.safetensors")
-    for name, value in expected[-1].snapshot.model.items():
+    final, model = load_file(folder.run / "model.safetensors"), expected[-1].snapshot.model
+    for name, value in model.items():
         assert torch.allclose(final[name], value, rtol=1e-6, atol=1e-7), name
+    if plan.target is not None and not any(site.get("no_histograms") for site in machines.sites()):
+        scores = {part: simulated.histogram(model, part) for part in ("validation", "test")}
+        run = FinishedRun(plan.contender.label, plan.seed, None, ".", scores)
+        answer = answer_of([run], Target.parse(plan.target), plan.repair, simulated.agreement.task.group_names)
+        assert json.loads((folder.run / "repair.json").read_text()) == answer.best.repair

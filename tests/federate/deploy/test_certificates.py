@@ -18,7 +18,7 @@ from cryptography import x509
 from ffalm.errors import UserError
 from ffalm.federate.deploy import certificates
 from ffalm.federate.deploy.certificates import check_authority, ensure_server_certificate, write_authority
-from ffalm.federate.deploy.keys import check_private, fingerprint, write_key_pair
+from ffalm.federate.keys import fingerprint, read_private, write_key_pair
 
 
 @pytest.fixture
@@ -90,6 +90,16 @@ def test_a_certificate_near_its_end_is_renewed(coordinator: Path, monkeypatch: p
     assert after.serial_number != before.serial_number
 
 
+def test_a_certificate_without_its_key_is_renewed(coordinator: Path) -> None:
+    pem = (coordinator / "server.pem").read_bytes()
+    (coordinator / "server.key").write_bytes((coordinator / "ca.key").read_bytes())
+    ensure_server_certificate(coordinator, "fair.example")
+    assert (coordinator / "server.pem").read_bytes() != pem
+    pem = (coordinator / "server.pem").read_bytes()
+    ensure_server_certificate(coordinator, "fair.example")
+    assert (coordinator / "server.pem").read_bytes() == pem
+
+
 def test_a_lost_authority_is_named(coordinator: Path) -> None:
     (coordinator / "ca.key").unlink()
     with pytest.raises(UserError, match=r"restore ca\.key"):
@@ -149,15 +159,15 @@ def test_a_file_that_is_no_private_key_of_ours_is_named(tmp_path: Path) -> None:
 
     write_key_pair(tmp_path, "north")
     key = tmp_path / "node.key"
-    check_private(key)
+    read_private(key)
     other = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     for content in (b"", b"nonsense", other):
         key.write_bytes(content)
         with pytest.raises(UserError, match=r"node\.key holds no private key that Flower takes"):
-            check_private(key)
+            read_private(key)
     key.unlink()
     with pytest.raises(UserError, match=r"node\.key cannot be read"):
-        check_private(key)
+        read_private(key)
 
 
 def test_an_authority_that_is_none_or_not_of_this_time_is_refused_at_a_site(

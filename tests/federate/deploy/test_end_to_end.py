@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 
-from tests.federate.deploy.machines import PATIENCE, Machines, assert_equals_simulation, until
+from tests.federate.deploy.machines import PATIENCE, Machines, assert_equals_simulation, here, until
 
 from ffalm.federate.deploy.processes import environment, executable
 
@@ -25,18 +25,25 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
     made.close()
 
 
-def test_two_commands_train_a_federation_to_the_end_and_leave_nothing_running(machines: Machines) -> None:
+def test_two_commands_train_a_federation_to_the_end_and_leave_nothing_running(
+    machines: Machines, capfd: pytest.CaptureFixture[str]
+) -> None:
     machines.init("--sites", "2", "--rounds", "2")
     code, out, said = machines.ffalm("run", machines.path, "--local")
     assert code == 0, said
     assert "round 1/2" in said and "round 2/2" in said
     assert "All sites together" in out and "north" in out and "report.md" in out
+    assert "Answer to dpd <= 0.05" in out
     machines.assert_nothing_left()
     assert_equals_simulation(machines)
-    code, out, said = machines.ffalm("run", machines.path, "--local", "--json")
-    assert code == 0
+    database = [path.read_bytes() for path in machines.folder.coordinator.glob("state.db*")]
+    assert database and not any(b"safetensors" in content or b"model/" in content for content in database)
+    capfd.readouterr()
+    assert here("run", machines.path, "--local", "--json") == 0
+    out, said = capfd.readouterr()
     assert "ended already" in said
     assert json.loads(out)["test"] == machines.result()["test"]
+    assert json.loads(out)["answers"][0]["target"] == "dpd <= 0.05"
     machines.assert_nothing_left()
 
 

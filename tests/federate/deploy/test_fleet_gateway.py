@@ -9,29 +9,36 @@ from typing import Any
 
 import pytest
 
-from ffalm.federate.deploy.fleet_gateway import FleetGateway, Receive, Scope, Send, listener
+from ffalm.federate.deploy.fleet_gateway import Admission, FleetGateway, Receive, Scope, Send, listener
 
 INNER = ("127.0.0.1", 4001)
 OUTER = ("127.0.0.1", 4000)
 Sent = list[MutableMapping[str, Any]]
 
 
-def _through(scope: Scope) -> tuple[bool, Sent]:
+def _through(
+    scope: Scope, admission: Admission | None = None, bodies: tuple[bytes, ...] = (b"",), most_bytes: int = 100
+) -> tuple[bool, Sent]:
     """Whether a request reached the application, and what was answered in its stead."""
     reached: list[Scope] = []
     sent: Sent = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         reached.append(scope)
+        for _ in bodies:
+            read.append(str((await receive())["type"]))
 
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
-    async def receive() -> MutableMapping[str, Any]:
-        return {"type": "http.request"}
+    left = iter(bodies)
 
-    asyncio.run(FleetGateway(app, INNER)(scope, receive, send))
-    return bool(reached), sent
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": next(left)}
+
+    read: list[str] = []
+    asyncio.run(FleetGateway(app, INNER, admission, most_bytes)(scope, receive, send))
+    return bool(reached) and "http.disconnect" not in read, sent
 
 
 @pytest.mark.parametrize("path", ["/v1/fleet/activate-node", "/v1/fleet/pull-messages"])
@@ -76,3 +83,42 @@ def test_an_address_that_is_taken_cannot_be_listened_on() -> None:
         assert taken.family == socket.AF_INET
         with pytest.raises(OSError, match="in use"):
             listener("127.0.0.1", taken.getsockname()[1])
+
+
+class Refuses:
+    """An admission that lets nobody in."""
+
+    async def refusal(self, scope: Scope) -> int | None:
+        return 401
+
+
+def test_a_request_without_a_key_is_refused_before_its_body_is_read() -> None:
+    body_that_must_not_be_read = ()
+    reached, sent = _through(
+        {"type": "http", "path": "/v1/fleet/push-object", "server": OUTER}, Refuses(), body_that_must_not_be_read
+    )
+    assert not reached and sent[0]["status"] == 401
+    assert (b"connection", b"close") in sent[0]["headers"]
+    assert _through({"type": "http", "path": "/v1/fleet/push-object", "server": INNER}, Refuses())[0]
+
+
+def test_a_stranger_may_introduce_itself_in_few_words_so_that_it_is_told_why_it_is_refused() -> None:
+    asked = {"type": "http", "path": "/v1/fleet/activate-node", "server": OUTER}
+    assert _through(asked, Refuses())[0]
+    long = {**asked, "headers": [(b"content-length", b"65537")]}
+    reached, sent = _through(long, Refuses(), most_bytes=2**30)
+    assert not reached and sent[0]["status"] == 413
+    assert not _through(asked, Refuses(), (b"x" * 65537,), most_bytes=2**30)[0]
+
+
+@pytest.mark.parametrize("length", [b"101", b"-1", b"1e3", b"9" * 30])
+def test_a_body_that_says_it_is_too_large_is_refused(length: bytes) -> None:
+    scope = {"type": "http", "path": "/v1/fleet/push-object", "server": OUTER, "headers": [(b"content-length", length)]}
+    reached, sent = _through(scope)
+    assert not reached and sent[0]["status"] == 413
+
+
+def test_a_body_that_turns_out_too_large_is_cut_off() -> None:
+    scope = {"type": "http", "path": "/v1/fleet/push-object", "server": OUTER}
+    assert _through(scope, bodies=(b"x" * 60, b"x" * 40))[0]
+    assert not _through(scope, bodies=(b"x" * 60, b"x" * 41))[0]

@@ -29,11 +29,13 @@ def entry(command):
         for number in "12":
             subprocess.run(["flwr-clientapp", "--token", number, "--insecure"], check=True)
         time.sleep(60)
+
+def task():
     print(json.dumps({"who": "task", "pid": os.getpid(), "told": sys.argv, "ready": "preloaded" in sys.modules}))
     if sys.argv[2] == "2":
         raise RuntimeError("a task that fails")
 
-fork_server._preload, fork_server._entry = preload, entry
+fork_server._preload, fork_server._entry, fork_server.client_task.main = preload, entry, task
 fork_server.main()
 """
 
@@ -75,3 +77,38 @@ def test_the_helper_ends_when_its_supernode_is_killed(process: FlowerProcess) ->
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     until(lambda: process.family() == [], "the helper ends by itself", 10)
+
+
+def test_a_task_is_run_without_the_helper_where_it_has_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import subprocess
+
+    from ffalm.federate.deploy import client_task, fork_server
+
+    monkeypatch.setattr(client_task, "STARTED_ANEW", 'echo "ran itself: $*"')
+    helper = subprocess.Popen([sys.executable, "-c", "pass"])
+    until(lambda: "Z" in Path(f"/proc/{helper.pid}/status").read_text().split("State:")[1][:4], "it is dead", 20)
+    tasks = fork_server._pipe(tmp_path)
+    client_task.write_commands(tmp_path / "bin", fork_server._handing_over(tasks, helper.pid))
+    command = [str(tmp_path / "bin" / client_task.COMMAND), "--token", "1"]
+    for _ in ("not waited for", "gone"):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        assert done.stdout == "ran itself: --token 1\n"
+        helper.wait()
+
+
+def test_a_heartbeat_goes_on_after_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("flwr", reason="needs Flower: pip install 'ffalm[flower]'")
+    from flwr.supercore.heartbeat import HeartbeatFailure, HeartbeatSender
+
+    from ffalm.federate.deploy import fork_server
+
+    monkeypatch.setattr(HeartbeatSender, "_heartbeat", HeartbeatSender._heartbeat)
+    fork_server.keep_heartbeats()
+
+    def disk_full() -> bool:
+        raise OSError("HTTP 500")
+
+    for broken in (disk_full, lambda: False):
+        with pytest.raises(HeartbeatFailure):
+            HeartbeatSender(broken)._heartbeat()
+    HeartbeatSender(lambda: True)._heartbeat()

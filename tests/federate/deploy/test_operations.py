@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 
 from ffalm.errors import UserError
-from ffalm.federate.deploy.folder import SiteFolder
-from ffalm.federate.deploy.operations import COORDINATOR, SiteProcess, _obstacle, stop_all
+from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
+from ffalm.federate.deploy.operations import COORDINATOR, CoordinatorProcess, SiteProcess, _obstacle, stop_all
 from ffalm.federate.deploy.processes import FlowerProcess, free_port
 
 
@@ -71,3 +71,16 @@ def test_sites_end_before_the_coordinator_so_that_they_can_sign_off(
     names = (COORDINATOR, "north", "south")
     assert stop_all({name: FlowerProcess(tmp_path, name) for name in names}) == [COORDINATOR, "north"]
     assert ended[-1] == COORDINATOR and len(ended) == 3
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "{"])
+def test_without_the_record_of_keys_that_were_let_in_the_coordinator_does_not_start(
+    tmp_path: Path, content: str | None
+) -> None:
+    (tmp_path / "federation.toml").write_text('sites = ["north"]\n')
+    coordinator = CoordinatorProcess(FederationFolder(tmp_path))
+    (tmp_path / "coordinator").mkdir()
+    if content is not None:
+        (tmp_path / "coordinator" / "registered.json").write_text(content)
+    with pytest.raises(UserError, match=r"registered\.json is missing or damaged.*restore it, or delete .*state\.db"):
+        coordinator._register()

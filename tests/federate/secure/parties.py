@@ -9,10 +9,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ffalm.errors import PublicError
 from ffalm.federate.secure.aggregator import Aggregator, TooFew
-from ffalm.federate.secure.crypto import KeyPair
+from ffalm.federate.secure.crypto import KeyPair, digest
 from ffalm.federate.secure.fixed_point import Record, VectorLayout, Words
-from ffalm.federate.secure.protocol import Secrets, accept, mask, offer, reveal
+from ffalm.federate.secure.protocol import Passed, Secrets, accept, confirm, introduced, mask, offer, reveal
 
 Fate = Literal["stays", "offer", "mask", "reveal"]
 """The move at which a site drops out."""
@@ -22,6 +23,20 @@ def layout(sites: int, size: int = 6) -> VectorLayout:
     return VectorLayout(
         [Record("numbers", (size,), 8.0, "range", 32), Record("counts", (2,), 100.0, "range", whole=True)], sites
     )
+
+
+@dataclass(frozen=True)
+class PlainSigner:
+    """Signatures that anyone could make, for tests of sums; real ones are slow."""
+
+    name: str
+
+    def sign(self, statement: str) -> str:
+        return digest(f"{self.name}: {statement}".encode())
+
+    def check(self, name: str, statement: str, signature: str) -> None:
+        if signature != PlainSigner(name).sign(statement):
+            raise PublicError(f"not signed by {name}")
 
 
 @dataclass
@@ -39,27 +54,46 @@ class Attempt:
 
     def __post_init__(self) -> None:
         self.pairs = {client: KeyPair.new() for client in self.words}
-        keys = {client: pair.public for client, pair in self.pairs.items()}
-        self.gathering = Aggregator.of(keys, self.neighbours, self.share)
+        self.signers = {client: PlainSigner(f"site-{client}") for client in self.words}
+        keys = {
+            client: (self.signers[client].name, *introduced("run", client, pair, self.signers[client]))
+            for client, pair in self.pairs.items()
+        }
+        self.gathering = Aggregator.of("run", "train 1", keys, self.neighbours, self.share)
+        self.signatures: dict[int, str] = {}
 
     def offers(self, fates: Mapping[int, Fate]) -> None:
         for client in self.words:
             if fates.get(client) != "offer":
-                self.secrets[client], made = offer(self.gathering.circle(client), self.pairs[client])
+                circle = self.gathering.circle(client)
+                self.secrets[client], made = offer(circle, self.pairs[client], self.signers[client])
                 self.gathering.take(client, made)
 
     def masks(self, fates: Mapping[int, Fate]) -> None:
         for client in self.secrets:
-            kept = accept(self.secrets[client], self.pairs[client], self.gathering.passed(client))
+            kept = self.accepted(client, self.gathering.passed(client))
             self.secrets[client] = kept
             into = self.late if fates.get(client) == "mask" else self.masked
             into[client] = mask(kept, self.words[client])
 
+    def accepted(self, client: int, passed: Mapping[int, Passed]) -> Secrets:
+        return accept(self.secrets[client], self.pairs[client], passed, self.signers[client])
+
     def reveals(self, fates: Mapping[int, Fate]) -> None:
-        for client in self.masked:
-            if fates.get(client) != "reveal":
-                lists = self.gathering.lists(client, self.masked)
-                self.told[client] = reveal(self.secrets[client], *lists)
+        lists = self.gathering.lists(self.masked)
+        there = [client for client in self.masked if fates.get(client) != "reveal"]
+        if lists[1]:
+            for client in there:
+                self.secrets[client], self.signatures[client] = confirm(
+                    self.secrets[client], *lists, self.signers[client]
+                )
+            if not self.gathering.enough(self.signatures):
+                raise TooFew("confirmed")
+        for client in there:
+            self.told[client] = self.revealed(client, *lists)
+
+    def revealed(self, client: int, summed: list[int], dropped: list[int]) -> dict[int, bytes]:
+        return reveal(self.secrets[client], summed, dropped, self.signatures, self.signers[client])
 
     def total(self) -> Words:
         return self.gathering.unmasked(self.masked, self.told, self.plan)

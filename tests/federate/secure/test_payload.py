@@ -58,6 +58,7 @@ def test_models_and_duals_are_averaged_by_rows_and_losses_by_sites() -> None:
     assert found.model["batches"] == 120 and found.model["batches"].dtype == torch.int64
     assert float(found.state["dual"]) == pytest.approx(0.5, abs=1e-10)
     assert (found.loss, found.negative) == pytest.approx((0.4, 0.25), abs=1e-8)
+    assert found.validation is not None
     assert found.validation.confusion[1, 0].tolist() == [2, 2] and int(found.validation.confusion.sum()) == 4
     assert found.validation.loss[0].tolist() == pytest.approx([1.0, 3.0], abs=1e-8)
 

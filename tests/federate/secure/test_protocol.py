@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.federate.secure.parties import Attempt, Fate, attempt, uniform
+from tests.federate.secure.parties import Attempt, Fate, PlainSigner, attempt, uniform
 
 from ffalm.errors import UserError
 from ffalm.federate.secure.aggregator import TooFew
@@ -17,13 +17,11 @@ from ffalm.federate.secure.protocol import (
     Circle,
     Offer,
     Secrets,
-    accept,
     apply,
     mask,
     mask_purpose,
     offer,
     own_mask,
-    reveal,
 )
 
 FATES: tuple[Fate, ...] = ("stays", "offer", "mask", "reveal")
@@ -97,7 +95,7 @@ def begun(sites: int = 5) -> Attempt:
 def test_a_site_masks_once_per_attempt() -> None:
     one = begun()
     with pytest.raises(UserError, match="one answer only"):
-        accept(one.secrets[0], one.pairs[0], one.gathering.passed(0))
+        one.accepted(0, one.gathering.passed(0))
 
 
 @pytest.mark.parametrize(
@@ -111,33 +109,33 @@ def test_a_site_masks_once_per_attempt() -> None:
 )
 def test_a_site_refuses_lists_that_cannot_be_true(summed: list[int], dropped: list[int]) -> None:
     with pytest.raises(UserError, match="cannot be true"):
-        reveal(begun().secrets[0], summed, dropped)
+        begun().revealed(0, summed, dropped)
 
 
 def test_a_site_refuses_to_reveal_the_sum_of_too_few() -> None:
     with pytest.raises(UserError, match="Only 2 of the 3 sites"):
-        reveal(begun().secrets[0], [0, 1], [2, 3, 4])
+        begun().revealed(0, [0, 1], [2, 3, 4])
 
 
 def test_a_site_refuses_to_reveal_before_it_has_masked() -> None:
     one = attempt(3)
     one.offers({})
     with pytest.raises(UserError, match="not masked anything"):
-        reveal(one.secrets[0], [0, 1, 2], [])
+        one.revealed(0, [0, 1, 2], [])
 
 
 def test_a_site_refuses_to_mask_with_too_few_offers() -> None:
     one = attempt(5)
     one.offers({2: "offer", 3: "offer", 4: "offer"})
     with pytest.raises(UserError, match="Only 2 of the 3 sites"):
-        accept(one.secrets[0], one.pairs[0], one.gathering.passed(0))
+        one.accepted(0, one.gathering.passed(0))
 
 
 @pytest.mark.parametrize("threshold", [0, 1, 2, 6])
 def test_a_site_refuses_a_threshold_with_which_both_of_its_secrets_could_be_had(threshold: int) -> None:
     circle = replace(attempt(5).gathering.circle(0), threshold=threshold)
     with pytest.raises(UserError, match="does not hide"):
-        offer(circle, KeyPair.new())
+        offer(circle, KeyPair.new(), PlainSigner("site-0"))
 
 
 def test_shares_that_were_changed_or_swapped_on_their_way_are_refused() -> None:
@@ -148,7 +146,7 @@ def test_shares_that_were_changed_or_swapped_on_their_way_are_refused() -> None:
     body[20] ^= 1
     for wrong in (body.hex(), passed[2].sealed, one.gathering.passed(3)[1].sealed, "", "zz"):
         with pytest.raises(UserError, match="client 1 cannot be opened"):
-            accept(one.secrets[0], one.pairs[0], {**passed, 1: replace(passed[1], sealed=wrong)})
+            one.accepted(0, {**passed, 1: replace(passed[1], sealed=wrong)})
 
 
 def test_shares_of_an_earlier_attempt_are_refused() -> None:
@@ -158,9 +156,11 @@ def test_shares_of_an_earlier_attempt_are_refused() -> None:
     again.pairs = one.pairs
     again.gathering = replace(one.gathering, attempt="another", offers={})
     again.offers({})
-    old = {**again.gathering.passed(0), 1: one.gathering.passed(0)[1]}
+    old, passed = one.gathering.passed(0)[1], again.gathering.passed(0)
+    with pytest.raises(UserError, match="not signed by site-1"):
+        again.accepted(0, {**passed, 1: old})
     with pytest.raises(UserError, match="client 1 cannot be opened"):
-        accept(again.secrets[0], again.pairs[0], old)
+        again.accepted(0, {**passed, 1: replace(passed[1], sealed=old.sealed)})
 
 
 def test_shares_other_than_announced_are_refused() -> None:
@@ -168,7 +168,7 @@ def test_shares_other_than_announced_are_refused() -> None:
     one.offers({})
     passed = one.gathering.passed(0)
     with pytest.raises(UserError, match="not those that it announced"):
-        accept(one.secrets[0], one.pairs[0], {**passed, 1: replace(passed[1], digests=passed[2].digests)})
+        one.accepted(0, {**passed, 1: replace(passed[1], digests=passed[2].digests)})
 
 
 # What the coordinator refuses

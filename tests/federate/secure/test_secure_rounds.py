@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.federate.makers import NAMES, Killed, Simulated, World, change_rows_in_training, config, world
+from tests.federate.makers import NAMES, Killed, Simulated, World, change_rows_in_training, config, exchange_keys, world
 from torch import Tensor
 
 from ffalm.engines import Round
@@ -74,7 +74,14 @@ def secure(rounds: int = 5, sites: int = 3, **sections: Any) -> FederationConfig
 
 
 def watched(root: Path, sites: int = 3, last: int = 5) -> Watched:
-    return Watched(world(root, ROWS[:sites]).folders, last)
+    return Watched(keyed(root, ROWS[:sites]).folders, last)
+
+
+def keyed(root: Path, rows: tuple[int, ...] = ROWS[:3]) -> World:
+    """Sites that know each other's keys, as `ffalm federate init` hands them out."""
+    sites = world(root, rows)
+    exchange_keys(sites.folders)
+    return sites
 
 
 def led(plan: FederationConfig, run: Path, sites: World) -> Outcome:
@@ -163,7 +170,7 @@ def test_nothing_but_masked_words_and_shares_leaves_a_site(tmp_path: Path) -> No
         if move in ("train", "score"):
             assert message.tensors.keys() == {"masked"} and message.facts == {}
         elif move in ("key", "offer", "reveal"):
-            assert message.tensors == {} and message.facts.keys() <= {"key", "offer", "shares"}
+            assert message.tensors == {} and message.facts.keys() <= {"key", "signature", "offer", "shares"}
 
 
 def test_a_site_gives_no_answer_in_the_clear(tmp_path: Path) -> None:
@@ -187,7 +194,7 @@ def test_a_site_gives_no_answer_in_the_clear(tmp_path: Path) -> None:
 
 
 def test_a_site_that_insists_on_secure_sums_takes_no_other_terms(tmp_path: Path) -> None:
-    sites = world(tmp_path)
+    sites = keyed(tmp_path)
     file = sites.folders["south"] / "site.toml"
     file.write_text(file.read_text().replace("secure = false", "secure = true"))
     outcome = led(config(training={"rounds": 1}), tmp_path / "plain", sites)
@@ -326,7 +333,8 @@ def test_killed_at_any_question_it_comes_to_the_same_numbers(tmp_path: Path) -> 
 
 
 def test_a_run_that_began_in_the_open_may_go_on_in_sums(tmp_path: Path) -> None:
-    sites = world(tmp_path, mishaps={(name, 2): "dead" for name in ("north", "south")})
+    sites = keyed(tmp_path)
+    sites.mishaps = {(name, 2): "dead" for name in ("north", "south")}
     with pytest.raises(UserError, match="Only 1"):
         led(config(training={"rounds": 2}), tmp_path / "run", sites)
     sites.mishaps.clear()

@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 from tests.federate.makers import Simulated, World, config, people, site_folder
 
+import ffalm
 from ffalm.engines import Snapshot
 from ffalm.engines.common import built_model
 from ffalm.engines.remote.message import Fact, Message
@@ -59,7 +60,7 @@ def test_a_site_says_names_counts_and_sums_of_its_training_rows_alone(tmp_path: 
     frame = people(100, 1)
     folder = site_folder(tmp_path, "north", frame)
     facts = hello(folder, config())
-    assert set(facts) == {"name", "terms", "description"} and facts["name"] == "north"
+    assert set(facts) == {"name", "terms", "version", "description"} and facts["name"] == "north"
     told = Description.from_json(facts["description"])
     assert told.labels == ("no", "yes") and told.groups == ("female", "male")
     rows = read_rows(SiteConfig.read(folder / "site.toml"), config().data, folder)
@@ -83,7 +84,7 @@ def test_a_file_with_decimal_commas_is_read_where_the_site_says_so(tmp_path: Pat
 
 def test_a_greeting_without_a_description_does_not_read_the_file(tmp_path: Path) -> None:
     folder = site_folder(tmp_path, "north", None)
-    assert hello(folder, config(), describe=False) == {"name": "north", "terms": ""}
+    assert hello(folder, config(), describe=False) == {"name": "north", "terms": "", "version": ffalm.__version__}
 
 
 def test_held_out_rows_are_the_same_every_time_and_do_not_depend_on_the_agreement(tmp_path: Path) -> None:
@@ -267,3 +268,42 @@ def test_the_coordinators_run_folder_is_for_its_owner_alone(tmp_path: Path) -> N
     sites = World({"north": site_folder(tmp_path, "north", people(100, 4))})
     coordinate(config(("north",), rules={"min_sites": 1}, training={"rounds": 1}), tmp_path / "run", sites, pause=0.001)
     assert (tmp_path / "run").stat().st_mode & 0o077 == 0
+
+
+def test_a_site_answers_each_question_of_a_run_once_and_the_same_question_again(tmp_path: Path) -> None:
+    folder = site_folder(tmp_path, "north", people(60, 4))
+    plan = config(("north",), rules={"min_sites": 1}, training={"rounds": 2})
+    terms, _ = agreed(folder, plan)
+    question = asked(terms, plan)
+    first, again = (answer("train", question, {"site": str(folder)}) for _ in range(2))
+    assert torch.equal(first.tensors["model"]["0.weight"], again.tensors["model"]["0.weight"])
+    model = {name: value + 1e-3 for name, value in question.tensors["model"].items()}
+    other = replace(question, tensors={**question.tensors, "model": model})
+    for kind, named in (("train", "train 1"), ("score", "score")):
+        answer(kind, question, {"site": str(folder)})  # type: ignore[arg-type]
+        with pytest.raises(UserError, match=f"answered the question '{named}' of this run for another model"):
+            answer(kind, other, {"site": str(folder)})  # type: ignore[arg-type]
+    answer("train", replace(other, facts={**other.facts, "round": 1}), {"site": str(folder)})
+    new = replace(terms, run="another/../run")
+    answer("agree", Message(facts={"terms": new.to_text()}), {"site": str(folder)})
+    answer("train", replace(other, facts={**other.facts, "terms": new.key}), {"site": str(folder)})
+    assert len(list((folder / ".answered").iterdir())) == 2
+
+
+def test_other_terms_under_the_same_run_are_another_question(tmp_path: Path) -> None:
+    folder = site_folder(tmp_path, "north", people(60, 4))
+    plan = config(("north",), rules={"min_sites": 1})
+    terms = replace(agreed(folder, plan)[0], run="a run")
+    answer("agree", Message(facts={"terms": terms.to_text()}), {"site": str(folder)})
+    question = asked(terms, plan)
+    answer("train", question, {"site": str(folder)})
+    longer = replace(terms, training=replace(terms.training, rounds=9))
+    steeper = replace(terms, training=replace(terms.training, lr=0.9))
+    for new, refused in ((longer, False), (steeper, True)):
+        answer("agree", Message(facts={"terms": new.to_text()}), {"site": str(folder)})
+        again = replace(question, facts={**question.facts, "terms": new.key})
+        if refused:
+            with pytest.raises(UserError, match="or other terms"):
+                answer("train", again, {"site": str(folder)})
+        else:
+            answer("train", again, {"site": str(folder)})

@@ -10,7 +10,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from ray._private.worker import global_worker
 
 from ffalm.engines.flower.apps import Answer, client_app, server_app
 from ffalm.engines.flower.environment import QUIET
+from ffalm.engines.flower.ray_token import own_token
 from ffalm.engines.remote.message import Fact, Sites
 from ffalm.errors import UserError, require
 
@@ -42,17 +43,18 @@ def ray_session(processes: int) -> Iterator[None]:
     if cluster:
         where = {"address": cluster}
         environment = {"env_vars": QUIET, "py_modules": [str(_PACKAGE)]}
-    try:
-        with _unwarned():
-            ray.init(**where, runtime_env=environment, log_to_driver=False, logging_level=logging.CRITICAL)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
-        raise UserError(f"Ray, which runs the simulated clients, cannot be started: {reason}.") from None
-    try:
-        yield
-    finally:
-        with _unwarned():
-            ray.shutdown()
+    with nullcontext() if cluster else own_token():
+        try:
+            with _unwarned():
+                ray.init(**where, runtime_env=environment, log_to_driver=False, logging_level=logging.CRITICAL)
+        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+            reason = str(error).strip().splitlines()[0].rstrip(".")
+            raise UserError(f"Ray, which runs the simulated clients, cannot be started: {reason}.") from None
+        try:
+            yield
+        finally:
+            with _unwarned():
+                ray.shutdown()
 
 
 @contextmanager

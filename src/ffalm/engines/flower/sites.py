@@ -10,7 +10,7 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from ffalm.engines.flower.wire import Encoded, packed, unpacked_answer
-from ffalm.engines.remote.message import Failure, Kind, Message
+from ffalm.engines.remote.message import Failure, Kind, Message, printable
 
 _TYPES: dict[Kind, str] = {
     "hello": "query.hello",
@@ -80,4 +80,5 @@ def _read(message: FlowerMessage) -> Message | Failure:
         return Failure("lost", "The site's connection was lost.")
     if error.code in _EXPIRED:
         return Failure("late", "The question or its answer expired on the way.")
-    return Failure("failed", f"Flower could not run the site's app (code {error.code}).", error.reason or "unknown")
+    reason = printable(error.reason or "unknown")
+    return Failure("failed", f"Flower could not run the site's app (code {error.code}).", reason)

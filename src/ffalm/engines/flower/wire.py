@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from safetensors.torch import load, save
 from torch import Tensor
 
-from ffalm.engines.remote.message import Fact, Failure, Message
+from ffalm.engines.remote.message import Fact, Failure, Message, printable
 
 _TENSORS, _FACTS, _FAILURE = "tensors", "facts", "failure"
 _FORMAT = "safetensors"
@@ -60,7 +60,7 @@ def unpacked_answer(content: RecordDict) -> Message | Failure:
     """The message or the failure in an answer's content."""
     if _FAILURE in content:
         said = _facts(content.config_records[_FAILURE])
-        return Failure("failed", str(said["reason"]), str(said["trace"]))
+        return Failure("failed", printable(str(said["reason"])), str(said["trace"]))
     return unpacked(content)
 
 

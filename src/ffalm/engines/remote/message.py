@@ -49,3 +49,8 @@ class Sites(Protocol):
         Every site asked is a key of the result. An answer that comes later is never seen again.
         """
         ...
+
+
+def printable(text: str) -> str:
+    """A text from a site as a terminal may show it: control characters, which could move its cursor, become "?"."""
+    return "".join(character if character.isprintable() else "?" for character in text)

@@ -56,8 +56,7 @@ def _alike(first: Ready, second: Ready) -> bool:
     features = [(look.shape[1:], look.dtype) for look in looks]
     tasks = [(task.labels, task.groups, task.compared, task.favourable) for task in (a.spec.task, b.spec.task)]
     return (
-        type(a.spec.algorithm) is type(b.spec.algorithm)
-        and a.spec.algorithm == b.spec.algorithm
+        a.spec.algorithm.trains_like(b.spec.algorithm)
         and a.spec.training == b.spec.training
         and (a.spec.device, a.spec.precision) == (b.spec.device, b.spec.precision)
         and features[0] == features[1]

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from ffalm.algorithms import Measure
 from ffalm.engines.common import dtype_of
 from ffalm.engines.jobs import ClientSpec, Job
-from ffalm.engines.memory import free
 from ffalm.engines.optimizers import local_optimizer
 from ffalm.engines.sampling import round_half_up
 from ffalm.engines.stacked.binary_columns import binary_columns
@@ -24,6 +23,7 @@ from ffalm.engines.stacked.choose import values_per_row
 from ffalm.engines.stacked.grouping import Ready
 from ffalm.engines.stacked.network import read_network
 from ffalm.engines.stacked.training import WINDOW
+from ffalm.memory import free
 from ffalm.run_settings import Training
 
 T = TypeVar("T")

@@ -12,7 +12,6 @@ from torch import Tensor
 from ffalm.algorithms import Measure, ModelVector, Sent, Vectors
 from ffalm.engines.common import broadcast, broadcast_vectors, dtype_of
 from ffalm.engines.jobs import Model, Round
-from ffalm.engines.memory import give_back, out_of_memory
 from ffalm.engines.optimizers import local_optimizer
 from ffalm.engines.sampling import drawn, participants
 from ffalm.engines.server import Mean, TrainingSummary
@@ -26,6 +25,7 @@ from ffalm.engines.stacked.schedule import ClientSlot, chunks, ordered, training
 from ffalm.engines.stacked.scoring import Plan, StackedRows, score, scoring_plan
 from ffalm.engines.stacked.training import Received, Trained, train
 from ffalm.fairness import Tally
+from ffalm.memory import give_back, out_of_memory
 from ffalm.randomness import Purpose, torch_seeded
 
 _SCORED_ROWS = 8192  # rows that are scored at a time: enough to share the work, few enough to stay in cache

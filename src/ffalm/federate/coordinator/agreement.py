@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
+from statistics import median
 
 from torch import Tensor
 
@@ -23,6 +24,7 @@ from ffalm.data.group_settings import fewest_rows, unknown_name
 from ffalm.data.table_values import listed, natural, place_of
 from ffalm.data.types import Task
 from ffalm.errors import UserError, require, unknown
+from ffalm.federate.coordinator.robust_aggregation import FEWEST_COMPARED, largest_size
 from ffalm.federate.description import ColumnKind, Description
 from ffalm.federate.federation_config import FederationConfig, SharedData, SharedImages
 from ffalm.federate.terms import SiteTerms
@@ -55,8 +57,8 @@ class Agreement:
             return None
         return {c.name: "numbers" if isinstance(c, NumericColumn) else "text" for c in self.encoding.columns}
 
-    def terms(self, site: str, config: FederationConfig) -> SiteTerms:
-        """What one site is told."""
+    def terms(self, site: str, config: FederationConfig, run: str = "") -> SiteTerms:
+        """What one site is told; `run` is a name that no other run has."""
         return SiteTerms(
             client=self.sites.index(site),
             task=self.task,
@@ -66,9 +68,12 @@ class Agreement:
             model=self.model,
             training=config.training,
             contender=config.contender,
+            target=config.target,
             seed=config.seed,
             min_group=config.rules.min_group,
             secure=config.secure,
+            privacy=None if config.secure is None else config.privacy,
+            run=run,
         )
 
     def save(self, file: Path) -> None:
@@ -97,15 +102,18 @@ def agree(config: FederationConfig, told: Mapping[str, Description]) -> tuple[Ag
     kinds = common_kinds(config, alike)
     labels = _label_names(config.data, list(alike.values()))
     fixed = tuple(as_text(group) for group in config.data.groups)
+    groups = fixed or _usual_groups(list(alike.values()))
+    rare_allowed = config.data.crossed and not fixed  # rows of a crossing that one site alone has are not compared
     for site, one in alike.items():
-        misfits[site] = _differences(site, one, kinds, labels, fixed)
+        misfits[site] = _differences(site, one, kinds, labels, () if rare_allowed else groups)
+    for site, reason in _out_of_scale({site: alike[site] for site in alike if not misfits[site]}, config).items():
+        misfits[site] = reason
     fitting = [one for site, one in alike.items() if not misfits[site]]
-    groups = fixed or _merged(one.groups for one in fitting)
     require(len(groups) >= 2, f"All sites together have one group only, {listed(list(groups))}: name more in `groups`.")
-    ungrouped = any(one.ungrouped for one in fitting)
+    ungrouped = any(one.ungrouped or any(place_of(group, groups) < 0 for group in one.groups) for one in fitting)
     task = Task(config.name, config.data.label, ", ".join(config.data.group_columns), labels, groups, len(labels) - 1)
     task = task if not ungrouped else _with_others(task, config.data)
-    encoding = None if kinds is None else TableEncoding.of(_summed(fitting, kinds))
+    encoding = None if kinds is None else TableEncoding.of(_summed(fitting, kinds, config.rules.max_share))
     wrong = {site: reason for site, reason in misfits.items() if reason}
     return Agreement(task, config.data, encoding, from_scratch(config.model), config.sites), wrong
 
@@ -217,13 +225,51 @@ def common_kinds(config: FederationConfig, told: Mapping[str, Description]) -> d
     return common
 
 
-def _summed(told: Sequence[Description], kinds: Mapping[str, ColumnKind]) -> TableSummary:
-    """The sites' summaries added up in the order of sites, so that every last bit comes out the same again."""
-    summaries = [
-        TableSummary({name: one.columns.columns[name] for name in kinds}) for one in told if one.columns is not None
-    ]
-    require(bool(summaries), "No site's table fits the federation.")
+def _summed(told: Sequence[Description], kinds: Mapping[str, ColumnKind], max_share: float) -> TableSummary:
+    """The sites' summaries added up in the order of sites, so that every last bit comes out the same again.
+
+    No site's rows count for more than `max_share` of all in a column's mean and spread.
+    """
+    tables = [one.columns.columns for one in told if one.columns is not None]
+    require(bool(tables), "No site's table fits the federation.")
+    summaries = [TableSummary({name: table[name] for name in kinds}) for table in tables]
+    if max_share < 1:
+        columns = {name: _bounded([table[name] for table in tables], max_share) for name in kinds}
+        summaries = [TableSummary({name: columns[name][place] for name in kinds}) for place in range(len(tables))]
     return reduce(add, summaries)
+
+
+def _bounded(columns: Sequence[ColumnSummary], max_share: float) -> list[ColumnSummary]:
+    """A column's summaries, of which those of too many rows are scaled down."""
+    numeric = [column for column in columns if isinstance(column, NumericSummary)]
+    bound = largest_size(sorted(column.count for column in numeric), max_share)
+    return [
+        NumericSummary(bound, column.total * bound / column.count, column.squares * bound / column.count)
+        if isinstance(column, NumericSummary) and column.count > bound
+        else column
+        for column in columns
+    ]
+
+
+def _out_of_scale(told: Mapping[str, Description], config: FederationConfig) -> dict[str, str]:
+    """The sites with a column whose root mean square is more than `outlier`^2 times the median of the others'."""
+    found: dict[str, str] = {}
+    tables = {site: one.columns.columns for site, one in told.items() if one.columns is not None}
+    for name in next(iter(tables.values()), {}) if len(tables) >= FEWEST_COMPARED else ():
+        columns = {site: table.get(name) for site, table in tables.items()}
+        sizes = {
+            site: math.sqrt(column.squares / column.count)
+            for site, column in columns.items()
+            if isinstance(column, NumericSummary) and column.count
+        }
+        for site, size in sizes.items():
+            others = [other for name_of, other in sizes.items() if name_of != site]
+            if others and size > config.rules.outlier**2 * median(others) > 0:
+                found[site] = (
+                    f"The site {site!r} has values in the column {name!r} that are {size / median(others):.3g} times "
+                    "as large as the others': use the same unit everywhere."
+                )
+    return found
 
 
 def _label_names(data: SharedData, told: Sequence[Description]) -> tuple[str, ...]:
@@ -252,6 +298,20 @@ def _usual_labels(told: Sequence[Description]) -> tuple[str, ...]:
     """The pair of values that most sites have; the union where no site has a pair."""
     pairs = Counter(tuple(one.labels) for one in told if len(one.labels) == 2)
     return pairs.most_common(1)[0][0] if pairs else _merged(one.labels for one in told)
+
+
+def _usual_groups(told: Sequence[Description]) -> tuple[str, ...]:
+    """The groups that sites have. Of three or more sites at least two must have one: a single site cannot add any.
+
+    Where that leaves fewer than two, all groups are taken.
+    """
+    groups = _merged(one.groups for one in told)
+    shared = tuple(
+        group
+        for group in groups
+        if sum(place_of(group, one.groups) >= 0 for one in told) > (len(told) >= FEWEST_COMPARED)
+    )
+    return shared if len(shared) >= 2 else groups
 
 
 def _merged(many: Iterable[Sequence[str]]) -> tuple[str, ...]:

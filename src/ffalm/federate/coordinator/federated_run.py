@@ -20,11 +20,12 @@ from ffalm import toml
 from ffalm.algorithms import State
 from ffalm.data.types import Task
 from ffalm.engines import Round, Snapshot
-from ffalm.engines.common import built_model, trained_parameters
+from ffalm.engines.common import built_model, frozen_parameters, trained_parameters
 from ffalm.engines.remote.message import Fact, Sites
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.errors import UserError, require
 from ffalm.fairness import Tally
+from ffalm.federate.coordinator.federation_answer import read_answer, site_facts, write_answer
 from ffalm.federate.coordinator.federation_report import (
     notes_on,
     privacy_notes,
@@ -45,6 +46,7 @@ from ffalm.privacy import Mechanism, SystemNoise
 from ffalm.simulation import Result
 from ffalm.store import RunFolder, counts_of, intervals_of, locked
 
+_MAY_CHANGE = ("rules", "secure", "address", "allow", *study.AFTER_TRAINING)  # settings, between two starts of a run
 _PAUSE = 3.0  # seconds between two looks for sites that are missing
 
 
@@ -65,14 +67,17 @@ def coordinate(
 ) -> Outcome:
     """Train over the sites, from the beginning or from what the run folder holds, and say what came of it."""
     run = RunFolder(folder)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds what single sites answered
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)  # it holds what single sites answered
     if (folder / "encoding.json").exists():
         _check_unchanged(config, folder / "config.toml")
     run.start(toml.dumps(config.settings()))
     with locked(folder):
         outcome = run.outcome() or _Coordinator(config, run, sites, owners or {}, pause).run()
-        write_report(folder)
         write_record(folder)
+        answer, obstacles = read_answer(folder)
+        write_answer(folder, answer)
+        write_report(folder, answer, obstacles)
         return outcome
 
 
@@ -85,7 +90,7 @@ class _Coordinator:
         self._config, self._run, self._sites, self._pause = config, run, sites, pause
         self._privacy = None if config.privacy is None else Mechanism(config.privacy, SystemNoise())
         self._log = RunLog(run, config.sites)
-        self._members = Members(sites, config, owners, self._log.say, pause)
+        self._members = Members(sites, config, owners, self._log.say, pause, self._log.run_id())
         self._trained: dict[str, tuple[str, ...]] = {}  # the model's trained parameters, once it is built
 
     def run(self) -> Outcome:
@@ -169,6 +174,8 @@ class _Coordinator:
             terms = replace(terms, model=self._config.model)
         model = built_model(terms.client_spec(torch.device("cpu")))
         self._trained = trained_parameters(model)
+        if self._privacy is not None:
+            self._privacy = replace(self._privacy, frozen=frozen_parameters(model))
         return {name: value.detach() for name, value in model.state_dict().items()}
 
     def _finish(self, clients: SiteClients | SecureClients, final: Snapshot, diverged: str | None) -> Outcome:
@@ -182,7 +189,8 @@ class _Coordinator:
         tally = tally.excluding(task.excluded)
         notes = notes if config.secure is None else [*notes, *secure_notes()]
         missing = {**clients.missed, **clients.quarantined}
-        run_log.write_sites(task, members.counts, members.refused, own)
+        answered = site_facts(config, task, clients.histograms, missing)
+        run_log.write_sites(task, members.counts, members.refused, own, answered)
         result = Result(
             test=tally.metrics(task.favourable) if scored else dict.fromkeys(tally.metrics(), math.nan),
             history=run_log.history,
@@ -194,6 +202,7 @@ class _Coordinator:
             notes=[*notes_on(scored, members.counts, tally, task, members.refused, missing, run_log.history), *notes],
             diverged=diverged,
             favourable=task.favourable,
+            scores=clients.histograms.parts,
         )
         outcome = _outcome(config, result, task)
         self._run.finish(result, outcome)
@@ -216,8 +225,10 @@ class _Coordinator:
         state, tally = final.state, test.tally
         if test.own:
             tally = privacy.scores([told.tally for told in test.own.values()], final.round)
+        if test.sites:  # under `secure` the sites have added the noise
             state = privacy.scored(state)
-        return tally, {}, state, privacy_notes(privacy.epsilon(state), privacy.settings.delta)
+        hidden = self._config.secure is not None
+        return tally, {}, state, privacy_notes(privacy.epsilon(state), privacy.settings.delta, hidden)
 
 
 def _outcome(config: FederationConfig, result: Result, task: Task) -> Outcome:
@@ -245,7 +256,7 @@ def _owners(file: Path) -> dict[int, str]:
 
 
 def _check_unchanged(config: FederationConfig, kept: Path) -> None:
-    """A run goes on only with what it began with; rules, the address and the number of rounds may change."""
+    """A run goes on only with what it began with; rounds, rules, the target and the address may change."""
     before, now = (
         _essence(settings) for settings in (FederationConfig.parse(study.read(kept)).settings(), config.settings())
     )
@@ -260,6 +271,6 @@ def _check_unchanged(config: FederationConfig, kept: Path) -> None:
 def _essence(settings: dict[str, Any]) -> dict[str, Any]:
     training = {name: value for name, value in settings["training"].items() if name != "rounds"}
     return {
-        **{name: value for name, value in settings.items() if name not in ("rules", "secure", "address")},
+        **{name: value for name, value in settings.items() if name not in _MAY_CHANGE},
         "training": training,
     }

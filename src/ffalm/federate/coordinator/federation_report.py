@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import ffalm
 from ffalm.data.types import Task
 from ffalm.fairness import Tally
+from ffalm.federate.coordinator.federation_answer import answer_notes, each_site
 from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.disclosure import cells
 from ffalm.files import write_whole
@@ -20,6 +21,7 @@ from ffalm.privacy import describe_guarantee
 
 if TYPE_CHECKING:
     from ffalm.report.tables import Table
+    from ffalm.targets.answer import Answer
 
 _SHOWN = {
     "accuracy": "Accuracy",
@@ -60,13 +62,19 @@ def notes_on(
     return [*notes, *_absences(history)]
 
 
-def privacy_notes(epsilon: float, delta: float) -> list[str]:
+def privacy_notes(epsilon: float, delta: float, secure: bool = False) -> list[str]:
     """What everything that the run gave out tells about any one site, and what that number does not cover."""
+    towards = (
+        "That holds towards all who see the model, this report or the history, and towards the coordinator, who saw "
+        "sums with noise alone, as long as no site leaves its share of the noise out."
+        if secure
+        else "That holds towards all who see the model, this report or the history, not towards the coordinator, who "
+        "sees every answer."
+    )
     return [
         f"This run has {describe_guarantee(epsilon, delta)}, its metrics included; they have noise, and no interval "
         "allows for it.",
-        "That holds towards all who see the model, this report or the history, not towards the coordinator, who sees "
-        "every answer. Not covered: how many rows of each label and group a site has, when it took part, and what was "
+        f"{towards} Not covered: how many rows of each label and group a site has, when it took part, and what was "
         "agreed before the first round (categories, and means and spreads of columns).",
     ]
 
@@ -95,8 +103,8 @@ def _absences(history: Sequence[Record]) -> list[str]:
     return [*absent, *notes]
 
 
-def write_report(folder: Path) -> None:
-    """Write `report.md` from what a finished run folder holds."""
+def write_report(folder: Path, answer: Answer | None = None, obstacles: Sequence[str] = ()) -> None:
+    """Write `report.md` from what a finished run folder holds, with the answer to its target or why there is none."""
     from ffalm.report.rendering import to_markdown
 
     result, sites, task = _read(folder)
@@ -110,9 +118,21 @@ def write_report(folder: Path) -> None:
         parts.append(f"**The training stopped: {result['diverged']}**")
     together, each = (to_markdown(table).rstrip() for table in _tables(result, sites))
     parts += [f"## All sites together\n\n{together}", f"## Each site\n\n{each}", *([_STAR] if "*" in each else [])]
-    if result["notes"]:
-        parts.append("## What to know\n\n" + "\n".join(f"- {note}" for note in result["notes"]))
+    if answer is not None:
+        parts.append(_answer_section(answer, sites))
+    if obstacles or result["notes"]:
+        notes = [*obstacles, *result["notes"]]
+        parts.append("## What to know\n\n" + "\n".join(f"- {note}" for note in notes))
     write_whole(folder / "report.md", "\n\n".join(parts) + "\n")
+
+
+def _answer_section(answer: Answer, sites: Sequence[Mapping[str, Any]]) -> str:
+    from ffalm.report.answer_report import candidates, sentences, who_pays
+    from ffalm.report.rendering import to_markdown
+
+    tables = [who_pays(answer), candidates(answer), each_site(sites, "Each site before and after")]
+    shown = [to_markdown(table).rstrip() for table in tables if table is not None]
+    return "\n\n".join([f"## Answer to {answer.target}", *sentences(answer), *shown])
 
 
 def write_record(folder: Path) -> None:
@@ -137,6 +157,10 @@ def write_record(folder: Path) -> None:
         "excluded": task.get("excluded", 0),
         "favourable": task["favourable"],
         "data_notes": result["notes"],
+        "target": settings.get("target"),
+        "repair": settings["repair"],
+        "confidence": None if settings["confidence"] == "none" else settings["confidence"],
+        "answer_notes": answer_notes(sites),
         "versions": {"ffalm": ffalm.__version__},
         "command": f"ffalm federate run {settings['name']}",
     }
@@ -163,7 +187,9 @@ def summary(folder: Path, width: int = 100) -> str:
     result, sites, _ = _read(folder)
     console = Console(width=width, no_color=True, highlight=False, force_terminal=False)
     with console.capture() as captured:
-        for table in _tables(result, sites, "All sites together (test rows, %)", "Each site (test rows, %)"):
+        tables = _tables(result, sites, "All sites together (test rows, %)", "Each site (test rows, %)")
+        after = each_site(sites, "Each site before and after the answer's thresholds (test rows, %)")
+        for table in tables if after is None else (*tables, after):
             console.print(to_rich(table))
         for line in ([result["diverged"]] if result["diverged"] else []) + result["notes"]:
             console.print(f"- {line}", markup=False)

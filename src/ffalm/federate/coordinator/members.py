@@ -12,9 +12,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import torch
 from torch import Tensor
 
-from ffalm.engines.remote.message import Fact, Failure, Message, Sites
+import ffalm
+from ffalm.engines.remote.message import Fact, Failure, Message, Sites, printable
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.agreement import Agreement, agree, common_kinds, misfit, without_small_groups
+from ffalm.federate.coordinator.robust_aggregation import capped
 from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.description import Description
 from ffalm.federate.federation_config import FederationConfig, SharedTable
@@ -34,8 +36,9 @@ class Members:
     """
 
     def __init__(
-        self, sites: Sites, config: FederationConfig, owners: Mapping[int, str], say: Say, pause: float
+        self, sites: Sites, config: FederationConfig, owners: Mapping[int, str], say: Say, pause: float, run: str = ""
     ) -> None:
+        self.run = run  # a name that no other run has
         self._sites, self._config, self._owners, self._say, self._pause = sites, config, owners, say, pause
         self.agreement: Agreement | None = None
         self.counts: dict[str, Counts] = {}  # of those that belong
@@ -57,13 +60,14 @@ class Members:
     def rows(self) -> Tensor:
         """Training rows per (client, label, group) of the whole federation; a site that does not belong has none.
 
-        Only the sums over cells are exact: see `Counts.training`.
+        Only the sums over cells are exact: see `Counts.training`. The rule `max_share` bounds what a site claims.
         """
         task = self.agreed.task
         nobody = torch.zeros(task.labels, task.groups, dtype=torch.int64)
-        return torch.stack(
+        rows = torch.stack(
             [self.counts[site].training() if site in self.counts else nobody for site in self._config.sites]
         )
+        return rows if self._config.rules.max_share == 1 else capped(rows, self._config.rules.max_share)
 
     def node(self, site: str) -> int | None:
         """The node of a member that is here and has agreed; None of any other."""
@@ -73,7 +77,7 @@ class Members:
     def key(self, site: str) -> str:
         """The key of a site's terms."""
         if site not in self._keys:
-            self._keys[site] = self.agreed.terms(site, self._config).key
+            self._keys[site] = self.agreed.terms(site, self._config, self.run).key
         return self._keys[site]
 
     def forget(self, site: str) -> None:
@@ -247,7 +251,7 @@ class Members:
                 self.forget(site)
                 self._forget_description(site)
             return
-        site = str(answer.facts.get("name", ""))
+        site = printable(str(answer.facts.get("name", "")))
         if self._nodes.get(site, node) != node:
             self._say("meeting", f"A second node says it is the site {site!r}; it must wait until the first is gone.")
             return
@@ -258,16 +262,26 @@ class Members:
             self._sites.ask("agree", {node: Message(facts={"refused": problem})}, _GREETING)
             return
         back = self._nodes.get(site) is None
+        if back:
+            self._compare_versions(site, printable(str(answer.facts.get("version", "before 0.3"))))
         self._nodes[site], self._holds[site] = node, str(answer.facts.get("terms", ""))
         if back:
             self.refused.pop(site, None)
             self._forget_description(site)
         self._take_description(site, answer)
 
+    def _compare_versions(self, site: str, theirs: str) -> None:
+        if theirs != ffalm.__version__:
+            self._say(
+                "meeting",
+                f"The site {site!r} runs ffalm {theirs}, the coordinator {ffalm.__version__}: use the same version "
+                "everywhere if it cannot be understood.",
+            )
+
     def _take_description(self, site: str, answer: Message) -> None:
         try:
             if "misfit" in answer.facts:
-                raise UserError(str(answer.facts["misfit"]))
+                raise UserError(printable(str(answer.facts["misfit"])))
             if "description" in answer.facts:
                 told = Description.from_json(str(answer.facts["description"]))
                 self._told[site] = told.after(self._told.get(site))
@@ -291,7 +305,7 @@ class Members:
         asked = {self._nodes[site]: site for site in sorted(sites, key=self._config.sites.index)}
         if not asked:
             return
-        terms = {site: self.agreed.terms(site, self._config) for site in asked.values()}
+        terms = {site: self.agreed.terms(site, self._config, self.run) for site in asked.values()}
         messages = {node: Message(facts={"terms": terms[site].to_text()}) for node, site in asked.items()}
         answers = self._sites.ask("agree", messages, self._config.rules.deadline)
         for node, site in asked.items():
@@ -304,7 +318,7 @@ class Members:
             return
         try:
             if "misfit" in answer.facts:
-                raise UserError(str(answer.facts["misfit"]))
+                raise UserError(printable(str(answer.facts["misfit"])))
             counts = Counts.of(answer.tensors.get("counts", {}), self.agreed.task)
             before = self.counts.get(site)
             if before and (before.rows, before.told["train"].tolist()) != (counts.rows, counts.told["train"].tolist()):

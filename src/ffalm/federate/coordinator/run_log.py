@@ -4,6 +4,7 @@ encoding.json  what was agreed; its presence says that the agreement is complete
 sites.json     who belongs, with which rows; who missed which round, and why; which cells are withheld
 status.json    what the coordinator is doing now: state, round and a message; the state "stopped" says why it ended
 events.jsonl   who was waited for, joined or was left out, and when
+run_id         a name that no other run has
 history.jsonl  one record per round; its validation metrics arrive with the answers of the next round
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import datetime
 import json
 import logging
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +21,7 @@ import torch
 from torch import Tensor
 
 from ffalm.data.types import Task
+from ffalm.engines.remote.message import printable
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.coordinator.update_validation import Counts
@@ -43,6 +46,7 @@ class RunLog:
 
     def say(self, state: str, message: str) -> None:
         """Record what is going on: in the log, in `status.json` and, where it is about sites, in `events.jsonl`."""
+        message = printable(message)
         log.info(message)
         round = self.history[-1]["round"] if self.history else 0
         write_whole(self._run.path / "status.json", json_text({"state": state, "round": round, "message": message}))
@@ -51,6 +55,13 @@ class RunLog:
             time = f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S}"
             with open(self._run.path / "events.jsonl", "a", encoding="utf-8") as events:
                 events.write(json_text({"time": time, "state": state, "message": message}) + "\n")
+
+    def run_id(self) -> str:
+        """A name that no other run has: sites answer each question of a run once."""
+        file = self._run.path / "run_id"
+        if not file.exists():
+            write_whole(file, secrets.token_hex(8))
+        return file.read_text(encoding="utf-8")
 
     def agreement(self) -> Agreement | None:
         """What was agreed before, None where nothing was."""
@@ -79,8 +90,10 @@ class RunLog:
         counts: Mapping[str, Counts],
         refused: Mapping[str, str],
         scores: Mapping[str, dict[str, float]] | None = None,
+        answered: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """Write `sites.json`; once the final model is scored, with each site's own values."""
+        """Write `sites.json`; once the final model is scored, with each site's own values, and what the answer to a
+        fairness target says of the site."""
         entries = [
             {
                 "name": name,
@@ -91,6 +104,7 @@ class RunLog:
                 "quarantined": self._seen("quarantined", name),
                 "withheld": {} if name not in counts else _hidden(counts[name], task),
                 "test": (scores or {}).get(name),
+                **(answered or {}).get(name, {}),
             }
             for client, name in enumerate(self._names)
         ]

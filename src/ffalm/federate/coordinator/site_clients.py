@@ -15,7 +15,9 @@ from ffalm.engines.remote.round_messages import addressed, train_message
 from ffalm.engines.server import ClientUpdate, average
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
+from ffalm.federate.coordinator.histogram_sum import HistogramSum
 from ffalm.federate.coordinator.members import Members, Say, too_few
+from ffalm.federate.coordinator.robust_aggregation import FEWEST_COMPARED, robust
 from ffalm.federate.coordinator.update_validation import (
     Answer,
     check_counts,
@@ -50,6 +52,7 @@ class Asking:
     quarantined: dict[str, str] = field(init=False, default_factory=dict)
     counted: Mapping[str, int] = field(init=False, default_factory=dict)  # the last round that counted, by site
     scored: Scored = field(init=False)  # of the model that was sent, on the validation rows
+    histograms: HistogramSum = field(init=False, default_factory=HistogramSum)  # of the final model, with a target
 
     def __post_init__(self) -> None:
         self.scored = Scored.of({}, self._members.agreed.task)
@@ -132,26 +135,44 @@ class SiteClients(Asking):
         told = {site: usable[site].validation for site in names if site in usable}
         self.scored = Scored.of(told, self._members.agreed.task)
         private = self._config.privacy is not None  # then held-out Tallies of single rounds are told to nobody
-        return {
+        updates = {
             names.index(site): replace(answer.reply, own={}, validation=None if private else answer.validation.tally)
-            for site, answer in usable.items()
+            for site, answer in sorted(usable.items(), key=lambda item: names.index(item[0]))
         }
+        return self._robust(sent, updates)
+
+    def _robust(self, sent: Snapshot, updates: dict[int, ClientUpdate]) -> dict[int, ClientUpdate]:
+        """The updates under the rule `aggregation`; those that it leaves out are named."""
+        rules, names = self._config.rules, self._config.sites
+        finite = all(value.isfinite().all() for update in updates.values() for value in update.model.values())
+        if rules.aggregation == "mean" or len(updates) < FEWEST_COMPARED or not finite:
+            return updates
+        rows = dict(enumerate(self._members.rows().sum((-1, -2)).tolist()))
+        kept = robust(rules.aggregation, rules.liars, sent, updates, rows)
+        for client in updates.keys() - kept.keys():
+            self._quarantine(names[client], "the rule 'aggregation' leaves it out, as farthest from the others")
+        return kept
 
     def score(self, final: Snapshot) -> Scores:
         """The final model's scores on the held-out rows of every member that is here."""
         rules, names = self._config.rules, self._config.sites
-        self.missed, self.quarantined, found = {}, {}, _Told()
+        self.missed, self.quarantined, found, answers = {}, {}, _Told(), dict[str, Message]()
         needed, until = min(rules.min_sites, len(self._members.counts)), None
         model = {"model": final.model}
         while True:
             asked = [site for site in self._members.counts if site not in found | self.quarantined]
             messages = {site: Message(model, {"terms": self._members.key(site)}) for site in asked}
-            for site, message in self._answers("score", messages).items():
+            new = self._answers("score", messages)
+            answers |= new
+            for site, message in new.items():
                 self._take_scores(site, message, found)
             if len(found) >= needed:
                 break
             until = self._wait(until, len(found), needed)
         task = self._members.agreed.task
+        if self._config.target is not None:
+            usable = {site: answers[site] for site in names if site in found}
+            self.histograms = HistogramSum.of(usable, self._members.counts, task)
         return {
             part: Scored.of({site: found[site][part] for site in names if site in found}, task)
             for part in ("validation", "test")

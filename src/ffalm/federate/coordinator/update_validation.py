@@ -19,10 +19,14 @@ from ffalm.engines.remote.round_messages import answered
 from ffalm.engines.server import ClientUpdate
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
+from ffalm.federate.coordinator.robust_aggregation import FEWEST_COMPARED
+from ffalm.federate.description import MOST_ROWS
 from ffalm.federate.disclosure import Disclosed
 from ffalm.privacy import LEDGER
 
-FEWEST_COMPARED = 3  # answers, of which two must agree on what is usual before a third can be far from it
+_STEP, _LOSS = "step of the duals", "mean loss"
+_USUAL = {_STEP: 1.0, _LOSS: 1.0}  # single numbers near 0 differ by any factor, so at least this much is usual
+_ROUNDING = 1e-3  # losses are computed in float32
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,8 @@ class Counts:
             form |= {part: (torch.int64, cells), f"{part}.withheld": (torch.bool, cells)}
         for name, (dtype, shape) in form.items():
             value = record.get(name)
-            if value is None or value.shape != shape or value.dtype != dtype or bool((value < 0).any()):
+            fits = value is not None and value.shape == shape and value.dtype == dtype
+            if value is None or not fits or not bool(((value >= 0) & (value <= MOST_ROWS)).all()):
                 raise UserError(f"The site's counts of its rows cannot be used: {name!r} is missing or malformed.")
         rows = int(record["rows"])
         if rows == 0:
@@ -170,16 +175,40 @@ def check_scores(scores: Disclosed, agreed: Counts, part: str) -> None:
 
 
 def outliers(sent: Snapshot, replies: Mapping[int, ClientUpdate], times: float) -> dict[int, str]:
-    """The clients whose update is more than so many times as long as the median of the others', and why."""
+    """The clients of whose update something is more than so many times the median of the others', and why."""
     if len(replies) < FEWEST_COMPARED:
         return {}
-    norms = {client: _distance(sent.model, reply.model) for client, reply in replies.items()}
-    found = {}
-    for client, norm in norms.items():
-        usual = median(other for number, other in norms.items() if number != client)
-        if usual > 0 and norm > times * usual:
-            found[client] = f"its update has the norm {norm:.3g}, {norm / usual:.3g} times the median of the others'"
+    found: dict[int, str] = {}
+    for what, norms in _norms(sent, replies).items():
+        for client, norm in norms.items():
+            usual = max(_USUAL.get(what, 0.0), median(other for number, other in norms.items() if number != client))
+            if usual > 0 and norm > times * usual:
+                far = f"{norm:.3g}, {norm / usual:.3g} times what is usual among the others"
+                if what not in _USUAL:
+                    far = f"{norm:.3g}, {norm / usual:.3g} times the median of the others'"
+                size = "is" if what == _LOSS else "has the norm"
+                found.setdefault(client, f"its {what} {size} {far}")
     return found
+
+
+def _norms(sent: Snapshot, replies: Mapping[int, ClientUpdate]) -> dict[str, dict[int, float]]:
+    """How large each part of each answer is: the update, the uploads, the step of the state, the mean loss."""
+    norms = {"update": {client: _distance(sent.model, reply.model) for client, reply in replies.items()}}
+    for name in next(iter(replies.values())).uploads:
+        norms[f"upload {name}"] = {
+            client: _distance(dict.fromkeys(reply.uploads[name], torch.zeros(())), reply.uploads[name])
+            for client, reply in replies.items()
+        }
+    if all(reply.state is not None for reply in replies.values()) and sent.state:
+        state = {name: value for name, value in sent.state.items() if name != LEDGER}
+        norms[_STEP] = {client: _distance(state, reply.state or {}) for client, reply in replies.items()}
+    if all(reply.tally is not None for reply in replies.values()):
+        norms[_LOSS] = {
+            client: float(reply.tally.loss.sum() / reply.tally.count.sum().clamp(min=1))
+            for client, reply in replies.items()
+            if reply.tally is not None
+        }
+    return norms
 
 
 def _distance(sent: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> float:
@@ -189,7 +218,7 @@ def _distance(sent: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> float:
         for name, value in sent.items()
         if value.is_floating_point()
     ]
-    return math.sqrt(float(torch.stack(squares).sum()))
+    return math.sqrt(float(torch.stack(squares).sum())) if squares else 0.0
 
 
 def _check_tally(record: Mapping[str, Tensor], task: Task, what: str) -> None:
@@ -201,6 +230,16 @@ def _check_tally(record: Mapping[str, Tensor], task: Task, what: str) -> None:
     for value, right in ((confusion, like.confusion), (loss, like.loss)):
         _need(value.shape == right.shape and value.dtype == right.dtype, f"its {what} has the wrong shape or type")
     _need(not bool((confusion < 0).any()), f"its {what} has counts below 0")
+    _need(bool((confusion <= MOST_ROWS).all()), f"its {what} has counts that no site can have")
+    _check_losses(Tally(confusion, loss), what)
+
+
+def _check_losses(tally: Tally, what: str) -> None:
+    """What follows from the loss being a cross-entropy: at least 0, and at least ln 2 for each wrong prediction."""
+    right = tally.confusion.diagonal(dim1=-3, dim2=-2).transpose(-1, -2)
+    least = math.log(2) * (tally.count - right).double() * (1 - _ROUNDING)
+    losses = tally.loss[tally.loss.isfinite()]
+    _need(bool((losses >= least[tally.loss.isfinite()]).all()), f"its {what} has losses smaller than its errors allow")
 
 
 def _size(value: Tensor) -> str:

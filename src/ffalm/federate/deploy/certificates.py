@@ -92,6 +92,7 @@ def _still_good(folder: Path, host: str) -> bool:
     """Whether the certificate there is by our authority, for this host, and far from its end."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     if not (folder / "server.key").exists() or not (folder / "server.pem").exists():
         return False
@@ -100,7 +101,10 @@ def _still_good(folder: Path, host: str) -> bool:
         certificate = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
         certificate.verify_directly_issued_by(authority)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        key = load_pem_private_key((folder / "server.key").read_bytes(), password=None)
     except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+        return False
+    if key.public_key() != certificate.public_key():
         return False
     lasts = certificate.not_valid_after_utc - datetime.datetime.now(datetime.UTC) > _RENEW_BEFORE
     return lasts and list(names) == [_name(each) for each in _names(host)]

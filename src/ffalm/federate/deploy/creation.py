@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ffalm.config import read
-from ffalm.errors import require
+from ffalm.config import read, section
+from ffalm.errors import require, shown
 from ffalm.federate.deploy import demo as demos
 from ffalm.federate.deploy.folder import FederationFolder, create
 from ffalm.federate.federation_config import FederationConfig, LocalData, LocalImages, LocalTable, SiteConfig
@@ -14,6 +14,7 @@ from ffalm.settings import merged
 
 #: FFALM's own settings may blow its dual up on unequal sites; nobody should meet that first.
 _PRESET = {"ffalm": "safe"}
+_MOST_SITES = 1000
 
 
 def make(
@@ -32,13 +33,18 @@ def make(
     if demo is not None:
         demos.require_known(demo)
         below = merged(below, demos.SETTINGS)
-    whole = merged(merged(below, read(file) if file else {}), asked)
-    names = _names(sites, whole.get("sites", []), demo)
-    chosen = dict(whole.get("algorithm", {}))
+    wanted = merged(read(file) if file else {}, asked)
+    if wanted.get("privacy"):
+        below.pop("target", None)  # the demonstration's own; the two do not go together
+    whole = merged(below, wanted)
+    named = whole.get("sites", [])
+    require(isinstance(named, list), f"The setting 'sites' must be a list of names; got {shown(named)}.")
+    names = _names(sites, named, demo)
+    chosen = section(whole, "algorithm")
     name = str(chosen.setdefault("name", "ffalm"))
     if name in _PRESET:
         chosen.setdefault("preset", _PRESET[name])
-    rules = {"min_sites": min(2, len(names)), **whole.get("rules", {})}
+    rules = {"min_sites": min(2, len(names)), **section(whole, "rules")}
     settings = {**whole, "sites": names, "algorithm": chosen, "rules": rules}
     config = FederationConfig.parse(settings, file.parent if file else None)
     members = [
@@ -56,8 +62,8 @@ def make(
 def _names(sites: list[str], before: list[str], demo: str | None) -> list[str]:
     """The sites as the flag names them, or the file, or so many as the demonstration has."""
     if demo is not None and not before and (not sites or sites[0].isdecimal()):
-        count = int(sites[0]) if sites else 3
-        require(count >= 1, "A federation needs at least one site.")
+        count = (int(sites[0]) if len(sites[0]) < 10 else _MOST_SITES + 1) if sites else 3
+        require(1 <= count <= _MOST_SITES, f"A demonstration has from 1 to {_MOST_SITES} sites; got {shown(count)}.")
         return demos.site_names(count)
     names = sites or [str(name) for name in before]
     require(bool(names), "Name the sites with --sites, such as --sites north,south,west.")

@@ -9,6 +9,7 @@ from ffalm.data.census import Census
 from ffalm.data.types import Dataset, Examples
 from ffalm.errors import unknown
 from ffalm.partition import Partition
+from ffalm.targets.target import DEFAULT
 
 DEMOS = ("census",)
 SITES = ("north", "south", "west", "east")
@@ -18,6 +19,7 @@ LABEL = "income-over-50K"
 SETTINGS: dict[str, Any] = {
     "data": {"source": "table", "label": LABEL, "group": "sex", "favourable": "yes"},
     "training": {"rounds": 10},
+    "target": DEFAULT,
 }
 _SKEW = 1.0
 

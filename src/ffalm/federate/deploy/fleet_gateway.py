@@ -4,16 +4,25 @@ Flower serves three interfaces on one port: one for sites, which node keys guard
 keys, which nothing guards. Whoever could reach those would run code at every site. So the SuperLink itself listens on
 loopback, and what is open to the network lets the sites' interface through and answers 403 to everything else.
 
-    python -m ffalm.federate.deploy.fleet_gateway HOST:PORT [flags of flower-superlink, --host and --port on loopback]
+Flower also reads a request before it looks at the key. Here the key comes first (`site_admission`), but for small
+introductions, bodies have a largest size, and connections that send nothing are closed (`guarded_protocol`).
+
+    python -m ffalm.federate.deploy.fleet_gateway HOST:PORT NETWORKS [flags of flower-superlink, on loopback]
+
+NETWORKS are those that sites may come from, separated by commas; "-" for all.
 """
 
 from __future__ import annotations
 
+import asyncio
+import resource
 import socket
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, Protocol
+
+from ffalm.federate.deploy.superlink_state import keep_contents_in_memory
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -21,31 +30,72 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 FOR_SITES = "/v1/fleet/"
+INTRODUCTIONS = (f"{FOR_SITES}activate-node", f"{FOR_SITES}register-node")  # Flower says why it refuses these
+MOST_BYTES = 2**30  # of one request: Flower sends each tensor in one
+MOST_BYTES_OF_STRANGERS = 2**16
 _SECONDS_TO_CLOSE = 3
+_SECONDS_TO_SHAKE_HANDS = 10.0
+
+
+class Admission(Protocol):
+    """Says of a request from the network, before its body is read, with which status it is refused; None lets it in."""
+
+    async def refusal(self, scope: Scope) -> int | None:
+        """The status."""
+        ...
 
 
 class FleetGateway:
-    """Lets every request through that came in on the inner address, and of the others those for sites alone."""
+    """Lets every request through that came in on the inner address, and of the others those of sites alone."""
 
-    def __init__(self, app: App, inner: tuple[str, int]) -> None:
-        self._app = app
-        self._inner = inner
+    def __init__(
+        self, app: App, inner: tuple[str, int], admission: Admission | None = None, most_bytes: int = MOST_BYTES
+    ) -> None:
+        self._app, self._inner, self._admission, self._most_bytes = app, inner, admission, most_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on or refuse it."""
-        if scope["type"] == "lifespan" or self._welcome(scope):
+        if scope["type"] == "lifespan" or self._from_inside(scope):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         else:
-            await send({"type": "http.response.start", "status": 403, "headers": [(b"content-length", b"0")]})
-            await send({"type": "http.response.body", "body": b""})
+            status = await self._refusal(scope)
+            if status is None:
+                await self._app(scope, self._limited(receive, self._most(scope)), send)
+            else:
+                headers = [(b"content-length", b"0"), (b"connection", b"close")]
+                await send({"type": "http.response.start", "status": status, "headers": headers})
+                await send({"type": "http.response.body", "body": b""})
 
-    def _welcome(self, scope: Scope) -> bool:
+    def _from_inside(self, scope: Scope) -> bool:
         arrived_at = scope.get("server") or ("", 0)
-        if (arrived_at[0], arrived_at[1]) == self._inner:
-            return True
-        return scope["type"] == "http" and str(scope["path"]).startswith(FOR_SITES)
+        return (arrived_at[0], arrived_at[1]) == self._inner
+
+    async def _refusal(self, scope: Scope) -> int | None:
+        if not str(scope["path"]).startswith(FOR_SITES):
+            return 403
+        if self._admission is not None and scope["path"] not in INTRODUCTIONS:
+            status = await self._admission.refusal(scope)
+            if status is not None:
+                return status
+        length = dict(scope.get("headers", ())).get(b"content-length", b"0")
+        return 413 if not length.isdigit() or int(length) > self._most(scope) else None
+
+    def _most(self, scope: Scope) -> int:
+        return min(self._most_bytes, MOST_BYTES_OF_STRANGERS) if scope["path"] in INTRODUCTIONS else self._most_bytes
+
+    def _limited(self, receive: Receive, most: int) -> Receive:
+        """The request's body up to the largest size; one that goes on looks like a lost connection."""
+        seen = 0
+
+        async def limited() -> MutableMapping[str, Any]:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            return message if seen <= most else {"type": "http.disconnect"}
+
+        return limited
 
 
 def listener(host: str, port: int) -> socket.socket:
@@ -54,18 +104,36 @@ def listener(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family)
 
 
+def raise_file_limit() -> int:
+    """Let this process open as many files as it may; how many that is."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most
+
+
 def main() -> None:
     """Serve the SuperLink's application on both addresses, with the certificates it was given for both."""
     import uvicorn
 
-    outer_host, _, outer_port = sys.argv.pop(1).rpartition(":")
+    from ffalm.federate.deploy.guarded_protocol import guarded, networks_of
+    from ffalm.federate.deploy.site_admission import SiteAdmission
 
-    def serve(app: App, host: str, port: int, **options: Any) -> None:
+    outer_host, _, outer_port = sys.argv.pop(1).rpartition(":")
+    networks = networks_of(sys.argv.pop(1))
+    raise_file_limit()
+    asyncio.constants.SSL_HANDSHAKE_TIMEOUT = _SECONDS_TO_SHAKE_HANDS  # type: ignore[attr-defined]
+
+    def serve(app: Any, host: str, port: int, **options: Any) -> None:
+        options |= {"timeout_graceful_shutdown": _SECONDS_TO_CLOSE, "loop": "asyncio", "ws": "none"}
+        options["http"] = guarded((host, port), networks)
+        gateway = FleetGateway(app, (host, port), SiteAdmission.of(app))
+        config = uvicorn.Config(gateway, host=host, port=port, **options)
+        config.load()  # before anybody can connect: a certificate that does not fit ends the process here
         sockets = [listener(host, port), listener(outer_host.strip("[]"), int(outer_port))]
-        options["timeout_graceful_shutdown"] = _SECONDS_TO_CLOSE
-        uvicorn.Server(uvicorn.Config(FleetGateway(app, (host, port)), host=host, port=port, **options)).run(sockets)
+        uvicorn.Server(config).run(sockets)
 
     uvicorn.run = serve  # type: ignore[assignment]
+    keep_contents_in_memory()
     (superlink,) = entry_points(group="console_scripts", name="flower-superlink")
     sys.argv[0] = "flower-superlink"
     sys.exit(superlink.load()())

@@ -3,11 +3,13 @@
 NAME/federation.toml   everything that is agreed
 NAME/coordinator/      certificates, the coordinator's database, its processes' logs, and the Flower app (app/)
 NAME/run/              the run: history, checkpoints, model, result
-NAME/sites/SITE/       what is handed to a site: site.toml, its key pair, ca.crt, coordinator.toml, INSTRUCTIONS.md
+NAME/sites/SITE/       what is handed to a site: site.toml, its key pair, ca.crt, the other sites' public keys (peers/),
+                       coordinator.toml, INSTRUCTIONS.md
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import tomllib
@@ -152,7 +154,7 @@ def create(
 def _write(folder: FederationFolder, config: FederationConfig, sites: list[SiteConfig]) -> None:
     from ffalm.federate.deploy.certificates import ensure_server_certificate, write_authority
     from ffalm.federate.deploy.instructions import page
-    from ffalm.federate.deploy.keys import write_key_pair
+    from ffalm.federate.keys import PEERS, PUBLIC, write_key_pair
 
     folder.coordinator.mkdir(parents=True, mode=0o700)
     config.write(folder.path / "federation.toml")
@@ -166,6 +168,8 @@ def _write(folder: FederationFolder, config: FederationConfig, sites: list[SiteC
         write_whole(own / "ca.crt", (folder.coordinator / "ca.crt").read_bytes())
         write_key_pair(own, f"{site.name}@{config.name}")
         write_whole(own / "INSTRUCTIONS.md", page(config, site))
+    for name, other in itertools.permutations([site.name for site in sites], 2):
+        write_whole(folder.site(name) / PEERS / f"{other}.pub", (folder.site(other) / PUBLIC).read_bytes())
 
 
 def host_and_port(address: str, file: Path) -> tuple[str, int]:

@@ -19,7 +19,10 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 
-_CLIENT = "flwr-clientapp"
+from ffalm.federate.deploy import client_task
+from ffalm.federate.deploy.client_task import write_commands
+from ffalm.federate.deploy.processes import commands
+
 _NEEDED = (
     "ffalm.federate.deploy.federation_apps",
     "ffalm.federate.site.answering",
@@ -34,11 +37,12 @@ def main() -> None:
     """Become the SuperNode, after splitting off the process that runs its tasks."""
     home = Path(sys.argv.pop(1))
     tasks = _pipe(home)
-    _write_client(home, tasks)
     node = os.getpid()
-    if os.fork() == 0:
+    helper = os.fork()
+    if helper == 0:
         run_tasks(tasks, node)
-    os.environ["PATH"] = os.pathsep.join([str(home / "bin"), os.environ["PATH"]])
+    write_commands(commands(home), _handing_over(tasks, helper))
+    keep_heartbeats()
     sys.argv[0] = "flower-supernode"
     sys.exit(_entry("flower-supernode"))
 
@@ -62,10 +66,10 @@ def _run(arguments: list[str]) -> None:
     """One task, as `flwr-clientapp` would run it."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(name, signal.SIG_DFL)
-    sys.argv = [_CLIENT, *arguments]
+    sys.argv = [client_task.COMMAND, *arguments]
     code = 1
     try:
-        _entry(_CLIENT)
+        client_task.main()
         code = 0
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
@@ -93,12 +97,34 @@ def _pipe(home: Path) -> Path:
     return tasks
 
 
-def _write_client(home: Path, tasks: Path) -> None:
-    """The command that Flower finds: it writes its arguments as one line, short enough for a pipe to take it whole."""
-    client = home / "bin" / _CLIENT
-    client.parent.mkdir(exist_ok=True)
-    client.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$*\" > {shlex.quote(str(tasks))}\n", encoding="utf-8")
-    client.chmod(0o700)
+def _handing_over(tasks: Path, helper: int) -> str:
+    """A command that writes its arguments as one line, short enough for a pipe to take it whole.
+
+    Where the process beside has died, so that nobody reads the pipe, the command runs the task itself.
+    """
+    lives = f"sed -n 's/^State:[[:space:]]*\\([^ZX[:space:]]\\).*/\\1/p' /proc/{helper}/status 2>/dev/null"
+    hand_over = f"printf '%s\\n' \"$*\" > {shlex.quote(str(tasks))}"
+    return f'if [ -n "$({lives})" ]; then {hand_over}; else {client_task.STARTED_ANEW}; fi'
+
+
+def keep_heartbeats() -> None:
+    """Let one bad answer of the coordinator, such as an HTTP 500 where its disk is full, not end the heartbeats.
+
+    Flower retries lost connections alone; after any other error a site would be deaf until somebody restarted it.
+    """
+    from flwr.supercore.heartbeat import HeartbeatFailure, HeartbeatSender
+
+    original = HeartbeatSender._heartbeat
+
+    def steady(sender: HeartbeatSender) -> None:
+        try:
+            original(sender)
+        except HeartbeatFailure:
+            raise
+        except Exception as error:
+            raise HeartbeatFailure from error
+
+    HeartbeatSender._heartbeat = steady  # type: ignore[method-assign,assignment]
 
 
 def _entry(command: str) -> int | None:

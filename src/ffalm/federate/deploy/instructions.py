@@ -19,7 +19,8 @@ You train a classifier together with {len(config.sites) - 1} other site(s). Your
 1. Install Python 3.11 or newer and `pip install 'ffalm[flower]'`, the version that the coordinator has.
 2. Put this folder on the machine that holds your data. `node.key` is your site's identity: keep it to yourself.
    To be sure that nobody else has ever had it, make your own with
-   `ssh-keygen -t ecdsa -b 384 -N "" -f node && mv node node.key`, and send `node.pub` to the coordinator.
+   `ssh-keygen -t ecdsa -b 384 -N "" -f node && mv node node.key`, and send `node.pub` to the coordinator and, for
+   secure aggregation, directly to the other sites, which keep it as `peers/{site.name}.pub`.
 3. Say in `site.toml` where your data is:
 {_data(config, site)}
 4. Allow outgoing connections to {host}, TCP port {port}. Nothing needs to reach you.
@@ -36,12 +37,13 @@ You train a classifier together with {len(config.sites) - 1} other site(s). Your
   compares sites, counts and sums of losses of training rows per label and group; the mean loss; counts and sums of
   losses of held-out rows per label and group. Of labels and groups together that have fewer than
   {config.rules.min_group} rows nothing is told.
-- All of it encrypted, to the holder of the certificate that `ca.crt` vouches for.
+{_histograms(config)}- All of it encrypted, to the holder of the certificate that `ca.crt` vouches for.
 
 ## What does not
 Rows, cells, file names, keys. Weights and sums are no rows, but they are not nothing either: whoever has them can learn
 something about the people behind them. To be seen only in sums with the others', set `secure = true` in `site.toml`:
-then nothing is sent unless the federation masks it. And you trust the coordinator: Flower runs the app it sends.
+then nothing is sent unless the federation masks it. This site runs its own installation's code, never code that the
+coordinator sends; but the coordinator says what is computed.
 
 ## If it does not work
 - "cannot reach the coordinator": the sentence says what is in the way; try again when the coordinator is running.
@@ -56,6 +58,17 @@ def _group(shared: SharedData) -> str:
     """The columns of the group; a row may lack it."""
     columns = ", ".join(f"`{name}`" for name in shared.group_columns)
     return f"the group{'s' * shared.crossed} {columns} (an empty cell: not known)"
+
+
+def _histograms(config: FederationConfig) -> str:
+    """What a fairness target adds to what is sent."""
+    if config.target is None:
+        return ""
+    return (
+        f"- At the end, for the fairness target {config.target}: how many held-out rows of each label and group get\n"
+        "  which score of the final model (in steps of 1/16 of a logit), without labels and groups of too few rows.\n"
+        "  Set `histograms = false` in `site.toml` to send none.\n"
+    )
 
 
 def _data(config: FederationConfig, site: SiteConfig) -> str:

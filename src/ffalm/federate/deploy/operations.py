@@ -17,10 +17,12 @@ from ffalm import toml
 from ffalm.errors import UserError, require
 from ffalm.federate.deploy import fleet_gateway
 from ffalm.federate.deploy.certificates import check_authority, ensure_server_certificate
+from ffalm.federate.deploy.client_task import write_commands
 from ffalm.federate.deploy.control import Control
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
-from ffalm.federate.deploy.keys import PRIVATE, PUBLIC, check_private, fingerprint
-from ffalm.federate.deploy.processes import FlowerProcess, executable, free_port
+from ffalm.federate.deploy.processes import FlowerProcess, commands, executable, free_port
+from ffalm.federate.deploy.superlink_state import erase_contents
+from ffalm.federate.keys import PRIVATE, PUBLIC, fingerprint, read_private
 from ffalm.files import write_whole
 
 #: The coordinator among the processes of a federation, and therefore no site's name.
@@ -71,7 +73,9 @@ class CoordinatorProcess:
         _require_free(listen, port)
         self.folder.write_app()
         inner = free_port()
-        fresh = not self._database.exists()
+        if not self._database.exists():
+            write_whole(self._registered, "{}")  # a new database knows no keys
+        erase_contents(self._database)
         self.process.start(self._command(listen, port, inner, insecure))
         up = self.process.wait(lambda _: _answers(listen, port) and _answers(_LOOPBACK, inner), _SECONDS_TO_START)
         if not up:
@@ -80,7 +84,7 @@ class CoordinatorProcess:
         self.control.configure(f"{_LOOPBACK}:{inner}", None if insecure else self.folder.coordinator / "ca.crt")
         if not insecure:
             try:
-                self._register(fresh)
+                self._register()
             except BaseException:
                 self.process.stop()
                 raise
@@ -96,12 +100,14 @@ class CoordinatorProcess:
 
     def nodes(self) -> dict[str, int | None]:
         """The number of each registered site's node, as far as it is known."""
-        return {site: entry["node"] for site, entry in self._entries().items()}
+        return {site: entry["node"] for site, entry in (self._entries() or {}).items()}
 
     def _command(self, listen: str, port: int, inner: int, insecure: bool) -> list[str]:
         own = self.folder.coordinator
         outer = f"[{listen}]:{port}" if ":" in listen else f"{listen}:{port}"
-        command = [sys.executable, "-m", fleet_gateway.__name__, outer, "--host", _LOOPBACK, "--port", str(inner)]
+        networks = ",".join(str(one) for one in self.folder.facts.get("allow", ())) or "-"
+        command = [sys.executable, "-m", fleet_gateway.__name__, outer, networks]
+        command += ["--host", _LOOPBACK, "--port", str(inner)]
         command += ["--database", str(self._database), "--disable-runtime-dependency-installation"]
         if insecure:
             return [*command, "--insecure"]
@@ -110,9 +116,15 @@ class CoordinatorProcess:
             command += [f"--ssl-{flag}", str(own / name)]
         return [*command, "--enable-supernode-auth"]
 
-    def _register(self, fresh: bool) -> None:
+    def _register(self) -> None:
         """Let in exactly the keys that lie in the sites' folders now; those let in before are remembered."""
-        before = {} if fresh else self._entries()
+        before = self._entries()
+        require(
+            before is not None,
+            f"The file {self._registered} is missing or damaged, and it says which keys were let in: restore it, or "
+            f"delete {self._database} to let in exactly the keys in the sites' folders.",
+        )
+        assert before is not None
         keys = {site: fingerprint(self.folder.site(site) / PUBLIC) for site in self.folder.sites}
         gone = [entry for site, entry in before.items() if keys.get(site) != entry["key"]]
         for entry in gone:
@@ -127,12 +139,13 @@ class CoordinatorProcess:
             }
         write_whole(self._registered, json.dumps({**kept, **added}, indent=2))
 
-    def _entries(self) -> dict[str, Registered]:
+    def _entries(self) -> dict[str, Registered] | None:
+        """The keys that were let in; None where that is not known."""
         try:
             entries: dict[str, Registered] = json.loads(self._registered.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            return {}
-        return entries
+            return None
+        return entries if isinstance(entries, dict) else None
 
 
 class SiteProcess:
@@ -192,6 +205,7 @@ class SiteProcess:
         """Flower's SuperNode, with tasks that need not import anything where a fork is safe."""
         if sys.platform == "linux":
             return [sys.executable, "-m", "ffalm.federate.deploy.fork_server", str(self.process.home)]
+        write_commands(commands(self.process.home))
         return [executable("flower-supernode")]
 
     def _command(self, insecure: bool) -> list[str]:
@@ -205,7 +219,7 @@ class SiteProcess:
         for name in ("ca.crt", PRIVATE):
             require((own / name).is_file(), f"The site folder {own} lacks {name}: ask the coordinator for it.")
         check_authority(own / "ca.crt")
-        check_private(own / PRIVATE)
+        read_private(own / PRIVATE)
         trust = ["--root-certificates", str(own / "ca.crt")]
         return [*command, *trust, "--auth-supernode-private-key", str(own / PRIVATE)]
 

@@ -52,10 +52,17 @@ def environment(home: Path) -> dict[str, str]:
         **_OURS,
         "FLWR_HOME": str(home),
         process_table.MARK: mark(home),
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+        "PATH": os.pathsep.join(
+            [str(commands(home)), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+        ),
         "NO_PROXY": without_proxy,
         "no_proxy": without_proxy,
     }
+
+
+def commands(home: Path) -> Path:
+    """Where processes of this home look for commands first."""
+    return home / "bin"
 
 
 def mark(home: Path) -> str:

@@ -8,5 +8,6 @@ secrets that remove masks are shared among the neighbours, so that sites may dro
     shamir           secret sharing             crypto       keys, sealed messages, masks
     neighbours       who shares masks with whom protocol     a site's three steps
     aggregator       the coordinator's side     payload      what is summed
+    histogram_payload  score histograms in the last sum, with a fairness target
     secure_site      a site's answers           secure_clients, secure_rounds  questions to the sites; one round
 """

@@ -13,7 +13,7 @@ from ffalm.errors import UserError
 from ffalm.federate.secure.crypto import KeyPair, digest
 from ffalm.federate.secure.fixed_point import VectorLayout, Words, added
 from ffalm.federate.secure.neighbours import needed, ring
-from ffalm.federate.secure.protocol import Circle, Offer, Passed, apply, mask_purpose, own_mask
+from ffalm.federate.secure.protocol import Circle, Offer, Passed, SignedKey, apply, mask_purpose, own_mask
 from ffalm.federate.secure.shamir import join
 
 Told = Mapping[int, Mapping[int, bytes]]
@@ -28,7 +28,9 @@ class TooFew(Exception):
 class Aggregator:
     """One attempt to sum, with its sites' public keys. It is used once."""
 
-    keys: Mapping[int, bytes]
+    run: str
+    purpose: str
+    keys: Mapping[int, SignedKey]
     neighbours: Mapping[int, tuple[int, ...]]
     share: float
     attempt: str = field(default_factory=lambda: secrets.token_hex(16))
@@ -36,14 +38,15 @@ class Aggregator:
     wrong: dict[int, str] = field(default_factory=dict)  # what was wrong with what a site told
 
     @classmethod
-    def of(cls, keys: Mapping[int, bytes], neighbours: int, share: float) -> Aggregator:
+    def of(cls, run: str, purpose: str, keys: Mapping[int, SignedKey], neighbours: int, share: float) -> Aggregator:
         """An attempt with these sites, in circles that are drawn anew."""
-        return cls(keys, ring(sorted(keys), neighbours), share)
+        return cls(run, purpose, keys, ring(sorted(keys), neighbours), share)
 
     def circle(self, client: int) -> Circle:
         """What a site is told at the beginning."""
-        keys = {other: self.keys[other].hex() for other in self.neighbours[client]}
-        return Circle(self.attempt, client, keys, self._needed(client))
+        peers = {other: self.keys[other] for other in self.neighbours[client]}
+        everyone = tuple(sorted(self.keys))
+        return Circle(self.run, self.purpose, self.attempt, client, everyone, peers, self._needed(client))
 
     def take(self, client: int, offer: Offer) -> None:
         """Keep a site's offer; raises `UserError` where it is not made for its circle."""
@@ -56,7 +59,8 @@ class Aggregator:
         """What a site is passed on of its neighbours' offers."""
         found = {other: self.offers[other] for other in self.neighbours[client] if other in self.offers}
         return {
-            other: Passed(offer.mask_key, offer.sealed[client], offer.digests[client]) for other, offer in found.items()
+            other: Passed(offer.mask_key, offer.signature, offer.sealed[client], offer.digests[client])
+            for other, offer in found.items()
         }
 
     def enough(self, there: Collection[int]) -> bool:
@@ -65,10 +69,9 @@ class Aggregator:
             len(self._within(client, there)) >= self._needed(client) for client in self.offers
         )
 
-    def lists(self, client: int, summed: Collection[int]) -> tuple[list[int], list[int]]:
-        """Of a site's circle, who is in the sum and who made an offer but is not."""
-        within = self._within(client, self.offers)
-        return [c for c in within if c in summed], [c for c in within if c not in summed]
+    def lists(self, summed: Collection[int]) -> tuple[list[int], list[int]]:
+        """Who is in the sum, and who made an offer but is not."""
+        return sorted(summed), sorted(self.offers.keys() - set(summed))
 
     def unmasked(self, masked: Mapping[int, Words], told: Told, layout: VectorLayout) -> Words:
         """The sum of the words; raises `TooFew` where the shares do not suffice to take the masks off."""

@@ -8,7 +8,7 @@ are agreed, they and the counts in the Tallies show whether the sum is that of t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from ffalm.engines.server import ClientUpdate
 from ffalm.fairness import Tally
 from ffalm.federate.secure.fixed_point import Record, VectorLayout
 from ffalm.federate.secure.secure_settings import Secure
+from ffalm.privacy import LEDGER
 
 _MOST_ROWS = 2.0**40  # a bound of counts that nobody reaches
 
@@ -42,16 +43,25 @@ class RoundSum:
     uploads: dict[str, Model]  # likewise
     loss: float  # means over sites
     negative: float
-    validation: Tally
+    validation: Tally | None  # None under privacy
     error: float  # how far rounding to whole units may have moved an entry of the model, at most
 
 
-def round_layout(sent: Snapshot, uploads: Uploads, task: Task, secure: Secure, sites: int) -> VectorLayout:
-    """The numbers of a round's answer: the model's change, the stepped state, uploads, and the sent model's scores."""
+def round_layout(
+    sent: Snapshot, uploads: Uploads, task: Task, secure: Secure, sites: int, private: bool = False
+) -> VectorLayout:
+    """The numbers of a round's answer: the model's change, the stepped state, uploads, and the sent model's scores.
+
+    Under privacy sites weight their numbers themselves, before they add noise, and tell no scores.
+    """
     model = [_model_record("model's", name, value, secure) for name, value in sent.model.items()]
+    if private:
+        floats = {f"model's {name!r}" for name, value in sent.model.items() if value.is_floating_point()}
+        model = [replace(record, weighted=record.name not in floats) for record in model]
     state = [
-        Record(f"state's {name!r}", tuple(value.shape), secure.state_range, "state_range", weighted=True)
+        Record(f"state's {name!r}", tuple(value.shape), secure.state_range, "state_range", weighted=not private)
         for name, value in sent.state.items()
+        if name != LEDGER
     ]
     uploaded = [
         _model_record(f"upload {name}'s", key, sent.model[key], secure)
@@ -63,7 +73,8 @@ def round_layout(sent: Snapshot, uploads: Uploads, task: Task, secure: Secure, s
         Record("loss", (), secure.loss_range, "loss_range"),
         Record("negative", (), 1.0, "largest share"),
     ]
-    return VectorLayout([*model, *state, *uploaded, *plain, *_tally_records("validation", task, secure)], sites)
+    scores = [] if private else _tally_records("validation", task, secure)
+    return VectorLayout([*model, *state, *uploaded, *plain, *scores], sites)
 
 
 def round_numbers(sent: Snapshot, reply: ClientUpdate, moved: State, validation: Tally, rows: int) -> Numbers:
@@ -110,7 +121,7 @@ def round_sum(
     return RoundSum(
         rows,
         model,
-        {name: torch.from_numpy(sums[f"state's {name!r}"]) * scale for name in sent.state},
+        {name: torch.from_numpy(sums[f"state's {name!r}"]) * scale for name in sent.state if name != LEDGER},
         {
             name: {
                 key: (torch.from_numpy(sums[f"upload {name}'s {key!r}"]) * scale).to(sent.model[key].dtype)
@@ -120,13 +131,16 @@ def round_sum(
         },
         float(sums["loss"]) / sites,
         float(sums["negative"]) / sites,
-        read_tally("validation", sums),
+        read_tally("validation", sums) if "counts of the validation rows" in sums else None,
         scale * sites * max(steps) / 2,
     )
 
 
-def score_layout(task: Task, secure: Secure, sites: int) -> VectorLayout:
-    """The numbers of the last scoring: the Tallies of both held-out parts."""
+def score_layout(task: Task, secure: Secure, sites: int, private: bool = False) -> VectorLayout:
+    """The numbers of the last scoring: the Tallies of both held-out parts; under privacy, with noise, of the test."""
+    if private:
+        records = _tally_records("test", task, secure)
+        return VectorLayout([replace(record, whole=False) for record in records], sites)
     return VectorLayout(
         [record for part in ("validation", "test") for record in _tally_records(part, task, secure)], sites
     )
@@ -139,8 +153,14 @@ def score_numbers(tallies: Mapping[str, Tally]) -> Numbers:
 
 def read_tally(part: str, sums: Mapping[str, NDArray[np.float64]]) -> Tally:
     """A summed Tally; its counts are exact."""
+    noisy = read_noisy_tally(part, sums)
+    return Tally(noisy.confusion.round().long(), noisy.loss)
+
+
+def read_noisy_tally(part: str, sums: Mapping[str, NDArray[np.float64]]) -> Tally:
+    """A summed Tally under privacy, as the noise leaves it."""
     confusion, loss = (torch.from_numpy(sums[f"{what} of the {part} rows"]) for what in ("counts", "losses"))
-    return Tally(confusion.round().long(), loss)
+    return Tally(confusion, loss)
 
 
 def _model_record(of: str, name: str, value: Tensor, secure: Secure) -> Record:

@@ -1,13 +1,17 @@
-"""A site's three moves in an attempt to sum: offer, mask, reveal.
+"""A site's moves in an attempt to sum: offer, mask, confirm, reveal.
 
 offer   makes a fresh pair of keys for masks and a fresh seed for the mask of its own, and shares both out among its
         circle (its neighbours and itself), each share sealed for who may hold it
 mask    opens the shares it was sent, and adds to its words its own mask and one mask with each neighbour that made an
         offer: the one of the two with the smaller number adds it, the other subtracts it
+confirm only where somebody dropped out: signs the list of who is in the sum and who is not, once
 reveal  tells, for each of its circle, either a share of the seed (of those whose words are in the sum) or a share of
-        the private key (of those whose words are not, so that their neighbours' masks can be taken off), never both
+        the private key (of those whose words are not, so that their neighbours' masks can be taken off), never both;
+        where somebody dropped out, only once enough of its circle have signed the same list
 
-All of it is arithmetic on plain values; the secrets between two moves are for the caller to keep.
+Public keys and lists are signed with the sites' node keys over run, purpose and attempt, so that a coordinator cannot
+pass on keys of its own or tell sites different lists. All of it is arithmetic on plain values; the secrets between two
+moves are for the caller to keep.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from ffalm.errors import PublicError, UserError, require_public
+from ffalm.federate.keys import Signer
 from ffalm.federate.secure.crypto import KEY_BYTES, KeyPair, digest, opened, sealed, stream
 from ffalm.federate.secure.fixed_point import Words
 from ffalm.federate.secure.shamir import split
@@ -28,6 +33,12 @@ from ffalm.settings import build
 
 Shares = tuple[bytes, bytes]
 """A share of somebody's seed, and one of the private key of its masks."""
+
+SignedKey = tuple[str, str, str]
+"""A site's name, the public key for messages that are sealed for it, and its signature of both."""
+
+Signatures = Mapping[int, str]
+"""By client, what it signed a list with."""
 
 
 class _Text:
@@ -56,10 +67,20 @@ class _Text:
 class Circle(_Text):
     """What a site is told when an attempt begins: its neighbours' public keys, and how many must answer to the end."""
 
+    run: str
+    purpose: str  # what is summed: "train 3", "score"
     attempt: str  # a name that no other attempt has
     client: int
-    keys: dict[int, str]  # hexadecimal, as everything that travels as text
+    everyone: tuple[int, ...]  # all clients of the attempt, in whatever circle
+    peers: dict[int, SignedKey]  # hexadecimal, as everything that travels as text
     threshold: int
+
+    def key(self, other: int) -> bytes:
+        """A neighbour's public key."""
+        try:
+            return bytes.fromhex(self.peers[other][1])
+        except ValueError:
+            raise PublicError("A public key that the coordinator passed on is none.") from None
 
 
 @dataclass(frozen=True)
@@ -69,6 +90,7 @@ class Offer(_Text):
     what: ClassVar[str] = "offer for a secure sum"
 
     mask_key: str  # public
+    signature: str
     sealed: dict[int, str]  # by neighbour, both shares
     digests: dict[int, tuple[str, str]]  # by holder, of both shares, so that a share told later can be checked
 
@@ -78,6 +100,7 @@ class Passed:
     """What the coordinator passes on of one neighbour's offer to one site."""
 
     mask_key: str
+    signature: str
     sealed: str
     digests: tuple[str, str]
 
@@ -92,12 +115,27 @@ class Secrets(_Text):
     held: dict[int, Shares] = field(repr=False)  # shares that this site holds, by whose secrets they are of
     mask_keys: dict[int, str] = field(default_factory=dict)  # public, of the neighbours that made an offer
     masked: bool = False
+    fewest: int = 0  # sites that share the noise under privacy
+    confirmed: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # who is in the sum and who dropped out, as signed
 
 
-def offer(circle: Circle, own: KeyPair) -> tuple[Secrets, Offer]:
+def introduced(run: str, client: int, own: KeyPair, signer: Signer) -> tuple[str, str]:
+    """A site's public key for this run, and its signature."""
+    key = own.public.hex()
+    return key, signer.sign(_key_statement(run, client, signer.name, key))
+
+
+def offer(circle: Circle, own: KeyPair, signer: Signer) -> tuple[Secrets, Offer]:
     """The first move; `own` is the pair with which this site seals and opens messages."""
-    neighbours = sorted(circle.keys)
+    neighbours = sorted(circle.peers)
     holders = sorted([*neighbours, circle.client])
+    names = [name for name, _, _ in circle.peers.values()]
+    require_public(
+        set(holders) <= set(circle.everyone) and len({signer.name, *names}) == len(holders) == len(set(holders)),
+        "The coordinator's list of who takes part in a secure sum cannot be true.",
+    )
+    for other, (name, key, signature) in circle.peers.items():
+        signer.check(name, _key_statement(circle.run, other, name, key), signature)
     require_public(
         2 * circle.threshold > len(holders) and 2 <= circle.threshold <= len(holders),
         f"A secure sum with {len(holders)} sites of which {circle.threshold} must answer does not hide what it should.",
@@ -106,7 +144,7 @@ def offer(circle: Circle, own: KeyPair) -> tuple[Secrets, Offer]:
     seeds, keys = (split(secret, holders, circle.threshold) for secret in (seed, pair.private))
     bodies = {
         other: sealed(
-            _sealing(own, circle.keys[other], circle.attempt),
+            _sealing(own, circle, other),
             seeds[other] + keys[other],
             _about(circle.attempt, circle.client, other),
         ).hex()
@@ -114,22 +152,25 @@ def offer(circle: Circle, own: KeyPair) -> tuple[Secrets, Offer]:
     }
     marks = {holder: (digest(seeds[holder]), digest(keys[holder])) for holder in holders}
     mine = {circle.client: (seeds[circle.client], keys[circle.client])}
-    return Secrets(circle, seed, pair.private, mine), Offer(pair.public.hex(), bodies, marks)
+    public = pair.public.hex()
+    signature = signer.sign(_offer_statement(circle, circle.client, public))
+    return Secrets(circle, seed, pair.private, mine), Offer(public, signature, bodies, marks)
 
 
-def accept(kept: Secrets, own: KeyPair, passed: Mapping[int, Passed]) -> Secrets:
+def accept(kept: Secrets, own: KeyPair, passed: Mapping[int, Passed], signer: Signer) -> Secrets:
     """The first half of the second move: open the shares of those that made an offer. There is no way back from it."""
     circle = kept.circle
     require_public(not kept.masked, "This secure sum has had this site's answer already: a mask hides one answer only.")
     require_public(
-        passed.keys() <= circle.keys.keys() and len(passed) + 1 >= circle.threshold,
+        passed.keys() <= circle.peers.keys() and len(passed) + 1 >= circle.threshold,
         f"Only {len(passed) + 1} of the {circle.threshold} sites that a secure sum needs made an offer.",
     )
     held = dict(kept.held)
     for other, body in passed.items():
+        signer.check(circle.peers[other][0], _offer_statement(circle, other, body.mask_key), body.signature)
         try:
             content = opened(
-                _sealing(own, circle.keys[other], circle.attempt),
+                _sealing(own, circle, other),
                 bytes.fromhex(body.sealed),
                 _about(circle.attempt, other, circle.client),
             )
@@ -156,21 +197,51 @@ def mask(kept: Secrets, words: Words) -> Words:
     return total
 
 
-def reveal(kept: Secrets, summed: Collection[int], dropped: Collection[int]) -> dict[int, bytes]:
-    """The last move: one share of each named site's secrets.
+def confirm(kept: Secrets, summed: Collection[int], dropped: Collection[int], signer: Signer) -> tuple[Secrets, str]:
+    """The third move: a signature of the one list that this site takes for true in this attempt."""
+    lists = _fair(kept, summed, dropped)
+    return replace(kept, confirmed=lists), signer.sign(_list_statement(kept.circle, lists))
+
+
+def reveal(
+    kept: Secrets, summed: Collection[int], dropped: Collection[int], signatures: Signatures, signer: Signer
+) -> dict[int, bytes]:
+    """The last move: one share of the secrets of each of this site's circle.
 
     A share of the seed of a site whose words are in the sum, a share of the key of one whose words are not. A list that
-    would give both of one site, or calls this one dropped, or hides too few in the sum, is refused.
+    would give both of one site, or calls this one dropped, or hides too few in the sum, is refused. So is one with
+    drop-outs that fewer than `threshold` of the circle have signed.
     """
-    me, known = kept.circle.client, kept.held.keys()
+    circle, lists = kept.circle, _fair(kept, summed, dropped)
+    if lists[1]:
+        names = {client: name for client, (name, _, _) in circle.peers.items()}
+        others = [client for client in lists[0] if client in signatures and client in names]
+        for client in others:
+            signer.check(names[client], _list_statement(circle, lists), signatures[client])
+        require_public(
+            kept.confirmed is not None and len(others) + 1 >= circle.threshold,
+            "Too few sites have signed the list of who dropped out of a secure sum.",
+        )
+    return {client: kept.held[client][0 if client in summed else 1] for client in sorted(kept.held)}
+
+
+def _fair(kept: Secrets, summed: Collection[int], dropped: Collection[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The list in order, if it can be true and is no other than the one that this site has signed."""
+    circle, known = kept.circle, kept.held.keys()
     require_public(kept.masked, "This site has not masked anything for this secure sum.")
-    fair = me in summed and not set(summed) & set(dropped) and set(summed) | set(dropped) == known
-    require_public(fair, "The coordinator's list of who is in a secure sum and who is not cannot be true.")
+    inside, outside = set(summed), set(dropped)
+    fair = circle.client in inside and not inside & outside and known <= inside | outside <= set(circle.everyone)
+    lists = tuple(sorted(inside)), tuple(sorted(outside))
     require_public(
-        len(set(summed)) >= kept.circle.threshold,
-        f"Only {len(set(summed))} of the {kept.circle.threshold} sites that a secure sum needs are in it.",
+        fair and kept.confirmed in (None, lists),
+        "The coordinator's list of who is in a secure sum and who is not cannot be true.",
     )
-    return {client: kept.held[client][0 if client in summed else 1] for client in sorted(known)}
+    found = len(inside & known)
+    require_public(
+        found >= circle.threshold,
+        f"Only {found} of the {circle.threshold} sites that a secure sum needs are in it.",
+    )
+    return lists
 
 
 def own_mask(seed: bytes, attempt: str) -> bytes:
@@ -194,9 +265,21 @@ def apply(words: Words, key: bytes, add: bool) -> None:
         (np.add if add else np.subtract)(value, piece, out=value)
 
 
-def _sealing(own: KeyPair, other: str, attempt: str) -> bytes:
-    return own.shared(bytes.fromhex(other), f"shares {attempt}")
+def _sealing(own: KeyPair, circle: Circle, other: int) -> bytes:
+    return own.shared(circle.key(other), f"shares {circle.attempt}")
 
 
 def _about(attempt: str, maker: int, holder: int) -> str:
     return f"{attempt} {maker} {holder}"
+
+
+def _key_statement(run: str, client: int, name: str, key: str) -> str:
+    return json.dumps(["ffalm key", run, client, name, key])
+
+
+def _offer_statement(circle: Circle, client: int, mask_key: str) -> str:
+    return json.dumps(["ffalm offer", circle.run, circle.purpose, circle.attempt, client, mask_key])
+
+
+def _list_statement(circle: Circle, lists: tuple[tuple[int, ...], tuple[int, ...]]) -> str:
+    return json.dumps(["ffalm list", circle.run, circle.purpose, circle.attempt, *lists])

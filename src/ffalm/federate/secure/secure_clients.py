@@ -5,10 +5,11 @@ The messages of a run, besides hello and agree:
     key     once for each site: its public key, for whoever seals a message for it
     offer   before the first round, and before one in which others take part than in the round before
     train   each round: offers are passed on, the model goes out, masked answers come back
+    confirm in a round from which a site dropped out after its offer: the others sign who did
     reveal  each round: shares that take the masks off, and with them the offers for the next round
     score   once, in the place of train; the last reveal makes the sites forget their secrets
 
-So a round is two messages to each site, and three where somebody came or went.
+So a round is two messages to each site, and one more where somebody came, and where somebody dropped out.
 """
 
 from __future__ import annotations
@@ -24,26 +25,49 @@ from ffalm.engines.remote.message import Fact, Kind, Message
 from ffalm.engines.remote.round_messages import train_message
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
+from ffalm.federate.coordinator.histogram_sum import HistogramSum
 from ffalm.federate.coordinator.site_clients import Asking, Scores
 from ffalm.federate.disclosure import Scored
 from ffalm.federate.secure.aggregator import Aggregator, TooFew
 from ffalm.federate.secure.crypto import KEY_BYTES
 from ffalm.federate.secure.fixed_point import VectorLayout, Words
+from ffalm.federate.secure.histogram_payload import read_histograms, with_histograms
 from ffalm.federate.secure.neighbours import needed as needed_of
-from ffalm.federate.secure.payload import RoundSum, Uploads, read_tally, round_layout, round_sum, score_layout
-from ffalm.federate.secure.protocol import Offer
+from ffalm.federate.secure.payload import (
+    RoundSum,
+    Uploads,
+    read_noisy_tally,
+    read_tally,
+    round_layout,
+    round_sum,
+    score_layout,
+)
+from ffalm.federate.secure.protocol import Offer, SignedKey
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.federate.secure.secure_site import passed_text, words_of
+from ffalm.privacy.tallies import made_whole, reach
 
 Upcoming = Callable[[], Sequence[str]]
 """Who is to take part in the next sum; nobody where this is the last."""
+
+
+@dataclass(frozen=True)
+class Sum:
+    """What is summed, under which name, and what comes after."""
+
+    kind: Kind
+    purpose: str
+    message: Message
+    layout: VectorLayout
+    following: str = ""  # the purpose of the next sum
+    upcoming: Upcoming = tuple
 
 
 @dataclass(eq=False, repr=False)
 class SecureClients(Asking):
     """Sums over the members of a federation."""
 
-    _keys: dict[str, bytes] = field(init=False, default_factory=dict)  # public, by site
+    _keys: dict[str, SignedKey] = field(init=False, default_factory=dict)  # public, by site
     _found: int = field(init=False, default=0)  # how many answered the last question of the attempt under way
     _ready: Aggregator | None = field(init=False, default=None)  # whose offers came with the last reveal
 
@@ -57,6 +81,11 @@ class SecureClients(Asking):
         assert self._config.secure is not None
         return self._config.secure
 
+    @property
+    def _private(self) -> bool:
+        """Whether sites bound their numbers and add noise."""
+        return self._config.privacy is not None
+
     def round(
         self, chosen: Sequence[int], sent: Snapshot, uploads: Uploads, upcoming: Sequence[int] | None
     ) -> RoundSum:
@@ -66,35 +95,52 @@ class SecureClients(Asking):
         which everybody scores.
         """
         names, task = self._config.sites, self._members.agreed.task
-        layout = round_layout(sent, uploads, task, self._secure, len(names))
+        layout = round_layout(sent, uploads, task, self._secure, len(names), self._private)
         message = train_message(sent, self._config.algorithm, own_step=True)
 
         def after() -> Sequence[str]:
             return list(self._members.counts) if upcoming is None else [names[client] for client in upcoming]
 
-        sums, summed = self._sum("train", [names[client] for client in chosen], message, layout, after)
+        number = sent.round + 1
+        following = "score" if upcoming is None else f"train {number + 1}"
+        asked = Sum("train", f"train {number}", message, layout, following, after)
+        sums, summed = self._sum(asked, [names[client] for client in chosen])
         found = round_sum(layout, layout.values(sums), sent, uploads, len(summed), self._largest())
         self._check(int(self._members.rows()[self._numbers(summed)].sum()) == found.rows, "training")
-        self._check_tally("validation", found.validation, summed)
-        self.scored = Scored(summed, found.validation, {})
+        validation = found.validation
+        if validation is not None:
+            self._check_tally("validation", validation, summed)
+        self.scored = Scored(summed, validation or Tally.zeros((task.labels, task.groups)), {})
         return found
 
     def score(self, final: Snapshot) -> Scores:
         """The sums of the final model's scores on the held-out rows of every member that is here."""
         task = self._members.agreed.task
-        layout = score_layout(task, self._secure, len(self._config.sites))
-        question = Message({"model": final.model})
-        sums, summed = self._sum("score", list(self._members.counts), question, layout, lambda: ())
+        layout = score_layout(task, self._secure, len(self._config.sites), self._private)
+        if self._config.target is not None:
+            layout = with_histograms(layout, task)
+        told = [counts.told["test"] for counts in self._members.counts.values()]
+        facts: dict[str, Fact] = {"reach": max(map(reach, told))} if self._private else {}
+        question = Message({"model": final.model}, facts)
+        sums, summed = self._sum(Sum("score", "score", question, layout), list(self._members.counts))
         values, scores = layout.values(sums), Scores()
+        if self._private:
+            rows = torch.stack([self._members.counts[site].told["test"] for site in summed]).sum(0)
+            nobody = Scored((), Tally.zeros((task.labels, task.groups)), {})
+            return {
+                "validation": nobody,
+                "test": Scored(summed, made_whole(read_noisy_tally("test", values), rows), {}),
+            }
         for part in ("validation", "test"):
             tally = read_tally(part, values)
             self._check_tally(part, tally, summed)
             scores[part] = Scored(summed, tally, {})
+        if self._config.target is not None:
+            counts = {site: self._members.counts[site] for site in summed}
+            self.histograms = HistogramSum.of_sums(read_histograms(values, task), counts)
         return scores
 
-    def _sum(
-        self, kind: Kind, wanted: Sequence[str], message: Message, layout: VectorLayout, upcoming: Upcoming
-    ) -> tuple[Words, tuple[str, ...]]:
+    def _sum(self, asking: Sum, wanted: Sequence[str]) -> tuple[Words, tuple[str, ...]]:
         """The summed words and whose they are; where too few answer, everybody is asked again as patience allows."""
         members = list(self._members.counts)
         asked = [site for site in wanted if site in members]
@@ -102,7 +148,7 @@ class SecureClients(Asking):
         until: float | None = None
         while True:
             asked = [site for site in asked if site not in self.quarantined]
-            found = self._attempt(kind, asked, message, layout, upcoming)
+            found = self._attempt(asking, asked)
             if found is not None:
                 return found
             if self.quarantined.keys() >= set(members):
@@ -118,24 +164,25 @@ class SecureClients(Asking):
             f"{self._config.algorithm.remedies}, and run again."
         )
 
-    def _attempt(
-        self, kind: Kind, asked: Sequence[str], message: Message, layout: VectorLayout, upcoming: Upcoming
-    ) -> tuple[Words, tuple[str, ...]] | None:
+    def _attempt(self, asking: Sum, asked: Sequence[str]) -> tuple[Words, tuple[str, ...]] | None:
         """One attempt to sum; None where it came to nothing."""
         least, names = self._least(asked), self._config.sites
         here = self._here(asked)
         self._found = len(here)
         if len(here) < least:
             return None
-        gathering = self._gathered(here)
+        gathering = self._gathered(here, asking.purpose)
         if self._few(gathering, gathering.offers, least):
             return None
-        masked = self._masked(kind, gathering, message, layout)
+        masked = self._masked(gathering, asking)
         if self._few(gathering, masked, least):
             return None
-        told = self._revealed(gathering, masked.keys(), upcoming)
+        signatures = self._confirmed(gathering, masked.keys())
+        if self._few(gathering, signatures, least):
+            return None
+        told = self._revealed(gathering, masked.keys(), signatures, asking)
         try:
-            total = gathering.unmasked(masked, told, layout)
+            total = gathering.unmasked(masked, told, asking.layout)
         except TooFew as error:
             self._found = len(told)
             self._say("training", f"The sum could not be unmasked: {error}.")
@@ -156,33 +203,30 @@ class SecureClients(Asking):
         self.missed |= dict.fromkeys(gone, "lost: The site is not connected.")
         return [site for site in asked if site not in gone]
 
-    def _gathered(self, here: Sequence[str]) -> Aggregator:
+    def _gathered(self, here: Sequence[str], purpose: str) -> Aggregator:
         """An attempt with the offers of these sites: those that came with the last reveal, or fresh ones."""
         ready, self._ready = self._ready, None
-        if ready is not None and ready.offers.keys() == set(self._numbers(here)):
+        if ready is not None and ready.purpose == purpose and ready.offers.keys() == set(self._numbers(here)):
             return ready
-        gathering = self._begun(here)
+        gathering = self._begun(here, purpose)
         circles = {site: gathering.circle(client).to_text() for client, site in self._named(gathering.keys).items()}
         questions = {site: self._question(site, {"stage": "offer", "circle": text}) for site, text in circles.items()}
         self._take_offers(gathering, self._answers("secure", questions))
         return gathering
 
-    def _begun(self, sites: Sequence[str]) -> Aggregator:
+    def _begun(self, sites: Sequence[str], purpose: str) -> Aggregator:
         """An attempt with these sites, of those that say their public key."""
         answers = self._answers(
             "secure", {site: self._question(site, {"stage": "key"}) for site in self._keyless(sites)}
         )
         for site, answer in answers.items():
-            try:
-                key = bytes.fromhex(str(answer.facts["key"]))
-            except (KeyError, ValueError):
-                key = b""
-            if len(key) == KEY_BYTES:
-                self._keys[site] = key
+            key, signature = (str(answer.facts.get(name, "")) for name in ("key", "signature"))
+            if len(key) == 2 * KEY_BYTES and signature:
+                self._keys[site] = (site, key, signature)
             else:
                 self._quarantine(site, "its answer lacks its public key")
         known = {self._config.sites.index(site): self._keys[site] for site in sites if site in self._keys}
-        return Aggregator.of(known, self._secure.neighbours, self._secure.threshold)
+        return Aggregator.of(self._members.run, purpose, known, self._secure.neighbours, self._secure.threshold)
 
     def _take_offers(self, gathering: Aggregator, answers: Mapping[str, Message]) -> None:
         for site, answer in answers.items():
@@ -191,14 +235,15 @@ class SecureClients(Asking):
             except UserError as error:
                 self._quarantine(site, str(error))
 
-    def _masked(self, kind: Kind, gathering: Aggregator, message: Message, layout: VectorLayout) -> dict[int, Words]:
+    def _masked(self, gathering: Aggregator, asking: Sum) -> dict[int, Words]:
         """The masked words of those that made an offer and answer."""
         questions = {}
+        message, layout = asking.message, asking.layout
         for client, site in self._named(gathering.offers).items():
             text = passed_text(gathering.attempt, gathering.passed(client), layout, self._largest())
             questions[site] = self._for_site(replace(message, facts={**message.facts, "secure": text}), site)
         masked = {}
-        for site, answer in self._answers(kind, questions).items():
+        for site, answer in self._answers(asking.kind, questions).items():
             words = words_of(answer.tensors.get("masked", {}))
             if "refused" in answer.facts:
                 self._quarantine(site, str(answer.facts["refused"]))
@@ -208,17 +253,34 @@ class SecureClients(Asking):
                 self._quarantine(site, "its masked answer has the wrong form")
         return masked
 
+    def _confirmed(self, gathering: Aggregator, summed: Collection[int]) -> dict[int, str]:
+        """Who signs the list of those in the sum; nobody is asked where nobody dropped out."""
+        inside, dropped = gathering.lists(summed)
+        if not dropped:
+            return dict.fromkeys(summed, "")
+        lists = json.dumps({"summed": inside, "dropped": dropped})
+        facts: dict[str, Fact] = {"stage": "confirm", "attempt": gathering.attempt, "lists": lists}
+        questions = {site: self._question(site, facts) for site in self._named(summed).values()}
+        answers = self._answers("secure", questions)
+        for site in questions:
+            self.missed.pop(site, None)
+        return {self._config.sites.index(site): str(one.facts.get("signature", "")) for site, one in answers.items()}
+
     def _revealed(
-        self, gathering: Aggregator, summed: Collection[int], upcoming: Upcoming
+        self, gathering: Aggregator, summed: Collection[int], signatures: Mapping[int, str], asking: Sum
     ) -> dict[int, dict[int, bytes]]:
         """The shares that those in the sum tell. Who fails here is in the sum all the same."""
-        coming = [site for site in upcoming() if self._members.node(site) is not None]
-        following = self._begun(coming) if coming and set(self._numbers(coming)) <= set(summed) else None
+        coming = [site for site in asking.upcoming() if self._members.node(site) is not None]
+        following = None
+        if coming and set(self._numbers(coming)) <= set(summed):
+            following = self._begun(coming, asking.following)
+        inside, dropped = gathering.lists(summed)
+        signed = {client: signature for client, signature in signatures.items() if signature}
+        lists = json.dumps({"summed": inside, "dropped": dropped, "signatures": signed})
         questions = {}
-        for client, site in self._named(summed).items():
-            inside, dropped = gathering.lists(client, summed)
+        for client, site in self._named(signatures).items():
             facts: dict[str, Fact] = {"stage": "reveal", "attempt": gathering.attempt, "last": not coming}
-            facts["lists"] = json.dumps({"summed": inside, "dropped": dropped})
+            facts["lists"] = lists
             if following is not None and client in following.keys:
                 facts["circle"] = following.circle(client).to_text()
             questions[site] = self._question(site, facts)

@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from ffalm.engines import Snapshot
+from ffalm.engines.common import built_model, frozen_parameters
 from ffalm.engines.remote.message import Fact, Message
 from ffalm.engines.server import ClientUpdate, own_step
 from ffalm.errors import PublicError, require_public
+from ffalm.federate.answer_ledger import AnswerLedger
 from ffalm.federate.disclosure import Disclosed
+from ffalm.federate.keys import Signer
 from ffalm.federate.secure.crypto import KeyPair
 from ffalm.federate.secure.fixed_point import OutOfRange, VectorLayout, Words
+from ffalm.federate.secure.histogram_payload import histogram_numbers, with_histograms
+from ffalm.federate.secure.neighbours import needed
 from ffalm.federate.secure.payload import (
     Numbers,
     round_layout,
@@ -24,18 +31,81 @@ from ffalm.federate.secure.payload import (
     score_layout,
     score_numbers,
 )
-from ffalm.federate.secure.protocol import Circle, Passed, Secrets, accept, mask, offer, reveal
+from ffalm.federate.secure.private_payload import NoiseShare, private_round_numbers, private_score_numbers
+from ffalm.federate.secure.protocol import (
+    Circle,
+    Passed,
+    Secrets,
+    accept,
+    confirm,
+    introduced,
+    mask,
+    offer,
+    reveal,
+)
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.federate.terms import SiteTerms
 from ffalm.files import write_private
+from ffalm.store import locked
+
+
+@dataclass(frozen=True)
+class SecureSite:
+    """A site as a party to secure sums: its folder, what it agreed to, and what it insists on whatever it is asked."""
+
+    folder: Path
+    terms: SiteTerms
+    signer: Signer
+    min_sites: int  # fewest in a sum
+
+    @property
+    def secure(self) -> Secure:
+        """How answers are hidden, as agreed."""
+        assert self.terms.secure is not None
+        return self.terms.secure
+
+    @property
+    def ledger(self) -> AnswerLedger:
+        """What this site has answered in this run."""
+        return AnswerLedger(self.folder, self.terms)
+
+    def checked(self, circle: Circle) -> Circle:
+        """The circle, if it is of this run and hides this site's answer as agreed and as its site.toml insists."""
+        size = len(circle.peers) + 1
+        require_public(
+            circle.run == self.terms.run and circle.client == self.terms.client,
+            "The coordinator asks for a secure sum of another run or site.",
+        )
+        require_public(
+            circle.threshold >= needed(size, self.secure.threshold)
+            and size >= min(len(circle.everyone), self.secure.neighbours + 1),
+            f"A secure sum with {size} sites of which {circle.threshold} must answer hides less than was agreed.",
+        )
+        self.check_size(len(circle.everyone))
+        return circle
+
+    def check_size(self, sites: int) -> None:
+        """Raise `PublicError` where a sum is of fewer sites than this one's site.toml allows."""
+        require_public(
+            sites >= self.min_sites,
+            f"Its site.toml says to take part in sums of at least {self.min_sites} sites; this one is of {sites}.",
+        )
 
 
 class Vault:
-    """A site's secrets, in a folder that only its owner may read. It holds those of one attempt at a time."""
+    """A site's secrets, in a folder that only its owner may read. It holds those of one attempt at a time.
+
+    Every step from reading secrets to writing them back is made under `alone`: two questions at once must never be
+    given the same mask.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder / ".secure"
+        self._site, self._folder = folder, folder / ".secure"
         self._key, self._attempt = self._folder / "key", self._folder / "attempt.json"
+
+    def alone(self) -> AbstractContextManager[None]:
+        """A lock against this site's other processes."""
+        return locked(self._site, "secure")
 
     def pair(self, new: bool = False) -> KeyPair:
         """The pair with which this site seals and opens messages; it lasts for a run."""
@@ -68,79 +138,113 @@ class Vault:
         write_private(path, content)
 
 
-def respond(asked: Message, folder: Path) -> Message:
-    """The answer to a question that is about secrets alone: for the public key, for an offer, or to reveal shares."""
-    vault, facts = Vault(folder), asked.facts
+def respond(asked: Message, site: SecureSite) -> Message:
+    """The answer to a question that is about secrets alone: for the public key, for an offer, to confirm the list of
+    drop-outs, or to reveal shares."""
+    vault, facts = Vault(site.folder), asked.facts
     stage = facts.get("stage")
-    if stage == "key":
-        return Message(facts={"key": vault.pair(new=True).public.hex()})
-    if stage == "offer":
-        return Message(facts=_offered(vault, str(facts["circle"])))
     require_public(
-        stage == "reveal", "The coordinator asks what this site does not know: use the same ffalm everywhere."
+        stage in ("key", "offer", "confirm", "reveal"),
+        "The coordinator asks what this site does not know: use the same ffalm everywhere.",
     )
-    kept = vault.secrets(str(facts["attempt"]))
-    lists = json.loads(str(facts["lists"]))
-    shares = reveal(kept, [int(client) for client in lists["summed"]], [int(client) for client in lists["dropped"]])
-    vault.forget_attempt()
-    told: dict[str, Fact] = {"shares": json.dumps({client: share.hex() for client, share in shares.items()})}
-    if "circle" in facts:
-        told |= _offered(vault, str(facts["circle"]))
-    elif facts.get("last"):
-        vault.forget()
-    return Message(facts=told)
+    with vault.alone():
+        if stage == "key":
+            key, signature = introduced(site.terms.run, site.terms.client, vault.pair(new=True), site.signer)
+            return Message(facts={"key": key, "signature": signature})
+        if stage == "offer":
+            return Message(facts=_offered(vault, str(facts["circle"]), site))
+        kept = vault.secrets(str(facts["attempt"]))
+        lists = json.loads(str(facts["lists"]))
+        summed, dropped = ([int(client) for client in lists[name]] for name in ("summed", "dropped"))
+        site.check_size(len(summed))
+        if stage == "confirm":
+            kept, signature = confirm(kept, summed, dropped, site.signer)
+            vault.keep(kept)
+            return Message(facts={"signature": signature})
+        signatures = {int(client): str(told) for client, told in lists.get("signatures", {}).items()}
+        shares = reveal(kept, summed, dropped, signatures, site.signer)
+        site.ledger.summed(kept.circle.purpose, summed, kept.fewest)
+        vault.forget_attempt()
+        told: dict[str, Fact] = {"shares": json.dumps({client: share.hex() for client, share in shares.items()})}
+        if "circle" in facts:
+            told |= _offered(vault, str(facts["circle"]), site)
+        elif facts.get("last"):
+            vault.forget()
+        return Message(facts=told)
 
 
 def answered_round(
     asked: Message,
-    folder: Path,
-    terms: SiteTerms,
+    site: SecureSite,
     sent: Snapshot,
     rows: int,
     worked: Callable[[], tuple[Disclosed, ClientUpdate]],
 ) -> Message:
     """The answer to a round, masked. `worked` scores and trains, once it is clear that the answer may be sent."""
+    terms, purpose = site.terms, f"train {sent.round + 1}"
+    algorithm, largest = terms.contender.algorithm, _largest(asked, rows)
+    counted = min(rows, largest)  # a rule may bound the share of a site
 
-    def found(secure: Secure, sites: int) -> tuple[VectorLayout, Numbers]:
+    def found(secure: Secure, sites: int, fewest: int) -> tuple[VectorLayout, Numbers]:
         scores, reply = worked()
-        moved = own_step(terms.contender.algorithm, sent, reply.tally, rows, terms.task)
+        moved = own_step(algorithm, sent, reply.tally, rows, terms.task)
         uploads = {name: tuple(vector) for name, vector in reply.uploads.items()}
-        layout = round_layout(sent, uploads, terms.task, secure, sites)
-        return layout, round_numbers(sent, reply, moved, scores.tally, rows)
+        layout = round_layout(sent, uploads, terms.task, secure, sites, terms.privacy is not None)
+        if terms.privacy is None:
+            return layout, round_numbers(sent, reply, moved, scores.tally, counted)
+        share = NoiseShare.of(terms.privacy, site.folder, terms.run, purpose, fewest)
+        weight = counted / largest
+        frozen = frozen_parameters(built_model(terms.client_spec(torch.device("cpu"))))
+        return layout, private_round_numbers(sent, reply, moved, weight, counted, share, algorithm, terms.task, frozen)
 
-    return _masked(asked, folder, terms, rows, found)
+    return _masked(asked, purpose, site, counted, found)
 
 
-def answered_scores(
-    asked: Message, folder: Path, terms: SiteTerms, worked: Callable[[], dict[str, Disclosed]]
-) -> Message:
+def answered_scores(asked: Message, site: SecureSite, worked: Callable[[], dict[str, Disclosed]]) -> Message:
     """The answer to the last scoring, masked."""
 
-    def found(secure: Secure, sites: int) -> tuple[VectorLayout, Numbers]:
-        numbers = score_numbers({part: told.tally for part, told in worked().items()})
-        return score_layout(terms.task, secure, sites), numbers
+    terms = site.terms
 
-    return _masked(asked, folder, terms, 1, found)
+    def found(secure: Secure, sites: int, fewest: int) -> tuple[VectorLayout, Numbers]:
+        told = worked()
+        tallies = {part: one.tally for part, one in told.items()}
+        layout = score_layout(terms.task, secure, sites, terms.privacy is not None)
+        if terms.target is not None:
+            return with_histograms(layout, terms.task), {**score_numbers(tallies), **histogram_numbers(told)}
+        if terms.privacy is None:
+            return layout, score_numbers(tallies)
+        share = NoiseShare.of(terms.privacy, site.folder, terms.run, "score", fewest)
+        return layout, private_score_numbers(tallies["test"], float(asked.facts.get("reach", 0.0)), share)
+
+    return _masked(asked, "score", site, 1, found)
 
 
 def _masked(
     asked: Message,
-    folder: Path,
-    terms: SiteTerms,
+    purpose: str,
+    site: SecureSite,
     rows: int,
-    found: Callable[[Secure, int], tuple[VectorLayout, Numbers]],
+    found: Callable[[Secure, int, int], tuple[VectorLayout, Numbers]],
 ) -> Message:
-    """What may leave the site. Numbers outside the agreed ranges do not: the answer says which they are."""
+    """What may leave the site. Numbers outside the agreed ranges do not: the answer says which they are.
+
+    The attempt counts as used before anything is computed, so that no second question gets its masks.
+    """
     question = json.loads(str(asked.facts.get("secure", "null")))
     require_public(question is not None, "This federation agreed on secure sums: this site answers in no other way.")
-    assert terms.secure is not None
-    vault = Vault(folder)
+    vault = Vault(site.folder)
     passed = {
-        int(client): Passed(str(key), str(body), (str(first), str(second)))
-        for client, (key, body, first, second) in question["passed"].items()
+        int(client): Passed(str(key), str(signature), str(body), (str(first), str(second)))
+        for client, (key, signature, body, first, second) in question["passed"].items()
     }
-    kept = accept(vault.secrets(str(question["attempt"])), vault.pair(), passed)
-    layout, numbers = found(terms.secure, int(question["sites"]))
+    with vault.alone():
+        before = vault.secrets(str(question["attempt"]))
+        require_public(before.circle.purpose == purpose, "This secure sum was begun for another question.")
+        fewest = max(before.circle.threshold, site.min_sites)  # in any sum that this site helps to reveal
+        kept = accept(before, vault.pair(), passed, site.signer)
+        kept = replace(kept, fewest=site.ledger.fewest(purpose, fewest) if site.terms.privacy else 0)
+        vault.keep(kept)
+    layout, numbers = found(site.secure, int(question["sites"]), kept.fewest)
     require_public(
         layout.key == question["layout"],
         "This site would lay its numbers out in another way than the coordinator: use the same ffalm everywhere.",
@@ -149,13 +253,18 @@ def _masked(
         words = layout.words(numbers, rows / int(question["largest"]))
     except OutOfRange as error:
         return Message(facts={"refused": error.public})
-    vault.keep(kept)
     return Message({"masked": tensors(mask(kept, words))})
+
+
+def _largest(asked: Message, rows: int) -> int:
+    """The rows that count in full, at most; this site's own where the question is none."""
+    question = json.loads(str(asked.facts.get("secure", "null")))
+    return rows if question is None else max(1, int(question["largest"]))
 
 
 def passed_text(attempt: str, passed: dict[int, Passed], layout: VectorLayout, largest: int) -> str:
     """What `masked_answer` reads in the fact "secure"."""
-    lines = {client: [body.mask_key, body.sealed, *body.digests] for client, body in passed.items()}
+    lines = {client: [body.mask_key, body.signature, body.sealed, *body.digests] for client, body in passed.items()}
     return json.dumps(
         {"attempt": attempt, "passed": lines, "layout": layout.key, "sites": layout.sites, "largest": largest}
     )
@@ -174,7 +283,7 @@ def words_of(record: dict[str, Tensor]) -> Words:
     return {name: value.view(f"u{value.itemsize}") for name, value in arrays.items()}
 
 
-def _offered(vault: Vault, circle: str) -> dict[str, Fact]:
-    kept, made = offer(Circle.from_text(circle), vault.pair())
+def _offered(vault: Vault, circle: str, site: SecureSite) -> dict[str, Fact]:
+    kept, made = offer(site.checked(Circle.from_text(circle)), vault.pair(), site.signer)
     vault.keep(kept)
     return {"offer": made.to_text()}

@@ -10,18 +10,22 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+import ffalm
 from ffalm.algorithms import Measure
-from ffalm.data.types import Task
+from ffalm.data.types import Examples, Task
 from ffalm.engines import Snapshot
 from ffalm.engines.common import built_model
+from ffalm.engines.jobs import Model
 from ffalm.engines.loop import Learner
 from ffalm.engines.remote.message import Fact, Kind, Message
 from ffalm.engines.remote.round_messages import received, update_message
 from ffalm.engines.server import ClientUpdate, own_step
 from ffalm.errors import PublicError, UserError, require_public
+from ffalm.federate.answer_ledger import AnswerLedger
 from ffalm.federate.disclosure import Disclosed, fewest_rows, withheld, without
 from ffalm.federate.federation_config import SiteConfig, shared_of
-from ffalm.federate.secure.secure_site import answered_round, answered_scores, respond
+from ffalm.federate.keys import NodeSigner
+from ffalm.federate.secure.secure_site import SecureSite, answered_round, answered_scores, respond
 from ffalm.federate.site.cache import Parts, SiteCache, rows_key
 from ffalm.federate.terms import SiteTerms
 from ffalm.hardware import deterministic, threads_for
@@ -60,7 +64,7 @@ class LocalSite:
 
         Names and kinds of columns come first; statistics only of the columns that the question lists.
         """
-        facts: dict[str, Fact] = {"name": self._config.name, "terms": self._key()}
+        facts: dict[str, Fact] = {"name": self._config.name, "terms": self._key(), "version": ffalm.__version__}
         if asked.facts.get("describe"):
             try:
                 from ffalm.federate.site.rows import read_rows
@@ -90,6 +94,7 @@ class LocalSite:
             terms = self._acceptable(SiteTerms.from_text(str(asked.facts["terms"])))
             parts = self._rows(terms)
             self._cache.keep_terms(terms)
+            log.warning("This site takes part in the run %r of %r.", terms.run, terms.task.name)
             return Message({"counts": _counts(parts, terms.task, self._min_group(terms.min_group))}, facts)
         except UserError as error:
             return Message(facts={**facts, "misfit": self._misfit(error)})
@@ -98,6 +103,7 @@ class LocalSite:
         """Score the model received on the validation rows, train it on the training rows, and answer with both."""
         terms = self._agreed(asked)
         _, sent, _ = received(asked)
+        AnswerLedger(self._folder, terms).question(f"train {sent.round + 1}", asked.tensors)
         parts, learner, threads = self._ready(terms)
         counted = int(asked.facts.get("counted", sent.round))
         vectors = self._cache.client_vectors(terms, counted)
@@ -112,7 +118,7 @@ class LocalSite:
             return scores, update
 
         if terms.secure is not None:
-            return answered_round(asked, self._folder, terms, sent, len(parts["train"]), worked)
+            return answered_round(asked, self._party(terms), sent, len(parts["train"]), worked)
         scores, update = worked()
         message = self._disclosed(update, sent, parts["train"].counts(terms.task), terms)
         return Message(
@@ -122,17 +128,23 @@ class LocalSite:
     def score(self, asked: Message) -> Message:
         """Score the final model on all held-out rows; the test rows are used here and nowhere else."""
         terms = self._agreed(asked)
+        AnswerLedger(self._folder, terms).question("score", asked.tensors)
         parts, learner, threads = self._ready(terms)
         model = asked.tensors["model"]
 
         def worked() -> dict[str, Disclosed]:
             with deterministic(threads):
-                tallies = {name: learner.score(model, parts[name]) for name in ("validation", "test")}
-            return {name: Disclosed.of(tally, self._min_group(terms.min_group)) for name, tally in tallies.items()}
+                return {name: self._scored(learner, model, parts[name], terms) for name in ("validation", "test")}
 
         if terms.secure is not None:
-            return answered_scores(asked, self._folder, terms, worked)
+            return answered_scores(asked, self._party(terms), worked)
         return Message({name: told.record() for name, told in worked().items()})
+
+    def _scored(self, learner: Learner, model: Model, rows: Examples, terms: SiteTerms) -> Disclosed:
+        """What may be told of a model's scores; the histogram only where there is a target that needs it."""
+        asked = terms.target is not None and self._config.histograms
+        histogram = learner.histogram(model, rows) if asked else None
+        return Disclosed.of(learner.score(model, rows), self._min_group(terms.min_group), histogram)
 
     def _disclosed(self, update: ClientUpdate, sent: Snapshot, counts: Tensor, terms: SiteTerms) -> Message:
         """The update without numbers that tell of too few training rows.
@@ -159,8 +171,13 @@ class LocalSite:
 
     def secret(self, asked: Message) -> Message:
         """A move of secure aggregation that no row is needed for."""
-        require_public(self._agreed(asked).secure is not None, "This federation did not agree on secure sums.")
-        return respond(asked, self._folder)
+        terms = self._agreed(asked)
+        require_public(terms.secure is not None, "This federation did not agree on secure sums.")
+        return respond(asked, self._party(terms))
+
+    def _party(self, terms: SiteTerms) -> SecureSite:
+        signer = NodeSigner(self._folder, self._config.name)
+        return SecureSite(self._folder, terms, signer, self._config.min_sites)
 
     def _misfit(self, error: UserError) -> str:
         """Why this site cannot bring its data: whole in its own log, to others only the public part."""
@@ -190,6 +207,11 @@ class LocalSite:
         require_public(
             terms.secure is not None or not self._config.secure,
             "Its site.toml says to answer in secure sums only, and this federation's rule 'secure' is off.",
+        )
+        require_public(
+            terms.secure is None or terms.target is None or self._config.histograms,
+            "Its site.toml says to send no score histograms, which a secure sum needs of every site: take 'target' out "
+            "of federation.toml.",
         )
         return terms
 

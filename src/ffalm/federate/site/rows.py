@@ -26,8 +26,9 @@ from ffalm.data.encoding import (
 from ffalm.data.images import image_names
 from ffalm.data.pictures import examples, existing_folder, load_usable, split_by_content
 from ffalm.data.splits import split_rows
-from ffalm.data.table import Table, parts_of, read_table
+from ffalm.data.table import Table, parts_of
 from ffalm.data.table_columns import FEWEST_IDS, MOST_CATEGORIES
+from ffalm.data.table_files import read_table
 from ffalm.data.table_groups import group_column
 from ffalm.data.table_values import Codes, complete, listed, natural, pick, place_of
 from ffalm.data.types import Task

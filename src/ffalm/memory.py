@@ -1,4 +1,4 @@
-"""What memory is free on a device, and how to tell that it has run out."""
+"""What memory is free on a device, how to tell that it has run out, and a refusal before it does."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
+
+from ffalm.errors import require
 
 _EXHAUSTED = re.compile(r"DefaultCPUAllocator|bad_alloc|out of memory|STATUS_ALLOC_FAILED", re.IGNORECASE)
 _ROOT = Path("/")
@@ -27,6 +29,15 @@ def free(device: torch.device, processes: int = 1, root: Path = _ROOT) -> int | 
     shared = [*_available(root), *_groups_left(root)]
     own = [*(left // processes for left in shared), *_limits_left(root)]
     return max(0, min(own)) if own else None
+
+
+def require_room(needed: float, what: str, remedy: str) -> None:
+    """Refuse what would need more main memory than is free, before the kernel ends this process for it."""
+    left = free(torch.device("cpu"))
+    require(
+        left is None or needed <= left,
+        f"{what} would need about {shown(needed)} of memory, and {shown(left or 0)} are free: {remedy}.",
+    )
 
 
 def out_of_memory(error: Exception) -> bool:

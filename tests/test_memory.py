@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from ffalm.engines.memory import free, out_of_memory, shown
+import ffalm
+from ffalm.data.census import Census
+from ffalm.errors import UserError
+from ffalm.memory import free, out_of_memory, shown
+from ffalm.models import MLP
 
 CPU = torch.device("cpu")
 GB = 2**30
@@ -121,3 +126,12 @@ def test_what_torch_keeps_for_reuse_on_a_gpu_counts_as_free() -> None:
     assert before is not None and while_held is not None
     assert before - while_held >= 2**28
     assert free(device) == before
+
+
+def test_what_needs_more_than_is_free_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ffalm.memory.free", lambda *_: 10**6)
+    with pytest.raises(UserError, match=r"100,000,000 people would need about 90\.0 GB .* and 1\.0 MB are free"):
+        Census(rows=10**8).load()
+    part = (np.zeros((4, 3)), [0, 1, 0, 1], [0, 1, 1, 0])
+    with pytest.raises(UserError, match=r"The model would need about .* are free: take a smaller one"):
+        ffalm.simulate("fedavg", ffalm.Federation.from_arrays([part]), model=MLP((60_000, 60_000)), rounds=1)

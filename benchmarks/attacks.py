@@ -1,0 +1,127 @@
+"""Lying sites against the rules of a federation: accuracy and DPD of FFALM with some of ten sites lying every round.
+
+    python benchmarks/attacks.py --rounds 30 --liars 1 2 3
+
+The rounds are those of the simulation, with the coordinator's own checks (`outlier`), aggregation and `max_share`
+between the clients' answers and the mean; answers are those of sites that take the dual step themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+import ffalm
+from ffalm.config import entry_of
+from ffalm.data.types import Examples
+from ffalm.engines import ClientSpec, Job, Snapshot, Training
+from ffalm.engines.loop import Learner, LoopClients
+from ffalm.engines.server import ClientUpdate, ServerContext, own_step, rounds
+from ffalm.federate.coordinator.robust_aggregation import Rule, capped, robust
+from ffalm.federate.coordinator.update_validation import outliers
+from ffalm.models import Linear
+from ffalm.simulation import Built
+
+SITES = 10
+TIMES = {"update x -9": -9.0, "update x -1": -1.0, "rows x 1e6, update x -1": -1.0, "unfair labels x 5": 5.0}
+ATTACKS = ("none", *TIMES, "dual +1e6", "dual -1e6")
+
+
+@dataclass(frozen=True)
+class Defence:
+    """Rules of `federation.toml`."""
+
+    aggregation: Rule = "mean"
+    outlier: float = float("inf")
+    max_share: float = 1.0
+
+
+DEFENCES = {
+    "none": Defence(),
+    "default": Defence(outlier=10.0),
+    "clip": Defence("clip", 10.0, 0.2),
+    "trimmed": Defence("trimmed", 10.0, 0.2),
+    "median": Defence("median", 10.0, 0.2),
+    "krum": Defence("krum", 10.0, 0.2),
+}
+
+
+class Attacked(LoopClients):
+    """Clients of which the last ones lie, seen through the coordinator's rules."""
+
+    def __init__(self, job: Job, attack: str, liars: int, defence: Defence, claimed: torch.Tensor) -> None:
+        super().__init__(job)
+        self._job, self._attack, self._defence, self._claimed = job, attack, defence, claimed
+        self._liars = range(SITES - liars, SITES) if attack != "none" else range(0)
+        self._assumed = max(1, liars)
+        if attack == "unfair labels x 5":
+            for client in self._liars:
+                rows = self._clients[client]
+                self._clients[client] = Examples(rows.x, rows.group.clone(), rows.group)
+
+    def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, ClientUpdate]:
+        spec, sizes = self._job.spec, self._job.federation.counts().sum((-1, -2)).tolist()
+        updates = {}
+        for client, update in super().train(chosen, sent).items():
+            state = own_step(spec.algorithm, sent, update.tally, sizes[client], spec.task)
+            told = replace(update, tally=None, state=state)
+            updates[client] = self._lie(told, sent) if client in self._liars else told
+        far = outliers(sent, updates, self._defence.outlier)
+        usable = {client: update for client, update in updates.items() if client not in far}
+        rows = dict(enumerate(self._claimed.sum((-1, -2)).tolist()))
+        return robust(self._defence.aggregation, self._assumed, sent, usable, rows)
+
+    def _lie(self, update: ClientUpdate, sent: Snapshot) -> ClientUpdate:
+        if self._attack in TIMES:
+            by = TIMES[self._attack]
+            model = {name: value + by * (update.model[name] - value) for name, value in sent.model.items()}
+            return replace(update, model=model)
+        state = dict(update.state or {})
+        state["dual"] = torch.full_like(state["dual"], 1e6 if self._attack == "dual +1e6" else -1e6)
+        return replace(update, state=state)
+
+
+def result(federation: ffalm.Federation, attack: str, liars: int, defence: Defence, number: int) -> tuple[float, float]:
+    """Accuracy and DPD of the final model on the test part, in percent."""
+    entry, task = entry_of("ffalm", {"preset": "safe"}), federation.task
+    built = Built(Linear(), tuple(federation.clients[0].x.shape[1:]), task.labels)
+    spec = ClientSpec(entry.algorithm, built, Training(rounds=number), task, 0, torch.device("cpu"))
+    job = Job(spec, federation)
+    claimed = federation.counts()
+    if attack.startswith("rows"):
+        claimed[SITES - liars :] *= 10**6
+    claimed = capped(claimed, defence.max_share)
+    context = replace(ServerContext.of(job), counts=claimed)
+    *_, last = rounds(context, Attacked(job, attack, liars, defence, claimed))
+    assert federation.test is not None
+    metrics = Learner(spec).score(last.snapshot.model, federation.test).metrics(task.favourable)
+    return 100 * metrics["accuracy"], 100 * metrics["dpd"]
+
+
+def main() -> None:
+    """Print the table in Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--liars", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--rows", type=int, default=20_000)
+    parser.add_argument("--alpha", type=float, default=5.0)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    federation = ffalm.load("census", clients=SITES, alpha=asked.alpha, rows=asked.rows)
+    print(f"| attack | liars | {' | '.join(DEFENCES)} |\n|---|---|{'---|' * len(DEFENCES)}")
+    for attack in ATTACKS:
+        for liars in asked.liars if attack != "none" else [0]:
+            cells = []
+            for defence in DEFENCES.values():
+                try:
+                    cells.append("{:.1f} / {:.1f}".format(*result(federation, attack, liars, defence, asked.rounds)))
+                except ffalm.UserError:
+                    cells.append("-")
+            print(f"| {attack} | {liars} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+"""`ffalm.blind`: repair a trained model for a fairness target without the group at prediction.
+
+A second federated model with (favourable or not, group) as its label tells P(label, group | x); the rule of
+`targets.blind` weighs it against the trained model's own probability.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from ffalm.algorithms import FedAvg
+from ffalm.arrays import numbers
+from ffalm.data.types import Examples, Task
+from ffalm.engines import ClientSpec
+from ffalm.engines.common import built_model, logits_of
+from ffalm.errors import UserError, require
+from ffalm.fairness import ScoreHistogram, Tally
+from ffalm.fairness.histograms import edge_value, scores_of
+from ffalm.federation import Federation
+from ffalm.run_settings import RunSettings, Training
+from ffalm.settings import with_keywords
+from ffalm.simulation import Result, RunKeywords, job_of, simulate
+from ffalm.targets.answer import CONFIDENCE, Part, Scores, Verdict
+from ffalm.targets.blind import BlindRule, HeldOutRows, fit_blind, gains
+from ffalm.targets.candidates import judged
+from ffalm.targets.repair import fit
+from ffalm.targets.target import DEFAULT, Target
+
+_LARGE_LOSS = 0.03  # of accuracy, from which on a warning is due
+_KNOWN_GROUP = 0.99  # of held-out rows whose group the features tell
+
+
+@dataclass(frozen=True, repr=False)
+class Network:
+    """A trained module with the settings under which it computes."""
+
+    module: nn.Module
+    spec: ClientSpec
+
+    def logits(self, x: Tensor) -> Tensor:
+        """One row of logits for each row of features."""
+        return logits_of(self.module, x, self.spec)
+
+
+@dataclass(frozen=True, repr=False)
+class GroupModel:
+    """P(label, group | x), trained over a federation; it may serve several results and targets."""
+
+    network: Network
+    groups: int
+    accuracy: float  # share of the held-out rows of compared groups whose group is the most likely of these
+    epsilon: float | None = None  # the privacy budget that its training spent
+
+    def cells(self, x: Tensor) -> Tensor:
+        """P(not favourable / favourable, group | x), of shape (row, 2, group)."""
+        return self.network.logits(x).double().softmax(-1).view(-1, 2, self.groups)
+
+
+@dataclass(frozen=True, repr=False)
+class BlindAnswer:
+    """A model with its blind rule, before and after on the same rows."""
+
+    target: Target
+    rule: BlindRule
+    part: Part  # whose rows are scored: test, or validation where there are none
+    before_scores: Scores  # of the model's own decisions
+    after_scores: Scores
+    held_out: Scores  # after, on the held-out rows on which the rule was fitted
+    warning: str  # why not to use it, empty where nothing speaks against it
+    notes: tuple[str, ...]
+    model: Network
+    group_model: GroupModel
+    like: Tensor  # no rows of the federation's features
+
+    @property
+    def before(self) -> dict[str, float]:
+        """Metrics of the model's own decisions."""
+        return self.before_scores.metrics
+
+    @property
+    def after(self) -> dict[str, float]:
+        """Metrics of the rule's decisions."""
+        return self.after_scores.metrics
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the target holds, and how surely."""
+        return self.after_scores.verdict(self.target)
+
+    @property
+    def cost(self) -> float:
+        """Accuracy given up."""
+        return self.before["accuracy"] - self.after["accuracy"]
+
+    def predict(self, x: Any) -> Tensor:
+        """The label of each row, as its number in the task; nobody's group is asked for."""
+        rows = numbers(x, "features")
+        require(
+            rows.shape[1:] == self.like.shape[1:],
+            f"The model takes rows of shape {tuple(self.like.shape[1:])}; got {tuple(rows.shape[1:])}.",
+        )
+        if self.like.dtype.is_floating_point:  # bytes of a table are numbers, not pixels
+            rows = rows.to(self.like.dtype)
+        favourable = self.model.spec.task.favourable
+        return self.rule.predict(self.model.logits(rows), self.group_model.cells(rows), favourable)
+
+    def explain(self) -> str:
+        """The answer in sentences: before and after, how sure it is, and what speaks against it."""
+        part = "test" if self.part == "test" else "held-out"
+        changes = [f"accuracy {100 * self.before['accuracy']:.1f} -> {100 * self.after['accuracy']:.1f} %"]
+        for bound in self.target.bounds:
+            end, side = self.after_scores.ends[bound.metric], "at most" if bound.at_most else "at least"
+            changes.append(
+                f"{bound.metric} {self.before[bound.metric]:.3f} -> {self.after[bound.metric]:.3f} "
+                f"({side} {end:.3f} with {CONFIDENCE:.0%} confidence)"
+            )
+        told = [f"{self.target}: {self.verdict}, without the group at prediction. On {part} rows {', '.join(changes)}."]
+        return "\n".join([*told, *([self.warning] if self.warning else []), *self.notes])
+
+    def __repr__(self) -> str:
+        metrics = ["accuracy", *(bound.metric for bound in self.target.bounds)]
+        shown = ", ".join(f"{name} {self.before[name]:.4f} -> {self.after[name]:.4f}" for name in metrics)
+        return f"BlindAnswer({self.target}: {self.verdict}, {shown})"
+
+
+@with_keywords(RunSettings, Training)
+def group_model(federation: Federation, *, seed: int = 0, **settings: Unpack[RunKeywords]) -> GroupModel:
+    """Train P(label, group | x) over a federation by FedAvg, with the keywords of `simulate`."""
+    crossed = federation.with_group_labels()
+    result = simulate(FedAvg(), crossed, seed=seed, **settings)
+    network = _network(result.state_dict, crossed, settings)
+    groups = federation.task.groups
+    held_out = _held_out(federation)
+    compared = federation.task.compared
+    likely = GroupModel(network, groups, math.nan).cells(held_out.x).sum(1)[:, :compared].argmax(-1)
+    told = (likely == held_out.group)[held_out.group < compared]
+    return GroupModel(network, groups, float(told.double().mean()), result.epsilon)
+
+
+@with_keywords(RunSettings, Training)
+def blind(
+    trained: Result | Mapping[str, Tensor],
+    federation: Federation,
+    target: str | Target = DEFAULT,
+    *,
+    confidence: float | None = None,
+    groups: GroupModel | None = None,
+    seed: int | None = None,
+    **settings: Unpack[RunKeywords],
+) -> BlindAnswer:
+    """Bring a trained model within a fairness target without the group at prediction.
+
+    `trained` is what `simulate` gave on this federation with these `settings`, or the `state_dict` of such a model. The
+    same settings and `seed` (by default the result's) train the model of the groups, unless `groups` is one that
+    `group_model` has trained. The rule is fitted to the federation's validation part and scored once on its test part;
+    `confidence` is as in `Study.answer`. Warns where the rule costs more than 3 points of accuracy, is degenerate or is
+    not within the target.
+    """
+    aim, task, held_out = Target.parse(target), federation.task, _held_out(federation)
+    own_seed = trained.seed if isinstance(trained, Result) else 0
+    weights = trained.state_dict if isinstance(trained, Result) else trained
+    network = _network(weights, federation, settings)
+    groups = groups or group_model(federation, seed=own_seed if seed is None else seed, **settings)
+    logits = network.logits(held_out.x)
+    offset = _offset(logits, held_out, task, aim)
+    gain, fallback = gains(logits, task.favourable, offset)
+    shape = (task.labels, task.groups)
+    rows = HeldOutRows(gain, groups.cells(held_out.x), fallback, held_out.y, held_out.group, shape, task.favourable)
+    counts = federation.counts().sum(0).double()
+    own = counts[task.favourable]
+    shares = torch.stack([counts.sum(0) - own, own]) / counts.sum()
+    fitted = fit_blind(rows.count, rows.totals(), shares, aim, task.favourable, confidence, offset, task.excluded)
+    after_held_out = judged(fitted.tally, aim, task.favourable, task.group_names, fitted.level)
+    part: Part = "validation" if federation.test is None else "test"
+    scored = held_out if federation.test is None else federation.test
+
+    def scores(predictions: Tensor) -> Scores:
+        tally = Tally.of(predictions, torch.full(predictions.shape, torch.nan), scored.y, scored.group, shape)
+        return judged(tally.excluding(task.excluded), aim, task.favourable, task.group_names, CONFIDENCE)
+
+    logits = network.logits(scored.x)
+    before = scores(logits.argmax(-1))
+    after = scores(fitted.rule.predict(logits, groups.cells(scored.x), task.favourable))
+    warning = _warning(before, after, after_held_out, fitted.within, aim)
+    if warning:
+        warnings.warn(warning, stacklevel=2)
+    return BlindAnswer(
+        aim, fitted.rule, part, before, after, after_held_out, warning, _notes(federation, groups), network, groups,
+        federation.first_rows(0).x,
+    )  # fmt: skip
+
+
+def _held_out(federation: Federation) -> Examples:
+    require(
+        federation.validation is not None,
+        "A blind rule is fitted to held-out rows, and this federation has none: give it a validation part.",
+    )
+    assert federation.validation is not None
+    return federation.validation
+
+
+def _network(weights: Mapping[str, Tensor], federation: Federation, settings: RunKeywords) -> Network:
+    """A trained model, built anew from the settings that made it."""
+    spec = job_of(RunSettings.from_keywords(settings), FedAvg(), federation, 0).spec
+    module = built_model(spec)
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError:
+        raise UserError(
+            "The trained model is another than these settings make: give the settings with which it was trained."
+        ) from None
+    return Network(module, spec)
+
+
+def _offset(logits: Tensor, held_out: Examples, task: Task, target: Target) -> float:
+    """The most accurate threshold of the score: it undoes a shift of label shares between clients and held-out rows."""
+    scores, fallback = scores_of(logits, task.favourable)
+    shape = (task.labels, task.groups)
+    histogram = ScoreHistogram.of(scores, fallback, held_out.y, held_out.group, shape, task.favourable)
+    accurate = fit(histogram, target, "accurate")
+    offset = 0.0 if accurate is None else edge_value(accurate.single)
+    return offset if math.isfinite(offset) else 0.0
+
+
+def _warning(before: Scores, after: Scores, held_out: Scores, within: bool, target: Target) -> str:
+    """Why a rule should not be used as it is."""
+    told = []
+    lost = before.metrics["accuracy"] - after.metrics["accuracy"]
+    if lost > _LARGE_LOSS:
+        told.append(
+            f"Accuracy falls by {100 * lost:.1f} points, from {100 * before.metrics['accuracy']:.1f} to "
+            f"{100 * after.metrics['accuracy']:.1f} %."
+        )
+    degenerate = after.degenerate or held_out.degenerate
+    if degenerate:
+        told.append(f"The rule is degenerate: {degenerate}.")
+    if not within:
+        told.append(f"No rule is within {target} on the held-out rows; this one's rates are nearest to each other.")
+    return " ".join(told)
+
+
+def _notes(federation: Federation, groups: GroupModel) -> tuple[str, ...]:
+    notes = [f"The features tell the group of {100 * groups.accuracy:.0f} % of the held-out rows."]
+    if groups.accuracy > _KNOWN_GROUP:
+        notes.append(
+            f"So the rule treats people by {federation.task.group} all but directly: leave that column out of the "
+            "features (use_group_as_feature=False) where the law forbids its use."
+        )
+    if groups.epsilon is not None:
+        notes.append(f"Training the model of the groups spent a privacy budget of its own: {groups.epsilon:.2f}.")
+    return tuple(notes)

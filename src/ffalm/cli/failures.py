@@ -1,0 +1,39 @@
+"""What the command line says of an error, and its exit code: 2 for what the user can change, None for a bug of ours."""
+
+from __future__ import annotations
+
+import sys
+
+from ffalm.errors import UserError, printable
+
+
+def explained(error: BaseException) -> str | None:
+    """One sentence on an error that the user, a plugin or the machine caused; None for a bug of ours."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, OSError):
+        return _of_the_disk(error)
+    from ffalm.plugins import blamed
+
+    fault = blamed(error)
+    if fault is not None:
+        return str(fault)
+    if isinstance(error, MemoryError) or ("torch" in sys.modules and _exhausted(error)):
+        return "There is not enough memory for this: take fewer rows, workers or clients, or a smaller model."
+    if isinstance(error, UnicodeEncodeError):
+        return f"The output takes no {error.encoding} text: set PYTHONIOENCODING=utf-8."
+    return None
+
+
+def _of_the_disk(error: OSError) -> str:
+    """A full or protected disk, a name that is too long, a folder that was moved while a run wrote into it."""
+    from ffalm.files import reason
+
+    place = "The disk" if error.filename is None else printable(str(error.filename))
+    return f"{place} cannot be read or written: {reason(error)}."
+
+
+def _exhausted(error: BaseException) -> bool:
+    from ffalm.memory import out_of_memory
+
+    return isinstance(error, Exception) and out_of_memory(error)

@@ -1,0 +1,167 @@
+"""`ffalm repair`: thresholds for scores made anywhere, so that predictions keep a fairness target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ffalm.errors import require
+from ffalm.targets.target import DEFAULT
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ffalm.targets.score_repair import RepairedScores
+
+_COLUMNS, _TARGET, _JUDGING = "Columns of the file", "Fairness target", "Test rows and output"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command(
+        "repair",
+        epilog="Example: ffalm repair scores.csv --label paid --score p --group sex --favourable yes --test-share 0.5",
+    )(repair)
+
+
+def repair(
+    file: Annotated[Path, typer.Argument(help="CSV or Parquet file of scored rows.", show_default=False)],
+    label: Annotated[str, typer.Option(help="Column of true outcomes.", rich_help_panel=_COLUMNS)],
+    score: Annotated[str, typer.Option(help="Column of scores; more is more favourable.", rich_help_panel=_COLUMNS)],
+    group: Annotated[str, typer.Option(help="Column of groups.", rich_help_panel=_COLUMNS)],
+    favourable: Annotated[
+        str | None, typer.Option(help="Favourable value of the label. Default: 1.", rich_help_panel=_COLUMNS)
+    ] = None,
+    id: Annotated[
+        str | None,
+        typer.Option("--id", help="Column that names a row, for randomised draws.", rich_help_panel=_COLUMNS),
+    ] = None,
+    decision: Annotated[
+        float | None,
+        typer.Option(
+            help="Score from which the model itself predicts favourable. Default: 0.5 for probabilities, else 0.",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = None,
+    target: Annotated[
+        str, typer.Option(help='Such as "dpd <= 0.05" or "eod <= 0.05, impact_ratio >= 0.8".', rich_help_panel=_TARGET)
+    ] = DEFAULT,
+    repair: Annotated[
+        str, typer.Option(help="Thresholds that may be used: single, groups or randomised.", rich_help_panel=_TARGET)
+    ] = "groups",
+    confidence: Annotated[
+        float | None,
+        typer.Option(
+            help="Confidence with which gaps of calibration rows must be within the target. Default: 0.8, or less "
+            "where that costs over a point of accuracy.",
+            rich_help_panel=_TARGET,
+        ),
+    ] = None,
+    cost_false_favourable: Annotated[
+        float, typer.Option(help="Cost of a wrong favourable prediction.", rich_help_panel=_TARGET)
+    ] = 1.0,
+    cost_false_unfavourable: Annotated[
+        float, typer.Option(help="Cost of a wrong unfavourable prediction.", rich_help_panel=_TARGET)
+    ] = 1.0,
+    test: Annotated[
+        Path | None, typer.Option(help="File of test rows with the same columns.", rich_help_panel=_JUDGING)
+    ] = None,
+    test_share: Annotated[
+        float | None, typer.Option(help="Share of the rows to hold back as test rows.", rich_help_panel=_JUDGING)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of --test-share.", rich_help_panel=_JUDGING)] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for repair.json and predictions.csv.", rich_help_panel=_JUDGING)
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON.", rich_help_panel=_JUDGING)
+    ] = False,
+) -> None:
+    """Choose thresholds on any model's scores so that predictions keep a fairness target.
+
+    The rows must not be those that the model was trained on. Thresholds are fitted to them and judged on test rows.
+    """
+    import pandas as pd
+
+    from ffalm.targets.rate_table import Costs
+    from ffalm.targets.score_repair import ScoredTable, repair_table
+    from ffalm.targets.target import Target
+
+    require(test is None or test_share is None, "--test and --test-share exclude each other: give one of them.")
+    asked = Target.parse(target)
+    names = {"score": score, "label": label, "group": group, **({} if id is None else {"id": id})}
+    drawn = repair == "randomised"
+    frame = _read(file, names, drawn)
+    table = ScoredTable.of(frame["score"], frame["label"], frame["group"], favourable, repr(str(file)))
+    parts = {"calibration": frame}
+    held: ScoredTable | None = None
+    if test is not None:
+        parts["test"] = _read(test, names, drawn)
+        own = parts["test"]
+        held = table.like(own["score"], own["label"], own["group"], repr(str(test)))
+    elif test_share is not None:
+        rows = table.split(test_share, seed)
+        table, held = (table.take(some) for some in rows)
+        parts = {part: frame.iloc[some] for part, some in zip(("calibration", "test"), rows, strict=True)}
+    costs = Costs(cost_false_favourable, cost_false_unfavourable)
+    result = repair_table(table, held, asked, repair, confidence, costs, decision)  # type: ignore[arg-type]
+    if out is not None:
+        _write(result, pd.concat([part.assign(part=name) for name, part in parts.items()]), out)
+    _show(result, out, as_json)
+
+
+def _read(file: Path, names: dict[str, str], drawn: bool) -> pd.DataFrame:
+    """The columns by their roles, and each row's number and, where draws need it, its content without the label."""
+    import pandas as pd
+
+    from ffalm.data.table_files import read_table
+    from ffalm.data.table_values import pick
+
+    frame, _ = read_table(str(file))
+    columns = {role: pick(frame, name, str(file)) for role, name in names.items()}
+    content = _content(frame.drop(columns=[names["label"]])) if drawn and "id" not in names else ""
+    return pd.DataFrame({**columns, "row": range(1, len(frame) + 1), "content": content})
+
+
+def _content(frame: pd.DataFrame) -> Any:
+    """What the draws of a row without an id depend on: all of its columns."""
+    first, *others = (frame[name].astype(str) for name in frame.columns)
+    return first.str.cat(others, sep="\0")
+
+
+def _write(result: RepairedScores, frame: pd.DataFrame, folder: Path) -> None:
+    """The thresholds, and every row's prediction."""
+    from ffalm.files import json_text, write_whole
+    from ffalm.report.repair_report import to_plain
+    from ffalm.study import make_folder
+
+    make_folder(folder)
+    key = "id" if "id" in frame else "row"
+    ids = frame["id" if key == "id" else "content"].to_numpy()
+    names = result.label_names if len(result.label_names) == 2 else ("other", result.label_names[-1])
+    predicted = result.predict(frame["score"].to_numpy(), frame["group"].to_numpy(), ids)
+    told = frame[["part", key, "score", "group"]].assign(prediction=[names[one] for one in predicted])
+    write_whole(folder / "repair.json", json_text(to_plain(result), 2))
+    write_whole(folder / "predictions.csv", told.to_csv(index=False))
+
+
+def _show(result: RepairedScores, out: Path | None, as_json: bool) -> None:
+    from rich.console import Console
+
+    from ffalm.files import json_text
+    from ffalm.report.rendering import to_rich
+    from ffalm.report.repair_report import kinds, sentences, thresholds, to_plain, who_pays
+
+    if as_json:
+        print(json_text(to_plain(result), 2))
+        return
+    console = Console()
+    for table in (kinds(result, brief=True), who_pays(result), thresholds(result)):
+        console.print(to_rich(table))
+    console.print(f"Repair for {result.target}", style="bold", highlight=False, markup=False)
+    for sentence in sentences(result):
+        console.print(f"  {sentence}", highlight=False, markup=False, soft_wrap=True)
+    if out is not None:
+        console.print(f"Written: {out / 'repair.json'} and {out / 'predictions.csv'}", highlight=False, soft_wrap=True)

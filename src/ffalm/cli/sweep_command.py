@@ -1,0 +1,130 @@
+"""`ffalm sweep`: the front of accuracy against a fairness gap over the settings of algorithms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ffalm.cli.flags import Flag, alphas_of, listed, literal, overrides, put, seeds_of, study_flags, takes
+from ffalm.cli.running import run_shown
+from ffalm.errors import UserError, require
+from ffalm.settings import merged
+from ffalm.targets.target import Target
+
+if TYPE_CHECKING:
+    from ffalm.sweeps import Sweep
+
+_WHAT = "What to sweep"
+
+
+def _flags() -> tuple[Flag, ...]:
+    return (
+        Flag("algorithm", str | None, "Algorithm, or several with commas. Default: lagrangian.", _WHAT),
+        Flag(
+            "over",
+            list[str] | None,
+            "Setting and its values, e.g. tolerance=0,0.02,0.05; may be given several times, and as ALGORITHM.SETTING.",
+            _WHAT,
+        ),
+        Flag("metric", str, "Gap to draw accuracy against: dpd, eod, equalized_odds and others.", _WHAT, default="dpd"),
+        Flag("at", str | None, 'Name the most accurate point within a bound, e.g. "dpd <= 0.05".', _WHAT),
+        Flag("seeds", str | None, "Number of seeds, or a list such as 0,1,2. Default: 5.", _WHAT),
+        Flag("alpha", str | None, "Dirichlet alpha of the partition. Default: 5.", "Federation"),
+        *study_flags(),
+    )
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command(
+        "sweep",
+        epilog='Example: ffalm sweep --algorithm lagrangian --over tolerance=0,0.02,0.05,0.1 --at "dpd <= 0.05"',
+    )(sweep)
+
+
+@takes("sweep", _flags)
+def sweep(**values: Any) -> None:
+    """Train algorithms at several values of their settings: fronts of accuracy against a fairness gap."""
+    settings = overrides(values)
+    if values["seeds"] is not None:
+        settings["seeds"] = seeds_of(values["seeds"])
+    if values["alpha"] is not None:
+        put(settings, "partition.alpha", alphas_of(values["alpha"]))
+    from ffalm import config as configs
+    from ffalm.plugins import import_plugin
+    from ffalm.study import SEEDS
+    from ffalm.sweeps import Sweep, check_metric, sections_of
+
+    check_metric(values["metric"])
+    bound = None if values["at"] is None else Target.parse(values["at"])
+    folder: Path | None = values["out"]
+    if values["resume"] and folder and not values["over"] and (folder / "config.toml").exists():
+        whole = merged(configs.read(folder / "config.toml"), settings)
+    else:
+        file = configs.read(values["config"]) if values["config"] else {}
+        whole = merged(merged({"seeds": list(range(SEEDS))}, file), settings)
+        fixed = configs.section(whole, "algorithms")
+        names = listed(values["algorithm"] or "") or list(fixed) or ["lagrangian"]
+        for plugin in whole.get("plugins", ()):
+            import_plugin(Path(plugin))
+        whole["algorithms"] = sections_of(names, _over(values["over"] or []), values["metric"], fixed)
+    config = configs.parse(whole)
+    require(len(config.alphas) == 1, "A sweep is of one skew: give one --alpha.")
+    _show(Sweep(run_shown(config, "sweep", values), values["metric"]), bound, values["json"])
+
+
+def _over(given: list[str]) -> dict[str, list[Any]]:
+    """Values by setting; the same setting given twice has all of them."""
+    found: dict[str, list[Any]] = {}
+    for text in given:
+        name, _, values = text.partition("=")
+        require(
+            bool(name.strip() and listed(values)),
+            f"--over takes a setting and its values, such as tolerance=0,0.02,0.05; got {text!r}.",
+        )
+        found.setdefault(name.strip(), []).extend(literal(value) for value in listed(values))
+    return found
+
+
+def _show(sweep: Sweep, bound: Target | None, as_json: bool) -> None:
+    """Write report and fronts, then print tables, the point that was asked for and where everything is."""
+    from rich.console import Console
+
+    from ffalm.files import json_text
+    from ffalm.report.front_report import chosen, points, tidy, volumes
+    from ffalm.report.fronts import best_at
+    from ffalm.report.rendering import to_rich
+
+    fronts, folder = sweep.fronts, sweep.study.folder
+    written = sweep.study.write_report() | sweep.write()
+    found = None if bound is None else best_at(fronts, bound)
+    if as_json:
+        told: dict[str, Any] = {
+            "folder": str(folder),
+            "files": {name: str(path) for name, path in written.items()},
+            "metric": sweep.metric,
+            "hypervolume": {
+                front.algorithm: {"mean": front.hypervolume, "interval": front.interval, "seeds": front.hypervolumes}
+                for front in fronts
+            },
+            "points": tidy(fronts).records(),
+        }
+        if found is not None and bound is not None:
+            told["at"] = {"bound": str(bound), "label": found[0].label, "settings": found[0].settings,
+                          "chosen_on": found[1],
+                          "test": {name: found[0].mean(name) for name in ("accuracy", sweep.metric)}}  # fmt: skip
+        print(json_text(told, 2))
+    else:
+        console = Console()
+        for table in (points(fronts), volumes(fronts)):
+            console.print(to_rich(table))
+        if found is not None and bound is not None:
+            console.print(chosen(*found, bound), highlight=False, markup=False, soft_wrap=True)
+        console.print(
+            f"Fronts: {folder / 'fronts.png'}; report: {folder / 'report.html'}", highlight=False, soft_wrap=True
+        )
+    diverged = [one.diverged for one in sweep.study.results if one.diverged]
+    if diverged:
+        raise UserError(f"{len(diverged)} of {len(sweep.study.results)} runs stopped early. {diverged[0]}")

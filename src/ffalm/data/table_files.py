@@ -1,0 +1,122 @@
+"""Reading tables: CSV, TSV and Parquet files, and data frames, with the same checks of their columns."""
+
+from __future__ import annotations
+
+import csv
+import re
+import warnings
+import zlib
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from ffalm.data import PARQUET, SEPARATORS
+from ffalm.errors import UserError, require
+from ffalm.files import reason
+from ffalm.memory import require_room
+
+_TWICE = "Its data file has two columns of the same name."
+
+
+def read_table(
+    file: str, separator: str | None = None, decimal: Literal[".", ","] = "."
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """The columns of a file, with stripped names, and notes on columns that were left out."""
+    path = _existing(file)
+    require(separator is None or len(separator) == 1, f"The separator must be one character; got {separator!r}.")
+    ending = next((ending for ending in (*SEPARATORS, *PARQUET) if path.name.lower().endswith(ending)), None)
+    if ending is None:
+        known = ", ".join((*SEPARATORS, *PARQUET))
+        raise UserError(
+            f"{file!r} has no known ending: use {known}.", f"Its data file has none of the endings {known}."
+        )
+    require_room(path.stat().st_size, f"The table {file!r}", "take fewer of its rows or columns")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # rows with more fields than the header
+            if ending in PARQUET:
+                frame = _read_parquet(path)
+            else:
+                frame = _read_text(path, separator or _separator(path, SEPARATORS[ending]), decimal)
+    except UnicodeDecodeError as error:
+        public = "Its data file is not UTF-8 text."
+        raise UserError(f"{file!r} is not UTF-8 text (byte {error.start}): save it as UTF-8.", public) from None
+    except pd.errors.EmptyDataError:
+        raise UserError(f"{file!r} is empty.", "Its data file is empty.") from None
+    except (ValueError, OSError, EOFError, zlib.error, ArithmeticError, Warning) as error:
+        why = (str(error).splitlines() or ["?"])[0].removeprefix("Error tokenizing data. C error: ").strip()
+        unreadable = "Its data file cannot be read as a table."
+        raise UserError(f"{file!r} cannot be read as a table: {why.rstrip('.')}.", unreadable) from None
+    return checked_columns(frame, file)
+
+
+def checked_columns(frame: pd.DataFrame, file: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """The columns with stripped names, and notes on columns that were left out; a table without use is refused."""
+    frame = frame.copy(deep=False)
+    frame.columns = [str(name).strip() for name in frame.columns]
+    unnamed = [place for place, name in enumerate(frame.columns) if not name]
+    notes = (f"A column without a name was left out of {Path(file).name}.",) if unnamed else ()
+    frame = frame.iloc[:, [place for place in range(frame.shape[1]) if place not in unnamed]]
+    twice = frame.columns[frame.columns.duplicated()]
+    require(len(twice) == 0, f"{file!r} has more than one column named {twice[0] if len(twice) else ''!r}.", _TWICE)
+    require(len(frame) > 0, f"{file!r} has a header but no rows.", "Its data file has no rows.")
+    require(
+        frame.shape[1] > 1,
+        f"{file!r} has only one column, {frame.columns[0] if frame.shape[1] else ''!r}: "
+        f"set `separator` if its columns are not separated by commas.",
+        "Its data file has only one column: `separator` in its site.toml may be wrong.",
+    )
+    return frame, notes
+
+
+def as_frame(values: Any) -> pd.DataFrame | None:
+    """A data frame of pandas, or of anything that becomes one (pyarrow, polars); None for what is no table."""
+    if not isinstance(values, pd.DataFrame) and not isinstance(values, type) and hasattr(values, "to_pandas"):
+        values = values.to_pandas()
+    return values.reset_index(drop=True) if isinstance(values, pd.DataFrame) else None
+
+
+def _existing(file: str) -> Path:
+    try:
+        path = Path(file).expanduser()
+        exists, folder, usable = path.exists(), path.is_dir(), path.is_file()
+    except (OSError, RuntimeError, ValueError) as error:
+        unusable = "The name of its data file cannot be used."
+        raise UserError(f"The file {file!r} cannot be read: {reason(error)}.", unusable) from None
+    require(exists, f"There is no file {file!r}: check the path.", "Its data file does not exist.")
+    require(not folder, f"{file!r} is a folder: name the file in it.", "Its data file is a folder.")
+    require(usable, f"{file!r} is a device or a pipe: name a file.", "Its data file is a device or a pipe.")
+    return path
+
+
+def _separator(path: Path, usual: str) -> str:
+    """The separator: the usual one, or another one if the header contains only that."""
+    options = {"sep": "\0", "quoting": csv.QUOTE_NONE, "encoding": "utf-8-sig"}
+    line = str(pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0, 0])
+    bare = re.sub(r'"[^"]*"', "", line)
+    found = [sign for sign in (",", ";", "\t", "|") if sign in bare]
+    return found[0] if len(found) == 1 else usual
+
+
+def _read_text(path: Path, separator: str, decimal: str) -> pd.DataFrame:
+    """The table with its header as written; pandas would rename repeated and empty names."""
+    options = {"sep": separator, "skipinitialspace": True, "encoding": "utf-8-sig", "decimal": decimal}
+    header = pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0].tolist()
+    frame = pd.read_csv(path, low_memory=False, **options)
+    if not isinstance(frame.index, pd.RangeIndex) or frame.shape[1] != len(header):
+        raise ValueError("its rows have more fields than its header")
+    frame.columns = header
+    return frame
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    """The table; exact decimals become floats, because pandas would read them as objects."""
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(path)
+    for place, field in enumerate(table.schema):
+        if pyarrow.types.is_decimal(field.type):
+            table = table.set_column(place, field.name, table.column(place).cast(pyarrow.float64()))
+    return table.to_pandas().reset_index(drop=True)

@@ -1,0 +1,80 @@
+"""What a site has answered in a run, so that it answers each question once and takes part in one sum of it.
+
+A coordinator that was stopped asks its last round again, word for word, and is given the same answer. One that sends
+another model under the same round, or asks for the sum of a round over other sites, is refused: two answers to nearly
+the same question tell, by their difference, what neither should.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, uint8
+
+from ffalm.errors import require_public
+from ffalm.federate.terms import SiteTerms
+from ffalm.files import write_private
+from ffalm.store import locked
+
+
+class AnswerLedger:
+    """The questions of one run that a site has answered, by purpose ("train 3", "score")."""
+
+    def __init__(self, folder: Path, terms: SiteTerms) -> None:
+        self._folder, self._terms = folder, terms
+        run = hashlib.sha256((terms.run or terms.run_key).encode()).hexdigest()[:16]
+        self._file = folder / ".answered" / f"{run}.json"
+
+    def question(self, purpose: str, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Note a question before it is answered; raises `PublicError` where another was answered."""
+        self._note(
+            purpose,
+            "question",
+            f"{self._terms.run_key} {digest(tensors)}",
+            f"This site has answered the question {purpose!r} of this run for another model or other terms: to begin "
+            "anew, move the coordinator's run folder away.",
+        )
+
+    def fewest(self, purpose: str, now: int) -> int:
+        """How many sites share the noise of a sum: as many as when it was revealed before, so that it is the same."""
+        with locked(self._folder, "answered"):
+            return int(self._noted().get(purpose, {}).get("fewest", now))
+
+    def summed(self, purpose: str, clients: Collection[int], fewest: int) -> None:
+        """Note whose answers a sum is of before it is revealed; raises `PublicError` where another sum was."""
+        self._note(
+            purpose,
+            "summed",
+            sorted(clients),
+            f"This site has helped to reveal the sum {purpose!r} of this run over other sites, and the two sums would "
+            "tell a single site's answer: bring the sites of the first sum back.",
+        )
+        self._note(purpose, "fewest", fewest, "This site has revealed this sum with another share of noise.")
+
+    def _noted(self) -> dict[str, dict[str, Any]]:
+        noted: dict[str, dict[str, Any]] = {}
+        if self._file.exists():
+            noted = json.loads(self._file.read_text(encoding="utf-8"))
+        return noted
+
+    def _note(self, purpose: str, what: str, value: Any, refusal: str) -> None:
+        with locked(self._folder, "answered"):
+            noted = self._noted()
+            known = noted.setdefault(purpose, {}).setdefault(what, value)
+            require_public(known == value, refusal)
+            self._file.parent.mkdir(mode=0o700, exist_ok=True)
+            write_private(self._file, json.dumps(noted).encode())  # on disk before the answer leaves
+
+
+def digest(tensors: Mapping[str, Mapping[str, Tensor]]) -> str:
+    """A fingerprint of a message's records, in whatever order they came."""
+    found = hashlib.sha256()
+    for record, entries in sorted(tensors.items()):
+        for name, value in sorted(entries.items()):
+            found.update(f"{record}/{name} {value.dtype} {tuple(value.shape)} ".encode())
+            found.update(value.detach().cpu().contiguous().reshape(-1).view(uint8).numpy().tobytes())
+    return found.hexdigest()

@@ -1,0 +1,98 @@
+"""The answer to a federation's fairness target, as of a study of one run: `answer.json`, and the model's thresholds in
+`repair.json`, which `Trained.predict` applies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ffalm.data.types import Task
+from ffalm.errors import UserError
+from ffalm.federate.coordinator.histogram_sum import HistogramSum
+from ffalm.federate.federation_config import FederationConfig
+from ffalm.files import json_text, write_whole
+from ffalm.report import answer_file
+from ffalm.report.tables import Column, Section, Table, row
+from ffalm.results import Study
+from ffalm.targets.answer import Answer
+from ffalm.targets.candidates import FinishedRun, answer_of
+from ffalm.targets.repair import Repair
+from ffalm.targets.target import Target
+
+#: The file of the thresholds, in the run folder beside the model.
+REPAIR = "repair.json"
+
+_METRICS = {"accuracy": "accuracy", "dpd": "DPD", "eod": "EOD"}
+
+
+def site_facts(
+    config: FederationConfig, task: Task, histograms: HistogramSum, absent: Mapping[str, str]
+) -> dict[str, dict[str, Any]]:
+    """For `sites.json`: each site's own test metrics with the answer's thresholds, or why its scores are not in it."""
+    if config.target is None:
+        return {}
+    facts: dict[str, dict[str, Any]] = {
+        site: {"no_histograms": reason} for site, reason in {**absent, **histograms.missing}.items()
+    }
+    if not histograms.own or "validation" not in histograms.parts:
+        return facts
+    run = FinishedRun(config.contender.label, config.seed, None, ".", histograms.parts)
+    answer = answer_of([run], Target.parse(config.target), config.repair, task.group_names, config.confidence)
+    repair = Repair.from_plain(answer.best.repair)
+    own = {site: repair.tally(one["test"]).metrics(task.favourable) for site, one in histograms.own.items()}
+    return facts | {site: {"repaired": metrics} for site, metrics in own.items()}
+
+
+def answer_notes(sites: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Whose scores the answer is without, and of which rows, from what `sites.json` says."""
+    notes = []
+    for site in sites:
+        if site.get("no_histograms"):
+            reason = str(site["no_histograms"]).rstrip(".")
+            notes.append(f"The scores of the site {site['name']!r} are not in this answer ({reason}).")
+        elif site["withheld"].get("validation"):
+            cells = "; ".join(site["withheld"]["validation"])
+            notes.append(
+                f"The site {site['name']!r} withholds cells of its held-out rows that are too small to be told "
+                f"({cells}): thresholds are fitted to the other rows."
+            )
+    return notes
+
+
+def read_answer(folder: Path) -> tuple[Answer | None, list[str]]:
+    """The answer to the target of the finished run in a folder, or why there is none; neither without a target."""
+    study = Study.load(folder)
+    if study.record.target is None:
+        return None, []
+    try:
+        return study.answer(), []
+    except UserError as error:
+        return None, [f"The target {study.record.target} has no answer: {error}", *study.record.answer_notes]
+
+
+def write_answer(folder: Path, answer: Answer | None) -> None:
+    """Write `answer.json` and `repair.json`; those of an earlier target are taken away where there is no answer."""
+    if answer is None:
+        (folder / "answer.json").unlink(missing_ok=True)
+        (folder / REPAIR).unlink(missing_ok=True)
+        return
+    write_whole(folder / "answer.json", answer_file([answer]))
+    write_whole(folder / REPAIR, json_text(answer.best.repair, indent=2) + "\n")
+
+
+def each_site(sites: Sequence[Mapping[str, Any]], title: str = "") -> Table | None:
+    """Each site's own test metrics as trained and with the answer's thresholds, where they are known."""
+    rows = [
+        row(site["name"], *(_number(site[part][name]) for name in _METRICS for part in ("test", "repaired")))
+        for site in sites
+        if site.get("repaired") and site["test"]
+    ]
+    columns = [Column(part, "percent", 1, over=head) for head in _METRICS.values() for part in ("as trained", "answer")]
+    return Table(title, [Column("Site"), *columns], [Section(rows)]) if rows else None
+
+
+def _number(value: float | None) -> float:
+    """An undefined metric, which JSON has as null, is NaN."""
+    return math.nan if value is None else value

@@ -1,0 +1,80 @@
+"""The sites' score histograms of the final model, added up: what the answer to a fairness target rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
+
+import torch
+
+from ffalm.data.types import Task
+from ffalm.engines.remote.message import Message
+from ffalm.errors import UserError
+from ffalm.fairness import ScoreHistogram
+from ffalm.federate.coordinator.update_validation import Counts
+from ffalm.federate.histogram_bytes import unpacked_counts
+
+Histograms = dict[str, ScoreHistogram]
+"""By held-out part."""
+
+_PARTS = ("validation", "test")
+_DECLINED = "its site.toml says to send no score histograms"
+
+
+@dataclass(frozen=True)
+class HistogramSum:
+    """The sums over sites of the parts of which any row is told, each site's own where it is known, and why one is not
+    in the sums. The scores of a site whose histograms cannot be used count all the same."""
+
+    parts: Histograms = field(default_factory=dict)
+    own: dict[str, Histograms] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, answers: Mapping[str, Message], counts: Mapping[str, Counts], task: Task) -> HistogramSum:
+        """The sum of what single sites answered."""
+        own: dict[str, Histograms] = {}
+        missing: dict[str, str] = {}
+        for site, answer in answers.items():
+            try:
+                own[site] = {part: _read(answer, part, task) for part in _PARTS}
+                check_rows(own[site], [counts[site]])
+            except UserError as error:
+                own.pop(site, None)
+                missing[site] = str(error)
+        parts = {part: reduce(add, (one[part] for one in own.values())) for part in _PARTS} if own else {}
+        return cls(_told(parts), own, missing)
+
+    @classmethod
+    def of_sums(cls, parts: Histograms, counts: Mapping[str, Counts]) -> HistogramSum:
+        """Sums over these sites of which no single answer is known."""
+        try:
+            check_rows(parts, list(counts.values()))
+        except UserError as error:
+            return cls(missing=dict.fromkeys(counts, f"in the secure sum, {error}"))
+        return cls(_told(parts))
+
+
+def check_rows(histograms: Histograms, agreed: Sequence[Counts]) -> None:
+    """Raise `UserError` where histograms are of other rows than their sites agreed to have."""
+    for part, one in histograms.items():
+        rows = torch.stack([counts.told[part] for counts in agreed]).sum(0)
+        if not torch.equal(one.counts.sum((0, 1)), rows):
+            raise UserError(f"the score histogram counts other {part} rows than were agreed")
+
+
+def _told(parts: Histograms) -> Histograms:
+    """The parts of which not all cells are withheld."""
+    return {part: one for part, one in parts.items() if bool(one.counts.any())}
+
+
+def _read(answer: Message, part: str, task: Task) -> ScoreHistogram:
+    content = answer.tensors[part].get("histogram")
+    if content is None:
+        raise UserError(_DECLINED)
+    found = unpacked_counts(content, task)
+    if found is None:
+        raise UserError(f"its score histogram of the {part} rows is malformed")
+    return found

@@ -1,0 +1,171 @@
+"""Aggregation that a few lying sites cannot steer: the rule `aggregation` of `federation.toml`.
+
+mean      the weighted mean of all answers: one site can put the model anywhere
+clip      each change is shortened to the median of the changes' norms before the mean
+trimmed   in every coordinate the `liars` largest and smallest values are left out of the mean (Yin et al., 2018)
+median    the coordinate-wise median
+krum      the mean of those answers that lie nearest to the others (Multi-Krum, Blanchard et al., 2017)
+
+Models, uploads and the states that sites stepped to (duals) go through the same rule. All rules but `mean` look at
+single answers, so that none of them works under secure aggregation. `max_share` bounds a site's weight in every rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ffalm.engines import Snapshot
+from ffalm.engines.jobs import Model
+from ffalm.engines.server import ClientUpdate
+from ffalm.privacy import LEDGER
+
+Rule = Literal["mean", "clip", "trimmed", "median", "krum"]
+FEWEST_COMPARED = 3  # answers, of which two must agree on what is usual before a third can be far from it
+Updates = Mapping[int, ClientUpdate]
+
+
+def robust(
+    rule: Rule, liars: int, sent: Snapshot, updates: Updates, rows: Mapping[int, int]
+) -> dict[int, ClientUpdate]:
+    """The updates such that their weighted mean is what the rule gives; `krum` leaves some of them out."""
+    if rule == "krum":
+        return {client: updates[client] for client in nearest(sent, updates, liars)}
+    if rule == "clip":
+        return _clipped(sent, updates)
+    if rule in ("trimmed", "median"):
+        shares = torch.tensor([rows[client] for client in updates], dtype=torch.float64)
+        most = (len(updates) - 1) // 2
+        trim = most if rule == "median" else min(liars, most)
+        return _replaced(updates, lambda values: trimmed_mean(values, shares, trim))
+    return dict(updates)
+
+
+def capped(rows: Tensor, max_share: float) -> Tensor:
+    """Row counts per (client, label, group) of which no client has more than that share of the sum.
+
+    Each n_i is bounded by the largest c with c <= max_share * sum_j min(n_j, c), and by the smallest n_j where there is
+    none; a client's cells shrink alike.
+    """
+    sizes = [int(size) for size in rows.sum((-1, -2))]
+    bound = largest_size(sorted(size for size in sizes if size > 0), max_share)
+    cells = [_shrunk(own, bound) if size > bound else own for own, size in zip(rows, sizes, strict=True)]
+    return torch.stack(cells)
+
+
+def largest_size(sizes: list[int], max_share: float) -> int:
+    """`sizes` in ascending order. With the k largest bounded, c = max_share * (rest + k c)."""
+    if not sizes or sizes[-1] <= max_share * sum(sizes):
+        return sizes[-1] if sizes else 0
+    for above in range(1, len(sizes)):
+        smaller = sizes[: len(sizes) - above]
+        bound = max_share * sum(smaller) / (1 - max_share * above) if max_share * above < 1 else 0.0
+        if bound >= smaller[-1]:
+            return int(bound)
+    return sizes[0]
+
+
+def _shrunk(cells: Tensor, size: int) -> Tensor:
+    """Counts in the same proportions that sum to `size`; what rounding leaves over goes to the largest cell."""
+    less = (cells.double() * (size / float(cells.sum()))).floor().long()
+    less.view(-1)[int(cells.argmax())] += size - int(less.sum())
+    return less
+
+
+def trimmed_mean(values: Tensor, shares: Tensor, trim: int) -> Tensor:
+    """The weighted mean over the first axis, per coordinate without the `trim` largest and smallest values."""
+    ordered, places = values.double().sort(0)
+    kept = slice(trim, len(values) - trim)
+    weights = shares[places[kept]]
+    return (ordered[kept] * weights).sum(0) / weights.sum(0)
+
+
+def nearest(sent: Snapshot, updates: Updates, liars: int) -> list[int]:
+    """The clients whose answers are nearest to the others': all but `liars`, by Krum's score.
+
+    The score is the sum of the squared distances to the n - liars - 2 nearest other answers.
+    """
+    clients = list(updates)
+    vectors = torch.stack([_vector(sent, updates[client]) for client in clients])
+    distances = torch.cdist(vectors, vectors).square()
+    count = max(1, len(clients) - liars - 2)
+    scores = distances.sort(1).values[:, 1 : count + 1].sum(1)
+    kept = scores.argsort(stable=True)[: max(1, len(clients) - liars)]
+    return sorted(clients[place] for place in kept.tolist())
+
+
+def _clipped(sent: Snapshot, updates: Updates) -> dict[int, ClientUpdate]:
+    state = {name: value for name, value in sent.state.items() if name != LEDGER}
+    models = _shortened(sent.model, [update.model for update in updates.values()])
+    done = {
+        client: replace(update, model=model) for (client, update), model in zip(updates.items(), models, strict=True)
+    }
+    stepped = [update.state for update in updates.values() if update.state is not None]
+    if len(stepped) == len(done):
+        states = _shortened(state, stepped)
+        done = {client: replace(one, state=own) for (client, one), own in zip(done.items(), states, strict=True)}
+    for name, like in next(iter(updates.values())).uploads.items():
+        nothing = {key: torch.zeros_like(value) for key, value in like.items()}
+        vectors = _shortened(nothing, [update.uploads[name] for update in done.values()])
+        done = {
+            client: replace(one, uploads={**one.uploads, name: vector})
+            for (client, one), vector in zip(done.items(), vectors, strict=True)
+        }
+    return done
+
+
+def _shortened(start: Model, ends: Sequence[Model]) -> list[Model]:
+    """Each end, moved towards the start until it is no farther from it than the median end."""
+    floats = [name for name, value in start.items() if value.is_floating_point()]
+    if not floats:
+        return [dict(end) for end in ends]
+    norms = torch.stack(
+        [torch.stack([(end[name].double() - start[name].double()).square().sum() for name in floats]).sum().sqrt()
+         for end in ends]
+    )  # fmt: skip
+    factors = (norms.median() / norms.clamp(min=1e-300)).clamp(max=1.0).tolist()
+    return [
+        {
+            name: (start[name].double() + factor * (value.double() - start[name].double())).to(value.dtype)
+            if name in floats and factor < 1
+            else value
+            for name, value in end.items()
+        }
+        for end, factor in zip(ends, factors, strict=True)
+    ]
+
+
+def _replaced(updates: Updates, rule: Callable[[Tensor], Tensor]) -> dict[int, ClientUpdate]:
+    """Every update with the aggregate in its place; counters, which have no mean, stay."""
+    all_of_them = list(updates.values())
+
+    def joined(many: Sequence[Model]) -> Model:
+        return {
+            name: rule(torch.stack([one[name] for one in many])).to(like.dtype) if like.is_floating_point() else like
+            for name, like in many[0].items()
+        }
+
+    model = joined([update.model for update in all_of_them])
+    counters = [name for name, value in model.items() if not value.is_floating_point()]
+    states = [update.state for update in all_of_them if update.state is not None]
+    state = joined(states) if len(states) == len(all_of_them) else None
+    uploads = {name: joined([update.uploads[name] for update in all_of_them]) for name in all_of_them[0].uploads}
+    return {
+        client: replace(
+            update, model={**model, **{name: update.model[name] for name in counters}}, state=state, uploads=uploads
+        )
+        for client, update in updates.items()
+    }
+
+
+def _vector(sent: Snapshot, update: ClientUpdate) -> Tensor:
+    parts = [
+        (update.model[name].double() - value.double()).flatten()
+        for name, value in sent.model.items()
+        if value.is_floating_point()
+    ]
+    return torch.cat(parts)

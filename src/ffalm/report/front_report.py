@@ -1,0 +1,171 @@
+"""The fronts of a sweep as tables, sentences and one chart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ffalm.files import write_whole
+from ffalm.report import CHARTS_LEFT_OUT
+from ffalm.report.answer_report import metric_title
+from ffalm.report.drawing import PALETTE, PAPER, pictures
+from ffalm.report.fronts import Front, FrontPoint, Part
+from ffalm.report.rendering import to_csv, to_markdown
+from ffalm.report.tables import Cell, Column, Section, Table, percent, row
+from ffalm.targets.target import Target
+
+_WIDTH, _HEIGHT = 480, 340
+_MARKED = ("on the front", "not on it")
+
+
+def points(fronts: Sequence[Front]) -> Table:
+    """Every point, one section an algorithm; points on the front of their algorithm are bold."""
+    metric = fronts[0].metric
+    parts: dict[Part, str] = {"held_out": "held-out rows", "test": "test rows"}
+    columns = [
+        Column(title, "percent", 1, over=over)
+        for over in parts.values()
+        for title in ("accuracy", metric_title(metric))
+    ]
+    sections = []
+    for front in fronts:
+        best = front.best
+        rows = [_row(one, one in best, list(parts), metric) for one in front.points]
+        sections.append(Section(rows, front.algorithm))
+    caption = (
+        "Means over seeds in percent, with the standard deviation; bold: on the front of its algorithm, no other point "
+        f"of which is at least as accurate on test rows with a {metric_title(metric)} at most as large."
+    )
+    return Table("Fronts", [Column("Settings"), *columns], sections, caption)
+
+
+def volumes(fronts: Sequence[Front]) -> Table:
+    """The hypervolume of each front with its interval."""
+    gap, accuracy = fronts[0].reference
+    rows = [
+        row(front.algorithm, Cell(front.hypervolume, interval=front.interval), len(front.best), len(front.points))
+        for front in fronts
+    ]
+    caption = (
+        f"Share of the box from {metric_title(fronts[0].metric)} {percent(gap, 1)} and accuracy {percent(accuracy, 1)} "
+        "% (the most frequent label) to a gap of 0 and accuracy 100 % that the points dominate on test rows, in "
+        "percent: mean over seeds with its 95 % interval (Student's t)."
+    )
+    columns = [Column("Algorithm"), Column("hypervolume", "percent", 1), Column("on the front", "count")]
+    return Table("Hypervolume", [*columns, Column("points", "count")], [Section(rows)], caption)
+
+
+def tidy(fronts: Sequence[Front]) -> Table:
+    """One row for every point and seed, as fractions, for machines."""
+    metric = fronts[0].metric
+    knobs = list(dict.fromkeys(name for front in fronts for one in front.points for name in one.settings))
+    scores = [(part, name) for part in ("test", "held_out") for name in ("accuracy", metric)]
+    columns = ["algorithm", "label", *knobs, "seed", *(f"{part}_{name}" for part, name in scores), "on_front"]
+    rows = [
+        row(
+            front.algorithm,
+            one.label,
+            *(one.settings.get(name) for name in knobs),
+            run.seed,
+            *(getattr(run, part).get(name) for part, name in scores),
+            str(one in front.best).lower(),
+        )
+        for front in fronts
+        for one in front.points
+        for run in one.runs
+    ]
+    return Table("", [Column(name) for name in columns], [Section(rows)])
+
+
+def chosen(one: FrontPoint, part: Part, target: Target) -> str:
+    """The answer to "most accurate within a target", in a sentence."""
+    where = "held-out" if part == "held_out" else "test"
+    gaps = ", ".join(f"{metric_title(bound.metric)} {percent(one.mean(bound.metric), 1)}" for bound in target.bounds)
+    met = sum(target.meets(run.test) for run in one.runs)
+    return (
+        f"Most accurate with {target} on {where} rows: {one.label}, on test rows accuracy "
+        f"{percent(one.mean('accuracy'), 1)} %, {gaps}; the bound held there in {met} of {len(one.runs)} seeds."
+    )
+
+
+def specification(fronts: Sequence[Front]) -> dict[str, Any] | None:
+    """All fronts in one chart, accuracy against the gap, in Vega-Lite; None where no point has numbers."""
+    metric, names = fronts[0].metric, [front.algorithm for front in fronts]
+    values = [point for front in fronts for point in _drawn(front)]
+    if not values:
+        return None
+    colours = {"domain": names, "range": [PALETTE[number % len(PALETTE)] for number in range(len(names))]}
+    color = {"field": "algorithm", "type": "nominal", "scale": colours, "legend": {"title": None, "labelLimit": 0}}
+    x = {"field": "gap", "type": "quantitative", "title": f"{metric_title(metric)} (points)", "scale": {"zero": True}}
+    y = {"field": "accuracy", "type": "quantitative", "title": "Accuracy (%)", "scale": {"zero": False}}
+    shape = {"domain": list(_MARKED), "range": ["circle", "cross"]}
+    marks = {"field": "state", "type": "nominal", "scale": shape, "legend": {"title": None}}
+    best = {"filter": f"datum.state == '{_MARKED[0]}'"}
+    return {
+        "config": PAPER,
+        "width": _WIDTH,
+        "height": _HEIGHT,
+        "data": {"values": values},
+        "layer": [
+            {
+                "transform": [best],
+                "mark": {"type": "line", "interpolate": "step-after", "opacity": 0.5},
+                "encoding": {"x": x, "y": y, "color": color},
+            },
+            {
+                "mark": {"type": "rule", "opacity": 0.4},
+                "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": color},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 80},
+                "encoding": {"x": x, "y": y, "color": color, "shape": marks, "tooltip": {"field": "label"}},
+            },
+        ],
+    }
+
+
+def write_fronts(fronts: Sequence[Front], folder: Path) -> dict[str, Path]:
+    """The tables and the chart as files; the chart is left out where no library draws it."""
+    text = "\n".join(to_markdown(table) for table in (points(fronts), volumes(fronts)))
+    contents: dict[str, str | bytes] = {"fronts.csv": to_csv(tidy(fronts))}
+    try:
+        chart = specification(fronts)
+        drawn = {} if chart is None else pictures(chart)
+        contents |= {f"fronts.{ending}": picture for ending, picture in drawn.items()}
+    except ImportError as error:
+        text += "\n" + CHARTS_LEFT_OUT.format(missing=error.name or "a chart library") + "\n"
+    contents["fronts.md"] = text
+    return {name: write_whole(folder / name, content) for name, content in contents.items()}
+
+
+def _row(one: FrontPoint, best: bool, parts: list[Part], metric: str) -> Any:
+    cells = [
+        Cell(one.mean(name, part) if one.runs else "diverged", one.spread(name, part), bold=best)
+        for part in parts
+        for name in ("accuracy", metric)
+    ]
+    name = ", ".join(f"{key} {value}" for key, value in one.settings.items()) or "as it is"
+    note = f"{one.diverged} of {one.diverged + len(one.runs)} diverged" if one.diverged else ""
+    return row(Cell(name, bold=best), *cells, note=note)
+
+
+def _drawn(front: Front) -> list[dict[str, Any]]:
+    found = []
+    for one in front.points:
+        gap, accuracy = one.mean(front.metric), one.mean("accuracy")
+        if one.usable and math.isfinite(gap) and math.isfinite(accuracy):
+            half = one.spread("accuracy") or 0.0
+            found.append(
+                {
+                    "algorithm": front.algorithm,
+                    "label": one.label,
+                    "state": _MARKED[0] if one in front.best else _MARKED[1],
+                    "gap": 100 * gap,
+                    "accuracy": 100 * accuracy,
+                    "low": 100 * (accuracy - half),
+                    "high": 100 * (accuracy + half),
+                }
+            )
+    return found

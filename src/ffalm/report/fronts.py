@@ -1,0 +1,185 @@
+"""Fronts of accuracy against a fairness gap, and the hypervolume that they dominate.
+
+A point is on the front of an algorithm if no other of its points is at least as accurate with a gap at most as large.
+The hypervolume is the share of the box from the reference (a gap and an accuracy that any point should beat) to the
+ideal (gap 0, accuracy 1) that the points dominate: one number by which whole fronts are compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any, Literal
+
+from ffalm.errors import UserError, require
+from ffalm.outcome import Outcome
+from ffalm.report.summary import t_quantile
+from ffalm.report.tables import Interval
+from ffalm.targets.target import Target
+
+Part = Literal["test", "held_out"]
+Reference = tuple[float, float]
+"""A gap and an accuracy."""
+
+
+def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether one is at least as good in every respect and better in some; higher is better."""
+    differences = [mine - theirs for mine, theirs in zip(one, other, strict=True)]
+    return min(differences) >= 0 and max(differences) > 0
+
+
+def hypervolume(points: Sequence[tuple[float, float]], reference: Reference) -> float:
+    """The share of the box that points (gap, accuracy) dominate; undefined points dominate nothing."""
+    widest, lowest = reference
+    area, height = 0.0, lowest
+    for gap, accuracy in sorted((gap, accuracy) for gap, accuracy in points if gap < widest):
+        if accuracy > height:  # by rising gap: each adds what the ones before did not reach
+            area += (widest - gap) * (accuracy - height)
+            height = accuracy
+    box = widest * (1 - lowest)
+    return area / box if box > 0 else math.nan
+
+
+@dataclass(frozen=True)
+class SeedScores:
+    """One finished run."""
+
+    seed: int
+    test: dict[str, float]
+    held_out: dict[str, float]  # empty where nothing was held out
+
+
+@dataclass(frozen=True)
+class FrontPoint:
+    """An algorithm with one choice of the settings that are swept."""
+
+    label: str
+    algorithm: str
+    settings: dict[str, Any]  # those that are swept
+    runs: tuple[SeedScores, ...]
+    diverged: int = 0
+
+    @property
+    def usable(self) -> bool:
+        """Whether every run finished."""
+        return self.diverged == 0 and bool(self.runs)
+
+    def values(self, metric: str, part: Part = "test") -> list[float]:
+        """A metric of each finished run; NaN where it is undefined."""
+        return [getattr(run, part).get(metric, math.nan) for run in self.runs]
+
+    def mean(self, metric: str, part: Part = "test") -> float:
+        """The mean over seeds; NaN where a run has no value."""
+        values = self.values(metric, part)
+        return fmean(values) if values else math.nan
+
+    def spread(self, metric: str, part: Part = "test") -> float | None:
+        """The standard deviation over seeds; None with fewer than two."""
+        values = self.values(metric, part)
+        return stdev(values) if len(values) > 1 and all(map(math.isfinite, values)) else None
+
+
+@dataclass(frozen=True)
+class Front:
+    """The points of one algorithm."""
+
+    algorithm: str
+    metric: str
+    points: tuple[FrontPoint, ...]
+    reference: Reference
+
+    @property
+    def best(self) -> list[FrontPoint]:
+        """The points on the front by means over seeds, smallest gap first."""
+        usable = [one for one in self.points if one.usable and all(map(math.isfinite, self._place(one)))]
+        best = [one for one in usable if not any(dominates(self._merits(other), self._merits(one)) for other in usable)]
+        return sorted(best, key=self._place)
+
+    @property
+    def hypervolumes(self) -> list[float]:
+        """Of each seed that all points have finished."""
+        seeds = [{run.seed: run.test for run in one.runs} for one in self.points]
+        common = [seed for seed in seeds[0] if all(seed in own for own in seeds)]
+        return [
+            hypervolume([(own[seed][self.metric], own[seed]["accuracy"]) for own in seeds], self.reference)
+            for seed in common
+        ]
+
+    @property
+    def hypervolume(self) -> float:
+        """The mean over seeds."""
+        values = self.hypervolumes
+        return fmean(values) if values else math.nan
+
+    @property
+    def interval(self) -> Interval | None:
+        """The 95 % interval of the hypervolume within 0 and 1, Student's t over seeds; None with fewer than two."""
+        values = self.hypervolumes
+        if len(values) < 2:
+            return None
+        half = t_quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+        return max(0.0, self.hypervolume - half), min(1.0, self.hypervolume + half)
+
+    def _place(self, one: FrontPoint) -> tuple[float, float]:
+        return one.mean(self.metric), one.mean("accuracy")
+
+    def _merits(self, one: FrontPoint) -> tuple[float, float]:
+        gap, accuracy = self._place(one)
+        return -gap, accuracy
+
+
+def fronts_of(
+    outcomes: Sequence[Outcome], members: Mapping[str, tuple[str, dict[str, Any]]], metric: str
+) -> list[Front]:
+    """One front for each algorithm; `members` gives the algorithm and the swept settings of each label.
+
+    The reference is the largest gap of any run and the accuracy of always predicting the most frequent label.
+    """
+    points: dict[str, list[FrontPoint]] = {}
+    for label, (algorithm, settings) in members.items():
+        own = [run for run in outcomes if run.label == label]
+        finished = tuple(SeedScores(run.seed, run.test, _held_out(run)) for run in own if run.diverged is None)
+        points.setdefault(algorithm, []).append(
+            FrontPoint(label, algorithm, settings, finished, len(own) - len(finished))
+        )
+    reference = _reference([run for run in outcomes if run.diverged is None], metric)
+    return [Front(algorithm, metric, tuple(own), reference) for algorithm, own in points.items()]
+
+
+def best_at(fronts: Sequence[Front], target: Target) -> tuple[FrontPoint, Part]:
+    """The most accurate point within a target, by means over seeds of held-out rows where there are any.
+
+    Choosing on test rows would make the test scores of the choice optimistic.
+    """
+    points = [one for front in fronts for one in front.points if one.usable]
+    part: Part = "held_out" if all(run.held_out for one in points for run in one.runs) else "test"
+    wanted = [bound.metric for bound in target.bounds]
+    within = [one for one in points if target.meets({metric: one.mean(metric, part) for metric in wanted})]
+    require(bool(points), "No point of the sweep has finished in every seed.")
+    if not within:
+        nearest = min(points, key=lambda one: target.excess({metric: one.mean(metric, part) for metric in wanted}))
+        found = ", ".join(f"{metric} {nearest.mean(metric, part):.3f}" for metric in wanted)
+        raise UserError(f"No point of the sweep meets {target}; the nearest is {nearest.label} with {found}.")
+    return max(within, key=lambda one: one.mean("accuracy", part)), part
+
+
+def _held_out(run: Outcome) -> dict[str, float]:
+    """The validation metrics of the round whose model was scored."""
+    rounds = [record for record in run.history if run.kept in (None, record["round"])]
+    return {name: rounds[-1][name] for name in run.test if name in rounds[-1]} if rounds else {}
+
+
+def _reference(runs: Sequence[Outcome], metric: str) -> Reference:
+    gaps = [run.test.get(metric, math.nan) for run in runs]
+    widest = max((gap for gap in gaps if math.isfinite(gap)), default=math.nan)
+    majorities = [_majority(run.confusion) for run in runs if run.confusion is not None]
+    lowest = fmean(majorities) if majorities else min((run.test["accuracy"] for run in runs), default=math.nan)
+    return widest, lowest
+
+
+def _majority(confusion: Sequence[Sequence[Sequence[float]]]) -> float:
+    """The share of the most frequent label."""
+    by_label = [sum(sum(prediction[label]) for prediction in confusion) for label in range(len(confusion))]
+    return max(by_label) / sum(by_label)

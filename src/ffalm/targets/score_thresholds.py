@@ -1,0 +1,127 @@
+"""Group thresholds in a score's own units, as `ffalm repair` stores them and anything can apply them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ffalm.data.encoding import as_text, distinct
+from ffalm.errors import UserError, require
+from ffalm.targets.repair import Repair, draws_of, kind_of
+from ffalm.targets.score_bins import Array, Codes, ScoreBins
+from ffalm.targets.target import Kind
+
+Mix = tuple[tuple[float, float], ...]
+"""Thresholds with their probabilities; one threshold with probability 1 where nothing is drawn."""
+
+
+@dataclass(frozen=True)
+class ScoreThresholds:
+    """Predict the favourable outcome if score >= threshold, with a threshold for each group."""
+
+    kind: Kind
+    groups: Mapping[str, Mix]
+    single: float  # for rows whose group is not known
+
+    @classmethod
+    def of(cls, repair: Repair, bins: ScoreBins, group_names: tuple[str, ...]) -> ScoreThresholds:
+        """The thresholds of a repair that was fitted to bins."""
+        mixes = ([(bins.value(edge), weight) for edge, weight in mix] for mix in repair.edges)
+        return cls(repair.kind, dict(zip(group_names, map(tuple, mixes), strict=True)), bins.value(repair.single))
+
+    def __getitem__(self, group: str) -> float:
+        """The threshold of a group, where none is drawn."""
+        require(group in self.groups, f"There is no threshold of a group {group!r}.")
+        require(not self.randomised, "These thresholds are randomised: see `groups`.")
+        return self.groups[group][0][0]
+
+    @property
+    def randomised(self) -> bool:
+        """Whether some predictions are drawn."""
+        return any(len(mix) > 1 for mix in self.groups.values())
+
+    def chances(self, scores: Array, groups: Codes) -> Array:
+        """P(predicted favourable) of each row: 0 or 1 unless randomised; groups outside 0..K-1 are unknown."""
+        chance = (scores >= self.single).astype(np.float64)
+        for number, mix in enumerate(self.groups.values()):
+            own = groups == number
+            mine = scores[own]
+            reached = np.zeros(len(mine))
+            for threshold, probability in mix:
+                reached += probability * (mine >= threshold)
+            chance[own] = reached
+        return chance
+
+    def predict(self, scores: Any, groups: Any = None, ids: Any = None) -> NDArray[np.int64]:
+        """1 for the favourable outcome, else 0; rows whose group is missing or new get the single threshold.
+
+        Where thresholds are randomised the draw depends on the row alone, so that the same person gets the same answer:
+        on its id where `ids` are given, else on its score and group.
+        """
+        values = np.asarray(scores, dtype=np.float64)
+        names = np.full(len(values), None) if groups is None else np.asarray(groups)
+        require(
+            values.ndim == 1 and names.shape == values.shape and (ids is None or len(ids) == len(values)),
+            "Scores, groups and ids must have one entry per row.",
+        )
+        chance = self.chances(values, codes_of(pd.Series(names), tuple(self.groups)))
+        predicted = (chance > 0.5).astype(np.int64)
+        drawn = np.flatnonzero((chance > 1e-12) & (chance < 1 - 1e-12))
+        if len(drawn):
+            keys = names if ids is None else np.asarray(ids)
+            content = (
+                f"{as_text(keys[row])}\0{float(values[row])!r}" if ids is None else as_text(keys[row]) for row in drawn
+            )
+            predicted[drawn] = chance[drawn] > draws_of(text.encode() for text in content).numpy()
+        return predicted
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain values for a file; infinite thresholds, for everybody or nobody, are texts."""
+        return {
+            "kind": self.kind,
+            "single": _text(self.single),
+            "groups": {
+                name: [{"threshold": _text(value), "probability": weight} for value, weight in mix]
+                for name, mix in self.groups.items()
+            },
+        }
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> ScoreThresholds:
+        """The inverse of `to_plain`."""
+        try:
+            groups = {
+                str(name): tuple((float(one["threshold"]), float(one["probability"])) for one in mix)
+                for name, mix in values["groups"].items()
+            }
+            return cls(kind_of(values["kind"]), groups, float(values["single"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"These thresholds cannot be read ({error!r}): make the repair again.") from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> ScoreThresholds:
+        """The thresholds in a `repair.json`."""
+        try:
+            values = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"The thresholds in {path} cannot be read: {error}.") from None
+        return cls.from_plain(values["thresholds"] if isinstance(values, dict) and "thresholds" in values else values)
+
+
+def codes_of(column: pd.Series, names: tuple[str, ...]) -> Codes:
+    """Each row's place among the names, -1 for a missing value or another one."""
+    codes, values = distinct(column)
+    places = {name: number for number, name in enumerate(names)}
+    return np.array([*(places.get(value, -1) for value in values), -1], dtype=np.int64)[codes]
+
+
+def _text(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)

@@ -1,0 +1,50 @@
+"""What the user, a plugin or the machine causes is told in one sentence."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from rich.console import Console
+
+from ffalm.cli.failures import explained
+from ffalm.cli.running import Stopped, Terminal
+from ffalm.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (UserError("It is so."), "It is so."),
+        (FileNotFoundError(2, "No such file or directory", "runs/a"), "runs/a cannot be read or written: no such file"),
+        (OSError(36, "File name too long", "a\nb"), r"a\\nb cannot be read"),
+        (MemoryError(), "not enough memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "not enough memory"),
+        (UnicodeEncodeError("ascii", "\u00e9", 0, 1, "ordinal"), "PYTHONIOENCODING"),
+    ],
+)
+def test_faults_of_the_machine_are_told(error: BaseException, words: str) -> None:
+    import torch  # noqa: F401
+
+    told = explained(error)
+    assert told is not None
+    assert words.replace("\\\\", "\\") in told
+    assert "\n" not in told
+
+
+def test_a_bug_is_not_explained_away() -> None:
+    assert explained(ZeroDivisionError()) is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_end_says_how_to_resume(number: signal.Signals) -> None:
+    begun: Any = SimpleNamespace(config=SimpleNamespace(training=SimpleNamespace(rounds=1)), left=[])
+    before = signal.getsignal(number)
+    terminal = Terminal(Console(file=io.StringIO()), cast(Any, begun), "ffalm run --out x --resume", quiet=True)
+    with pytest.raises(Stopped, match="resume with: ffalm run --out x --resume"), terminal:
+        os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is before

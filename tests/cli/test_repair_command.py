@@ -1,0 +1,83 @@
+"""`ffalm repair`: a file of scores becomes thresholds, predictions and a verdict."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.cli.conftest import Cli
+
+COLUMNS = ["--label", "paid", "--score", "p", "--group", "sex", "--favourable", "yes"]
+
+
+@pytest.fixture
+def scores(tmp_path: Path) -> Path:
+    draws = np.random.default_rng(0)
+    sex = draws.integers(0, 2, 1200)
+    p = 1 / (1 + np.exp(-draws.normal(sex - 0.5, 1.5)))
+    table = pd.DataFrame(
+        {
+            "person": np.arange(1200),
+            "p": p,
+            "sex": np.where(sex, "m", "f"),
+            "paid": np.where(draws.random(1200) < np.where(sex, p, 0.25 + p / 2), "yes", "no"),
+        }
+    )
+    table.to_csv(tmp_path / "scores.csv", index=False)
+    table.to_parquet(tmp_path / "scores.parquet")
+    return tmp_path / "scores.csv"
+
+
+def test_thresholds_tables_and_predictions_are_written(cli: Cli, scores: Path, tmp_path: Path) -> None:
+    out = tmp_path / "repaired"
+    code, shown, _ = cli("repair", scores, *COLUMNS, "--test-share", 0.5, "--out", out)
+    assert code == 0
+    for said in ("Who pays", "Kinds of thresholds", "one threshold", "on 600 test rows", "taken as probabilities"):
+        assert said in shown, said
+    told = json.loads((out / "repair.json").read_text())
+    predictions = pd.read_csv(out / "predictions.csv")
+    assert list(predictions) == ["part", "row", "score", "group", "prediction"]
+    truth = pd.read_csv(scores)["paid"].to_numpy()[predictions["row"] - 1]
+    test = predictions["part"] == "test"
+    assert (predictions["prediction"] == truth)[test].mean() == pytest.approx(told["test"]["accuracy"], abs=1e-12)
+    thresholds = {name: mix[0]["threshold"] for name, mix in told["thresholds"]["groups"].items()}
+    own = predictions["group"].map(thresholds)
+    assert ((predictions["score"] >= own) == (predictions["prediction"] == "yes")).all()
+
+
+def test_parquet_and_a_test_file_are_read_and_json_is_printed(cli: Cli, scores: Path) -> None:
+    code, shown, _ = cli("repair", scores.with_suffix(".parquet"), *COLUMNS, "--test", scores, "--json")
+    told = json.loads(shown)
+    assert code == 0 and told["judged_on"] == "test"
+    assert told["test"]["dpd"] == told["calibration"]["dpd"]  # the same rows
+
+
+def test_randomised_predictions_are_the_same_for_the_same_id(cli: Cli, scores: Path, tmp_path: Path) -> None:
+    asked = ["--target", "equalized_odds <= 0.01", "--repair", "randomised", "--confidence", 0.5, "--id", "person"]
+    found = []
+    shuffled = tmp_path / "shuffled.csv"
+    pd.read_csv(scores).sample(frac=1, random_state=1).to_csv(shuffled, index=False)
+    for name, file in (("a", scores), ("b", shuffled)):
+        assert cli("repair", file, *COLUMNS, *asked, "--out", tmp_path / name)[0] == 0
+        found.append(pd.read_csv(tmp_path / name / "predictions.csv").set_index("id")["prediction"].sort_index())
+    assert json.loads((tmp_path / "a" / "repair.json").read_text())["thresholds"]["kind"] == "randomised"
+    assert found[0].equals(found[1])
+    assert cli("repair", scores, *COLUMNS, *asked[:-2], "--out", tmp_path / "c")[0] == 0  # by the row's content
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--score", "q"], "has no column 'q'"),
+        (["--target", "dpd"], "is not understood"),
+        (["--repair", "none"], "There is no repair 'none'"),
+        (["--test", "x.csv", "--test-share", "0.5"], "exclude each other"),
+        (["--favourable", "maybe"], "There is no value of the label"),
+    ],
+)
+def test_a_mistake_gets_one_sentence_and_exit_code_2(cli: Cli, scores: Path, extra: list[str], message: str) -> None:
+    code, _, err = cli("repair", scores, *COLUMNS, *extra)
+    assert code == 2 and message in err and len(err.splitlines()) == 1

@@ -1,0 +1,47 @@
+"""`ffalm sweep`: fronts on the terminal and in files, and the point that a bound asks for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Cli
+
+from ffalm.report import front_report
+from ffalm.results import Study
+
+
+def test_a_sweep_shows_fronts_resumes_and_answers_a_bound(
+    cli: Cli, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Study, "write_report", lambda study: {})  # other tests draw
+    monkeypatch.setattr(front_report, "pictures", lambda chart: {"png": b"", "pdf": b""})
+    out = tmp_path / "sweep"
+    asked = ["--algorithm", "fedavg,lagrangian", "--over", "tolerance=0,0.1", "--seeds", "2", "--out", out]
+    code, shown, err = cli("sweep", *flags, *asked, "--at", "dpd <= 100%")
+    assert code == 0, err
+    for said in ("Hypervolume", "tolerance 0.1", "as it is", "Most accurate with dpd <= 1 on held-out rows"):
+        assert said in shown, said
+    assert {path.name for path in out.glob("fronts.*")} == {f"fronts.{end}" for end in ("csv", "md", "png", "pdf")}
+    code, shown, _ = cli("sweep", "--out", out, "--resume", "--quiet", "--json", "--metric", "eod", "--at", "eod <= 1")
+    told = json.loads(shown)
+    assert code == 0 and told["metric"] == "eod" and len(told["points"]) == 6
+    assert set(told["hypervolume"]) == {"FedAvg", "Lagrangian"} and told["at"]["chosen_on"] == "held_out"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--over", "tolerance"], "--over takes a setting and its values"),
+        (["--over", "tolerence=0"], "did you mean 'tolerance'"),
+        (["--over", "tolerance=-1"], "tolerance"),
+        (["--over", "tolerance=0", "--metric", "loss"], "gap to draw accuracy against"),
+        (["--over", "tolerance=0", "--at", "dpd"], "is not understood"),
+        (["--over", "tolerance=0", "--alpha", "1,5"], "one skew"),
+        ([], "needs a setting and its values"),
+    ],
+)
+def test_a_mistake_gets_one_sentence_and_exit_code_2(cli: Cli, arguments: list[str], message: str) -> None:
+    code, _, err = cli("sweep", *arguments)
+    assert code == 2 and message in err and len(err.splitlines()) == 1

@@ -1,0 +1,278 @@
+"""A federation's answer to its fairness target: the simulation's, whoever is missing."""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.federate.makers import NAMES, Killed, Simulated, World, config, world
+
+from ffalm.engines.remote.message import Failure, Kind, Message
+from ffalm.fairness import ScoreHistogram
+from ffalm.federate.coordinator.agreement import Agreement
+from ffalm.federate.coordinator.federated_run import coordinate
+from ffalm.federate.coordinator.federation_answer import each_site, site_facts
+from ffalm.federate.coordinator.histogram_sum import HistogramSum
+from ffalm.federate.coordinator.run_log import RunLog
+from ffalm.federate.coordinator.update_validation import Counts
+from ffalm.federate.federation_config import FederationConfig, SiteConfig
+from ffalm.federation import Federation
+from ffalm.results import Study
+from ffalm.simulation import simulate
+from ffalm.store import RunFolder
+from ffalm.targets.candidates import FinishedRun, answer_of
+from ffalm.targets.target import Target
+
+TARGET = "dpd <= 0.1"
+ROWS = (200, 150, 180)
+
+
+def plan(**sections: Any) -> FederationConfig:
+    """A federation with a target that is answered without a search for a margin, which takes longest."""
+    base = {"target": TARGET, "confidence": 0.5, "training": {"rounds": 1}, "algorithm": {"name": "fedavg"}}
+    return config(**{**base, **sections})
+
+
+def led(asked: FederationConfig, run: Path, sites: World) -> Path:
+    coordinate(asked, run, sites, pause=0.001)
+    return run
+
+
+def facts(run: Path) -> dict[str, dict[str, Any]]:
+    """What sites.json says, by site."""
+    return {site["name"]: site for site in json.loads((run / "sites.json").read_text())["sites"]}
+
+
+def thresholds(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "repair.json").read_text())
+    return found
+
+
+def set_in_site(sites: World, name: str, **settings: Any) -> None:
+    file = sites.folders[name] / "site.toml"
+    replace(SiteConfig.read(file), **settings).write(file)
+
+
+class Scoring(World):
+    """A world in which something befalls sites when they score the final model; what they answer there is kept."""
+
+    def __init__(self, sites: World) -> None:
+        super().__init__(sites.folders)
+        self.lost: set[str] = set()
+        self.histograms: dict[str, torch.Tensor] = {}  # put in the place of the right ones
+        self.scores: dict[str, Message] = {}
+
+    def _answer(self, kind: Kind, name: str, message: Message) -> Message | Failure:
+        if kind == "score" and name in self.lost:
+            return Failure("lost", "The site's connection was lost.")
+        found = super()._answer(kind, name, message)
+        if kind == "score" and isinstance(found, Message):
+            if name in self.histograms:
+                found.tensors["validation"]["histogram"] = self.histograms[name]
+            self.scores[name] = found
+        return found
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Scoring, FederationConfig]:
+    """A finished run of three sites, with all that they told."""
+    root, asked = tmp_path_factory.mktemp("finished"), plan()
+    sites = Scoring(world(root, ROWS))
+    return led(asked, root / "run", sites), sites, asked
+
+
+def test_the_answer_and_its_thresholds_are_those_of_a_simulation_over_the_same_rows(
+    finished: tuple[Path, Scoring, FederationConfig],
+) -> None:
+    run, sites, asked = finished
+    simulated = Simulated(asked, sites.folders, run)
+    clients = tuple(own["train"] for own in simulated.parts)
+    held_out = simulated.pooled("validation"), simulated.pooled("test")
+    federation = Federation(clients, *held_out, simulated.agreement.task)
+    result = simulate(
+        "fedavg", federation, seed=asked.seed, model=asked.model, engine="loop", device="cpu",
+        rounds=1, batch_size=16, lr=0.2,
+    )  # fmt: skip
+    stored = RunFolder(run).scores(1)
+    assert stored.keys() == result.scores.keys() == {"validation", "test"}
+    for part, histogram in result.scores.items():
+        assert torch.equal(stored[part].counts, histogram.counts)
+    expected = answer_of(
+        [FinishedRun("FedAvg", asked.seed, None, ".", result.scores)],
+        Target.parse(TARGET),
+        group_names=("female", "male"),
+        confidence=0.5,
+    )
+    assert thresholds(run) == expected.best.repair
+    found = Study.load(run).answer()
+    assert found.test == pytest.approx(expected.test, rel=0, abs=0, nan_ok=True)
+    assert (found.verdict, found.bounds) == (expected.verdict, expected.bounds)
+
+
+def test_the_folder_answers_as_a_studys_does(finished: tuple[Path, Scoring, FederationConfig]) -> None:
+    run, _, _ = finished
+    [written] = json.loads((run / "answer.json").read_text())["answers"]
+    assert written["target"] == TARGET and written["repair"] == thresholds(run)
+    assert f"## Answer to {TARGET}" in (run / "report.md").read_text()
+    other = Study.load(run).answer("eod <= 0.2", repair="single")
+    assert str(other.target) == "eod <= 0.2" and other.chosen.kind in ("none", "accurate", "single")
+    answer = Study.load(run).outcome.answers[0]
+    assert answer.best.repair == thresholds(run) and not any("not in this answer" in note for note in answer.notes)
+
+
+def test_each_site_is_told_before_and_after(finished: tuple[Path, Scoring, FederationConfig]) -> None:
+    run, _, _ = finished
+    sites = facts(run)
+    assert all(site["repaired"].keys() == site["test"].keys() for site in sites.values())
+    assert "Each site before and after" in (run / "report.md").read_text()
+
+
+def test_a_gap_that_is_undefined_at_a_site_is_left_open(finished: tuple[Path, Scoring, FederationConfig]) -> None:
+    site = facts(finished[0])["north"]
+    table = each_site([{**site, "repaired": {**site["repaired"], "eod": None}}])
+    assert table is not None
+    assert math.isnan(table.sections[0].rows[0].cells[-1].value)  # type: ignore[arg-type]
+
+
+def test_histograms_take_few_bytes(finished: tuple[Path, Scoring, FederationConfig]) -> None:
+    _, sites, _ = finished
+    for answer in sites.scores.values():
+        assert all(answer.tensors[part]["histogram"].numel() < 400 for part in ("validation", "test"))
+
+
+def test_without_a_target_no_histogram_leaves_a_site(tmp_path: Path) -> None:
+    sites = Scoring(world(tmp_path))
+    run = led(plan(target="none"), tmp_path / "run", sites)
+    for answer in sites.scores.values():
+        assert all("histogram" not in record for record in answer.tensors.values())
+    assert RunFolder(run).scores(1) == {} and not (run / "answer.json").exists() and not (run / "repair.json").exists()
+
+
+def test_small_cells_are_in_no_histogram(tmp_path: Path) -> None:
+    sites = Scoring(world(tmp_path, ROWS))
+    run = led(plan(rules={"min_group": 5}), tmp_path / "run", sites)
+    counts = [torch.tensor(site["rows"]["validation"]) for site in facts(run).values()]
+    assert any(bool((one == 0).any()) for one in counts)  # withheld
+    assert torch.equal(RunFolder(run).scores(1)["validation"].counts.sum((0, 1)), torch.stack(counts).sum(0))
+    notes = " ".join(Study.load(run).answer().notes)
+    assert "withholds cells of its held-out rows that are too small" in notes
+
+
+def test_a_site_that_drops_out_at_the_scoring_and_one_that_refuses_are_left_out_of_the_answer_by_name(
+    tmp_path: Path,
+) -> None:
+    sites = Scoring(world(tmp_path, (*ROWS, 160)))
+    sites.lost = {"west"}
+    set_in_site(sites, "south", histograms=False)
+    run = led(plan(sites=list(NAMES)), tmp_path / "run", sites)
+    told = facts(run)
+    assert told["west"]["no_histograms"] == "lost: The site's connection was lost."
+    assert "histogram" not in sites.scores["south"].tensors["test"]
+    assert told["south"]["test"] is not None and "repaired" not in told["south"]  # its scores count all the same
+    rows = torch.tensor([told[name]["rows"]["test"] for name in ("north", "east")]).sum(0)
+    assert torch.equal(RunFolder(run).scores(1)["test"].counts.sum((0, 1)), rows)
+    page, answer = (run / "report.md").read_text(), Study.load(run).answer()
+    for why in (
+        "'west' are not in this answer (lost: The site's",
+        "'south' are not in this answer (its site.toml says",
+    ):
+        assert any(f"The scores of the site {why}" in note for note in answer.notes) and why in page
+
+
+def test_where_all_refuse_there_is_no_answer_and_the_report_says_so(tmp_path: Path) -> None:
+    sites = world(tmp_path)
+    for name in NAMES[:3]:
+        set_in_site(sites, name, histograms=False)
+    run = led(plan(), tmp_path / "run", sites)
+    notes = Study.load(run).outcome.notes
+    assert any(note.startswith(f"The target {TARGET} has no answer") for note in notes)
+    assert sum("not in this answer" in note for note in notes) == 3
+    assert f"- The target {TARGET} has no answer" in (run / "report.md").read_text()
+
+
+def test_a_part_of_which_no_row_is_told_leaves_no_answer(finished: tuple[Path, Scoring, FederationConfig]) -> None:
+    nobody = ScoreHistogram.zeros((2, 2), 1)
+    counts = {name: replace(one, told=dict.fromkeys(one.told, torch.zeros(2, 2, dtype=torch.int64)))
+              for name, one in rows_log(finished[0]).items()}  # fmt: skip
+    summed = HistogramSum.of_sums({"validation": nobody, "test": nobody}, counts)
+    assert summed.parts == {} and summed.missing == {}
+    asked, task = finished[2], Agreement.load(finished[0] / "encoding.json").task
+    assert site_facts(asked, task, replace(summed, own={"north": {"test": nobody}}), {}) == {}
+
+
+def packed(*counts: int) -> torch.Tensor:
+    content = zlib.compress(b"".join(count.to_bytes(4, "little", signed=True) for count in counts))
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+
+
+MALFORMED = {
+    "no bytes of ours": torch.tensor([1, 2, 3], dtype=torch.uint8),
+    "other type": torch.zeros(2048),
+    "short": packed(1, 2),
+    "long": packed(*[0] * 2049),
+    "negative": packed(-1, 1, *[0] * 2046),
+}
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_a_malformed_histogram_does_not_count(kind: str, finished: tuple[Path, Scoring, FederationConfig]) -> None:
+    run, sites, _ = finished
+    answer = sites.scores["north"]
+    record = {**answer.tensors["validation"], "histogram": MALFORMED[kind]}
+    found = histogram_sum(
+        run, {"north": Message({**answer.tensors, "validation": record}), "west": sites.scores["west"]}
+    )
+    assert found.own.keys() == {"west"}
+    assert found.missing == {"north": "its score histogram of the validation rows is malformed"}
+
+
+def test_a_histogram_of_other_rows_than_agreed_does_not_count(
+    finished: tuple[Path, Scoring, FederationConfig],
+) -> None:
+    run, sites, _ = finished
+    found = histogram_sum(run, {"north": sites.scores["west"]})
+    assert found.parts == {} and found.missing["north"].startswith("the score histogram counts other validation rows")
+    log, zeros = rows_log(run), ScoreHistogram.zeros((2, 2), 1)
+    summed = HistogramSum.of_sums({"validation": zeros, "test": zeros}, log)
+    assert summed.parts == {} and summed.missing.keys() == log.keys()
+
+
+def rows_log(run: Path) -> dict[str, Counts]:
+    task = Agreement.load(run / "encoding.json").task
+    return RunLog(RunFolder(run), NAMES[:3]).counts(task)
+
+
+def histogram_sum(run: Path, answers: dict[str, Message]) -> HistogramSum:
+    return HistogramSum.of(answers, rows_log(run), Agreement.load(run / "encoding.json").task)
+
+
+def test_a_coordinator_that_was_killed_at_the_scoring_comes_to_the_same_answer(
+    tmp_path: Path, finished: tuple[Path, Scoring, FederationConfig]
+) -> None:
+    whole, reference, _ = finished
+    sites = world(tmp_path, ROWS)
+    sites.kill = ("after", [kind for kind, _ in reference.asked].index("score"))
+    with pytest.raises(Killed):
+        led(plan(), tmp_path / "run", sites)
+    sites.kill = None
+    run = led(plan(), tmp_path / "run", sites)
+    for name in ("scores.safetensors", "repair.json", "answer.json"):
+        assert (run / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_the_target_may_change_between_two_starts(tmp_path: Path) -> None:
+    sites = world(tmp_path)
+    sites.kill = ("after", 3)
+    with pytest.raises(Killed):
+        led(plan(target="none"), tmp_path / "run", sites)
+    sites.kill = None
+    run = led(plan(target="eod <= 0.3"), tmp_path / "run", sites)
+    assert json.loads((run / "answer.json").read_text())["answers"][0]["target"] == "eod <= 0.3"
+    led(plan(target="none"), run, sites)
+    assert not (run / "answer.json").exists() and not (run / "repair.json").exists()

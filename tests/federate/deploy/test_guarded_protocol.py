@@ -1,0 +1,114 @@
+"""Connections that do nothing, that are too many or come from elsewhere do not keep sites from the coordinator."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="needs Flower: pip install 'ffalm[flower]'")
+
+import uvicorn
+
+from ffalm.errors import UserError
+from ffalm.federate.deploy.fleet_gateway import FleetGateway, Receive, Scope, Send, listener, raise_file_limit
+from ffalm.federate.deploy.guarded_protocol import guarded, networks_of
+from ffalm.federate.federation_config import FederationConfig
+
+
+class Refuses:
+    async def refusal(self, scope: Scope) -> int | None:
+        return None if dict(scope["headers"]).get(b"key") == b"good" else 401
+
+
+async def application(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+@contextmanager
+def served(**limits: Any) -> Iterator[tuple[str, int]]:
+    """A gateway on a loopback port that counts as the network."""
+    with listener("127.0.0.1", 0) as door:
+        inner = ("127.0.0.1", 1)
+        config = uvicorn.Config(
+            FleetGateway(application, inner, Refuses()), http=guarded(inner, **limits), loop="asyncio", ws="none",
+            log_level="critical", lifespan="off",
+        )  # fmt: skip
+        server = uvicorn.Server(config)
+        server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+        thread = threading.Thread(target=lambda: server.run([door]), daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.005)
+        try:
+            yield door.getsockname()
+        finally:
+            server.should_exit = True
+            thread.join(10)
+
+
+def answer(address: tuple[str, int], head: str = "key: good\r\n", length: int = 0) -> bytes:
+    """What is answered to a request of which no body is ever sent."""
+    with socket.create_connection(address, timeout=5) as one:
+        one.sendall(f"POST /v1/fleet/x HTTP/1.1\r\nhost: x\r\n{head}content-length: {length}\r\n\r\n".encode())
+        try:
+            return one.recv(100)
+        except ConnectionResetError:
+            return b""
+
+
+def test_silent_connections_are_closed_and_sites_are_answered_meanwhile() -> None:
+    with served(seconds=0.3) as address:
+        silent = [socket.create_connection(address, timeout=5) for _ in range(20)]
+        silent[0].sendall(b"POST /v1/fl")
+        assert answer(address).startswith(b"HTTP/1.1 200")
+        for one in silent:
+            with one, suppress(ConnectionResetError):
+                assert one.recv(1) == b""
+
+
+def test_a_stranger_is_refused_while_its_large_body_is_still_to_come() -> None:
+    with served() as address:
+        assert answer(address, head="", length=10**12).startswith(b"HTTP/1.1 401")
+        assert answer(address, length=10**12).startswith(b"HTTP/1.1 413")
+
+
+def test_connections_above_the_limit_are_closed_at_once() -> None:
+    with served(most=2, seconds=60.0) as address:
+        held = [socket.create_connection(address, timeout=5) for _ in range(2)]
+        time.sleep(0.1)
+        assert answer(address) == b""
+        for one in held:
+            one.close()
+        time.sleep(0.1)
+        assert answer(address).startswith(b"HTTP/1.1 200")
+
+
+def test_addresses_outside_the_allowed_networks_are_closed() -> None:
+    with served(networks=networks_of("10.0.0.0/8,192.0.2.7")) as address:
+        assert answer(address) == b""
+    with served(networks=networks_of("10.0.0.0/8,127.0.0.1")) as address:
+        assert answer(address).startswith(b"HTTP/1.1 200")
+
+
+def test_a_network_that_is_none_is_refused_in_federation_toml() -> None:
+    base = {"name": "f", "sites": ["a"], "data": {"label": "y", "group": "g"}, "rules": {"min_sites": 1}}
+    assert FederationConfig.parse({**base, "allow": ["10.0.0.0/8"]}).allow == ("10.0.0.0/8",)
+    with pytest.raises(UserError, match=r"such as 10\.0\.0\.5 or 10\.1\.0\.0/16; got 'hospital'"):
+        FederationConfig.parse({**base, "allow": ["hospital"]})
+
+
+def test_the_file_limit_is_raised_to_what_the_process_may_have() -> None:
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        assert raise_file_limit() == resource.getrlimit(resource.RLIMIT_NOFILE)[0] == before[1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -1,0 +1,237 @@
+"""A coordinator that does not follow the protocol: what it asks of sites that do, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.federate.makers import NAMES, World, config, exchange_keys, world
+from tests.federate.secure.parties import Attempt, PlainSigner, attempt
+
+from ffalm.engines.remote.message import Failure, Kind, Message
+from ffalm.errors import UserError
+from ffalm.federate.coordinator.federated_run import coordinate
+from ffalm.federate.federation_config import FederationConfig
+from ffalm.federate.keys import NodeSigner, write_key_pair
+from ffalm.federate.secure import secure_site
+from ffalm.federate.secure.crypto import KeyPair
+from ffalm.federate.secure.payload import round_numbers
+from ffalm.federate.secure.protocol import Circle, confirm, introduced, offer
+from ffalm.federate.site.answering import answer
+
+Change = Callable[[str, str, dict[str, Any]], dict[str, Any]]
+"""Given a site, the move and the facts that it is asked with, other facts."""
+
+
+class Lying(World):
+    """A federation whose coordinator asks other questions than the protocol says; `refusals` is what sites answer."""
+
+    def __init__(self, folders: dict[str, Path], change: Change) -> None:
+        super().__init__(folders)
+        self._change, self.refusals = change, dict[str, str]()
+        self.asked_with: list[tuple[str, str, Message]] = []
+
+    def _answer(self, kind: Kind, name: str, message: Message) -> Message | Failure:
+        move = str(message.facts.get("stage", kind))
+        message = replace(message, facts=self._change(name, move, dict(message.facts)))
+        self.asked_with.append((name, move, message))
+        found = super()._answer(kind, name, message)
+        if isinstance(found, Failure):
+            self.refusals[name] = found.reason
+        return found
+
+
+def plan(sites: int = 3, **rules: Any) -> FederationConfig:
+    return config(NAMES[:sites], rules={"secure": True, "patience": 0.0, **rules}, training={"rounds": 1})
+
+
+def keyed(root: Path, sites: int = 3) -> dict[str, Path]:
+    folders = world(root, (50, 40, 45, 40)[:sites]).folders
+    exchange_keys(folders)
+    return folders
+
+
+def led(root: Path, sites: World, asked: FederationConfig | None = None) -> str:
+    """Why the run stopped; empty where it did not."""
+    try:
+        coordinate(asked or plan(), root / "run", sites, pause=0.001)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def honest(name: str, move: str, facts: dict[str, Any]) -> dict[str, Any]:
+    return facts
+
+
+# Keys
+
+
+def test_a_public_key_of_the_coordinators_own_is_refused(tmp_path: Path) -> None:
+    mine = KeyPair.new()
+    write_key_pair(tmp_path, "coordinator")
+
+    def swapped(name: str, move: str, facts: dict[str, Any]) -> dict[str, Any]:
+        if move == "offer" and name == "north":
+            circle = Circle.from_text(facts["circle"])
+            forged = introduced(circle.run, 1, mine, NodeSigner(tmp_path, "south"))
+            facts["circle"] = replace(circle, peers={**circle.peers, 1: ("south", *forged)}).to_text()
+        return facts
+
+    sites = Lying(keyed(tmp_path), swapped)
+    led(tmp_path, sites)
+    assert "from 'south' is not signed by the key of south" in sites.refusals["north"]
+
+
+def test_a_mask_key_of_the_coordinators_own_is_refused(tmp_path: Path) -> None:
+    def swapped(name: str, move: str, facts: dict[str, Any]) -> dict[str, Any]:
+        if move == "train" and name == "north":
+            question = json.loads(facts["secure"])
+            question["passed"]["1"][0] = KeyPair.new().public.hex()
+            facts["secure"] = json.dumps(question)
+        return facts
+
+    sites = Lying(keyed(tmp_path), swapped)
+    led(tmp_path, sites)
+    assert "from 'south' is not signed by the key of south" in sites.refusals["north"]
+
+
+def test_a_site_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+    folders = keyed(tmp_path)
+    (folders["north"] / "peers" / "west.pub").unlink()
+    sites = Lying(folders, honest)
+    led(tmp_path, sites)
+    assert sites.refusals["north"].startswith("The site 'north' has no key of 'west': west must send it its node.pub")
+    assert str(tmp_path) not in sites.refusals["north"]
+
+
+def test_a_key_signed_for_another_run_or_client_is_refused() -> None:
+    one = attempt(3)
+    circle = one.gathering.circle(0)
+    for changed in (replace(circle, run="another"), replace(circle, peers={2: circle.peers[1], 1: circle.peers[2]})):
+        with pytest.raises(UserError, match="not signed by"):
+            offer(changed, one.pairs[0], one.signers[0])
+    with pytest.raises(UserError, match="cannot be true"):
+        offer(replace(circle, peers={1: circle.peers[1], 2: circle.peers[1]}), one.pairs[0], one.signers[0])
+
+
+# One answer, one mask, one sum
+
+
+def test_the_same_round_over_fewer_sites_is_not_revealed(tmp_path: Path) -> None:
+    """Asking {north, south, west} and then {south, west} would give north's update."""
+    folders = keyed(tmp_path)
+    assert led(tmp_path, World(folders), plan(min_sites=2)) == ""
+    result, checkpoint = tmp_path / "run" / "result.json", tmp_path / "run" / "checkpoint"
+    result.unlink()
+    for path in sorted(checkpoint.rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    sites = Lying(folders, honest)
+    sites.away = {"north"}
+    assert "Only" in led(tmp_path, sites, plan(min_sites=2))
+    assert all("over other sites" in sites.refusals[name] for name in ("south", "west"))
+    assert not result.exists()
+    sites.away = set()
+    assert led(tmp_path, sites, plan(min_sites=2)) == ""
+
+
+def test_two_questions_at_once_never_get_the_same_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = keyed(tmp_path)
+    sites = Lying(folders, honest)
+    original, second = round_numbers, list[str]()
+
+    def meanwhile(*arguments: Any) -> Any:
+        name, move, message = sites.asked_with[-1]
+        assert move == "train"
+        with pytest.raises(UserError) as refused:
+            answer("train", message, {"site": str(folders[name])})
+        second.append(str(refused.value))
+        return original(*arguments)
+
+    monkeypatch.setattr(secure_site, "round_numbers", meanwhile)
+    assert led(tmp_path, sites) == ""
+    assert len(second) == 3 and all("a mask hides one answer only" in why for why in second)
+
+
+def test_masks_made_for_one_question_are_used_for_no_other(tmp_path: Path) -> None:
+    def renamed(name: str, move: str, facts: dict[str, Any]) -> dict[str, Any]:
+        if move == "offer":
+            facts["circle"] = replace(Circle.from_text(facts["circle"]), purpose="score").to_text()
+        return facts
+
+    sites = Lying(keyed(tmp_path), renamed)
+    led(tmp_path, sites)
+    assert set(sites.refusals) == set(NAMES[:3])
+
+
+# Circles
+
+
+def test_circles_that_hide_less_than_agreed_or_are_of_another_run_are_refused(tmp_path: Path) -> None:
+    changes: dict[str, tuple[Callable[[Circle], Circle], str]] = {
+        "north": (lambda circle: replace(circle, threshold=2), "hides less than was agreed"),
+        "south": (lambda one: replace(one, peers={0: one.peers[0]}, threshold=2), "hides less than was agreed"),
+        "west": (lambda circle: replace(circle, client=3), "another run or site"),
+        "east": (lambda circle: replace(circle, run="another"), "another run or site"),
+    }
+
+    def changed(name: str, move: str, facts: dict[str, Any]) -> dict[str, Any]:
+        if move == "offer":
+            facts["circle"] = changes[name][0](Circle.from_text(facts["circle"])).to_text()
+        return facts
+
+    sites = Lying(keyed(tmp_path, 4), changed)
+    led(tmp_path, sites, plan(4))
+    assert all(why in sites.refusals[name] for name, (_, why) in changes.items())
+
+
+def test_a_site_takes_part_in_no_smaller_sum_than_its_own_file_allows(tmp_path: Path) -> None:
+    folders = keyed(tmp_path)
+    file = folders["south"] / "site.toml"
+    file.write_text(file.read_text().replace("min_sites = 2", "min_sites = 3"))
+    sites = Lying(folders, honest)
+    sites.away = {"north"}
+    led(tmp_path, sites)
+    assert sites.refusals["south"] == ("Its site.toml says to take part in sums of at least 3 sites; this one is of 2.")
+
+
+# Lists of drop-outs
+
+
+def dropped_out() -> Attempt:
+    """Five sites, of which the last dropped out after its offer."""
+    one = attempt(5)
+    one.offers({})
+    one.masks({4: "mask"})
+    return one
+
+
+def test_a_site_signs_one_list_of_drop_outs_an_attempt() -> None:
+    one = dropped_out()
+    kept, _ = confirm(one.secrets[0], [0, 1, 2, 3], [4], one.signers[0])
+    confirm(kept, [3, 2, 1, 0], [4], one.signers[0])
+    with pytest.raises(UserError, match="cannot be true"):
+        confirm(kept, [0, 1, 2, 4], [3], one.signers[0])
+    one.secrets[0] = kept
+    with pytest.raises(UserError, match="cannot be true"):
+        one.revealed(0, [0, 1, 2, 3, 4], [])
+
+
+def test_drop_outs_that_too_few_have_signed_are_not_revealed() -> None:
+    one = dropped_out()
+    lists = ([0, 1, 2, 3], [4])
+    with pytest.raises(UserError, match="Too few sites have signed"):
+        one.revealed(0, *lists)
+    for client in (0, 1):
+        one.secrets[client], one.signatures[client] = confirm(one.secrets[client], *lists, one.signers[client])
+    with pytest.raises(UserError, match="Too few sites have signed"):
+        one.revealed(0, *lists)
+    one.signatures[2] = PlainSigner("coordinator").sign("anything")
+    with pytest.raises(UserError, match="not signed by site-2"):
+        one.revealed(0, *lists)
+    one.secrets[2], one.signatures[2] = confirm(one.secrets[2], *lists, one.signers[2])
+    assert one.revealed(0, *lists).keys() == {0, 1, 2, 3, 4}

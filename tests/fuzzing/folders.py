@@ -1,0 +1,113 @@
+"""Run folders with one file damaged: resumed, they give the same numbers or are refused, never other numbers."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from tests.fuzzing.outcomes import Hang, Outcome, limited, place_of
+
+_SETTINGS = (
+    *("--algorithms", "fedavg,ffalm", "--seeds", "1", "--rounds", "4", "--clients", "2", "--set", "data.rows=300"),
+    *("--keep", "best", "--workers", "1", "--quiet", "--engine", "loop"),
+)
+_KILLED_AFTER = 6  # rounds, of 2 x 4: the first run is finished, the second has two checkpoints
+
+
+class _Killed(BaseException):
+    """The process ends here."""
+
+
+@contextmanager
+def _killed_after(rounds: int) -> Iterator[None]:
+    from ffalm.execution import _StoredRun
+
+    left, add = [rounds], _StoredRun.add
+
+    def counted(self: Any, done: Any) -> None:
+        if left[0] == 0:
+            raise _Killed
+        left[0] -= 1
+        add(self, done)
+
+    with patch.object(_StoredRun, "add", counted):
+        yield
+
+
+def _command(*arguments: str) -> tuple[int, str]:
+    from ffalm import cli
+
+    said = io.StringIO()
+    unwritten: Any = patch("ffalm.results.Study.write_report", lambda *_: {})
+    with limited(), unwritten, redirect_stdout(io.StringIO()), redirect_stderr(said):
+        return cli.run(list(arguments)), said.getvalue()
+
+
+def prepare(here: Path) -> dict[str, Any]:
+    """A study that was killed in its second run, and the numbers that it must come to."""
+    code, said = _command("compare", *_SETTINGS, "--out", str(here / "whole"))
+    assert code == 0, said
+    try:
+        with _killed_after(_KILLED_AFTER):
+            _command("compare", *_SETTINGS, "--out", str(here / "killed"))
+    except _Killed:
+        pass
+    return numbers_of(here / "whole")
+
+
+def numbers_of(study: Path) -> dict[str, Any]:
+    """All that a study came to, except for how long it took."""
+    found: dict[str, Any] = {}
+    for result in sorted(study.glob("runs/*/result.json")):
+        history = [json.loads(line) for line in (result.parent / "history.jsonl").read_text().splitlines()]
+        records = [json.loads(result.read_text()), *history]
+        kept = [{name: value for name, value in record.items() if name != "seconds"} for record in records]
+        found[result.parent.name] = kept, (result.parent / "model.safetensors").read_bytes()
+    return found
+
+
+def damage(draws: random.Random, study: Path) -> str:
+    """Damage one file of a study, in one of the ways that disks and people do."""
+    files = sorted(path for path in study.rglob("*") if path.is_file() and not path.name.startswith("."))
+    path = draws.choice(files)
+    content = path.read_bytes()
+    place = draws.randrange(max(1, len(content)))
+    how = draws.choice(("flip", "flip", "flip", "cut", "empty", "double", "replace", "remove"))
+    if how == "remove":
+        path.unlink()
+    else:
+        flipped = content[:place] + bytes([content[place] ^ 1 << draws.randrange(8)]) + content[place + 1 :]
+        other = draws.choice(files).read_bytes()
+        changed = {"flip": flipped, "cut": content[:place], "empty": b"", "double": content * 2, "replace": other}
+        path.write_bytes(changed[how])
+    return f"{how} {path.relative_to(study)} at {place}"
+
+
+def run(number: int, seed: int, here: Path, expected: dict[str, Any]) -> tuple[Outcome, str]:
+    """One case by its number."""
+    draws = random.Random(f"{seed}-{number}")
+    study = here / f"case-{number}"
+    shutil.copytree(here / "killed", study)
+    case = damage(draws, study)
+    try:
+        code, said = _command("compare", "--out", str(study), "--resume", "--quiet")
+        if code == 0:
+            same = numbers_of(study) == expected
+            named = "named" if "warning" in said else "same"
+            return Outcome(same, named if same else "other numbers", "" if same else case), case
+        lines = [line for line in said.splitlines() if "warning" not in line]
+        fine = code == 2 and len(lines) == 1
+        return Outcome(fine, "refused" if fine else f"exit code {code}", "" if fine else said[-300:]), case
+    except Hang as error:
+        return Outcome(False, "hang", place_of(error)), case
+    except Exception as error:
+        return Outcome(False, "traceback", place_of(error)), case
+    finally:
+        shutil.rmtree(study)

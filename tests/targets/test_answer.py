@@ -1,0 +1,132 @@
+"""From candidates to an answer: the rule of the choice, the verdict, and what the report says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ffalm.errors import UserError
+from ffalm.fairness import ScoreHistogram
+from ffalm.report.answer_report import candidates, sentences, to_plain, who_pays
+from ffalm.targets import Target
+from ffalm.targets.answer import Answer, Candidate, CandidateRun, Scores, choose
+from ffalm.targets.candidates import FinishedRun, answer_of, candidates_of, kinds_of, lagrangians
+
+TARGET = Target.parse("dpd <= 0.05")
+
+
+def scores(accuracy: float, dpd: float, end: float | None = None, degenerate: str = "") -> Scores:
+    return Scores({"accuracy": accuracy, "dpd": dpd, "eod": 0.1}, {"dpd": end or dpd}, 0.8, (), degenerate)
+
+
+def candidate(label: str, *held_out: Scores) -> Candidate:
+    return Candidate(label, "none", tuple(CandidateRun(seed, label, {}, one) for seed, one in enumerate(held_out)))
+
+
+def test_the_most_accurate_within_the_target_in_every_seed_is_chosen() -> None:
+    free = candidate("free", scores(0.9, 0.2), scores(0.9, 0.2))
+    once = candidate("within once", scores(0.88, 0.04), scores(0.88, 0.06))
+    within = candidate("within", scores(0.85, 0.05), scores(0.86, 0.04))
+    worse = candidate("worse", scores(0.80, 0.0), scores(0.80, 0.0))
+    answer = choose(TARGET, [free, once, within, worse])
+    assert answer.chosen is within
+    assert answer.unconstrained is free
+    assert answer.best.seed == 1
+
+
+def test_a_confidence_bound_beyond_the_target_is_not_within_it() -> None:
+    unsure, sure = candidate("unsure", scores(0.9, 0.04, 0.06)), candidate("sure", scores(0.85, 0.03, 0.05))
+    assert choose(TARGET, [unsure, sure]).chosen is sure
+
+
+def test_if_none_is_within_the_nearest_is_chosen_and_said_to_be_that() -> None:
+    far, near = candidate("far", scores(0.9, 0.3)), candidate("near", scores(0.8, 0.1))
+    answer = choose(TARGET, [far, near])
+    assert answer.chosen is near
+    assert answer.verdict == "not met"
+    assert any("comes nearest" in sentence for sentence in sentences(answer))
+
+
+def test_a_degenerate_candidate_is_never_chosen_over_another() -> None:
+    trivial = candidate("trivial", scores(0.95, 0.0, degenerate="one label"))
+    assert choose(TARGET, [trivial, candidate("near", scores(0.8, 0.1))]).chosen.label == "near"
+    with pytest.raises(UserError, match="no finished run"):
+        choose(TARGET, [])
+
+
+@pytest.mark.parametrize(
+    ("dpd", "end", "verdict"),
+    [(0.03, 0.05, "met with confidence"), (0.04, 0.06, "met in the sample"), (0.06, 0.08, "not met")],
+)
+def test_verdicts(dpd: float, end: float, verdict: str) -> None:
+    assert scores(0.9, dpd, end).verdict(TARGET) == verdict
+
+
+def test_rows_to_confirm_a_gap_grow_with_the_square_of_the_missing_precision() -> None:
+    """The bound is 0.04 above the gap and may be 0.02: four times the rows."""
+    assert scores(0.9, 0.03, 0.07).rows_factor(TARGET) == pytest.approx(4)
+    assert scores(0.9, 0.06, 0.07).rows_factor(TARGET) is None
+
+
+def test_the_lagrangians_of_a_target_aim_at_it_and_at_half_of_it() -> None:
+    assert lagrangians(Target.parse("dpd <= 0.05, eod <= 0.1")) == {
+        "lagrangian-dp-eo-0.05": {"name": "lagrangian", "constraint": "dp,eo", "tolerance": 0.05},
+        "lagrangian-dp-eo-0.025": {"name": "lagrangian", "constraint": "dp,eo", "tolerance": 0.025},
+    }
+
+
+def test_repair_settings_include_the_simpler_kinds() -> None:
+    assert kinds_of("none") == ("none",)
+    assert kinds_of("groups") == ("none", "accurate", "single", "groups")
+
+
+def finished(label: str, rows: int, shift: float, seed: int = 0) -> FinishedRun:
+    """A run whose scores are shifted between two groups."""
+    parts = {}
+    for place, part in enumerate(("validation", "test")):
+        draws = torch.Generator().manual_seed(1000 * seed + place)
+        y = torch.randint(0, 2, (rows,), generator=draws)
+        group = torch.randint(0, 2, (rows,), generator=draws)
+        noise = torch.randn(rows, generator=draws)
+        parts[part] = ScoreHistogram.of(noise + 2.0 * y - 1 + shift * group, torch.zeros_like(y), y, group, (2, 2), 1)
+    return FinishedRun(label, seed, None, f"runs/{label}-{seed}", parts)
+
+
+@pytest.fixture(scope="module")
+def answer() -> Answer:
+    runs = [finished(label, 8000, shift, seed) for label, shift in (("A", 0.8), ("B", 0.4)) for seed in range(3)]
+    return answer_of(runs, TARGET, "groups", ("men", "women"))
+
+
+def test_thresholds_bring_a_shifted_model_within_the_target_on_other_rows(answer: Answer) -> None:
+    assert answer.chosen.kind == "groups"
+    assert answer.chosen.held(TARGET) == 3
+    as_trained = next(one for one in answer.candidates if one.kind == "none")
+    assert answer.test["dpd"] <= 0.05 < as_trained.mean("dpd")
+    assert answer.notes == ()
+
+
+def test_the_report_names_the_model_its_cost_and_who_pays(answer: Answer) -> None:
+    told = sentences(answer)
+    assert told[0].startswith(f"{answer.chosen.label}, group thresholds (seed {answer.best.seed}): accuracy ")
+    assert any("the target held on test rows in 3 of 3" in sentence for sentence in told)
+    assert any("forbid by law" in sentence for sentence in told)
+    assert [row["Group"] for row in who_pays(answer).records()] == ["men", "women"]
+    assert len(candidates(answer).rows) == len(answer.candidates) == 8
+    assert candidates(answer, brief=True).records()[0]["Algorithm"] == answer.chosen.label
+    plain = to_plain(answer)
+    assert plain["run"] == answer.best.run
+    assert plain["repair"]["groups"].keys() == {"men", "women"}
+
+
+def test_where_rows_are_few_the_margin_is_given_up_and_said_to_be() -> None:
+    answer = answer_of([finished("A", 150, 0.5)], Target.parse("eod <= 0.05"), "groups", ("men", "women"))
+    assert "too few for a margin at 80%" in answer.notes[0]
+    assert not answer.chosen.degenerate
+
+
+def test_kinds_without_a_feasible_choice_are_noted() -> None:
+    target = Target.parse("accuracy_parity <= 0")
+    found, notes = candidates_of([finished("A", 60, 0.5)], target, "groups", ("a", "b"), 0.9)
+    assert {one.kind for one in found} == {"none", "accurate", "single"}
+    assert "no group thresholds are within accuracy_parity <= 0" in notes[0]

@@ -1,0 +1,175 @@
+"""The blind rule: hand-worked, against brute force, for several groups and labels."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from ffalm.errors import UserError
+from ffalm.targets.blind import GRID, BlindRule, HeldOutRows, directions, fit_blind, gains
+from ffalm.targets.target import Target
+
+
+def hand_worked() -> HeldOutRows:
+    """Four rows a group, whose group is certain: lambda is a threshold of eta at 1/2 + lambda and 1/2 - lambda."""
+    eta = torch.tensor([0.9, 0.8, 0.6, 0.3, 0.7, 0.4, 0.35, 0.1], dtype=torch.float64)
+    labels = torch.tensor([1, 1, 0, 0, 1, 0, 1, 0])
+    groups = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
+    cells = torch.zeros(8, 2, 2, dtype=torch.float64)
+    cells[torch.arange(8), :, groups] = torch.stack([1 - eta, eta], -1)
+    return HeldOutRows(2 * eta - 1, cells, torch.zeros(8, dtype=torch.int64), labels, groups, (2, 2))
+
+
+QUARTERS = torch.full((2, 2), 0.25)
+
+
+def drawn(rows: int, groups: int, labels: int = 2, seed: int = 0) -> tuple[HeldOutRows, Tensor]:
+    """Rows whose label and group are drawn from known probabilities that differ between groups, and P(cell)."""
+    draws = np.random.default_rng(seed)
+    own = draws.integers(0, groups, rows)
+    x = draws.normal(size=(rows, groups)) + 1.2 * np.eye(groups)[own]
+    among = np.exp(1.2 * x) / np.exp(1.2 * x).sum(1, keepdims=True)
+    eta = 1 / (1 + np.exp(-x @ np.linspace(-1, 1, groups) - draws.normal(size=rows)))
+    y = (draws.random(rows) < eta).astype(int)
+    cells = torch.tensor(np.stack([(1 - eta)[:, None] * among, eta[:, None] * among], 1))
+    fallback = np.zeros(rows, dtype=int)
+    if labels == 3:
+        y, fallback = np.where(y == 0, 2 * draws.integers(0, 2, rows), y), 2 * draws.integers(0, 2, rows)
+    other, label, group = (torch.tensor(values) for values in (fallback, y, own))
+    counts = np.stack([np.bincount(own[(y == 1) == side], minlength=groups) for side in (False, True)])
+    gain, shape = torch.tensor(2 * eta - 1), (labels, groups)
+    return HeldOutRows(gain, cells, other, label, group, shape), torch.tensor(counts / rows)
+
+
+def fitted_accuracy(rows: HeldOutRows, shares: Tensor, target: str) -> float:
+    """The accuracy of the fitted rule, which is within the target by its own predictions."""
+    fitted = fit_blind(rows.count, rows.totals(), shares, Target.parse(target), confidence=0.5)
+    predicted = torch.where(fitted.rule.favourable(rows.gain, rows.cells), 1, rows.fallback)
+    correct = float((predicted == rows.labels).double().mean())
+    assert fitted.within
+    assert Target.parse(target).meets(fitted.tally.metrics())
+    assert fitted.tally.accuracy() == pytest.approx(correct, abs=1e-12)
+    return correct
+
+
+@pytest.mark.parametrize(
+    ("bound", "accuracy", "dpd", "low", "high"),
+    [(1.0, 0.875, 0.25, 0.15, 0.3), (0.25, 0.875, 0.25, 0.15, 0.3), (0.2, 0.75, 0.0, 0.1, 0.15)],
+)
+def test_the_hand_worked_example(bound: float, accuracy: float, dpd: float, low: float, high: float) -> None:
+    rows = hand_worked()
+    target = Target.parse(f"dpd <= {bound}")
+    fitted = fit_blind(rows.count, rows.totals(), QUARTERS, target, confidence=0.5)
+    assert (fitted.tally.accuracy(), fitted.tally.dpd()) == (accuracy, dpd)
+    assert low <= float(fitted.rule.weights[0, 0]) / 2 <= high
+    assert float(fitted.rule.weights[0, 1]) == -float(fitted.rule.weights[0, 0])
+
+
+def test_the_rule_of_no_multiplier_is_the_models_own_decision() -> None:
+    rows = hand_worked()
+    nothing = torch.zeros(2, 2, dtype=torch.float64)
+    own = BlindRule(nothing).favourable(rows.gain, rows.cells)
+    assert torch.equal(own, rows.gain >= 0)
+    assert torch.equal(
+        rows.count(nothing, nothing, torch.zeros(1, dtype=torch.float64))[0, 0].sum(0), torch.tensor([3, 1])
+    )
+
+
+@pytest.mark.parametrize("target", ["dpd <= 0.05", "eod <= 0.03", "impact_ratio >= 0.9"])
+@pytest.mark.parametrize("seed", range(3))
+def test_two_groups_are_as_good_as_every_multiplier_tried_by_itself(target: str, seed: int) -> None:
+    rows, shares = drawn(400, 2, seed=seed)
+    aim = Target.parse(target)
+    part = (rows.cells[:, 1] if "eod" in target else rows.cells.sum(1)).numpy()
+    size = (shares[1] if "eod" in target else shares.sum(0)).numpy()
+    label, group = rows.labels.numpy(), rows.groups.numpy()
+    best = 0.0
+    for multiplier in GRID.tolist():
+        chosen = rows.gain.numpy() >= multiplier * (part[:, 0] / size[0] - part[:, 1] / size[1])
+        counted = label == 1 if "eod" in target else np.ones(400, dtype=bool)
+        rates = [chosen[counted & (group == one)].mean() for one in (0, 1)]
+        gap = min(rates) / max(rates, default=1) if "ratio" in target and max(rates) else abs(rates[0] - rates[1])
+        if aim.bounds[0].meets(gap):
+            best = max(best, float((chosen == label).mean()))
+    assert fitted_accuracy(rows, shares, target) >= best - 1e-12
+
+
+def test_three_groups_come_near_the_best_of_a_lattice() -> None:
+    rows, shares = drawn(900, 3)
+    lines = directions(Target.parse("dpd <= 0.05"), shares)
+    steps = torch.linspace(-1, 1, 81, dtype=torch.float64)
+    best, free = 0.0, rows.gain >= 0
+    for outer in steps:
+        tried = rows.count(outer * lines[0], lines[1], steps)[:, 0].double()  # (step, label, group)
+        rates = tried.sum(1) / rows.totals()[0].sum(0)
+        right = tried[:, 1].sum(-1) + (rows.totals()[0, 0] - tried[:, 0]).sum(-1)
+        within = rates.amax(-1) - rates.amin(-1) <= 0.05
+        best = max([best, *(right[within] / 900).tolist()])
+    assert fitted_accuracy(rows, shares, "dpd <= 0.05") >= best - 0.01
+    assert best < float((free.long() == rows.labels).double().mean())
+
+
+@pytest.mark.parametrize("target", ["equalized_odds <= 0.1", "accuracy_parity <= 0.05", "dpd <= 0.1, eod <= 0.1"])
+def test_other_targets_are_met(target: str) -> None:
+    assert fitted_accuracy(*drawn(600, 2), target) > 0.6
+
+
+def test_three_labels_fall_back_to_the_likeliest_other() -> None:
+    assert fitted_accuracy(*drawn(600, 2, labels=3), "dpd <= 0.05") > 0.4
+    logits = torch.tensor([[0.0, 2.0, 1.0], [3.0, 1.0, 2.0]])
+    gain, fallback = gains(logits, 1)
+    likely = logits.double().softmax(-1)
+    assert torch.allclose(gain, torch.stack([likely[0, 1] - likely[0, 2], likely[1, 1] - likely[1, 0]]))
+    assert fallback.tolist() == [2, 0]
+
+
+def test_counts_add_up_over_sites() -> None:
+    rows, shares = drawn(300, 3, labels=3)
+    line = directions(Target.parse("dpd <= 0.1"), shares)[0]
+    halves = [
+        HeldOutRows(
+            rows.gain[part], rows.cells[part], rows.fallback[part], rows.labels[part], rows.groups[part], rows.shape
+        )
+        for part in (slice(0, 100), slice(100, None))
+    ]
+    whole = rows.count(0.1 * line, line, GRID)
+    assert torch.equal(halves[0].count(0.1 * line, line, GRID) + halves[1].count(0.1 * line, line, GRID), whole)
+    for step, counts in itertools.islice(zip(GRID, whole, strict=True), 0, None, 32):
+        chosen = BlindRule((0.1 + step) * line).favourable(rows.gain, rows.cells)
+        assert int(counts.sum()) == int(chosen.sum())
+
+
+def test_an_offset_moves_the_threshold_of_the_score() -> None:
+    logits = torch.tensor([[0.0, 0.5], [0.0, 1.5]])
+    assert (gains(logits, 1, 1.0)[0] >= 0).tolist() == [False, True]
+    rule = BlindRule(torch.zeros(2, 2, dtype=torch.float64), 1.0)
+    assert rule.predict(logits, torch.full((2, 2, 2), 0.25), 1).tolist() == [0, 1]
+
+
+def test_confidence_leaves_a_margin_and_is_lowered_where_rows_are_few() -> None:
+    rows, shares = drawn(4000, 2)
+    aim = Target.parse("dpd <= 0.05")
+    sure = fit_blind(rows.count, rows.totals(), shares, aim, confidence=0.9)
+    assert sure.within
+    assert sure.tally.interval("dpd", 0.8)[1] <= 0.05
+    few, shares = drawn(60, 2)
+    assert fit_blind(few.count, few.totals(), shares, aim).level < 0.8
+
+
+def test_a_rule_out_of_reach_is_told_and_comes_nearest() -> None:
+    rows, shares = drawn(40, 3)
+    fitted = fit_blind(rows.count, rows.totals(), shares, Target.parse("dpd <= 0.0001"), confidence=0.99)
+    assert not fitted.within
+
+
+def test_a_rule_survives_a_file() -> None:
+    rule = BlindRule(torch.tensor([[0.5, -1.0], [0.25, 2.0]], dtype=torch.float64), -0.5)
+    again = BlindRule.from_plain(rule.to_plain(("a", "b")))
+    assert torch.equal(again.weights, rule.weights)
+    assert again.offset == rule.offset
+    with pytest.raises(UserError, match="fit it again"):
+        BlindRule.from_plain({"kind": "blind"})

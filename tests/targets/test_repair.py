@@ -1,0 +1,89 @@
+"""Repairs: what is predicted is what was fitted; stored thresholds come back; unknown groups."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from ffalm.errors import UserError
+from ffalm.fairness import ScoreHistogram, tally
+from ffalm.fairness.histograms import AS_TRAINED, BINS
+from ffalm.targets import Target
+from ffalm.targets.repair import Repair, draws_of, fit
+from ffalm.targets.target import KINDS, Kind
+
+
+def scored_rows(rows: int = 20_000) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores that favour group 1 of three."""
+    draws = torch.Generator().manual_seed(0)
+    y = torch.randint(0, 2, (rows,), generator=draws)
+    group = torch.randint(0, 3, (rows,), generator=draws)
+    return 2 * torch.randn(rows, generator=draws) + 3 * y - 1.5 + (group == 1), y, group
+
+
+SCORES, Y, GROUP = scored_rows()
+HISTOGRAM = ScoreHistogram.of(SCORES, torch.zeros_like(Y), Y, GROUP, (2, 3), 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("target", ["dpd <= 0.05", "eod <= 0.05"])
+def test_predictions_are_what_the_histogram_promised(kind: Kind, target: str) -> None:
+    repair = fit(HISTOGRAM, Target.parse(target), kind)
+    assert repair is not None
+    draws = draws_of(bytes([row % 256, row // 256 % 256]) for row in range(len(Y)))
+    chosen = repair.favourable(SCORES, GROUP, draws)
+    promised, found = repair.tally(HISTOGRAM), tally(Y, chosen.long(), GROUP)
+    within = 0.02 if kind == "randomised" else 0.0
+    assert found.accuracy() == pytest.approx(promised.accuracy(), abs=within + 1e-12)
+    assert found.dpd() == pytest.approx(promised.dpd(), abs=within + 1e-12)
+    if kind in ("groups", "randomised"):
+        assert Target.parse(target).excess(promised.metrics()) < 1e-7
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_thresholds_come_back_from_plain_values(kind: Kind) -> None:
+    repair = fit(HISTOGRAM, Target.parse("equalized_odds <= 0.02"), kind)
+    assert repair is not None
+    assert Repair.from_plain(repair.to_plain(["a", "b", "c"])) == repair
+
+
+def test_thresholds_that_are_no_edges_are_refused() -> None:
+    plain = Repair.fixed("groups", [0, BINS], AS_TRAINED).to_plain(["a", "b"])
+    assert plain["groups"]["b"][0]["threshold"] == "inf"
+    plain["single"] = 0.123
+    with pytest.raises(UserError, match="no edge"):
+        Repair.from_plain(plain)
+    with pytest.raises(UserError, match="cannot be read"):
+        Repair.from_plain({"kind": "groups"})
+
+
+def test_rows_without_a_known_group_get_the_single_threshold() -> None:
+    repair = Repair.fixed("groups", [0, BINS, 0], AS_TRAINED)
+    scores = torch.tensor([-1.0, 1.0, -1.0, 1.0])
+    assert repair.favourable(scores, None).tolist() == [False, True, False, True]
+    assert repair.favourable(scores, torch.tensor([0, 1, -1, 7])).tolist() == [True, False, False, True]
+
+
+def test_the_draw_of_a_row_depends_on_its_content_alone() -> None:
+    first, second = draws_of([b"a", b"b", b"a"]), draws_of([b"b"])
+    assert first[0] == first[2] != first[1] == second[0]
+    many = draws_of(str(row).encode() for row in range(4000))
+    assert many.mean() == pytest.approx(0.5, abs=0.03)
+    assert len(draws_of([])) == 0
+
+
+def test_randomised_thresholds_need_a_draw() -> None:
+    repair = Repair("randomised", (((0, 0.5), (BINS, 0.5)), ((0, 1.0),)), AS_TRAINED)
+    with pytest.raises(UserError, match="one draw a row"):
+        repair.favourable(torch.zeros(1), torch.zeros(1, dtype=torch.int64))
+    chosen = repair.favourable(torch.zeros(2), torch.tensor([0, 0]), torch.tensor([0.4, 0.6]))
+    assert chosen.tolist() == [True, False]
+
+
+def test_smoothing_never_averages_gaps() -> None:
+    target = Target.parse("dpd <= 0.01")
+    for smooth in (False, True):
+        repair = fit(HISTOGRAM, target, "groups", smooth=smooth)
+        assert repair is not None
+        assert target.meets(repair.tally(HISTOGRAM).metrics())

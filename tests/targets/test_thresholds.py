@@ -1,0 +1,142 @@
+"""Group thresholds: hand-worked numbers, brute force, confidence margins, and randomised mixtures."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from ffalm.fairness import ScoreHistogram
+from ffalm.targets import Bound, Target
+from ffalm.targets.margins import confidence_end, rows_factor
+from ffalm.targets.randomised import mixed_thresholds
+from ffalm.targets.rate_table import Costs, RateTable
+from ffalm.targets.thresholds import confident, group_thresholds, single_threshold
+
+#: Four bins; the favourable and unfavourable rows of two groups, 40 in all.
+HAND = ScoreHistogram(
+    torch.tensor([[[6, 8], [0, 1]], [[3, 4], [1, 1]], [[1, 2], [3, 2]], [[0, 1], [6, 1]]]).unsqueeze(1)
+)
+
+
+def random_histogram(seed: int, groups: int, bins: int = 6, most: int = 6) -> ScoreHistogram:
+    draws = np.random.default_rng(seed)
+    return ScoreHistogram(torch.from_numpy(draws.integers(0, most, (bins, 1, 2, groups))))
+
+
+def test_the_most_accurate_single_threshold() -> None:
+    assert single_threshold(RateTable.of(HAND, None), 2) == 2
+    assert HAND.tally([2, 2]).accuracy() == pytest.approx(0.825)
+
+
+def test_unconstrained_thresholds_that_tie_stay_at_the_single_one() -> None:
+    """(2, 3) and (2, 4) are as accurate as (2, 2)."""
+    assert group_thresholds(RateTable.of(HAND, None), 2) == [2, 2]
+    assert HAND.tally([2, 4]).accuracy() == HAND.tally([2, 2]).accuracy()
+
+
+@pytest.mark.parametrize(
+    ("target", "edges", "accuracy", "dpd", "eod"),
+    [
+        ("dpd <= 0.1", [3, 2], 0.775, 0.0, 0.0),
+        ("eod <= 0.2", [3, 2], 0.775, 0.0, 0.0),
+        ("dpd <= 0.2", [2, 2], 0.825, 0.2, 0.3),
+    ],
+)
+def test_hand_worked_group_thresholds(target: str, edges: list[int], accuracy: float, dpd: float, eod: float) -> None:
+    assert group_thresholds(RateTable.of(HAND, Target.parse(target)), 2) == edges
+    found = HAND.tally(edges)
+    assert [found.accuracy(), found.dpd(), found.eod()] == pytest.approx([accuracy, dpd, eod])
+
+
+def test_a_pair_of_thresholds_has_its_hand_worked_metrics() -> None:
+    found = HAND.tally([2, 1])
+    assert [found.accuracy(), found.dpd(), found.eod()] == pytest.approx([0.75, 0.05, 0.1])
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "dpd <= 0.1",
+        "eod <= 0.2",
+        "equalized_odds <= 0.2",
+        "impact_ratio >= 0.8",
+        "accuracy_parity <= 0.05",
+        "dpd <= 0.1, eod <= 0.1",
+        "dpd <= 0.1, accuracy_parity <= 0.1",
+    ],
+)
+def test_the_search_finds_what_brute_force_finds(target: str, groups: int) -> None:
+    aim = Target.parse(target)
+    for seed in range(6 - groups):
+        histogram = random_histogram(seed, groups, bins=4)
+        best = -1.0
+        for edges in itertools.product(range(5), repeat=groups):
+            metrics = histogram.tally(list(edges)).metrics()
+            if aim.meets(metrics):
+                best = max(best, metrics["accuracy"])
+        found = group_thresholds(RateTable.of(histogram, aim), 2)
+        assert (histogram.tally(found).accuracy() if found else -1.0) == pytest.approx(best)
+
+
+def test_costs_move_the_single_threshold() -> None:
+    """Where a wrong favourable prediction costs nothing, everybody is predicted favourable."""
+    assert single_threshold(RateTable.of(HAND, None, Costs(0, 1)), 2) == 0
+    assert single_threshold(RateTable.of(HAND, None, Costs(1, 0)), 2) == 4
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_a_margin_leaves_the_confidence_bound_within_the_target(groups: int) -> None:
+    histogram = random_histogram(0, groups, bins=40, most=60)
+    table = RateTable.of(histogram, Target.parse("dpd <= 0.08"))
+    loose, strict = group_thresholds(table, 20), group_thresholds(table, 20, 0.95)
+    assert loose is not None
+    assert strict is not None
+    assert confident(table, strict, 0.95)
+    assert not confident(table, loose, 0.95)
+    assert histogram.tally(strict).accuracy() <= histogram.tally(loose).accuracy()
+
+
+@pytest.mark.parametrize("target", ["dpd <= 0.1", "eod <= 0.1", "accuracy_parity <= 0.1", "impact_ratio >= 0.8"])
+def test_confidence_ends_are_those_of_the_intervals(target: str) -> None:
+    """The search's vectorised bounds and the intervals of reports are two implementations of one formula."""
+    histogram = random_histogram(1, 3, bins=10, most=40)
+    (constraint,) = RateTable.of(histogram, Target.parse(target)).constraints
+    edges, bound = [5, 4, 6], constraint.bound
+    end = confidence_end(constraint, constraint.hits[range(3), edges], 0.95)
+    assert float(end) == pytest.approx(bound.worst_end(histogram.tally(edges).interval(bound.metric, 0.9)))
+
+
+def test_rows_needed_grow_with_the_square_of_precision() -> None:
+    rates, trials = np.array([0.5, 0.5]), np.array([100.0, 100.0])
+    wide, narrow = (rows_factor(Bound("dpd", value), rates, trials, 0.95) for value in (0.1, 0.05))
+    assert wide == pytest.approx((1.645 * math.sqrt(0.25 * 0.02) / 0.1) ** 2, rel=1e-3)
+    assert narrow == pytest.approx(4 * wide)
+
+
+def test_randomised_thresholds_reach_equalised_odds_that_fixed_ones_cannot() -> None:
+    """The most accurate fixed pair within 0.1 is the trivial one; mixtures do better."""
+    table = RateTable.of(HAND, Target.parse("equalized_odds <= 0.1"))
+    fixed, weights = group_thresholds(table, 2), mixed_thresholds(table)
+    assert fixed == [4, 4]
+    assert weights is not None
+    mixed = HAND.mixed_tally(torch.from_numpy(weights.T))
+    assert mixed.equalized_odds() <= 0.1 + 1e-9
+    assert mixed.accuracy() > HAND.tally(fixed).accuracy() + 0.05
+
+
+@pytest.mark.parametrize("target", ["dpd <= 0.05", "impact_ratio >= 0.9", "accuracy_parity <= 0.02"])
+def test_mixtures_are_at_least_as_accurate_as_fixed_thresholds(target: str) -> None:
+    aim = Target.parse(target)
+    for seed in range(4):
+        histogram = random_histogram(seed, 3, bins=12, most=30)
+        table = RateTable.of(histogram, aim)
+        fixed, weights = group_thresholds(table, 6), mixed_thresholds(table)
+        assert weights is not None
+        mixed = histogram.mixed_tally(torch.from_numpy(weights.T))
+        assert aim.excess(mixed.metrics()) < 1e-7
+        assert fixed is None or mixed.accuracy() >= histogram.tally(fixed).accuracy() - 1e-9

@@ -1,0 +1,136 @@
+"""`ffalm.blind`: a model repaired without the group at prediction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import ffalm
+from ffalm.blind_mode import GroupModel
+from ffalm.errors import UserError
+from ffalm.models.mlp import MLP
+
+SETTINGS: dict[str, Any] = {"rounds": 4, "engine": "stacked", "device": "cpu", "lr": 0.2}
+IGNORED = pytest.mark.filterwarnings("ignore:Accuracy falls")
+Trained = tuple[ffalm.Federation, ffalm.Result, GroupModel]
+
+
+@pytest.fixture(scope="module")
+def trained() -> Trained:
+    """The census without sex among its features: a model, and a model of the groups."""
+    federation = ffalm.load("census", rows=4000, use_group_as_feature=False, clients=2)
+    result = ffalm.simulate("fedavg", federation, **SETTINGS)
+    return federation, result, ffalm.group_model(federation, **SETTINGS)
+
+
+@IGNORED
+def test_demographic_parity_improves_and_both_scores_are_told(trained: Trained) -> None:
+    federation, result, groups = trained
+    answer = ffalm.blind(result, federation, "dpd <= 0.05", groups=groups, confidence=0.5, **SETTINGS)
+    assert answer.before["dpd"] == pytest.approx(result.test["dpd"])
+    assert answer.before["accuracy"] == pytest.approx(result.test["accuracy"])
+    assert answer.held_out.metrics["dpd"] <= 0.05
+    assert answer.after["dpd"] < answer.before["dpd"] - 0.03
+    assert answer.cost == answer.before["accuracy"] - answer.after["accuracy"]
+    assert answer.verdict in ("met with confidence", "met in the sample", "not met")
+    assert "dpd 0." in repr(answer)
+    told = answer.explain()
+    assert told.startswith("dpd <= 0.05: ")
+    before, after = (100 * scores["accuracy"] for scores in (answer.before, answer.after))
+    assert f"On test rows accuracy {before:.1f} -> {after:.1f} %" in told
+
+
+@IGNORED
+def test_predictions_are_those_that_were_scored_and_need_no_group(trained: Trained) -> None:
+    federation, result, groups = trained
+    answer = ffalm.blind(result, federation, "eod <= 0.05", groups=groups, **SETTINGS)
+    test = federation.test
+    assert test is not None
+    predicted = answer.predict(test.x.numpy())
+    assert ffalm.metrics.tally(test.y, predicted, test.group).eod() == pytest.approx(answer.after["eod"])
+    from_weights = ffalm.blind(result.state_dict, federation, "eod <= 0.05", groups=groups, **SETTINGS)
+    assert torch.equal(from_weights.predict(test.x), predicted)
+    moved = replace(federation, test=replace(test, group=1 - test.group))
+    other = ffalm.blind(result, moved, "eod <= 0.05", groups=groups, **SETTINGS)
+    assert torch.equal(other.predict(test.x), predicted)
+    with pytest.raises(UserError, match="takes rows of shape"):
+        answer.predict(np.zeros((2, 3)))
+
+
+@IGNORED
+def test_the_groups_are_told_by_features_in_part(trained: Trained) -> None:
+    federation, result, groups = trained
+    assert 0.6 < groups.accuracy < 0.99
+    assert federation.test is not None
+    cells = groups.cells(federation.test.x)
+    assert cells.shape == (len(federation.test), 2, 2)
+    assert torch.allclose(cells.sum((1, 2)), torch.ones(len(cells), dtype=torch.float64))
+    notes = ffalm.blind(result, federation, groups=groups, **SETTINGS).notes
+    assert notes == (f"The features tell the group of {100 * groups.accuracy:.0f} % of the held-out rows.",)
+
+
+def test_features_that_tell_the_group_are_named() -> None:
+    draws = np.random.default_rng(0)
+
+    def arrays(rows: int) -> tuple[Any, Any, Any]:
+        group = draws.integers(0, 2, rows)
+        y = (draws.random(rows) < 0.2 + 0.6 * group).astype(int)
+        return np.stack([4.0 * group - 2, draws.normal(size=rows)], 1), y, group
+
+    federation = ffalm.Federation.from_arrays([arrays(300), arrays(300)], validation=arrays(300), test=arrays(300))
+    result = ffalm.simulate("fedavg", federation, **SETTINGS)
+    with pytest.warns(UserWarning, match="Accuracy falls by"):
+        answer = ffalm.blind(result, federation, "dpd <= 0.02", **SETTINGS)
+    assert "use_group_as_feature=False" in " ".join(answer.notes)
+    assert answer.warning.startswith("Accuracy falls by")
+    assert answer.after["dpd"] < 0.2 < answer.before["dpd"]
+
+
+def test_what_cannot_be_repaired_is_refused(trained: Trained) -> None:
+    federation, result, groups = trained
+    with pytest.raises(UserError, match="held-out rows"):
+        ffalm.blind(result, replace(federation, validation=None), groups=groups, **SETTINGS)
+    with pytest.raises(UserError, match="settings with which it was trained"):
+        ffalm.blind(result, federation, groups=groups, **{**SETTINGS, "model": MLP(hidden=(8,))})
+
+
+@IGNORED
+def test_a_federation_without_test_rows_is_judged_on_held_out_rows(trained: Trained) -> None:
+    federation, result, groups = trained
+    answer = ffalm.blind(result, replace(federation, test=None), groups=groups, confidence=0.5, **SETTINGS)
+    assert answer.after == pytest.approx(answer.held_out.metrics, nan_ok=True)
+    assert "On held-out rows accuracy" in answer.explain()
+
+
+@IGNORED
+def test_a_studys_run_is_repaired_with_its_own_settings(trained: Trained, tmp_path: Path) -> None:
+    federation, _, groups = trained
+    study = ffalm.compare(federation, "fedavg", seeds=1, out=tmp_path / "study", target="eod <= 0.05", **SETTINGS)
+    answer = study.blind(study.results[0], groups=groups, federation=federation)
+    assert str(answer.target) == "eod <= 0.05"
+    assert answer.before["accuracy"] == pytest.approx(study.results[0].test["accuracy"])
+    with pytest.raises(UserError, match="data"):
+        study.blind(study.results[0], groups=groups)
+
+
+def test_a_rule_that_reaches_nothing_is_told(trained: Trained) -> None:
+    federation, result, groups = trained
+    with pytest.warns(UserWarning, match="No rule is within dpd <= 0.0001"):
+        answer = ffalm.blind(result, federation, "dpd <= 0.0001", groups=groups, confidence=0.99, **SETTINGS)
+    assert answer.warning in answer.explain()
+
+
+def test_a_model_function_of_ones_own_needs_one_for_the_groups(trained: Trained) -> None:
+    federation, result, _ = trained
+    width = federation.first_rows(1).x.shape[1]
+    own: dict[str, Any] = {**SETTINGS, "rounds": 1, "model": lambda: MLP().build((width,), 2)}
+    with pytest.raises(UserError, match="one logit a label"):
+        ffalm.group_model(federation, **own)
+    groups = ffalm.group_model(federation, **{**own, "model": lambda: MLP(hidden=()).build((width,), 4)})
+    answer = ffalm.blind(result, federation, "dpd <= 0.5", groups=groups, **own)
+    assert answer.before["accuracy"] == pytest.approx(result.test["accuracy"])

@@ -1,0 +1,24 @@
+"""Messages are one line that can be printed, whatever a user's names and values hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from ffalm.errors import UserError, look_up, shown
+
+
+def test_line_feeds_and_control_characters_are_escaped() -> None:
+    assert str(UserError("There is no file a\nb\x1b[31m\udcff.")) == "There is no file a\\nb\\x1b[31m\\udcff."
+    assert UserError("x", "a\nb").public == "a\\nb"
+
+
+def test_long_values_are_cut_and_values_that_cannot_be_printed_are_named_by_their_type() -> None:
+    assert len(shown("x" * 10_000)) < 110
+    assert shown(10**5000) == "an object of type int"
+    assert len(str(UserError("x" * 10_000))) < 2100
+
+
+@pytest.mark.parametrize("name", [5, ["a"], {}, None, "b"])
+def test_a_name_of_any_type_that_is_not_known_is_refused(name: object) -> None:
+    with pytest.raises(UserError, match="There is no thing"):
+        look_up("thing", name, {"a": 1})

@@ -1,0 +1,84 @@
+"""`ffalm.fair` and a study's answer, end to end on generated rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import ffalm
+from ffalm.errors import UserError
+from ffalm.federation import Federation
+from ffalm.metrics import tally
+
+
+@pytest.fixture(scope="module")
+def federation() -> Federation:
+    return ffalm.load("census", clients=3, alpha=1.0, seed=0, rows=6000)
+
+
+@pytest.fixture(scope="module")
+def answer(federation: Federation) -> ffalm.FairAnswer:
+    return ffalm.fair(federation, "dpd <= 0.1", seed=0, rounds=4, algorithms=["fedavg", "lagrangian"])
+
+
+def test_predict_gives_the_test_metrics(federation: Federation, answer: ffalm.FairAnswer) -> None:
+    assert federation.test is not None
+    predicted = answer.predict(federation.test.x, federation.test.group)
+    found = tally(federation.test.y, predicted, federation.test.group).metrics()
+    assert {name: found[name] for name in ("accuracy", "dpd", "eod")} == pytest.approx(
+        {name: answer.test[name] for name in ("accuracy", "dpd", "eod")}
+    )
+    assert answer.verdict in ("met with confidence", "met in the sample", "not met")
+    assert {one.label for one in answer.candidates} == {"FedAvg", "Lagrangian"}
+
+
+def test_groups_may_be_given_by_name_and_unknown_ones_get_the_single_threshold(
+    federation: Federation, answer: ffalm.FairAnswer
+) -> None:
+    assert federation.test is not None
+    rows = federation.test.take(torch.arange(200))
+    names = [federation.task.group_names[group] for group in rows.group.tolist()]
+    assert torch.equal(answer.predict(rows.x, names), answer.predict(rows.x, rows.group))
+    assert torch.equal(answer.predict(rows.x, ["?"] * 200), answer.predict(rows.x))
+    with pytest.raises(UserError, match="one group per row"):
+        answer.predict(rows.x, names[:3])
+
+
+def test_the_answer_is_told_in_sentences(answer: ffalm.FairAnswer) -> None:
+    assert "dpd <= 0.1" in repr(answer)
+    assert answer.explain().splitlines()[0].startswith(answer.chosen.label)
+
+
+def test_a_federation_without_held_out_rows_is_refused() -> None:
+    part = (torch.randn(20, 2), torch.arange(20) % 2, torch.arange(20) // 2 % 2)
+    with pytest.raises(UserError, match="give it a validation part"):
+        ffalm.fair(Federation.from_arrays([part, part], test=part))
+    with pytest.raises(UserError, match="Give a Federation"):
+        ffalm.fair("census")  # type: ignore[arg-type]
+
+
+def test_any_target_can_be_asked_of_a_finished_study(
+    federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ffalm.report._drawn", lambda study: (None, []))  # charts are tested elsewhere
+    study = ffalm.compare(federation, ["fedavg"], seeds=2, rounds=3, out=tmp_path / "study", target="eod <= 0.2")
+    assert study.outcome.answers[0].target == ffalm.Target.parse("eod <= 0.2")
+    loose, strict = study.answer("dpd <= 0.9", repair="none"), study.answer("dpd <= 0.01", repair="groups")
+    assert loose.chosen.kind == "none"
+    assert strict.chosen.kind == "groups"
+    study.write_report()
+    written = json.loads((tmp_path / "study" / "answer.json").read_text(encoding="utf-8"))["answers"][0]
+    assert written["target"] == "eod <= 0.2"
+    assert (tmp_path / "study" / written["run"] / "model.safetensors").exists()
+    assert "The answer" in (tmp_path / "study" / "report.html").read_text(encoding="utf-8")
+    with pytest.raises(UserError, match="no margin"):
+        study.answer(confidence=1.5)
+
+
+def test_the_target_changes_no_run(federation: Federation, tmp_path: Path) -> None:
+    study = ffalm.compare(federation, ["fedavg"], seeds=1, rounds=2, out=tmp_path / "study", target=None)
+    assert study.outcome.answers == []
+    assert not (tmp_path / "study" / "answer.json").exists()
