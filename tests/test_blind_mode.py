@@ -134,3 +134,29 @@ def test_a_model_function_of_ones_own_needs_one_for_the_groups(trained: Trained)
     groups = ffalm.group_model(federation, **{**own, "model": lambda: MLP(hidden=()).build((width,), 4)})
     answer = ffalm.blind(result, federation, "dpd <= 0.5", groups=groups, **own)
     assert answer.before["accuracy"] == pytest.approx(result.test["accuracy"])
+
+
+@IGNORED
+def test_rows_of_unknown_group_are_scored_and_not_compared() -> None:
+    draws = np.random.default_rng(1)
+
+    def arrays(rows: int) -> tuple[Any, Any, Any]:
+        group = draws.integers(0, 2, rows)
+        y = (draws.random(rows) < 0.3 + 0.3 * group).astype(int)
+        x = np.stack([y + draws.normal(size=rows), group + draws.normal(size=rows)], 1)
+        return x, y, np.where(draws.random(rows) < 0.2, -1, group)
+
+    federation = ffalm.Federation.from_arrays([arrays(400)] * 2, arrays(400), arrays(400), unknown=-1)
+    result = ffalm.simulate("fedavg", federation, **SETTINGS)
+    answer = ffalm.blind(result, federation, "dpd <= 0.05", confidence=0.5, **SETTINGS)
+    for name in ("accuracy", "dpd", "eod"):
+        assert answer.before[name] == pytest.approx(result.test[name])
+    assert answer.held_out.metrics["dpd"] <= 0.05
+    assert bool((answer.rule.weights[:, 2] == 0).all())
+    test = federation.test
+    assert test is not None
+    predicted, known = answer.predict(test.x), test.group < 2
+    assert float((predicted == test.y).double().mean()) == pytest.approx(answer.after["accuracy"])
+    of_known = ffalm.metrics.tally(test.y[known], predicted[known], test.group[known])
+    assert of_known.dpd() == pytest.approx(answer.after["dpd"])
+    assert answer.group_model.accuracy > 0.55  # of rows whose group is known

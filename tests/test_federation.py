@@ -232,6 +232,55 @@ def test_no_training_row_is_left_out_unless_a_partition_is_asked_to() -> None:
         assert int(loaded.counts().sum()) == 420
 
 
+def owned_people(tmp_path: Path) -> str:
+    """A table of three owners."""
+    rows = np.arange(240)
+    frame = pd.DataFrame(
+        {
+            "age": rows % 37,
+            "sex": np.where(rows % 2 == 0, "woman", "man"),
+            "bank": np.array(["north", "south", "west"])[rows % 3],
+            "hired": np.where(rows // 2 % 2 == 0, "yes", "no"),
+        }
+    )
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    return str(tmp_path / "people.csv")
+
+
+def test_owners_of_held_out_rows_are_known(tmp_path: Path) -> None:
+    settings: Any = {"label": "hired", "group": "sex", "favourable": "yes"}
+    federation = ffalm.load(owned_people(tmp_path), owner="bank", **settings)
+    assert federation.client_names == ("north", "south", "west")
+    for part, whole in (("validation", federation.validation), ("test", federation.test)):
+        own = federation.own_parts(part)  # type: ignore[arg-type]
+        assert own is not None and whole is not None
+        assert sum(map(len, own)) == len(whole) and min(map(len, own)) > 0
+    assert ffalm.load(owned_people(tmp_path), clients=2, **settings).own_parts("test") is None
+
+
+def test_a_site_that_is_left_out_is_tested_on_all_its_rows(tmp_path: Path) -> None:
+    settings: Any = {"label": "hired", "group": "sex", "favourable": "yes", "owner": "bank"}
+    whole = ffalm.load(owned_people(tmp_path), **settings)
+    federation = ffalm.load(owned_people(tmp_path), leave_out="south", **settings)
+    assert federation.client_names == ("north", "west")
+    assert federation.test is not None and len(federation.test) == 80
+    assert federation.validation is not None and whole.validation is not None
+    own = whole.own_parts("validation")
+    assert own is not None and len(federation.validation) == len(whole.validation) - len(own[1])
+    assert [len(one) for one in federation.clients] == [len(whole.clients[0]), len(whole.clients[2])]
+    assert any("'south' took no part" in note for note in federation.notes)
+    with pytest.raises(UserError, match="south"):
+        ffalm.load(owned_people(tmp_path), leave_out="soth", **settings)
+    with pytest.raises(UserError, match="owner column"):
+        ffalm.load("census", leave_out="south")
+
+
+def test_an_unknown_group_of_arrays_is_not_compared() -> None:
+    federation = Federation.from_arrays([changed(s=np.array([0, 1, -1, 1, 0, 1]))], validation=GOOD, unknown=-1)
+    assert federation.task.excluded == 1 and federation.task.group_names[-1] == "unknown"
+    assert federation.clients[0].group.tolist() == [0, 1, 2, 1, 0, 1]
+
+
 def test_a_data_frame_is_loaded_like_a_file(tmp_path: Path) -> None:
     frame = pd.DataFrame(
         {"a": [i % 7 for i in range(90)], "sex": ["m", "f"] * 45, "paid": [i % 3 % 2 for i in range(90)]}

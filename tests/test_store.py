@@ -14,6 +14,7 @@ import torch
 from ffalm import metrics
 from ffalm.engines import Snapshot
 from ffalm.errors import UserError
+from ffalm.fairness import ScoreHistogram
 from ffalm.files import json_text
 from ffalm.outcome import Outcome
 from ffalm.simulation import Result
@@ -240,7 +241,8 @@ def test_a_finished_run_tells_what_it_came_to(folder: RunFolder) -> None:
         "FedAvg", "fedavg", 0, 0.3, {"accuracy": 0.5, "eod": math.nan}, {"accuracy": (0.4, 0.6)}, folder.history(), 2.0
     )
     tally = metrics.tally([0, 1, 1], [0, 1, 0], [0, 0, 1])
-    result = Result(outcome.test, outcome.history, {"weight": torch.ones(2)}, {}, tally, [])
+    own = {"test": [ScoreHistogram.zeros((2, 2), 1)]}
+    result = Result(outcome.test, outcome.history, {"weight": torch.ones(2)}, {}, tally, [], client_scores=own)
     outcome = replace(outcome, confusion=counts_of(result))
     folder.finish(result, outcome)
     found = folder.outcome()
@@ -249,7 +251,8 @@ def test_a_finished_run_tells_what_it_came_to(folder: RunFolder) -> None:
     assert found.intervals == {"accuracy": (0.4, 0.6)}
     assert math.isnan(found.test["eod"])
     assert found.history == outcome.history
-    for name in ("model.safetensors", "history.jsonl", "result.json"):
+    assert folder.client_scores(1)[0]["test"].counts.shape == own["test"][0].counts.shape
+    for name in ("model.safetensors", "client_scores.safetensors", "history.jsonl", "result.json"):
         whole = (folder.path / name).read_bytes()
         (folder.path / name).write_bytes(whole[:-1] + b" ")
         with pytest.raises(UserError, match=f"{name} of a finished run is missing or damaged"):

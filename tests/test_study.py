@@ -214,6 +214,27 @@ def test_a_model_that_cannot_be_sent_to_workers_is_refused() -> None:
         )
 
 
+def test_a_study_of_natural_silos_answers_for_each_site_and_for_one_that_did_not_train(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    sex = draw.integers(0, 2, 900)
+    score = draw.normal(size=900) + sex
+    table = pd.DataFrame({"score": score, "sex": sex, "bank": draw.integers(0, 3, 900), "paid": (score > 0.5) * 1})
+    table.to_csv(tmp_path / "loans.csv", index=False)
+    asked: Any = {"label": "paid", "group": "sex", "favourable": 1, "owner": "bank", "seeds": 1, "rounds": 2}
+    asked |= {"data": tmp_path / "loans.csv", "algorithms": "fedavg", "model": "linear", "engine": "loop"}
+    study = ffalm.compare(**asked, scope="sites")
+    answer = study.answer()
+    assert [one.site for one in answer.sites] == ["0", "1", "2"]
+    assert answer.scope == "sites" and study.answer(scope="federation").together is None
+    (whole,) = study.results
+    assert sum(group.rows for one in answer.sites for group in one.after.groups) == np.array(whole.confusion).sum()
+    left_out = ffalm.compare(**asked, leave_out="1")
+    (alone,) = left_out.results
+    assert np.array(alone.confusion).sum() == (table["bank"] == 1).sum()
+    assert [one["client"] for one in left_out.record.clients] == ["0", "2"]
+    assert not left_out.answer().sites
+
+
 def _forget_data() -> None:
     grid._dataset.cache_clear()
     grid._federations.clear()

@@ -55,7 +55,7 @@ class GroupModel:
 
     network: Network
     groups: int
-    accuracy: float  # share of held-out rows whose group is the most likely one
+    accuracy: float  # share of the held-out rows of compared groups whose group is the most likely of these
     epsilon: float | None = None  # the privacy budget that its training spent
 
     def cells(self, x: Tensor) -> Tensor:
@@ -138,8 +138,10 @@ def group_model(federation: Federation, *, seed: int = 0, **settings: Unpack[Run
     network = _network(result.state_dict, crossed, settings)
     groups = federation.task.groups
     held_out = _held_out(federation)
-    likely = GroupModel(network, groups, math.nan).cells(held_out.x).sum(1).argmax(-1)
-    return GroupModel(network, groups, float((likely == held_out.group).double().mean()), result.epsilon)
+    compared = federation.task.compared
+    likely = GroupModel(network, groups, math.nan).cells(held_out.x).sum(1)[:, :compared].argmax(-1)
+    told = (likely == held_out.group)[held_out.group < compared]
+    return GroupModel(network, groups, float(told.double().mean()), result.epsilon)
 
 
 @with_keywords(RunSettings, Training)
@@ -174,14 +176,14 @@ def blind(
     counts = federation.counts().sum(0).double()
     own = counts[task.favourable]
     shares = torch.stack([counts.sum(0) - own, own]) / counts.sum()
-    fitted = fit_blind(rows.count, rows.totals(), shares, aim, task.favourable, confidence, offset)
+    fitted = fit_blind(rows.count, rows.totals(), shares, aim, task.favourable, confidence, offset, task.excluded)
     after_held_out = judged(fitted.tally, aim, task.favourable, task.group_names, fitted.level)
     part: Part = "validation" if federation.test is None else "test"
     scored = held_out if federation.test is None else federation.test
 
     def scores(predictions: Tensor) -> Scores:
         tally = Tally.of(predictions, torch.full(predictions.shape, torch.nan), scored.y, scored.group, shape)
-        return judged(tally, aim, task.favourable, task.group_names, CONFIDENCE)
+        return judged(tally.excluding(task.excluded), aim, task.favourable, task.group_names, CONFIDENCE)
 
     logits = network.logits(scored.x)
     before = scores(logits.argmax(-1))

@@ -117,7 +117,7 @@ class StudyConfig(StudySettings):
 
     def essence(self) -> dict[str, Any]:
         """The settings that decide the numbers: not those of the machine, where the data lies, or presets' names."""
-        left_out = (*OF_THE_MACHINE, *AFTER_TRAINING)
+        left_out = (*OF_THE_MACHINE, *AFTER_TRAINING, "scope")
         plain = {name: value for name, value in self.to_plain().items() if name not in left_out}
         plain["data"].pop("root", None)
         for section in plain["algorithms"].values():

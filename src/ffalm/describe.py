@@ -18,7 +18,7 @@ from ffalm.errors import UserError, require
 from ffalm.execution import ExecutionPlan
 from ffalm.files import json_text, write_whole
 from ffalm.grid import federation_of, plans, run_place
-from ffalm.outcome import LeftOut, Outcome, StudyOutcome, StudyRecord
+from ffalm.outcome import LeftOut, Outcome, StudyOutcome, StudyRecord, groups_text
 from ffalm.privacy import describe_guarantee
 from ffalm.store import RunFolder
 
@@ -39,12 +39,13 @@ def lay_out(
             "data": task.name,
             "label": task.label,
             "favourable": task.label_names[task.favourable],
-            "groups": f"{task.group}: {', '.join(task.group_names)}",
+            "groups": groups_text(task.group, task.group_names, task.excluded),
         },
         choices=_choices(config, spread),
         clients=federation.summary(),
         runs=[run_place(config, plan) for plan in grid],
         group_names=task.group_names,
+        excluded=task.excluded,
         favourable=task.favourable,
         duals_by_group=tuple(entry.label for entry in config.entries if entry.algorithm.duals_by_group),
         data_notes=federation.notes,
@@ -54,6 +55,7 @@ def lay_out(
         target=config.target,
         repair=config.repair,
         confidence=config.confidence,
+        scope=config.scope,
         versions={"ffalm": ffalm.__version__, "torch": torch.__version__, "python": platform.python_version()},
         command=command,
         engine=spread.engine.name,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from ffalm.arrays import codes, numbers
 from ffalm.data import find_source
 from ffalm.data.holdings import Dealt, Holding, holdings_of
 from ffalm.data.types import Dataset, Examples, Source, Task
-from ffalm.errors import UserError, require, shown
+from ffalm.errors import UserError, require, shown, unknown
 from ffalm.partition import Kind, Partition
 from ffalm.settings import build
 
@@ -45,6 +45,8 @@ class Federation:
     task: Task
     client_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    validation_client: Tensor | None = None  # whose each validation row is, -1 for nobody's; None where unknown
+    test_client: Tensor | None = None
 
     def __post_init__(self) -> None:
         require(len(self.clients) > 0, "A federation needs at least one client.")
@@ -59,7 +61,7 @@ class Federation:
         for name, part in (("validation part", self.validation), ("test part", self.test)):
             if part is not None:
                 _check(part, name, self.task, like)
-        held = self.counts().sum((0, 1))
+        held = self.counts().sum((0, 1))[: self.task.compared]
         for group, rows in enumerate(held.tolist()):
             require(
                 rows > 0,
@@ -75,8 +77,11 @@ class Federation:
         test: Arrays | None = None,
         favourable: int | str = 1,
         name: str = "arrays",
+        unknown: int | None = None,
     ) -> Federation:
         """A federation of arrays that are already cut up by client; labels and groups are whole numbers from 0.
+
+        Rows of the group `unknown`, such as -1, train and are scored; gaps and constraints leave them out.
 
         Features of type uint8 are pixels, of which 255 counts as 1. Only tables of bytes that are all 0 or 1 are taken
         as they stand: those are one-hot encodings and no pictures.
@@ -86,10 +91,10 @@ class Federation:
             f"The clients must be a list with one (x, y, group) each; got {shown(clients)}.",
         )
         require(isinstance(name, str), f"The name of a federation must be a text; got {shown(name)}.")
-        owned = tuple(_examples(arrays, f"client {i}") for i, arrays in enumerate(clients))
+        owned = tuple(_examples(arrays, f"client {i}", unknown) for i, arrays in enumerate(clients))
         require(len(owned) > 0, "A federation needs at least one client.")
         parts = [
-            None if arrays is None else _examples(arrays, part)
+            None if arrays is None else _examples(arrays, part, unknown)
             for arrays, part in ((validation, "validation part"), (test, "test part"))
         ]
         everything = [*owned, *(part for part in parts if part is not None)]
@@ -98,28 +103,42 @@ class Federation:
             parts = [None if part is None else _as_numbers(part) for part in parts]
         labels = max([2, *(int(part.y.max()) + 1 for part in everything if len(part))])
         groups = max([2, *(int(part.group.max()) + 1 for part in everything if len(part))])
+        some_unknown = any(bool((part.group < 0).any()) for part in everything)
+        if some_unknown:
+            owned = tuple(_unknown_last(part, groups) for part in owned)
+            parts = [None if part is None else _unknown_last(part, groups) for part in parts]
         names = tuple(map(str, range(labels)))
         if isinstance(favourable, str) and favourable in names:
             favourable = names.index(favourable)
         task = Task(
             name,
             label_names=names,
-            group_names=tuple(map(str, range(groups))),
+            group_names=(*map(str, range(groups)), *["unknown"] * some_unknown),
             favourable=cast(int, favourable),
+            excluded=int(some_unknown),
         )
         return cls(owned, parts[0], parts[1], task)
 
     @classmethod
     def from_dataset(cls, dataset: Dataset, partition: Partition, seed: int = 0) -> Federation:
-        """The data's training rows given to clients; its other parts stay whole."""
+        """The data's training rows given to clients; its other parts stay whole.
+
+        With natural silos it is known whose the rows of the other parts are. A silo that is left out trains nothing and
+        validates nothing: all its rows are the test part.
+        """
+        if partition.leave_out is not None:
+            return _without_silo(dataset, partition, seed)
         parts = partition.split(dataset, seed)
+        silos = partition.kind == "silos"
         return cls(
             clients=Dealt([Holding(dataset.train, rows) for rows in parts]),
             validation=dataset.validation,
             test=dataset.test,
             task=dataset.task,
-            client_names=dataset.owner_names if partition.kind == "silos" else (),
+            client_names=dataset.owner_names if silos else (),
             notes=(*dataset.notes, *_left_out(len(dataset.train), sum(map(len, parts)), partition)),
+            validation_client=dataset.validation_owner if silos else None,
+            test_client=dataset.test_owner if silos else None,
         )
 
     def __repr__(self) -> str:
@@ -130,6 +149,13 @@ class Federation:
             f"{', '.join(f'{name} {0 if part is None else len(part)}' for name, part in parts)} rows, "
             f"{self.task.labels} labels, {self.task.groups} groups)"
         )
+
+    def own_parts(self, part: Literal["validation", "test"]) -> list[Examples] | None:
+        """Each client's own rows of the validation or test part; None where nobody knows whose they are."""
+        rows, client = getattr(self, part), getattr(self, f"{part}_client")
+        if rows is None or client is None:
+            return None
+        return [rows.take((client == number).nonzero().flatten()) for number in range(len(self.clients))]
 
     def counts(self) -> Tensor:
         """Training rows per (client, label, group)."""
@@ -145,10 +171,11 @@ class Federation:
 
         Of features larger than 256 MB every k-th row is taken, so that this takes a second at most.
         """
-        found = hashlib.sha256(repr((self.task, self.client_names)).encode())
+        found = hashlib.sha256(repr((self.task, self.task.excluded, self.client_names)).encode())
         parts = [part for part in (self.validation, self.test) if part is not None]
         sources = {id(one): one for one in (*(holding.source for holding in self.holdings), *parts)}
         rows = [holding.rows for holding in self.holdings if holding.rows is not None]
+        rows += [owner for owner in (self.validation_client, self.test_client) if owner is not None]
         for tensor in (*(one for part in sources.values() for one in (part.x, part.y, part.group)), *rows):
             step = max(1, -(-tensor.nbytes // _HASHED_BYTES))
             found.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
@@ -208,16 +235,18 @@ def load(
     alpha: float = Partition.alpha,
     partition: Kind | None = None,
     min_rows: int = Partition.min_rows,
+    leave_out: str | None = None,
     seed: int = 0,
     **settings: Any,
 ) -> Federation:
     """A federation over a data source by name, or over a table of your own: its path, or a data frame.
 
     `settings` are the source's own, such as a table's `label`, `group` and `favourable`; `seed` draws the partition.
-    The partition is "plain" unless given, and "silos" where an `owner` column says which client owns a row.
+    The partition is "plain" unless given, and "silos" where an `owner` column says which client owns a row; then
+    `leave_out` names one whose rows are all kept for the test part: what would a site see that did not train?
     """
     kind = owners_partition(settings) if partition is None else {"kind": partition}
-    cut = {**kind, "clients": clients, "alpha": alpha, "min_rows": min_rows}
+    cut = {**kind, "clients": clients, "alpha": alpha, "min_rows": min_rows, "leave_out": leave_out}
     split = build(Partition, cut, "partition")
     whole = isinstance(seed, Integral) and not isinstance(seed, bool) and int(seed) >= 0
     require(whole, f"The seed must be a whole number from 0 up; got {shown(seed)}.")
@@ -243,6 +272,34 @@ def _source(name: Any, settings: Mapping[str, Any]) -> Source:
     return cast(Source, build(FrameTable, {**settings, "frame": frame}, "data frame"))
 
 
+def _without_silo(dataset: Dataset, partition: Partition, seed: int) -> Federation:
+    """The federation of all owners but one, tested on that one's rows."""
+    whole, name = Federation.from_dataset(dataset, replace(partition, leave_out=None), seed), partition.leave_out
+    if name not in dataset.owner_names:
+        raise unknown("site to leave out", str(name), dataset.owner_names)
+    place = dataset.owner_names.index(str(name))
+    assert dataset.validation_owner is not None and dataset.test_owner is not None and dataset.owner is not None
+    owned = ((dataset.train, dataset.owner), (dataset.validation, dataset.validation_owner),
+             (dataset.test, dataset.test_owner))  # fmt: skip
+    mine = [part.take((owner == place).nonzero().flatten()) for part, owner in owned]
+    others = dataset.validation_owner != place
+    test = Examples(*(torch.cat([getattr(part, what) for part in mine]) for what in ("x", "y", "group")))
+    note = (
+        f"The site {name!r} took no part in training, validation and thresholds: the test part is all of its "
+        f"{len(test):,} rows. Columns were standardised by the training rows of all sites, this one included."
+    )
+    rest = dataset.validation_owner[others]
+    return Federation(
+        clients=Dealt([holding for number, holding in enumerate(whole.holdings) if number != place]),
+        validation=dataset.validation.take(others.nonzero().flatten()),
+        test=test,
+        task=dataset.task,
+        client_names=tuple(own for own in dataset.owner_names if own != name),
+        notes=(*whole.notes, note),
+        validation_client=rest - (rest > place).long(),
+    )
+
+
 def owners_partition(data: Mapping[str, Any]) -> dict[str, str]:
     """The partition that a data source's settings imply: the owners, where a column names them."""
     return {} if data.get("owner") is None else {"kind": "silos"}
@@ -255,21 +312,35 @@ def _left_out(rows: int, dealt: int, partition: Partition) -> tuple[str, ...]:
     return (f"The partition {partition.kind!r} gave clients {dealt:,} of {rows:,} training rows; the rest is unused.",)
 
 
-def _examples(arrays: Arrays, where: str) -> Examples:
-    """Tensors of one (x, y, group), with whole-number labels and groups."""
+def _examples(arrays: Arrays, where: str, unknown: int | None = None) -> Examples:
+    """Tensors of one (x, y, group), with whole-number labels and groups; an unknown group is -1."""
     if not isinstance(arrays, tuple | list) or len(arrays) != 3:
         raise UserError(f"The {where} must be given as (x, y, group).")
     x = numbers(arrays[0], f"features of the {where}")
     require(x.ndim > 0, f"The features of the {where} must have one entry per row; got a single number.")
     if x.dtype not in (torch.uint8, torch.float64):
         x = x.float()
-    y, group = codes(arrays[1], f"labels of the {where}"), codes(arrays[2], f"groups of the {where}")
+    y, group = codes(arrays[1], f"labels of the {where}"), _groups(arrays[2], f"groups of the {where}", unknown)
     require(
         y.shape == group.shape == x.shape[:1],
         f"The {where} needs one label and one group per row; got {len(x)} rows, labels of shape {tuple(y.shape)} and "
         f"groups of shape {tuple(group.shape)}.",
     )
     return Examples(x, y, group)
+
+
+def _groups(values: Any, what: str, unknown: int | None) -> Tensor:
+    """Whole numbers from 0, and -1 for the number that means unknown."""
+    given = numbers(values, what)
+    if unknown is None:
+        return codes(values, what)
+    missing = given == unknown
+    return torch.where(missing, -1, codes(torch.where(missing, torch.zeros_like(given), given), what))
+
+
+def _unknown_last(examples: Examples, groups: int) -> Examples:
+    """Examples whose unknown group, -1, is the one after all others."""
+    return replace(examples, group=torch.where(examples.group < 0, groups, examples.group))
 
 
 def _one_hot(x: Tensor) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ffalm.targets.answer import Answer
-from ffalm.targets.target import Repair
+from ffalm.targets.target import Repair, Scope
 
 #: The metrics of the paper's tables, with what a reader calls them and whether more is better.
 HEADLINE = {"accuracy": ("Accuracy", True), "dpd": ("DPD", False), "eod": ("EOD", False)}
@@ -74,6 +74,8 @@ class StudyRecord:
     target: str | None = None  # the fairness target of the study, with the settings of its answer
     repair: Repair = "groups"
     confidence: float | None = None
+    excluded: int = 0
+    scope: Scope = "federation"
     engine: str = ""  # that computes the runs, so that a resumed study stays with it
     fingerprints: dict[str, str] = field(default_factory=dict)  # of the settings and the data, to resume the same
     answer_notes: tuple[str, ...] = ()  # what a reader of the answer should know about its rows
@@ -101,9 +103,20 @@ class StudyOutcome:
     outcomes: list[Outcome]
     notes: list[str] = field(default_factory=list)  # warnings and caveats, in sentences
     group_names: tuple[str, ...] = ()  # in the order of the runs' counts; empty where only gaps are known
+    excluded: int = 0  # how many of the last groups are scored but not compared
     favourable: int = 1  # the label that people want, as the runs' counts number it
     duals_by_group: tuple[str, ...] = ()  # labels of the algorithms whose duals charts name by group
     answers: list[Answer] = field(default_factory=list)  # to the study's target, one a skew
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The groups that are compared."""
+        return self.group_names[: len(self.group_names) - self.excluded]
+
+    def group_title(self, place: int) -> str:
+        """A group as tables by group name it."""
+        name = self.group_names[place]
+        return name if place < len(self.compared) else f"{name} (not compared)"
 
     def labels(self) -> list[str]:
         """The algorithms in the order in which they were given."""
@@ -112,3 +125,11 @@ class StudyOutcome:
     def alphas(self) -> list[float | None]:
         """The skews in the order in which they were given."""
         return list(dict.fromkeys(outcome.alpha for outcome in self.outcomes))
+
+
+def groups_text(group: str, names: Sequence[str], excluded: int = 0) -> str:
+    """The groups as a report names them, those that are not compared apart."""
+    between = "; " if any("," in name for name in names) else ", "  # crossed groups have commas of their own
+    compared, others = names[: len(names) - excluded], names[len(names) - excluded :]
+    apart = f" (scored, not compared: {between.join(others)})" if others else ""
+    return f"{group}: {between.join(compared)}{apart}"

@@ -53,12 +53,19 @@ class Partition:
     clients: int = field(default=10, metadata=flag("Number of clients.", _PANEL, most=10**6))
     alpha: float = field(default=5.0, metadata=flag("Dirichlet alpha: the smaller, the more clients differ.", _PANEL))
     min_rows: int = field(default=10, metadata=flag("Smallest number of training rows per client.", _PANEL))
+    leave_out: str | None = field(
+        default=None, metadata=flag("Owner that takes no part in training: models are tested on all its rows.", _PANEL)
+    )
 
     def __post_init__(self) -> None:
         if self.kind not in _KINDS and self.kind != "silos":
             raise unknown("partition", str(self.kind), [*_KINDS, "silos"])
         require(self.clients >= 1, f"A federation needs at least 1 client; got {self.clients}.")
         require(self.alpha > 0 and np.isfinite(self.alpha), f"The Dirichlet alpha must be above 0; got {self.alpha}.")
+        require(
+            self.leave_out is None or self.kind == "silos",
+            "A site can be left out where the data names the sites: name its owner column.",
+        )
         require(self.min_rows >= 1, f"Every client needs at least 1 row (min_rows); got {self.min_rows}.")
 
     @property

@@ -20,7 +20,8 @@ from ffalm.report.summary import more_is_better
 from ffalm.store import RunFolder
 from ffalm.targets.answer import Answer
 from ffalm.targets.candidates import FinishedRun, answer_of
-from ffalm.targets.target import DEFAULT, Repair, Target
+from ffalm.targets.site_answers import with_sites
+from ffalm.targets.target import DEFAULT, Repair, Scope, Target
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -77,6 +78,7 @@ class Study:
         repair: Repair | None = None,
         confidence: float | None = None,
         alpha: float | None = None,
+        scope: Scope | None = None,
     ) -> Answer:
         """The most accurate model within a fairness target: `study.answer("eod <= 0.05").verdict`.
 
@@ -85,6 +87,8 @@ class Study:
         With `confidence` c, the one-sided c confidence bound of each gap on held-out rows must be within the target;
         left out, c is 0.8, or less where that costs more than a point of accuracy. What else is left out is taken from
         the study's own settings. A study of several skews needs `alpha`.
+        `scope` says where the target is to hold: over the "federation", at all "sites", or "both". For sites the chosen
+        model gets thresholds of each site's own, where its held-out rows suffice; an `owner` column must name them.
         """
         record = self.record
         asked = Target.parse(target or record.target or DEFAULT)
@@ -96,8 +100,12 @@ class Study:
             all("validation" in run.scores for run in runs),
             "thresholds and candidates are chosen on held-out rows, and these runs kept no scores of any.",
         )
-        answer = answer_of(runs, asked, repair or record.repair, record.group_names, level)
-        return replace(answer, notes=(*answer.notes, *record.answer_notes))
+        allowed = repair or record.repair
+        answer = answer_of(runs, asked, allowed, record.group_names, level)
+        answer = replace(answer, notes=(*answer.notes, *record.answer_notes))
+        folder, names = RunFolder(self.folder / answer.best.run), [str(one["client"]) for one in record.clients]
+        own = dict(zip(names, folder.client_scores(record.favourable, record.excluded), strict=False))
+        return with_sites(answer, own, scope or record.scope, allowed, record.group_names)
 
     def blind(
         self,
@@ -129,7 +137,7 @@ class Study:
 
     def scores(self, run: Outcome) -> dict[str, ScoreHistogram]:
         """The score histograms of a run on its "validation" and "test" rows."""
-        return RunFolder(self.folder / run.place).scores(self.record.favourable)
+        return RunFolder(self.folder / run.place).scores(self.record.favourable, self.record.excluded)
 
     def _runs(self, alpha: float | None) -> list[Outcome]:
         """The runs at one skew."""

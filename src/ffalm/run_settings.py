@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, get_args
 
 from ffalm.errors import require, unknown
 from ffalm.settings import build, flag, typed
-from ffalm.targets.target import Repair
+from ffalm.targets.target import Repair, Scope
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Optimizer = Literal["sgd", "adam"]
@@ -186,6 +186,14 @@ class StudySettings(RunSettings):
     repair: Repair = field(
         default="groups",
         metadata=flag("Thresholds that the answer may use: none, single, groups (one a group) or randomised.", _TARGET),
+    )
+    scope: Scope = field(
+        default="federation",
+        metadata=flag(
+            "Where the target is to hold: federation, sites (each gets thresholds of its own) or both.",
+            _TARGET,
+            "target_scope",
+        ),
     )
     confidence: float | None = field(
         default=None,

@@ -97,6 +97,7 @@ class Result:
     favourable: int = 1  # the label that the task's metrics are about
     kept: int | None = None  # the round whose model this is, None where it is the last
     scores: dict[str, ScoreHistogram] = field(default_factory=dict)  # of the "validation" and "test" part, if any
+    client_scores: dict[str, list[ScoreHistogram]] = field(default_factory=dict)  # the same of each client's own rows
 
     def __repr__(self) -> str:
         shown = [f"{name}={self.test[name]:.4f}" for name in HEADLINE if name in self.test]
@@ -273,6 +274,7 @@ def _scored(job: Job, history: list[Record], final: Snapshot, diverged: str | No
             return score_histogram(module, examples.to(job.spec.device), federation.task)
 
     parts = {"validation": federation.validation, "test": federation.test}
+    own = {"validation": federation.own_parts("validation"), "test": federation.own_parts("test")}
     tally = None if federation.test is None else scored(federation.test)
     clients = Tally.stack([scored(examples) for examples in federation.clients])
     names = federation.task.label_names, federation.task.group_names
@@ -289,6 +291,7 @@ def _scored(job: Job, history: list[Record], final: Snapshot, diverged: str | No
         favourable=federation.task.favourable,
         kept=final.round if final.round != history[-1]["round"] else None,
         scores={name: histogram(part) for name, part in parts.items() if part is not None},
+        client_scores={name: [histogram(one) for one in each] for name, each in own.items() if each is not None},
     )
 
 

@@ -5,6 +5,7 @@
     checkpoint/        model, server state and round after the last whole round, and of the best where that is kept
     model.safetensors  the final model
     scores.safetensors histograms of the final model's scores on held-out and on test rows
+    client_scores.safetensors  the same of each client's own rows, where it is known whose they are
     checksums.json     of the files of a checkpoint, or of a finished run
     result.json        the outcome; its presence says that the run is finished
 
@@ -27,6 +28,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from safetensors.torch import save as tensors_as_bytes
@@ -198,6 +200,9 @@ class RunFolder:
             "model": _owned(result.state_dict),
             "scores": {name: one.counts for name, one in result.scores.items()},
         }
+        if result.client_scores:
+            each = {name: torch.stack([one.counts for one in own]) for name, own in result.client_scores.items()}
+            tensors["client_scores"] = each
         contents: dict[str, bytes | str] = {
             f"{name}.safetensors": tensors_as_bytes(one) for name, one in tensors.items()
         }
@@ -236,13 +241,25 @@ class RunFolder:
         """The final model of a finished run."""
         return self._tensors("model.safetensors")
 
-    def scores(self, favourable: int) -> dict[str, ScoreHistogram]:
+    def scores(self, favourable: int, excluded: int = 0) -> dict[str, ScoreHistogram]:
         """The score histograms of a finished run by part; none for a run of version 0.2, which kept none."""
         if not (self.path / "scores.safetensors").exists():
             return {}
         return {
-            name: ScoreHistogram(counts, favourable) for name, counts in self._tensors("scores.safetensors").items()
+            name: ScoreHistogram(counts, favourable, excluded=excluded)
+            for name, counts in self._tensors("scores.safetensors").items()
         }
+
+    def client_scores(self, favourable: int, excluded: int = 0) -> list[dict[str, ScoreHistogram]]:
+        """Each client's score histograms by part; empty where it is not known whose the rows are."""
+        if not (self.path / "client_scores.safetensors").exists():
+            return []
+        parts = self._tensors("client_scores.safetensors")
+        clients = len(next(iter(parts.values())))
+        return [
+            {name: ScoreHistogram(counts[client], favourable, excluded=excluded) for name, counts in parts.items()}
+            for client in range(clients)
+        ]
 
     def _tensors(self, name: str) -> dict[str, Tensor]:
         try:

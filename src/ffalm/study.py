@@ -40,7 +40,7 @@ from ffalm.settings import build, with_keywords
 from ffalm.simulation import Model, RunKeywords, default_algorithm, listed, own_model, seed_of
 from ffalm.store import locked
 from ffalm.targets.candidates import lagrangians
-from ffalm.targets.target import DEFAULT, Repair, Target
+from ffalm.targets.target import DEFAULT, Repair, Scope, Target
 
 #: The defaults of `compare`.
 ALGORITHMS = ("fedavg", "fairfed", "fpfl", "ffalm")
@@ -61,8 +61,9 @@ def compare(
     clients: int | None = None,
     alpha: float | Sequence[float] | None = None,
     min_rows: int | None = None,
+    leave_out: str | None = None,
     label: str | None = None,
-    group: str | None = None,
+    group: str | Sequence[str] | None = None,
     favourable: Any = None,
     owner: str | None = None,
     data_settings: Mapping[str, Any] | None = None,
@@ -72,6 +73,7 @@ def compare(
     target: str | Target | None = DEFAULT,
     repair: Repair = "groups",
     confidence: float | None = None,
+    scope: Scope = "federation",
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     on_round: Listener | None = None,
@@ -83,12 +85,13 @@ def compare(
     - `algorithms`: names (each stands for its default preset) or objects, or a dict of them by the names that tables
       show. Left out, the usual four are compared, except those that cannot take the data;
     - `seeds`: how many, or a list; a seed draws the partition, the model and the batches;
-    - `partition`, `clients`, `alpha` (one or several), `min_rows`: the fields of `Partition`, with its defaults;
+    - `partition`, `clients`, `alpha` (one or several), `min_rows`, `leave_out`: the fields of `Partition`, with its
+      defaults; `leave_out` names an owner that does not train, on whose rows models are tested;
     - `label`, `group`, `favourable`, `owner`: columns of a table; `data_settings`: any setting of the data source;
     - `workers`: processes; more than 1 needs the script's main part under `if __name__ == "__main__":`. None: one per
       core. The numbers do not depend on it;
     - `target`: the fairness target that `study.answer()` and the report answer, such as "eod <= 0.05"; without
-      `algorithms` those that aim at it are trained too. `repair` and `confidence` are as in `Study.answer`;
+      `algorithms` those that aim at it are trained too. `repair`, `confidence` and `scope` are as in `Study.answer`;
     - `out`: a folder for all runs; with `resume` a study that was stopped continues there. Without it the runs are
       kept as long as the `Study` object is;
     - the other keywords are those of `simulate`.
@@ -106,7 +109,8 @@ def compare(
     require(on_round is None or callable(on_round), "`on_round` must be a function that takes a run and a record.")
     given = _without_none({"label": label, "group": group, "favourable": favourable, "owner": owner})
     given |= data_settings or {}
-    cut = _without_none({"kind": partition, "clients": clients, "alpha": alpha, "min_rows": min_rows})
+    cut = _without_none({"kind": partition, "clients": clients, "alpha": alpha, "min_rows": min_rows,
+                         "leave_out": leave_out})  # fmt: skip
     if isinstance(data, str | os.PathLike):
         require(isinstance(os.fspath(data), str), f"The path of a table must be a text; got {shown(data)}.")
         origin = find_source(os.fspath(data), given)
@@ -131,6 +135,7 @@ def compare(
         "target": None if aim is None else str(aim),
         "repair": repair,
         "confidence": confidence,
+        "scope": scope,
     }
     config = build(StudyConfig, {one.name: getattr(shared, one.name) for one in fields(shared)} | own, "study")
     optional = tuple(entry.key for entry in usual)

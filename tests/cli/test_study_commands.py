@@ -358,7 +358,6 @@ def test_a_group_that_no_client_has_is_refused(cli: Cli, flags: list[str], tmp_p
         ("income", float("inf"), "income"),
         ("paid", "perhaps", "perhaps"),
         ("paid", None, "paid"),
-        ("sex", None, "sex"),
     ],
 )
 def test_a_table_that_cannot_be_used_costs_one_sentence(

@@ -13,7 +13,8 @@ import pytest
 import ffalm
 from ffalm.data import source
 from ffalm.data.encoding import TableEncoding
-from ffalm.data.table import Table, natural
+from ffalm.data.table import Table
+from ffalm.data.table_values import natural
 from ffalm.errors import UserError
 
 
@@ -299,10 +300,10 @@ def test_test_rows_never_shape_the_encoding(write: Any) -> None:
     assert one.test.x.tolist() != other.test.x.tolist()
 
 
-@pytest.mark.parametrize("role", ["label", "group", "owner"])
+@pytest.mark.parametrize("role", ["label", "owner"])
 def test_missing_values_in_a_role_are_counted(write: Any, role: str) -> None:
     frame = people(bank="a")
-    column = {"label": "hired", "group": "sex", "owner": "bank"}[role]
+    column = {"label": "hired", "owner": "bank"}[role]
     frame.loc[[3, 9], column] = None
     message = refusal(table(write(frame), owner="bank"))
     assert f"The {role} column '{column}'" in message
@@ -541,3 +542,57 @@ def test_german_credit_works_as_somebodys_own_table(shared_data: Path, tmp_path:
     assert data.task.group_names == ("female", "male")
     counts = data.train.counts(data.task) + data.validation.counts(data.task) + data.test.counts(data.task)
     assert counts.tolist() == [[109, 191], [201, 499]]
+
+
+def crossed_people(rows: int = 400) -> pd.DataFrame:
+    """Women and men in two towns, two women in a third, and four rows without a sex."""
+    number = np.arange(rows)
+    frame = people(rows, town=np.where(number % 5 < 3, "Leeds", "York"))
+    frame.loc[[0, 2], "town"] = "Hull"
+    frame.loc[[1, 11, 21, 31], "sex"] = None
+    return frame
+
+
+@pytest.mark.parametrize("group", ["sex,town", "sex, town", ["sex", "town"], ("sex", "town")])
+def test_several_group_columns_are_crossed(write: Any, group: Any) -> None:
+    raw = table(write(crossed_people()), group=group).read()
+    task = raw.task
+    assert task.group == "sex, town"
+    assert task.group_names[: task.compared] == ("man, Leeds", "man, York", "woman, Leeds", "woman, York")
+    assert task.group_names[task.compared :] == ("woman, Hull", "unknown")
+    frame = crossed_people()
+    for row in (0, 1, 5, 7):
+        known = f"{frame['sex'][row]}, {frame['town'][row]}"
+        assert task.group_names[raw.group[row]] == (known if row != 1 else "unknown")
+    assert len(raw.group) == len(raw.y) == 400
+    assert "Groups of fewer than 30 training rows are scored, not compared: 'woman, Hull'." in raw.notes
+
+
+def test_the_size_of_a_compared_group_can_be_set(write: Any) -> None:
+    file = write(crossed_people())
+    assert table(file, group="sex,town", min_group_size=0).read().task.excluded == 1
+    few = table(write(people(town=["Hull"] * 3 + ["Leeds", "York"] * 38 + ["York"])), group="town", min_group_size=5)
+    assert few.read().task.group_names == ("Leeds", "York", "Hull")
+    assert few.read().task.compared == 2
+    assert "fewer than two have 200 training rows" in refusal(table(file, group="sex,town", min_group_size=200))
+    with pytest.raises(UserError, match="min_group_size"):
+        table(file, min_group_size=-1)
+    with pytest.raises(UserError, match="different ones"):
+        table(file, group="sex,sex")
+
+
+def test_rows_without_a_group_are_kept_and_not_compared(write: Any) -> None:
+    frame = people()
+    frame.loc[[3, 9], "sex"] = None
+    whole = table(write(frame)).load()
+    assert whole.task.group_names == ("man", "woman", "unknown") and whole.task.compared == 2
+    assert sum(len(part) for part in (whole.train, whole.validation, whole.test)) == 80
+    assert any("2 of 80 rows have no 'sex'" in note for note in whole.notes)
+    assert table(write(frame), against_rest=("man",)).read().task.group_names == ("rest", "man", "unknown")
+    assert "is empty in every row" in refusal(table(write(people(sex=None))))
+
+
+def test_crossed_groups_are_features_and_may_be_kept_out(write: Any) -> None:
+    file = write(crossed_people())
+    assert {"sex=man", "sex=(missing)", "town=Hull"} <= set(features(table(file, group="sex,town")))
+    assert features(table(file, group="sex,town", use_group_as_feature=False)) == ("age",)

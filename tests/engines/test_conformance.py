@@ -247,6 +247,32 @@ def three_groups(job: Job) -> Job:
 
 
 @others
+@pytest.mark.parametrize("compared", [2, 3])
+@pytest.mark.parametrize("algorithm", list(variants()), ids=str)
+def test_groups_that_are_not_compared_give_the_reference_numbers(
+    engine: str, algorithm: Algorithm, compared: int
+) -> None:
+    if isinstance(algorithm, ffalm.FairFed) and compared == 3:
+        pytest.skip("FairFed compares two groups")
+    jobs = [unknown_groups(job, compared) for job in jobs_of(algorithm, seeds=1, rounds=2)]
+    assert_same_numbers(engine, jobs)
+
+
+def unknown_groups(job: Job, compared: int) -> Job:
+    """The same job, every fifth row being of a group that is not compared."""
+    federation = job.federation
+    assert federation.validation is not None
+    *owned, held_out = (
+        (rows.x, rows.y, torch.where(torch.arange(len(rows)) % 5 == 0, -1, (rows.group + rows.y) % compared))
+        for rows in (*federation.clients, federation.validation)
+    )
+    federation = Federation.from_arrays(owned, validation=held_out, unknown=-1)
+    assert (federation.task.groups, federation.task.compared) == (compared + 1, compared)
+    spec = dataclasses.replace(job.spec, task=federation.task)
+    return dataclasses.replace(job, federation=federation, spec=spec)
+
+
+@others
 def test_more_than_two_labels_give_the_reference_numbers(engine: str) -> None:
     model = lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.ReLU(), nn.Linear(5, 3)).double()  # noqa: E731
     assert_same_numbers(engine, jobs_of(ffalm.FFALM(dual_data="epoch_mean"), model, labels=3))

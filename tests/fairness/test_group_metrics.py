@@ -240,3 +240,27 @@ def test_every_empty_cell_is_named_in_a_sentence() -> None:
     assert "'women'" in sentence
     assert "'hired'" in sentence
     assert undefined(perfect(CELEBA_TEST), ("0", "1"), ("0", "1")) == []
+
+
+def test_excluded_groups_count_for_accuracy_and_in_no_comparison() -> None:
+    y, predicted, group = every_cell(0, 300, 4)
+    losses = np.linspace(0, 1, len(y))
+    whole = metrics.tally(y, predicted, group, losses).excluding(2)
+    known = group < 2
+    alone = metrics.tally(y[known], predicted[known], group[known], losses[known])
+    found, expected = whole.metrics(), alone.metrics()
+    assert found["accuracy"] == metrics.tally(y, predicted, group).accuracy()
+    assert found["loss"] == pytest.approx(losses.mean())
+    assert {name: found[name] for name in found if name not in ("accuracy", "loss")} == {
+        name: expected[name] for name in found if name not in ("accuracy", "loss")
+    }
+    for name in ("dpd", "eod", "equalized_odds", "impact_ratio", "worst_group_accuracy", "predictive_parity"):
+        assert whole.interval(name) == alone.interval(name)
+    assert whole.interval("accuracy") != alone.interval("accuracy")
+    assert (whole + whole).excluded == whole.to("cpu").excluded == whole.rounded().excluded == 2
+
+
+def test_only_cells_of_compared_groups_are_said_to_be_empty() -> None:
+    counts = metrics.tally([0, 1, 0, 1, 0], [0, 1, 1, 0, 1], [0, 0, 1, 1, 2])
+    assert len(undefined(counts, ("no", "yes"), ("a", "b", "unknown"))) == 1
+    assert undefined(counts.excluding(1), ("no", "yes"), ("a", "b", "unknown")) == []

@@ -120,3 +120,17 @@ def test_the_former_module_name_works_with_a_warning() -> None:
     with pytest.warns(DeprecationWarning, match=r"ffalm\.federate\.inference"):
         former = import_module("ffalm.federate.trained")
     assert former.Trained is Trained
+
+
+def test_columns_are_crossed_as_the_federation_crosses_them(tmp_path: Path) -> None:
+    trained, frame = with_thresholds(tmp_path), people(40, 5)
+    names = ("female, nurse", "male, nurse", "other")
+    task = replace(trained.task, group="sex, job", group_names=names, excluded=1)
+    edges = (((0, 1.0),), ((BINS, 1.0),), ((AS_TRAINED, 1.0),))
+    crossed = Trained(replace(trained.agreement, task=task), trained.module, Repair("groups", edges, AS_TRAINED))
+    usual = crossed.predict(frame)
+    expected = [
+        {"female": "yes", "male": "no"}[sex] if job == "nurse" else own
+        for sex, job, own in zip(frame["sex"], frame["job"], usual, strict=True)
+    ]
+    assert crossed.predict(frame, group="sex, job") == expected

@@ -173,3 +173,17 @@ def test_a_rule_survives_a_file() -> None:
     assert again.offset == rule.offset
     with pytest.raises(UserError, match="fit it again"):
         BlindRule.from_plain({"kind": "blind"})
+
+
+def test_a_group_that_is_not_compared_counts_for_accuracy_alone() -> None:
+    rows, shares = drawn(1500, 3)
+    target = Target.parse("dpd <= 0.03")
+    lines = directions(target, shares, excluded=1)
+    assert len(lines) == 1 and bool((lines[0][:, 2] == 0).all())
+    found = fit_blind(rows.count, rows.totals(), shares, target, confidence=0.5, excluded=1)
+    whole = fit_blind(rows.count, rows.totals(), shares, target, confidence=0.5)
+    assert found.within and found.tally.excluded == 1 and found.tally.dpd() <= 0.03
+    assert bool((found.rule.weights[:, 2] == 0).all())
+    assert found.tally.accuracy() > whole.tally.accuracy()
+    predicted = torch.where(found.rule.favourable(rows.gain, rows.cells), 1, rows.fallback)
+    assert found.tally.accuracy() == pytest.approx(float((predicted == rows.labels).double().mean()))

@@ -38,7 +38,7 @@ def positive(algorithm: Algorithm, *names: str) -> None:
 
 def two_groups(algorithm: Algorithm, task: Task) -> None:
     """The formula is for two groups; say so rather than compare the first two of more."""
-    groups = task.groups
+    groups = task.compared
     require(
         groups == 2,
         f"{algorithm.title} compares two groups and this data has {groups}: merge groups into two, or use ffalm "

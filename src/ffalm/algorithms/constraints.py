@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ffalm.algorithms.contract import Batch, Prepared, Rows, Task
-from ffalm.fairness import Tally, group_means
+from ffalm.fairness import Tally, group_means, masked_mean
 
 
 class Constraint(Protocol):
@@ -38,17 +38,17 @@ class LossParity:
 
     def size(self, task: Task) -> int:
         """One less than there are groups."""
-        return task.groups - 1
+        return task.compared - 1
 
     def on_batch(self, batch: Batch, mean_loss: Tensor) -> Tensor:
         """mu_0 - mu_k on the batch."""
-        means, present = group_means(batch.losses, batch.groups, batch.mask, batch.task.groups)
+        means, present = group_means(batch.losses, batch.groups, batch.mask, batch.task.compared)
         gaps = means[..., :1] - means[..., 1:]
         return torch.where(present[..., :1] & present[..., 1:], gaps, torch.zeros_like(gaps))
 
     def on_tally(self, tally: Tally) -> Tensor:
         """mu_0 - mu_k of the counted rows."""
-        means = tally.group_losses()
+        means = tally.compared().group_losses()
         return (means[..., :1] - means[..., 1:]).nan_to_num(0.0)
 
     def contrasts(self, rows: Rows, dtype: torch.dtype) -> Prepared:
@@ -59,16 +59,15 @@ class LossParity:
         """
         kept = rows.mask.to(dtype)
         share = kept * kept.sum(-1, keepdim=True).clamp(min=1).reciprocal()
-        if rows.task.groups == 2:
-            second = kept * rows.groups
-            return {"share": share, "contrast": _contrast(kept - second, second)}
-        members = [kept * (rows.groups == group) for group in range(rows.task.groups)]
+        members = [kept * (rows.groups == group) for group in range(rows.task.compared)]
+        if len(members) == 2:
+            return {"share": share, "contrast": _contrast(*members)}
         return {"share": share, "contrast": torch.stack([_contrast(members[0], other) for other in members[1:]], -2)}
 
 
 @dataclass(frozen=True)
 class LossNearMean:
-    """Every group's mean loss is near the overall mean: v_s = max(0, |L - mu_s| - tolerance), one a group.
+    """Every group's mean loss is near that of all compared rows: v_s = max(0, |L - mu_s| - tolerance), one a group.
 
     `kind="positive_part"` drops the absolute value and so acts on better-off groups only.
     """
@@ -78,15 +77,19 @@ class LossNearMean:
 
     def size(self, task: Task) -> int:
         """One a group."""
-        return task.groups
+        return task.compared
 
     def on_batch(self, batch: Batch, mean_loss: Tensor) -> Tensor:
         """The distances on the batch."""
-        means, present = group_means(batch.losses, batch.groups, batch.mask, batch.task.groups)
+        task = batch.task
+        if task.compared < task.groups:
+            mean_loss = masked_mean(batch.losses, batch.mask.bool() & (batch.groups < task.compared))
+        means, present = group_means(batch.losses, batch.groups, batch.mask, batch.task.compared)
         return self._distance(mean_loss, means, present)
 
     def on_tally(self, tally: Tally) -> Tensor:
         """The distances of the counted rows."""
+        tally = tally.compared()
         means = tally.group_losses()
         return self._distance(tally.mean_loss().nan_to_num(0.0), means.nan_to_num(0.0), ~means.isnan())
 

@@ -41,7 +41,9 @@ class Task(Protocol):
     @property
     def labels(self) -> int: ...
     @property
-    def groups(self) -> int: ...
+    def groups(self) -> int: ...  # all of them, by which rows and Tallies are numbered
+    @property
+    def compared(self) -> int: ...  # how many of them, the first ones, constraints are about
     @property
     def favourable(self) -> int: ...
 
@@ -121,6 +123,14 @@ class RoundReport:
     tally: Tally | None  # what `measure` asked for; zeros for a client that did not take part
     task: Task
     validation: Tally | None = None  # pooled held-out Tally of the model that was sent; None without held-out rows
+
+    def __post_init__(self) -> None:
+        """Metrics of these Tallies leave out the groups that are not compared."""
+        excluded = self.task.groups - self.task.compared
+        for name in ("tally", "validation"):
+            told = getattr(self, name)
+            if told is not None and told.excluded != excluded:
+                object.__setattr__(self, name, told.excluding(excluded))
 
     @property
     def sizes(self) -> Tensor:

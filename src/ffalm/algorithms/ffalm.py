@@ -124,8 +124,8 @@ class FFALM(AugmentedLagrangian):
     def start(self, task: Task, counts: Tensor) -> State:
         """The dual (one number for two groups, a list for more) and the penalty of round 1."""
         dual = scalar(self.dual_init, counts)
-        if task.groups > 2:
-            dual = dual.unsqueeze(-1).repeat(*[1] * dual.ndim, task.groups - 1)
+        if task.compared > 2:
+            dual = dual.unsqueeze(-1).repeat(*[1] * dual.ndim, task.compared - 1)
         return {"dual": dual, "penalty": scalar(self.penalty, counts)}
 
     def dual_lr_at(self, round: int) -> float:
@@ -144,7 +144,7 @@ class FFALM(AugmentedLagrangian):
         """1/n + (dual + penalty * gap) * (1/n_0 for a row of group 0, -1/n_1 for one of group 1), summed over gaps."""
         known = batch.prepared or self.prepare(batch.rows, batch.losses.dtype)
         share, contrast = known["share"], known["contrast"]
-        if batch.task.groups == 2:
+        if batch.task.compared == 2:
             gap = torch.linalg.vecdot(batch.losses, contrast)
             pull = torch.addcmul(state["dual"], state["penalty"], gap)
             return torch.addcmul(share, pull.unsqueeze(-1), contrast)

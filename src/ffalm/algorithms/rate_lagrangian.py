@@ -105,7 +105,8 @@ class Lagrangian(Algorithm):
         tally = self._pooled(report)
         task, half = report.task, self.tolerance / 2
         rates = torch.cat([one.rates(tally, task) for one in self._constraints()], -2)
-        known = ~rates.isnan()
+        known = ~rates.isnan() & (torch.arange(task.groups) < task.compared)
+        rates = rates.masked_fill(~known, torch.nan)
         highest = rates.nan_to_num(-torch.inf).amax(-1, keepdim=True)
         lowest = rates.nan_to_num(torch.inf).amin(-1, keepdim=True)
         v = torch.where(known, rates - (highest + lowest) / 2, 0.0)
@@ -123,7 +124,7 @@ class Lagrangian(Algorithm):
         for constraint in self._constraints():
             for mask in constraint.masks(task):
                 shares = (mask @ rows) / rows.sum((-1, -2)).unsqueeze(-1)
-                there = shares > 0
+                there = (shares > 0) & (torch.arange(task.groups) < task.compared)
                 scale = torch.where(there, shares, 1.0).amin(-1, keepdim=True)
                 price = torch.where(there, scale * next(sets) / torch.where(there, shares, 1.0), 0.0)
                 prices[..., SCORES.index(constraint.score), :, :] += mask.unsqueeze(-1) * price.unsqueeze(-2)

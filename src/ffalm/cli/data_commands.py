@@ -165,7 +165,8 @@ def _print_facts(dataset: Dataset) -> None:
         table.add_column(f"{part} rows", justify="right")
         table.add_column(favourable, justify="right")
     for group, name in enumerate(task.group_names):
-        table.add_row(escape(name), *_cells(task, facts, [group]))
+        title = name if group < task.compared else f"{name} (not compared)"
+        table.add_row(escape(title), *_cells(task, facts, [group]))
     table.add_section()
     table.add_row("all", *_cells(task, facts, range(task.groups)))
     console.print(table)

@@ -50,7 +50,8 @@ DATA = (
     Flag(
         "group",
         str | None,
-        "Group column of your file; --set data.against_rest=VALUE compares one of many groups with the rest.",
+        "Group column of your file; several with commas are crossed. --set data.against_rest=VALUE compares one of "
+        "many groups with the rest.",
         _DATA,
         "data.group",
     ),

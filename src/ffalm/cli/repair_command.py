@@ -116,8 +116,8 @@ def _read(file: Path, names: dict[str, str], drawn: bool) -> pd.DataFrame:
     """The columns by their roles, and each row's number and, where draws need it, its content without the label."""
     import pandas as pd
 
-    from ffalm.data.table import pick
     from ffalm.data.table_files import read_table
+    from ffalm.data.table_values import pick
 
     frame, _ = read_table(str(file))
     columns = {role: pick(frame, name, str(file)) for role, name in names.items()}

@@ -185,6 +185,8 @@ class RawTable:
     owner: NDArray[np.int64] | None = None  # a code for each training row
     owner_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    validation_owner: NDArray[np.int64] | None = None  # -1 for an owner without training rows
+    test_owner: NDArray[np.int64] | None = None
 
     def summary(self) -> TableSummary:
         """The summary of the training rows; validation and test rows never influence the encoding."""
@@ -204,14 +206,20 @@ class RawTable:
             train=self._part(self.train, encoding),
             validation=self._part(self.validation, encoding),
             test=self._part(self.test, encoding),
-            owner=None if self.owner is None else torch.from_numpy(self.owner),
+            owner=_tensor(self.owner),
             owner_names=self.owner_names,
             notes=self.notes,
+            validation_owner=_tensor(self.validation_owner),
+            test_owner=_tensor(self.test_owner),
         )
 
     def _part(self, rows: NDArray[np.int64], encoding: TableEncoding) -> Examples:
         x = encoding.encode(self.features.iloc[rows])
         return Examples(x, torch.from_numpy(self.y[rows]), torch.from_numpy(self.group[rows]))
+
+
+def _tensor(codes: NDArray[np.int64] | None) -> Tensor | None:
+    return None if codes is None else torch.from_numpy(codes)
 
 
 def is_numeric(column: pd.Series) -> bool:

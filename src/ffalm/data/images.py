@@ -11,18 +11,13 @@ import pandas as pd
 import torch
 
 from ffalm.data.decode import Crop, Recipe
+from ffalm.data.group_settings import check_min_group_size, fewest_rows, group_columns
 from ffalm.data.pictures import ENDINGS, Codes, examples, existing_folder, load_usable, shared_content, split_by_content
 from ffalm.data.splits import check_shares
-from ffalm.data.table import (
-    Value,
-    check_training_labels,
-    code_groups,
-    code_label,
-    code_owner,
-    parts_of,
-    pick,
-)
+from ffalm.data.table import check_training_labels, code_label, code_owner, parts_of
 from ffalm.data.table_files import read_table
+from ffalm.data.table_groups import code_groups, group_column
+from ffalm.data.table_values import Value, pick
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require
 
@@ -32,7 +27,7 @@ class Images:
     """A folder of images and a CSV, TSV or Parquet file with one row per image.
 
     `file_column` is the column of file names within the folder (extensions may be omitted). `label`, `group`, `owner`,
-    `split`, `groups` and `favourable` are as for a table.
+    `split`, `groups`, `min_group_size` and `favourable` are as for a table.
     """
 
     name: ClassVar[str] = "images"
@@ -43,10 +38,11 @@ class Images:
     folder: str
     labels: str
     label: str
-    group: str
+    group: str | tuple[str, ...]
     file_column: str = "file"
     favourable: Value | None = None
     groups: tuple[Value, ...] = ()
+    min_group_size: int | None = None
     owner: str | None = None
     split: str | None = None
     size: int = field(default=64, metadata={"most": 4096})
@@ -58,9 +54,13 @@ class Images:
     skip_bad: bool = False
 
     def __post_init__(self) -> None:
-        for role in ("group", "owner", "split", "file_column"):
+        if not isinstance(self.group, str):
+            object.__setattr__(self, "group", tuple(self.group))
+        check_min_group_size(self.min_group_size)
+        others = {role: (getattr(self, role),) for role in ("owner", "split", "file_column")}
+        for role, columns in {"group": group_columns(self.group), **others}.items():
             require(
-                getattr(self, role) != self.label,
+                self.label not in columns,
                 f"The label and the {role} must be different columns; both are {self.label!r}.",
             )
         check_shares(self.validation, self.test, what="images")
@@ -72,21 +72,27 @@ class Images:
         frame, notes = read_table(self.labels, self.separator)
         names = image_names(pick(frame, self.file_column, self.labels), folder, self.labels)
         y, labels, assumed = code_label(pick(frame, self.label, self.labels), self.favourable, self.labels)
-        group, groups = code_groups(pick(frame, self.group, self.labels), self.groups, self.labels)
+        columns = group_columns(self.group)
+        column = group_column(frame, columns, self.labels)
+        found = code_groups(column, self.groups, (), self.labels)
         decoded, good, skipped = load_usable(folder, names, Recipe(self.size, self.crop), self.skip_bad)
         contents = [decoded.contents[row] for row in good]
-        parts, copies = self._parts(frame.iloc[good], contents, y[good], group[good])
+        parts, copies = self._parts(frame.iloc[good], contents, y[good], found.codes[good])
         train, validation, test = (good[part] for part in parts)
         unseen = check_training_labels(y[train], labels, self.label, self.labels)
         owner, owners = self._owners(frame, train)
+        owned = [None if owner is None else owner[torch.from_numpy(rows)] for rows in (train, validation, test)]
+        found = found.with_small_last(train, fewest_rows(self.min_group_size, columns), self.labels)
+        group, name = found.codes, folder.name or "images"
         return Dataset(
-            Task(folder.name or "images", self.label, self.group, labels, groups, len(labels) - 1),
+            Task(name, self.label, str(column.name), labels, found.names, len(labels) - 1, found.excluded),
             examples(decoded, train, y, group),
             examples(decoded, validation, y, group),
             examples(decoded, test, y, group),
-            owner,
+            owned[0],
             owners,
-            (*notes, *assumed, *unseen, *skipped, *copies),
+            (*notes, *assumed, *unseen, *found.notes, *skipped, *copies),
+            *owned[1:],
         )
 
     def _owners(self, frame: pd.DataFrame, train: Codes) -> tuple[torch.Tensor | None, tuple[str, ...]]:

@@ -1,35 +1,29 @@
-"""Your own CSV, TSV or Parquet file: one column is the label, one the group, the rest are features."""
+"""Your own CSV, TSV or Parquet file: one column is the label, one or more the group, the rest are features."""
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from ffalm.data.encoding import RawTable, as_text, distinct, is_numeric
+from ffalm.data.encoding import RawTable, as_text, is_numeric
+from ffalm.data.group_settings import check_min_group_size, fewest_rows, group_columns
 from ffalm.data.splits import check_shares, split_rows
 from ffalm.data.table_columns import FEWEST_IDS, MOST_CATEGORIES, check_feature, filled, remarks
 from ffalm.data.table_files import checked_columns, read_table
+from ffalm.data.table_groups import code_groups, group_column
+from ffalm.data.table_values import Codes, Value, canonical, complete, listed, natural, pick, place_of
 from ffalm.data.types import Dataset, Task
-from ffalm.errors import UserError, require, unknown
-
-Value = str | int | float | bool
-Codes = NDArray[np.int64]
+from ffalm.errors import require, unknown
 
 PARTS = {
     "train": ("train", "training"),
     "validation": ("validation", "valid", "val", "dev"),
     "test": ("test", "testing"),
 }
-MOST_NUMERIC_GROUPS = 20
-REST = "rest"
 
 
 @dataclass(frozen=True)
@@ -41,6 +35,9 @@ class Table:
     `use_group_as_feature` is false; label, owner, split and `drop` columns never are. `groups` lists the groups in
     order; the default is every value, in natural order. `against_rest` compares one group (or several, merged) with
     all others; the feature keeps its original values.
+    `group` may name several columns ("sex,race", or a list): the groups are their crossings, such as "female, black".
+    Groups of fewer than `min_group_size` training rows (30 of crossed columns unless set, else 0), and rows whose group
+    is missing, train and are scored; constraints, gaps and group thresholds leave them out.
     `owner` is the column of data owners (one client per value), `split` a column of train, validation or test; if it
     has no validation rows, the share `validation` of the training rows is used. `missing = "mean"` replaces missing
     numbers by the mean of the training rows. `separator` and `decimal` describe the file format; the separator is
@@ -54,7 +51,7 @@ class Table:
 
     file: str
     label: str
-    group: str
+    group: str | tuple[str, ...]
     favourable: Value | None = None
     owner: str | None = None
     split: str | None = None
@@ -62,6 +59,7 @@ class Table:
     categorical: tuple[str, ...] = ()
     groups: tuple[Value, ...] = ()
     against_rest: tuple[Value, ...] = ()
+    min_group_size: int | None = None
     use_group_as_feature: bool = True
     separator: str | None = None
     decimal: Literal[".", ","] = "."
@@ -71,11 +69,14 @@ class Table:
     data_seed: int = 0
 
     def __post_init__(self) -> None:
-        for role in ("group", "owner", "split"):
+        if not isinstance(self.group, str):
+            object.__setattr__(self, "group", tuple(self.group))
+        for role, columns in (("group", self.group_columns), ("owner", (self.owner,)), ("split", (self.split,))):
             require(
-                getattr(self, role) != self.label,
+                self.label not in columns,
                 f"The label and the {role} must be different columns; both are {self.label!r}.",
             )
+        check_min_group_size(self.min_group_size)
         require(
             not (self.groups and self.against_rest),
             "`groups` and `against_rest` exclude each other: one lists all groups, the other merges them into two.",
@@ -91,38 +92,54 @@ class Table:
         """The table before it is encoded."""
         frame, notes = self._opened()
         y, labels, assumed = code_label(pick(frame, self.label, self.file), self.favourable, self.file)
-        group, names, merged = self._grouped(pick(frame, self.group, self.file))
-        train, validation, test = self._parts(frame, y * len(names) + group)
+        column = group_column(frame, self.group_columns, self.file)
+        found = code_groups(column, self.groups, self.against_rest, self.file)
+        train, validation, test = self._parts(frame, y * len(found.names) + found.codes)
+        found = found.with_small_last(train, fewest_rows(self.min_group_size, self.group_columns), self.file)
         unseen = check_training_labels(y[train], labels, self.label, self.file)
         owner: Codes | None = None
         owners: tuple[str, ...] = ()
         if self.owner is not None:
             owner, owners = code_owner(pick(frame, self.owner, self.file), train, self.file)
-        measured = [name for name in self._feature_names(frame) if name not in (*self.categorical, self.group)]
+        measured = [name for name in self._feature_names(frame) if name not in self._codes]
         frame, gaps = filled(frame, measured, train, self.missing == "mean", self.file)
         features = self.features(frame)
         return RawTable(
-            task=Task(Path(self.file).name.split(".")[0], self.label, self.group, labels, names, len(labels) - 1),
+            task=Task(
+                Path(self.file).name.split(".")[0],
+                self.label,
+                str(column.name),
+                labels,
+                found.names,
+                len(labels) - 1,
+                found.excluded,
+            ),
             features=features,
             y=y,
-            group=group,
+            group=found.codes,
             train=train,
             validation=validation,
             test=test,
-            owner=owner,
+            owner=None if owner is None else owner[train],
             owner_names=owners,
-            notes=(*notes, *assumed, *unseen, *merged, *gaps, *remarks(features)),
+            notes=(*notes, *assumed, *unseen, *found.notes, *gaps, *remarks(features)),
+            validation_owner=None if owner is None else owner[validation],
+            test_owner=None if owner is None else owner[test],
         )
 
     def _opened(self) -> tuple[pd.DataFrame, tuple[str, ...]]:
         """The columns, and notes on those that were left out."""
         return read_table(self.file, self.separator, self.decimal)
 
-    def _grouped(self, column: pd.Series) -> tuple[Codes, tuple[str, ...], tuple[str, ...]]:
-        """Group codes, group names, and a note if groups were merged."""
-        if self.against_rest:
-            return code_against_rest(column, self.against_rest, self.file)
-        return *code_groups(column, self.groups, self.file), ()
+    @property
+    def group_columns(self) -> tuple[str, ...]:
+        """The columns whose values, crossed, are the groups."""
+        return group_columns(self.group)
+
+    @property
+    def _codes(self) -> set[str]:
+        """The columns that are categories even if their values are numbers."""
+        return {*self.categorical, *self.group_columns}
 
     def _parts(self, frame: pd.DataFrame, strata: Codes) -> tuple[Codes, Codes, Codes]:
         fractions = (1 - self.validation - self.test, self.validation, self.test)
@@ -141,20 +158,19 @@ class Table:
 
     def unchecked_features(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The feature columns; the group is a category even if its values are numbers."""
-        codes = {*self.categorical, self.group}
-        names = self._feature_names(frame)
+        codes, names = self._codes, self._feature_names(frame)
         return pd.DataFrame({name: frame[name].astype(object) if name in codes else frame[name] for name in names})
 
     def check(self, column: pd.Series) -> None:
         """Refuse a feature column that cannot be learned from."""
-        check_feature(column, column.name in {*self.categorical, self.group}, self.file)
+        check_feature(column, column.name in self._codes, self.file)
 
     def _feature_names(self, frame: pd.DataFrame) -> list[str]:
         for name in (*self.drop, *self.categorical):
             pick(frame, name, self.file)
         kept_out = {self.label, self.owner, self.split, *self.drop}
         if not self.use_group_as_feature:
-            kept_out.add(self.group)
+            kept_out.update(self.group_columns)
         names = [str(name) for name in frame.columns if name not in kept_out]
         require(len(names) > 0, f"{self.file!r} has no feature columns beside label, group and dropped ones.")
         return names
@@ -166,20 +182,11 @@ class FrameTable(Table):
 
     file: str = "data frame"
     label: str = ""
-    group: str = ""
+    group: str | tuple[str, ...] = ""
     frame: pd.DataFrame = field(default_factory=pd.DataFrame, compare=False, repr=False)
 
     def _opened(self) -> tuple[pd.DataFrame, tuple[str, ...]]:
         return checked_columns(self.frame, self.file)
-
-
-def pick(frame: pd.DataFrame, name: str, file: str) -> pd.Series:
-    """A column by name, or a `UserError` that suggests the closest one."""
-    if name not in frame.columns:
-        names = [str(column) for column in frame.columns]
-        nearest = _nearest(name, names, "columns")
-        raise UserError(f"{file!r} has no column {name!r}: {nearest}", f"Its data file has no column {name!r}.")
-    return frame[name]
 
 
 def code_label(
@@ -192,7 +199,7 @@ def code_label(
     notes = list(_check_label_values(column, codes, values, where))
     if favourable is None:
         require(
-            {_canonical(value) for value in values} == {"0", "1"},
+            {canonical(value) for value in values} == {"0", "1"},
             f"Say which value of the label {name!r} of {file!r} is favourable: set favourable to "
             f"{' or '.join(map(repr, sorted(values))) if len(values) == 2 else f'one of {listed(values)}'}.",
         )
@@ -216,7 +223,7 @@ def _check_label_values(column: pd.Series, codes: Codes, values: list[str], wher
         and not (numeric and count > FEWEST_IDS and (column % 1 != 0).any()),
         f"{many}, like {looks} or an id: {bins}name another column.",
     )
-    alike = [value for value in values if sum(_canonical(value) == _canonical(other) for other in values) > 1]
+    alike = [value for value in values if sum(canonical(value) == canonical(other) for other in values) > 1]
     require(not alike, f"{where} holds {listed(alike)}, which differ in spelling alone: write them the same way.")
     rare = [value for value, found in zip(values, np.bincount(codes), strict=True) if found < len(PARTS)]
     require(
@@ -237,47 +244,13 @@ def check_training_labels(y: Codes, names: tuple[str, ...], label: str, file: st
     return (f"{where} has no row with the label {listed(missing)}; models cannot learn it.",) if missing else ()
 
 
-def code_groups(column: pd.Series, groups: tuple[Value, ...], file: str) -> tuple[Codes, tuple[str, ...]]:
-    """Group codes and names, in the given order or in natural order."""
-    codes, values = complete(column, "group", file)
-    where = f"The group column {str(column.name)!r} of {file!r}"
-    if is_numeric(column) and len(values) > MOST_NUMERIC_GROUPS:
-        raise UserError(f"{where} holds {len(values)} different numbers: put them into bins, such as age under 40.")
-    require(len(values) <= MOST_CATEGORIES, f"{where} holds {len(values)} values, too many to be groups.")
-    names = tuple(as_text(group) for group in groups) or tuple(sorted(values, key=natural))
-    require(len(set(names)) == len(names), f"`groups` lists a group twice: {', '.join(names)}.")
-    order = np.array([place_of(value, names) for value in values], dtype=np.int64)
-    stray = [value for value, place in zip(values, order, strict=True) if place < 0]
-    require(not stray, f"{where} holds {listed(stray)}, which `groups` does not list.")
-    require(len(names) >= 2, f"{where} holds one group only, {names[0]!r}: there is nobody to compare with.")
-    return order[codes], names
-
-
-def code_against_rest(
-    column: pd.Series, against: tuple[Value, ...], file: str
-) -> tuple[Codes, tuple[str, ...], tuple[str, ...]]:
-    """Group codes with 1 for these values and 0 for all others, the two group names, and a note on their members."""
-    codes, values = complete(column, "group", file)
-    where = f"The group column {str(column.name)!r} of {file!r}"
-    chosen = {place_of(value, values): as_text(value) for value in against}
-    if -1 in chosen:
-        hint = _nearest(chosen[-1], values)
-        raise UserError(f"{where} holds no {chosen[-1]!r}, which `against_rest` names: {hint}")
-    others = [value for place, value in enumerate(values) if place not in chosen]
-    require(bool(others), f"{where} holds only what `against_rest` names: nobody is left to compare with.")
-    name = " or ".join(values[place] for place in sorted(chosen, key=lambda place: natural(values[place])))
-    rest = REST if name != REST else f"not {REST}"
-    note = f"Groups of {str(column.name)!r} were merged: {name!r} against {rest!r}, which is {listed(others)}."
-    return np.isin(codes, sorted(chosen)).astype(np.int64), (rest, name), (note,)
-
-
 def code_owner(column: pd.Series, rows: Codes, file: str) -> tuple[Codes, tuple[str, ...]]:
-    """Owner codes of these rows, and the owners' names in natural order."""
+    """The owner code of every row, -1 where it owns none of these training rows, and the names in natural order."""
     codes, values = complete(column, "owner", file)
     present = {values[code] for code in np.unique(codes[rows])}
     names = tuple(sorted(present, key=natural))
     place = {name: number for number, name in enumerate(names)}
-    return np.array([place.get(value, -1) for value in values], dtype=np.int64)[codes[rows]], names
+    return np.array([place.get(value, -1) for value in values], dtype=np.int64)[codes], names
 
 
 def parts_of(column: pd.Series, strata: Codes, validation: float, seed: int, file: str) -> tuple[Codes, Codes, Codes]:
@@ -297,55 +270,3 @@ def parts_of(column: pd.Series, strata: Codes, validation: float, seed: int, fil
         kept, carved = split_rows(strata[train], (1 - validation, validation), seed)
         return train[kept], train[carved], rows["test"]
     return rows["train"], rows["validation"], rows["test"]
-
-
-def natural(text: str) -> tuple[tuple[int, float, str], ...]:
-    """A sort key for natural order: 2 before 10, -1 before 0."""
-    if re.fullmatch(r"[+-]?\d+(\.\d*)?", text):
-        return ((0, float(text), ""), (3, 0.0, text))
-    pieces = (piece for piece in re.split(r"(\d+)", text.casefold()) if piece)
-    key = ((1, float(piece), "") if piece.isdecimal() else (2, 0.0, piece) for piece in pieces)
-    return (*key, (3, 0.0, text))
-
-
-def complete(column: pd.Series, role: str, file: str) -> tuple[Codes, list[str]]:
-    """Each row's index in the returned list of values, for a column without missing values."""
-    codes, values = distinct(column)
-    missing = np.flatnonzero(codes < 0)
-    if len(missing):
-        raise UserError(
-            f"The {role} column {str(column.name)!r} of {file!r} is empty in {len(missing)} of {len(codes)} "
-            f"rows, first in data row {missing[0] + 1}: fill them in or leave those rows out.",
-            f"Its {role} column {str(column.name)!r} is empty in some rows.",
-        )
-    return codes, values
-
-
-def _canonical(value: object) -> str:
-    """A normal form in which 1, "1.0" and True are equal, and so are "Yes" and "yes"."""
-    text = as_text(value).casefold()
-    text = {"true": "1", "false": "0"}.get(text, text)
-    try:
-        return as_text(float(text))
-    except ValueError:
-        return text
-
-
-def place_of(value: Value, values: Sequence[str]) -> int:
-    """The index of a value by exact match, else by its normal form; -1 where there is none."""
-    if as_text(value) in values:
-        return values.index(as_text(value))
-    alike = [place for place, other in enumerate(values) if _canonical(other) == _canonical(value)]
-    return alike[0] if len(alike) == 1 else -1
-
-
-def _nearest(name: str, known: list[str], what: str = "values") -> str:
-    """The end of a message about an unknown name: the closest known one, or all known ones."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else f"its {what} are {listed(known)}."
-
-
-def listed(values: list[str]) -> str:
-    """Values for a message, at most ten."""
-    shown = ", ".join(repr(value) for value in sorted(values, key=natural)[:10])
-    return shown if len(values) <= 10 else f"{shown} and {len(values) - 10} more"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 import torch
@@ -17,7 +17,9 @@ from ffalm.settings import typed
 class Task:
     """What is predicted, for which groups, and which label is the favourable outcome.
 
-    Labels are 0..C-1 and groups 0..K-1 everywhere; the names are for display.
+    Labels are 0..C-1 and groups 0..K-1 everywhere; the names are for display. The last `excluded` groups (rows whose
+    group is unknown, groups of too few rows) train and are scored, but are not compared: no constraint, gap or group
+    threshold is about them.
     """
 
     name: str
@@ -26,10 +28,13 @@ class Task:
     label_names: tuple[str, ...] = ("0", "1")
     group_names: tuple[str, ...] = ("0", "1")
     favourable: int = 1
+    excluded: int = field(default=0, repr=False)  # the fingerprints of older studies know nothing of it
 
     def __post_init__(self) -> None:
         require(len(self.label_names) >= 2, f"The task {self.name!r} needs at least two labels.")
-        require(len(self.group_names) >= 2, f"The task {self.name!r} needs at least two groups.")
+        require(
+            self.excluded >= 0 and self.compared >= 2, f"The task {self.name!r} needs at least two groups to compare."
+        )
         require(
             0 <= self.favourable < len(self.label_names),
             f"The favourable label of {self.name!r} must be one of 0..{len(self.label_names) - 1}.",
@@ -44,6 +49,11 @@ class Task:
     def groups(self) -> int:
         """Number of groups."""
         return len(self.group_names)
+
+    @property
+    def compared(self) -> int:
+        """Number of groups that are compared: the first ones."""
+        return self.groups - self.excluded
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,8 @@ class Examples:
 class Dataset:
     """A source's examples in three parts, before they are partitioned into clients.
 
-    `owner` is the natural silo of each training row, if the source knows it.
+    `owner` is the natural silo of each training row, if the source knows it; `validation_owner` and `test_owner` are
+    those of the other rows, -1 where the owner has no training rows.
     """
 
     task: Task
@@ -98,6 +109,8 @@ class Dataset:
     owner: Tensor | None = None
     owner_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # shown with the results: skipped rows, duplicates and the like
+    validation_owner: Tensor | None = None
+    test_owner: Tensor | None = None
 
 
 class Source(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -102,7 +103,7 @@ def evaluate(model: nn.Module, examples: Examples, task: Task) -> Tally:
     total = Tally.zeros(shape, examples.x.device)
     for rows, losses, logits in _scored_batches(model, examples, task):
         total = total + Tally.of(logits.argmax(-1), losses, examples.y[rows], examples.group[rows], shape)
-    return total.to("cpu")
+    return total.to("cpu").excluding(task.excluded)
 
 
 def score_histogram(model: nn.Module, examples: Examples, task: Task) -> ScoreHistogram:
@@ -113,7 +114,7 @@ def score_histogram(model: nn.Module, examples: Examples, task: Task) -> ScoreHi
         scores, fallback = scores_of(logits, task.favourable)
         own = ScoreHistogram.of(scores, fallback, examples.y[rows], examples.group[rows], shape, task.favourable)
         total = total + own
-    return total
+    return replace(total, excluded=task.excluded)
 
 
 @torch.no_grad()
@@ -128,6 +129,8 @@ def logits_of(model: nn.Module, x: Tensor, spec: ClientSpec) -> Tensor:
 @torch.no_grad()
 def _scored_batches(model: nn.Module, examples: Examples, task: Task) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Rows with their losses and logits, in evaluation mode and without any effect on the model."""
+    if len(examples) == 0:
+        return
     training, dtype = model.training, dtype_of(model)
     model.eval()
     size = max(1, _EVALUATED_VALUES // max(1, examples.x[0].numel()))

@@ -139,6 +139,8 @@ class ServerContext:
         elif seen is not None:
             told = {"train_loss": seen.loss, "negative_weight_share": seen.negative}
         ended = divergence(self.algorithm, told.get("train_loss", 0.0), now, state)
+        if validation is not None:
+            validation = validation.excluding(self.task.excluded)
         record = record_of(now.round, validation, self.task.favourable, state, weights, {**told, **extra})
         return Round(record, now, ended)
 

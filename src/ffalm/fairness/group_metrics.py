@@ -6,7 +6,8 @@ demographic parity difference (DPD) and the equal opportunity difference (EOD; n
     DPD = max_s r_s - min_s r_s          EOD = max_s tpr_s - min_s tpr_s
 
 for two groups |r_0 - r_1| and |tpr_0 - tpr_1|. With more than two labels one of them is favourable and all others are
-not. Counts are summed first and divided once. A metric is NaN if a group lacks the rows it needs.
+not. Counts are summed first and divided once. A metric is NaN if a group lacks the rows it needs. Metrics that compare
+groups leave out those that the Tally excludes; accuracy and mean loss are of all rows.
 """
 
 from __future__ import annotations
@@ -53,39 +54,40 @@ def accuracy(tally: Tally, favourable: int = 1) -> Tensor:
 
 def dpd(tally: Tally, favourable: int = 1) -> Tensor:
     """Demographic parity difference (DPD)."""
-    return _spread(selection_rate(tally, favourable))
+    return _spread(selection_rate(tally.compared(), favourable))
 
 
 def eod(tally: Tally, favourable: int = 1) -> Tensor:
     """Equal opportunity difference (EOD)."""
+    tally = tally.compared()
     return _spread(favourable_rate(tally, favourable)[..., label_of(tally, favourable), :])
 
 
 def equalized_odds(tally: Tally, favourable: int = 1) -> Tensor:
     """Equalised odds difference: the largest gap in P(prediction favourable | label, group) over all true labels."""
-    return _spread(favourable_rate(tally, favourable)).amax(-1)
+    return _spread(favourable_rate(tally.compared(), favourable)).amax(-1)
 
 
 def impact_ratio(tally: Tally, favourable: int = 1) -> Tensor:
     """The smallest group's P(prediction favourable | group) over the largest; NaN where nobody is selected."""
-    rates = selection_rate(tally, favourable)
+    rates = selection_rate(tally.compared(), favourable)
     return rates.amin(-1) / rates.amax(-1)
 
 
 def predictive_parity(tally: Tally, favourable: int = 1) -> Tensor:
     """Largest gap in P(label favourable | prediction favourable, group); NaN where a group has no such prediction."""
-    chosen = tally.confusion[..., favourable, :, :]
+    chosen = tally.compared().confusion[..., favourable, :, :]
     return _spread(_share(chosen[..., favourable, :], chosen.sum(-2)))
 
 
 def accuracy_parity(tally: Tally, favourable: int = 1) -> Tensor:
     """Largest difference of accuracy between groups."""
-    return _spread(group_accuracy(tally))
+    return _spread(group_accuracy(tally.compared()))
 
 
 def worst_group_accuracy(tally: Tally, favourable: int = 1) -> Tensor:
     """Accuracy of the group with the lowest accuracy."""
-    return group_accuracy(tally).amin(-1)
+    return group_accuracy(tally.compared()).amin(-1)
 
 
 def loss(tally: Tally, favourable: int = 1) -> Tensor:
@@ -95,7 +97,7 @@ def loss(tally: Tally, favourable: int = 1) -> Tensor:
 
 def loss_gap(tally: Tally, favourable: int = 1) -> Tensor:
     """The constraint of FFALM, mu_0 - mu_1, signed; for more groups the largest minus the smallest mean loss."""
-    means = tally.group_losses()
+    means = tally.compared().group_losses()
     return means[..., 0] - means[..., 1] if means.shape[-1] == 2 else _spread(means)
 
 
@@ -116,13 +118,14 @@ def joint_dpd(tally: Tally, favourable: int = 1) -> Tensor:
 
     Both groups share one denominator, so unequal group sizes alone give a gap: for comparison with that code only.
     """
+    tally = tally.compared()
     chosen = tally.confusion[..., label_of(tally, favourable), :, :].sum(-2)
     return _spread(_share(chosen, tally.count.sum((-1, -2)).unsqueeze(-1)))
 
 
 def joint_eod(tally: Tally, favourable: int = 1) -> Tensor:
     """The released code's equal opportunity gap: like `joint_dpd`, among rows with the favourable label."""
-    label = label_of(tally, favourable)
+    tally, label = tally.compared(), label_of(tally, favourable)
     return _spread(_share(tally.confusion[..., label, label, :], tally.count[..., label, :].sum(-1, keepdim=True)))
 
 
@@ -146,8 +149,8 @@ METRICS: dict[str, Metric] = {
 
 
 def undefined(tally: Tally, label_names: tuple[str, ...], group_names: tuple[str, ...]) -> list[str]:
-    """One sentence for each (label, group) cell without rows, because some metrics are NaN then."""
-    empty = (tally.count == 0).nonzero().tolist()
+    """One sentence for each compared (label, group) cell without rows, because some metrics are NaN then."""
+    empty = (tally.compared().count == 0).nonzero().tolist()
     return [
         f"No row of group {group_names[group]!r} has the label {label_names[label]!r}: metrics that compare it are "
         "undefined (NaN)."

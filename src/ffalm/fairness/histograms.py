@@ -8,7 +8,7 @@ up to the width of a bin.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -48,11 +48,15 @@ def scores_of(logits: Tensor, favourable: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class ScoreHistogram:
-    """Counts of shape (bin, fallback, label, group); fallbacks are the labels without the favourable one."""
+    """Counts of shape (bin, fallback, label, group); fallbacks are the labels without the favourable one.
+
+    The last `excluded` groups are not compared: see `Tally`.
+    """
 
     counts: Tensor
     favourable: int = 1
     as_trained: int | None = AS_TRAINED  # the edge of the model's own decision, None where it makes none
+    excluded: int = 0
 
     @classmethod
     def of(
@@ -74,12 +78,17 @@ class ScoreHistogram:
 
     def __add__(self, other: ScoreHistogram) -> ScoreHistogram:
         require(self.favourable == other.favourable, "Histograms of different favourable labels cannot be added.")
-        return ScoreHistogram(self.counts + other.counts, self.favourable, self.as_trained)
+        excluded = max(self.excluded, other.excluded)
+        return replace(self, counts=self.counts + other.counts, excluded=excluded)
 
     @property
     def groups(self) -> int:
         """Number of groups."""
         return self.counts.shape[-1]
+
+    def compared(self) -> ScoreHistogram:
+        """The rows of the groups that are compared, and no others."""
+        return replace(self, counts=self.counts[..., : self.groups - self.excluded], excluded=0)
 
     def centres(self) -> Tensor:
         """The score in the middle of each bin; of the open ones, half a bin from their edge."""
@@ -132,7 +141,7 @@ class ScoreHistogram:
         confusion[self.favourable] = (counts.sum(1) * share.unsqueeze(1)).sum(0)
         others = [label for label in range(labels) if label != self.favourable]
         confusion[others] = (counts * (1 - share)[:, None, None, :]).sum(0)
-        return Tally(confusion, torch.full((labels, self.groups), torch.nan, dtype=torch.float64))
+        return Tally(confusion, torch.full((labels, self.groups), torch.nan, dtype=torch.float64), self.excluded)
 
     def _fallback_correct(self) -> Tensor:
         """Rows by (bin, group) that are correct where they are not predicted favourable."""

@@ -67,6 +67,7 @@ def interval(tally: Tally, metric: str, level: float = 0.95, favourable: int = 1
     if metric == "accuracy":
         right = group_metrics.accuracy(tally) * tally.count.sum()
         return wilson(float(right), float(tally.count.sum()), level)
+    tally = tally.compared()
     if metric == "worst_group_accuracy":
         return _smallest(_right(tally), level)
     if metric == "impact_ratio":

@@ -32,7 +32,9 @@ def rows_needed(
     for name, value in (("level", level), ("power", power)):
         require(0 < value < 1, f"The {name} of a test must be between 0 and 1; got {value}.")
     pairs = [
-        pair for shares in compared_shares(tally, metric, favourable) for pair in itertools.combinations(shares, 2)
+        pair
+        for shares in compared_shares(tally.compared(), metric, favourable)
+        for pair in itertools.combinations(shares, 2)
     ]
     if any(trials == 0 for pair in pairs for _, trials in pair):
         return math.nan

@@ -7,7 +7,7 @@ set, work with secure aggregation, and are never averages of ratios.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
 
@@ -28,11 +28,13 @@ class Tally:
     """Counts of predictions and sums of losses, with any leading axes (seed, client).
 
     `confusion` is int64 of shape (..., prediction, label, group), or float64 with differential privacy; `loss`
-    is float64 of shape (..., label, group).
+    is float64 of shape (..., label, group). The last `excluded` groups count for accuracy and mean loss, and not for
+    metrics that compare groups.
     """
 
     confusion: Tensor
     loss: Tensor
+    excluded: int = 0
 
     @classmethod
     def of(
@@ -72,26 +74,37 @@ class Tally:
     @classmethod
     def stack(cls, tallies: list[Tally]) -> Tally:
         """Several Tallies along a new leading axis."""
-        return cls(torch.stack([t.confusion for t in tallies]), torch.stack([t.loss for t in tallies]))
+        confusion, loss = torch.stack([t.confusion for t in tallies]), torch.stack([t.loss for t in tallies])
+        return cls(confusion, loss, tallies[0].excluded)
 
     def __add__(self, other: Tally) -> Tally:
-        return Tally(self.confusion + other.confusion, self.loss + other.loss)
+        excluded = max(self.excluded, other.excluded)
+        return Tally(self.confusion + other.confusion, self.loss + other.loss, excluded)
 
     def __getitem__(self, index: Any) -> Tally:
         """Select along the leading axes."""
-        return Tally(self.confusion[index], self.loss[index])
+        return Tally(self.confusion[index], self.loss[index], self.excluded)
 
     def pooled(self) -> Tally:
         """Summed over the last leading axis: the clients' Tallies become the federation's."""
-        return Tally(self.confusion.sum(-4), self.loss.sum(-3))
+        return Tally(self.confusion.sum(-4), self.loss.sum(-3), self.excluded)
 
     def rounded(self) -> Tally:
         """With counts of whole rows again, after sums in floating point."""
-        return Tally(self.confusion.round().long(), self.loss)
+        return replace(self, confusion=self.confusion.round().long())
 
     def to(self, device: torch.device | str) -> Tally:
         """The same Tally on another device."""
-        return Tally(self.confusion.to(device), self.loss.to(device))
+        return Tally(self.confusion.to(device), self.loss.to(device), self.excluded)
+
+    def excluding(self, groups: int) -> Tally:
+        """The same Tally, whose last so many groups are not compared."""
+        return replace(self, excluded=groups)
+
+    def compared(self) -> Tally:
+        """The rows of the groups that are compared, and no others."""
+        groups = self.loss.shape[-1] - self.excluded
+        return Tally(self.confusion[..., :groups], self.loss[..., :groups])
 
     @property
     def count(self) -> Tensor:

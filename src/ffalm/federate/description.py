@@ -30,6 +30,7 @@ class Description:
     kinds: dict[str, ColumnKind] | None = None  # of a table's feature columns
     columns: TableSummary | None = None  # of the columns that were asked for
     size: int | None = None
+    ungrouped: bool = False  # whether some rows are in none of the groups: theirs is missing or, if crossed, too rare
 
     def after(self, earlier: Description | None) -> Description:
         """This description with the kinds of columns that an earlier one named."""

@@ -3,7 +3,7 @@ few of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ class Disclosed:
         """What is known of held-out rows without the cells of fewer than `min_group` rows."""
         small = withheld(tally.count, min_group)
         if histogram is not None:
-            histogram = ScoreHistogram(histogram.counts.masked_fill(small, 0), histogram.favourable)
+            histogram = replace(histogram, counts=histogram.counts.masked_fill(small, 0))
         return cls(without(tally, small), small, histogram)
 
     def record(self) -> dict[str, Tensor]:
@@ -80,7 +80,7 @@ def withheld(counts: Tensor, min_group: int, total_known: bool = False) -> Tenso
 
 def without(tally: Tally, cells: Tensor) -> Tally:
     """The Tally with zeros in the marked cells."""
-    return Tally(tally.confusion.masked_fill(cells, 0), tally.loss.masked_fill(cells, 0.0))
+    return Tally(tally.confusion.masked_fill(cells, 0), tally.loss.masked_fill(cells, 0.0), tally.excluded)
 
 
 def cells(mask: Tensor, task: Task) -> list[str]:

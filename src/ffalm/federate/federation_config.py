@@ -18,6 +18,7 @@ from ffalm import config as study
 from ffalm import toml
 from ffalm.algorithms import Algorithm
 from ffalm.config import AlgorithmEntry
+from ffalm.data.group_settings import check_min_group_size, group_columns
 from ffalm.engines import Training
 from ffalm.errors import UserError, require, shown, unknown
 from ffalm.federate.secure.secure_settings import Secure, check_summable
@@ -61,19 +62,24 @@ class Roles:
     """Which columns are the label and the group, and their values.
 
     Both may be left to the sites' own values; `label_values` (all of them) and `groups` fix them, and then any other
-    value is a misfit; more than two labels must be listed.
+    value is a misfit; more than two labels must be listed. `group` may name several columns, whose values are crossed.
+    Groups of fewer than `min_group_size` training rows in all (by default 30 of crossed columns, else 0) are not
+    compared, nor are rows without a group, or whose crossing too few rows of a site share for it to be named.
     """
 
     label: str
-    group: str
+    group: str | tuple[str, ...]
     favourable: Value | None = None
     label_values: tuple[Value, ...] = ()
     groups: tuple[Value, ...] = ()
+    min_group_size: int | None = None
 
     def __post_init__(self) -> None:
         require(
-            self.label != self.group, f"The label and the group must be different columns; both are {self.label!r}."
+            self.label not in self.group_columns,
+            f"The label and the group must be different columns; both are {self.label!r}.",
         )
+        check_min_group_size(self.min_group_size)
         require(
             len(self.label_values) != 1,
             "The setting 'label_values' lists all values of the label, two or more, or none to take the sites' own.",
@@ -81,6 +87,16 @@ class Roles:
         require(
             len(self.groups) != 1, "The setting 'groups' lists at least two groups, or none to take the sites' own."
         )
+
+    @property
+    def group_columns(self) -> tuple[str, ...]:
+        """The columns whose values, crossed, are the groups."""
+        return group_columns(self.group)
+
+    @property
+    def crossed(self) -> bool:
+        """Whether groups are crossings, of which some are rare wherever there are few rows."""
+        return len(self.group_columns) > 1
 
 
 @dataclass(frozen=True)

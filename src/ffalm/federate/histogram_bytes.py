@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -33,4 +34,4 @@ def unpacked_counts(content: Tensor, task: Task) -> ScoreHistogram | None:
     if len(found) != size:
         return None
     counts = torch.from_numpy(np.frombuffer(found, _COUNT).astype(np.int64)).view(like.counts.shape)
-    return ScoreHistogram(counts, task.favourable) if bool((counts >= 0).all()) else None
+    return replace(like, counts=counts, excluded=task.excluded) if bool((counts >= 0).all()) else None

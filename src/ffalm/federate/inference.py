@@ -17,8 +17,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ffalm.data.decode import Recipe, decode_bytes
-from ffalm.data.table import pick, place_of
+from ffalm.data.group_settings import group_columns
 from ffalm.data.table_files import read_table
+from ffalm.data.table_groups import group_column
+from ffalm.data.table_values import place_of
 from ffalm.data.types import Task
 from ffalm.engines.common import dtype_of, inputs
 from ffalm.errors import UserError, require
@@ -76,8 +78,9 @@ class Trained:
         """The name of the label that is predicted for each row.
 
         That is the most probable one or, of a federation with a fairness target, the one that the thresholds of its
-        answer give. Thresholds by group need `group`: the table's column of it, or its value for each row. Rows of an
-        unknown group, and all rows without `group`, get the answer's single threshold.
+        answer give. Thresholds by group need `group`: the table's column of it (several with commas are crossed), or
+        its value for each row. Rows of an unknown group or of one that is not compared, and all rows without `group`,
+        get the answer's single threshold.
         """
         data = self._read(data)
         x = self._encoded(data)
@@ -111,7 +114,8 @@ class Trained:
         if isinstance(group, str):
             require(isinstance(data, pd.DataFrame), "Images have no column of groups: give a group for each image.")
             assert isinstance(data, pd.DataFrame)
-            group = pick(data, group, "data").tolist()
+            columns = (group,) if group in data.columns else group_columns(group)
+            group = group_column(data, columns, "data").tolist()
         values = pd.Series(group, dtype=object)
         require(len(values) == rows, f"Give one group for each row: there are {len(values)} for {rows} rows.")
         known = {value: place_of(value, self.task.group_names) for value in values.dropna().unique()}

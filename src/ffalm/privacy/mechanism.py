@@ -117,7 +117,7 @@ class Mechanism:
             row = report.tally[client]
             draws = self.noise.normal(Purpose.TALLY_NOISE, report.round, tallies.size_of(row), client)
             noisy = tallies.noisy_tally([row], self.settings.loss_bound, self.settings.of_tallies, draws)
-            rows.append(noisy if part else Tally(row.confusion.double(), row.loss))
+            rows.append(noisy if part else replace(row, confusion=row.confusion.double()))
         return Tally.stack(rows)
 
 

@@ -36,13 +36,13 @@ def noisy_tally(tallies: Sequence[Tally], bound: float, multiplier: float, draws
     of_predictions, of_losses = torch.split(draws, [total.confusion.numel(), total.loss.numel()])
     loss = total.loss + bound * spread * of_losses.view(total.loss.shape)
     confusion = total.confusion + spread * of_predictions.view(total.confusion.shape)
-    return made_whole(Tally(confusion, loss), total.count)
+    return made_whole(Tally(confusion, loss, total.excluded), total.count)
 
 
 def made_whole(noisy: Tally, rows: Tensor) -> Tally:
     """A noisy Tally whose predictions are possible again: none below 0, as many in a cell as its public rows."""
     confusion = _filled(noisy.confusion.clamp(min=0), rows)
-    return Tally(confusion, noisy.loss.masked_fill(rows == 0, 0.0))
+    return Tally(confusion, noisy.loss.masked_fill(rows == 0, 0.0), noisy.excluded)
 
 
 def size_of(tally: Tally) -> int:
@@ -54,7 +54,7 @@ def bounded(tally: Tally, bound: float) -> Tally:
     """Losses within what is possible under the bound, whatever was reported."""
     ceiling = bound * tally.count
     loss = torch.minimum(tally.loss.nan_to_num(math.inf).clamp(min=0), ceiling.double())
-    return Tally(tally.confusion.double(), loss)
+    return Tally(tally.confusion.double(), loss, tally.excluded)
 
 
 def _filled(confusion: Tensor, rows: Tensor) -> Tensor:

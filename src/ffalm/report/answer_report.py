@@ -17,6 +17,7 @@ NEEDS_GROUP = (
     "--repair single answers without it."
 )
 _BRIEF = 7  # candidates that a terminal shows
+_WHERE = {"federation": "", "sites": " at every site", "both": " together and at every site"}
 _PARTS: dict[Part, str] = {"validation": "held-out", "test": "test"}
 HELD_OUT_ROWS = (
     "Multipliers, thresholds and the choice rest on the same held-out rows; test rows were used for these scores alone."
@@ -38,18 +39,20 @@ def name_of(candidate: Candidate) -> str:
 def sentences(answer: Answer) -> list[str]:
     """The answer, how sure it is, what it costs and what it needs, in reading order."""
     best, seeds = answer.best, len(answer.chosen.runs)
-    scored = best.test or best.validation
+    scored = answer.scored
     part = "test" if best.test is not None else "held-out"
     gaps = "; ".join(gap_sentence(bound, scored) for bound in answer.target.bounds)
     which = f" (seed {best.seed})" if seeds > 1 else ""
     told = [
         f"{name_of(answer.chosen)}{which}: accuracy {percent(scored.metrics['accuracy'], 1)} % on {part} rows, {gaps}. "
-        f"{answer.target}: {answer.verdict}."
+        f"{answer.target}{_WHERE[answer.scope]}: {answer.verdict}."
     ]
+    told += site_sentences(answer)
     if best.test is not None:
         if seeds > 1:
+            shared = " with shared thresholds" if answer.together else ""
             told.append(
-                f"Over {seeds} seeds: mean accuracy {percent(answer.chosen.mean('accuracy'), 1)} %, "
+                f"Over {seeds} seeds{shared}: mean accuracy {percent(answer.chosen.mean('accuracy'), 1)} %, "
                 + ", ".join(
                     f"mean {metric_title(bound.metric)} {percent(answer.chosen.mean(bound.metric), 1)}"
                     for bound in answer.target.bounds
@@ -112,9 +115,58 @@ def _doubts(answer: Answer, scored: Scores) -> list[str]:
     return told
 
 
+def site_sentences(answer: Answer) -> list[str]:
+    """At how many sites the target holds, and which have thresholds of their own."""
+    if not answer.sites:
+        return []
+    verdicts = [one.verdict(answer.target) for one in answer.sites]
+    judged, held = sum(one is not None for one in verdicts), sum(one not in (None, "not met") for one in verdicts)
+    told = [f"On sites' own rows the target holds at {held} of {judged} sites."]
+    if judged < len(verdicts):
+        lacking = [one.site for one, verdict in zip(answer.sites, verdicts, strict=True) if verdict is None]
+        told.append(f"Too few rows of each group to tell at {', '.join(lacking)}.")
+    if answer.scope != "federation":
+        own = [one.site for one in answer.sites if one.own]
+        rest = [one.site for one in answer.sites if not one.own]
+        if own:
+            told.append(f"Thresholds of their own have {', '.join(own)}.")
+        if rest:
+            told.append(f"Held-out rows of {', '.join(rest)} are too few for that: the federation's thresholds apply.")
+    return [" ".join(told)]
+
+
+def sites(answer: Answer) -> Table | None:
+    """The model on each site's own rows, before and after it got its own thresholds; None where sites are unknown."""
+    if not answer.sites:
+        return None
+    metrics = [bound.metric for bound in answer.target.bounds]
+    own = answer.scope != "federation"
+    moments = ("before", "after") if own else ("after",)
+    columns = [
+        Column(moment if own else metric_title(name), "percent", 1, over=metric_title(name) if own else "")
+        for name in ("accuracy", *metrics)
+        for moment in moments
+    ]
+    rows = [
+        row(
+            one.site,
+            sum(group.rows for group in one.after.groups),
+            *(getattr(one, moment).metrics[name] for name in ("accuracy", *metrics) for moment in moments),
+            *(["own" if one.own else "federation's"] if own else []),
+            one.verdict(answer.target) or "cannot be told",
+        )
+        for one in answer.sites
+    ]
+    heads = [Column("Site"), Column("rows", "count"), *columns, *([Column("thresholds")] if own else [])]
+    part = "test" if answer.best.test is not None else "held-out"
+    how = "; before: with the federation's thresholds, after: with those that the site gets" if own else ""
+    caption = f"In percent of each site's own {part} rows{how}; verdict: whether {answer.target} holds there."
+    return Table("Sites", [*heads, Column("verdict")], [Section(rows)], caption)
+
+
 def who_pays(answer: Answer) -> Table:
     """Each group's rates before (the unconstrained best) and after, on test rows."""
-    before, after = answer.before.test or answer.before.validation, answer.best.test or answer.best.validation
+    before, after = answer.before.test or answer.before.validation, answer.scored
     caption = f"Before: {name_of(answer.unconstrained)}; after: {name_of(answer.chosen)}; seed {answer.best.seed}."
     return rates_of_groups(before.groups, after.groups, caption)
 
@@ -130,7 +182,8 @@ def rates_of_groups(before: Sequence[GroupRates], after: Sequence[GroupRates], c
             (old.true_positive_rate, new.true_positive_rate),
             (old.accuracy, new.accuracy),
         )
-        rows.append(row(new.group, new.rows, *(value for pair in pairs for value in pair)))
+        name = new.group if new.compared else f"{new.group} (not compared)"
+        rows.append(row(name, new.rows, *(value for pair in pairs for value in pair)))
     legend = (
         "In percent of the group; selected: predicted the favourable outcome; found: of those whose true outcome it is."
     )
@@ -194,6 +247,18 @@ def to_plain(answer: Answer) -> dict[str, Any]:
         "bounds": answer.bounds,
         "held_out": best.validation.metrics,
         "cost_in_accuracy": answer.cost,
+        "scope": answer.scope,
+        "sites": [
+            {
+                "site": one.site,
+                "own_thresholds": one.own,
+                "repair": one.repair,
+                "before": one.before.metrics,
+                "after": one.after.metrics,
+                "verdict": one.verdict(answer.target),
+            }
+            for one in answer.sites
+        ],
         "held_on_test": {"seeds": answer.chosen.held(answer.target), "of": len(answer.chosen.runs)},
         "explanation": sentences(answer),
         "candidates": candidates(answer).records(),

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from ffalm.outcome import HEADLINE, Outcome, StudyOutcome
 from ffalm.report import study_tables
-from ffalm.report.answer_report import candidates, sentences, who_pays
+from ffalm.report.answer_report import candidates, sentences, sites, who_pays
 from ffalm.report.drawing import Drawings
 from ffalm.report.rendering import asset, environment, to_latex, to_markdown
 from ffalm.report.summary import baseline_label, in_sentence, metric_name, skew
@@ -27,7 +27,7 @@ def render(study: StudyOutcome, drawings: Drawings | None, notes: Iterable[str])
     """The page; without drawings it has no charts, and the notes say why."""
     charts = {chart.name: chart for chart in drawings.charts} if drawings else {}
     scripts = [drawings.library, asset("page.js")] if drawings and charts else []
-    groups = len(study.group_names)
+    groups = len(study.compared)
     results = study_tables.results(study)
     return (
         environment()
@@ -39,7 +39,10 @@ def render(study: StudyOutcome, drawings: Drawings | None, notes: Iterable[str])
             facts=_facts(study),
             diverged=sum(outcome.diverged is not None for outcome in study.outcomes),
             texts=summary_text(study),
-            answers=[(answer, sentences(answer), who_pays(answer), candidates(answer)) for answer in study.answers],
+            answers=[
+                (answer, sentences(answer), who_pays(answer), candidates(answer), sites(answer))
+                for answer in study.answers
+            ],
             results=results,
             sources={"LaTeX": to_latex(results), "Markdown": to_markdown(results)},
             outcome=study.task.get("favourable", "the favourable outcome"),

@@ -38,7 +38,7 @@ def results(study: StudyOutcome) -> Table:
         title=study.title + ("" if several or not found else skew(found[0].alpha, ", ")),
         columns=[Column("Algorithm"), *(Column(head, "percent") for head in HEADS.values()), Column("Seeds", "count")],
         sections=by_skew(study, rows),
-        caption=_how_to_read(found, len(study.group_names)),
+        caption=_how_to_read(found, len(study.compared)),
         key=ALPHA if several else "",
     )
 
@@ -108,10 +108,10 @@ def group_rates(study: StudyOutcome, alpha: float | None, label: str) -> list[tu
     """Each group with its test rows, base rate, selection rate, true positive rate and accuracy, as means over runs."""
     runs = [run.confusion for run in pick(study, alpha, label) if run.diverged is None and run.confusion]
     found = []
-    for place, group in enumerate(study.group_names if runs else ()):
+    for place in range(len(study.group_names) if runs else 0):
         each = [_rates(counts, place, study.favourable) for counts in runs]
         size, *rates = (_mean(values) for values in zip(*each, strict=True))
-        found.append((group, size, rates))
+        found.append((study.group_title(place), size, rates))
     return found
 
 

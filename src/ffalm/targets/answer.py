@@ -10,10 +10,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ffalm.errors import require
-from ffalm.targets.target import KINDS, Kind, Target
+from ffalm.targets.target import KINDS, Kind, Scope, Target
 
 Part = Literal["validation", "test"]
 Verdict = Literal["met with confidence", "met in the sample", "not met"]
@@ -34,6 +34,7 @@ class GroupRates:
     selection_rate: float
     true_positive_rate: float
     accuracy: float
+    compared: bool = True  # whether gaps are about it too
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,22 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class SiteAnswer:
+    """The model at one site, on its own test rows: with the federation's thresholds, and with those that it gets."""
+
+    site: str
+    own: bool  # whether its thresholds were fitted to its own held-out rows
+    repair: dict[str, Any]
+    before: Scores
+    after: Scores
+
+    def verdict(self, target: Target) -> Verdict | None:
+        """Whether the target holds at the site; None where its rows cannot tell, lacking a group."""
+        defined = all(math.isfinite(self.after.metrics[bound.metric]) for bound in target.bounds)
+        return self.after.verdict(target) if defined else None
+
+
+@dataclass(frozen=True)
 class Answer:
     """The chosen candidate, and the model among its runs that is put to use."""
 
@@ -130,25 +147,42 @@ class Answer:
     unconstrained: Candidate  # the most accurate on held-out rows whatever its gaps
     best: CandidateRun  # of the chosen candidate's runs, the most accurate on held-out rows within the target
     notes: tuple[str, ...] = field(default=())
+    scope: Scope = "federation"
+    sites: tuple[SiteAnswer, ...] = ()  # where it is known whose the rows are
+    together: Scores | None = None  # all test rows with each site's thresholds, where sites have their own
+
+    @property
+    def scored(self) -> Scores:
+        """The model on test rows, on held-out rows where there are none."""
+        return self.together or self.best.test or self.best.validation
 
     @property
     def test(self) -> dict[str, float]:
         """Test metrics of the model; empty where there are no test rows."""
-        return {} if self.best.test is None else self.best.test.metrics
+        return {} if self.best.test is None else self.scored.metrics
 
     @property
     def bounds(self) -> dict[str, float]:
         """The one-sided 95 % confidence bounds of the target's metrics on test rows."""
-        return {} if self.best.test is None else self.best.test.ends
+        return {} if self.best.test is None else self.scored.ends
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the target holds for the model on test rows, on held-out rows where there are none."""
-        return (self.best.test or self.best.validation).verdict(self.target)
+        """Whether the target holds wherever it is asked to; of several places, the least that is true of all.
+
+        Sites whose own rows cannot tell do not count, unless no site's can.
+        """
+        whole = self.scored.verdict(self.target)
+        told = [verdict for site in self.sites if (verdict := site.verdict(self.target)) is not None]
+        if self.scope == "federation" or not told:
+            return whole
+        return max([whole, *told] if self.scope == "both" else told, key=get_args(Verdict).index)
 
     @property
     def cost(self) -> float:
-        """Mean test accuracy given up against the unconstrained best."""
+        """Mean test accuracy given up against the unconstrained best; of one seed where sites have own thresholds."""
+        if self.together is not None and self.before.test is not None:
+            return self.before.test.metrics["accuracy"] - self.together.metrics["accuracy"]
         return self.unconstrained.mean("accuracy") - self.chosen.mean("accuracy")
 
     @property

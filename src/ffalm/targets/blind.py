@@ -146,15 +146,16 @@ def fit_blind(
     favourable: int = 1,
     confidence: float | None = None,
     offset: float = 0.0,
+    excluded: int = 0,
 ) -> FittedBlindRule:
     """The most accurate multipliers within a target; where none are, those whose rates are nearest to each other.
 
     `totals` are all held-out rows by (fallback, label, group), `shares` P(cell) by (not favourable / favourable,
     group), and `offset` that with which the rows' gains were made. Confidence is as in `Study.answer`: left out, 0.8,
-    or less where that costs more than a point of accuracy.
+    or less where that costs more than a point of accuracy. The last `excluded` groups are not compared: see `Tally`.
     """
     check_confidence(confidence)
-    search = _Search(query, totals, shares.double(), target, favourable, offset)
+    search = _Search(query, totals, shares.double(), target, favourable, offset, excluded)
     if confidence is not None:
         return search.run(confidence)
     plain = search.run(LEVELS[-1])
@@ -165,9 +166,9 @@ def fit_blind(
     return plain
 
 
-def directions(target: Target, shares: Tensor) -> list[Tensor]:
+def directions(target: Target, shares: Tensor, excluded: int = 0) -> list[Tensor]:
     """For each two groups that a bound compares, the weights of lambda = (1, -1) between them."""
-    groups = shares.shape[1]
+    groups = shares.shape[1] - excluded
     found = []
     for metric in dict.fromkeys("dpd" if one.metric == "impact_ratio" else one.metric for one in target.bounds):
         sides = {"dpd": [(1, 1)], "eod": [(0, 1)], "equalized_odds": [(0, 1), (1, 0)], "accuracy_parity": [(-1, 1)]}
@@ -193,10 +194,11 @@ class _Search:
     target: Target
     favourable: int
     offset: float
+    excluded: int = 0
 
     def run(self, level: float) -> FittedBlindRule:
         """The best rule at one confidence, from lambda = 0."""
-        lines = directions(self.target, self.shares)
+        lines = directions(self.target, self.shares, self.excluded)
         weights = torch.zeros_like(self.shares)
         rank: tuple[float, ...] = (math.inf,)
         for _ in range(_SWEEPS):
@@ -236,4 +238,5 @@ class _Search:
         confusion[:, self.favourable] = chosen.sum(1)
         others = [label for label in range(labels) if label != self.favourable]
         confusion[:, others] = self.totals - chosen
-        return Tally(confusion, torch.full((len(chosen), labels, groups), torch.nan, dtype=torch.float64))
+        unknown = torch.full((len(chosen), labels, groups), torch.nan, dtype=torch.float64)
+        return Tally(confusion, unknown, self.excluded)

@@ -158,12 +158,15 @@ def judged(
         group_accuracy(tally).tolist(),
         strict=True,
     )
-    groups = tuple(GroupRates(*share) for share in shares)
+    compared = len(group_names) - tally.excluded
+    groups = tuple(GroupRates(*share, compared=place < compared) for place, share in enumerate(shares))
     return Scores(metrics, ends, level, groups, _degenerate(tally, metrics["accuracy"] if costs is None else 1.0))
 
 
 def _degenerate(tally: Tally, accuracy: float) -> str:
     total = float(tally.confusion.sum())
+    if total == 0:
+        return ""
     if float(tally.confusion.sum((-1, -2)).max()) > _ONE_LABEL * total:
         return "one label is predicted for over 99 % of the rows"
     if accuracy < float(tally.count.sum(-1).max()) / total:

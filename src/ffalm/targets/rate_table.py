@@ -86,12 +86,17 @@ class RateTable:
 
     @classmethod
     def of_tally(cls, tally: Tally, target: Target, favourable: int) -> RateTable:
-        """The table of several rules for everybody, a Tally with one leading axis: its place there is the edge."""
+        """The table of several rules for everybody, a Tally with one leading axis: its place there is the edge.
+
+        Values are of all groups, constraints of those that are compared.
+        """
         above = tally.confusion[:, favourable].double().numpy().transpose(2, 1, 0)  # (group, label, rule)
         right = tally.confusion.diagonal(dim1=1, dim2=2).sum(-1).double().numpy().T
         total = tally.count[0].double().numpy().T
         value = right - total.sum(1)[:, None]
-        return cls(value, above.sum(1), _constraints(above, total, right, favourable, target))
+        groups = slice(len(total) - tally.excluded)
+        constraints = _constraints(above[groups], total[groups], right[groups], favourable, target)
+        return cls(value, above.sum(1), constraints)
 
     def smoothed(self) -> RateTable:
         """With values averaged over neighbouring edges by a Gaussian kernel, wider where there are fewer rows.

@@ -6,7 +6,7 @@
     groups      one threshold a group: needs the group at prediction, which some uses forbid by law
     randomised  the same, drawn for each row from a few thresholds a group: reaches what fixed ones cannot
 
-A row whose group is not known gets the single threshold.
+A row whose group is not known, or is not compared, gets the single threshold.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -117,6 +117,8 @@ def fit(
 ) -> Repair | None:
     """The best thresholds of a kind within the target on a histogram; None where there are none.
 
+    Groups that are not compared count for accuracy alone and get the single threshold.
+
     The one-sided confidence bound of each gap at `level` must be within its bound; at 0.5 that is the gap itself.
     `smooth` compares accuracies averaged over neighbouring thresholds, so that few rows do not decide between them;
     gaps are never averaged.
@@ -125,21 +127,23 @@ def fit(
     if kind == "none":
         return None if own is None else Repair.fixed("none", [own] * groups, own)
     near = AS_TRAINED if own is None else own
-    free, table = (RateTable.of(histogram, asked, costs) for asked in (None, target))
+    free, table = RateTable.of(histogram, None, costs), RateTable.of(histogram.compared(), target, costs)
     if smooth:
         free, table = free.smoothed(), table.smoothed()
     start = single_threshold(free, near)
     if kind in ("accurate", "single"):
-        edge = start if kind == "accurate" else single_threshold(table, near, level)
+        within = replace(table, value=free.value)  # accurate for everybody, fair to those who are compared
+        edge = start if kind == "accurate" else single_threshold(within, near, level)
         return Repair.fixed(kind, [edge] * groups, edge)
     if kind == "groups":
         edges = group_thresholds(table, start, level)
-        return None if edges is None else Repair.fixed("groups", edges, start)
+        return None if edges is None else Repair.fixed("groups", [*edges, *[start] * histogram.excluded], start)
     weights = mixed_thresholds(table) if level <= 0.5 else _mixed_with_margin(table, level)
     if weights is None:
         return None
     mixes = tuple(tuple((int(edge), float(own[edge])) for edge in np.flatnonzero(own)) for own in weights)
-    return Repair("randomised", mixes, start)
+    others: tuple[Mix, ...] = (((start, 1.0),),) * histogram.excluded
+    return Repair("randomised", mixes + others, start)
 
 
 def draws_of(rows: Iterable[bytes]) -> Tensor:

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from ffalm.data.encoding import distinct, numbers
 from ffalm.data.splits import split_rows
-from ffalm.data.table import code_label, natural, place_of
+from ffalm.data.table import code_label
+from ffalm.data.table_values import natural, place_of
 from ffalm.errors import UserError, require, unknown
 from ffalm.fairness import ScoreHistogram
 from ffalm.fairness.score_metrics import group_auc, group_calibration

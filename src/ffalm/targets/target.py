@@ -25,6 +25,9 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 Repair = Literal["none", "single", "groups", "randomised"]
 """What an answer may use, each with the simpler ones."""
 
+Scope = Literal["federation", "sites", "both"]
+"""Where a target is to hold: over all rows together, at every site, or both."""
+
 #: What sentences and tables call each kind.
 TITLES: dict[str, str] = {
     "none": "as trained",

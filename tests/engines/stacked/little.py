@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 import ffalm
-from ffalm.engines import Job, Training, memory
+from ffalm import memory
+from ffalm.engines import Job, Training
 from ffalm.engines.stacked import StackedEngine, needs, stack
 from ffalm.federation import Federation
 

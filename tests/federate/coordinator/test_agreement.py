@@ -77,6 +77,16 @@ def test_a_group_that_only_one_of_three_sites_names_makes_that_site_a_misfit() -
     assert not agree(listed, three(west=told(WEST, groups=("female", "male", "third"))))[1]
 
 
+def test_a_crossing_that_only_one_of_three_sites_names_is_not_compared() -> None:
+    crossed = config(data={"group": ["sex", "job"]})
+    pair = ("female, nurse", "male, nurse")
+    sites = {name: replace(one, groups=pair) for name, one in three().items()}
+    sites["west"] = replace(sites["west"], groups=(*pair, "male, smith"))
+    agreement, wrong = agree(crossed, sites)
+    assert not wrong
+    assert agreement.task.group_names == (*pair, "other") and agreement.task.excluded == 1
+
+
 @pytest.mark.parametrize(
     ("count", "total", "squares"),
     [(10**400, 1.0, 1.0), (40, 10**400, 1.0), (40, 100.0, -1.0), (40, 100.0, 1.0), (-1, 0.0, 0.0), (40.5, 0.0, 0.0),

@@ -462,3 +462,37 @@ def test_a_federation_of_three_labels_that_federation_toml_lists_equals_the_simu
     simulated = Simulated(plan, sites.folders, tmp_path / "run")
     assert simulated.agreement.task.label_names == ("no", "later", "yes") and simulated.agreement.task.favourable == 2
     assert_equal(tmp_path / "run", outcome, simulated.rounds(set()))
+
+
+def with_gaps(rows: int, seed: int) -> pd.DataFrame:
+    """People of two regions, some of whom do not say their sex."""
+    frame = people(rows, seed)
+    frame["region"] = ["hill" if age % 4 else "vale" for age in frame["age"]]
+    frame.loc[frame.index % 9 == 0, "sex"] = None
+    return frame
+
+
+@pytest.mark.parametrize("algorithm", ["ffalm", "fairfed"])
+def test_rows_without_a_group_take_part_in_a_federation_and_are_not_compared(tmp_path: Path, algorithm: str) -> None:
+    folders = {name: site_folder(tmp_path, name, with_gaps(120, seed)) for seed, name in enumerate(NAMES[:2])}
+    folders["west"] = site_folder(tmp_path, "west", people(80, 7).assign(region="hill"))
+    plan, sites = config(algorithm={"name": algorithm}), World(folders)
+    outcome = led(plan, tmp_path / "run", sites)
+    simulated = Simulated(plan, folders, tmp_path / "run")
+    task = simulated.agreement.task
+    assert task.group_names == ("female", "male", "unknown") and task.compared == 2
+    expected = simulated.rounds(set())
+    assert_equal(tmp_path / "run", outcome, expected)
+    assert outcome.test == simulated.metrics(expected[-1].snapshot.model, "test", [0, 1, 2])
+
+
+def test_crossed_groups_of_a_federation_leave_out_what_is_rare_anywhere_or_everywhere(tmp_path: Path) -> None:
+    folders = {name: site_folder(tmp_path, name, with_gaps(220, seed)) for seed, name in enumerate(NAMES[:3])}
+    plan = config(data={"group": ["sex", "region"], "min_group_size": 90}, rules={"patience": 0.05, "min_group": 3})
+    outcome = led(plan, tmp_path / "run", World(folders))
+    task = Simulated(plan, folders, tmp_path / "run").agreement.task
+    assert task.group == "sex, region"
+    assert task.group_names == ("female, hill", "male, hill", "female, vale", "male, vale", "other")
+    assert task.compared == 2
+    assert outcome.history[-1]["round"] == 5
+    assert len(outcome.confusion[0][0]) == 5  # type: ignore[index]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.federate.makers import NAMES, Killed, Simulated, World, config, world
+from tests.federate.makers import NAMES, Killed, Simulated, World, config, exchange_keys, people, site_folder, world
 
 from ffalm.engines.remote.message import Failure, Kind, Message
 from ffalm.fairness import ScoreHistogram
@@ -22,11 +22,13 @@ from ffalm.federate.coordinator.histogram_sum import HistogramSum
 from ffalm.federate.coordinator.run_log import RunLog
 from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.federation_config import FederationConfig, SiteConfig
+from ffalm.federate.inference import Trained
 from ffalm.federation import Federation
 from ffalm.results import Study
 from ffalm.simulation import simulate
 from ffalm.store import RunFolder
 from ffalm.targets.candidates import FinishedRun, answer_of
+from ffalm.targets.repair import Repair
 from ffalm.targets.target import Target
 
 TARGET = "dpd <= 0.1"
@@ -276,3 +278,25 @@ def test_the_target_may_change_between_two_starts(tmp_path: Path) -> None:
     assert json.loads((run / "answer.json").read_text())["answers"][0]["target"] == "eod <= 0.3"
     led(plan(target="none"), run, sites)
     assert not (run / "answer.json").exists() and not (run / "repair.json").exists()
+
+
+def test_rows_without_a_group_are_in_the_answer_and_in_no_gap_of_it(tmp_path: Path) -> None:
+    frames = {name: people(rows, seed) for seed, (name, rows) in enumerate(zip(NAMES, ROWS, strict=False))}
+    frames["north"].loc[frames["north"].index % 5 == 0, "sex"] = None
+    folders = {name: site_folder(tmp_path / "sites", name, frame) for name, frame in frames.items()}
+    exchange_keys(folders)
+    run = led(plan(), tmp_path / "run", World(folders))
+    answer = Study.load(run).answer()
+    assert [one.compared for one in answer.scored.groups] == [True, True, False]
+    assert answer.scored.groups[2].rows > 0
+    assert answer.best.validation.metrics["dpd"] <= 0.1
+    stored = RunFolder(run).scores(1, excluded=1)["test"]
+    assert answer.test["dpd"] == pytest.approx(Repair.from_plain(thresholds(run)).tally(stored).compared().dpd())
+    own = [facts(run)[name]["repaired"]["accuracy"] for name in frames]
+    assert all(math.isfinite(value) for value in own)
+    hidden = led(plan(rules={"secure": True}), tmp_path / "secure", World(folders))
+    assert thresholds(hidden) == thresholds(run)
+    trained = Trained.load(run)
+    single = thresholds(run)["single"]
+    assert thresholds(run)["groups"]["unknown"] == [{"threshold": single, "probability": 1.0}]
+    assert trained.predict(frames["north"], group=["unknown"] * 200) == trained.predict(frames["north"])

@@ -20,7 +20,7 @@ def test_histograms_add_up_exactly_in_32_bits() -> None:
     layout = with_histograms(plain, TASK)
     tallies = score_numbers({part: one.tally for part, one in told.items()})
     one = layout.words({**tallies, **histogram_numbers(told)})
-    sums = read_histograms(layout.values(added(one, one)), favourable=1)
+    sums = read_histograms(layout.values(added(one, one)), TASK)
     assert torch.equal(sums["test"].counts, 2 * counts)
     grown = {width: len(words) - len(plain.empty()[width]) for width, words in layout.empty().items()}
     assert grown == {"32": 2 * 2048, "64": 0}

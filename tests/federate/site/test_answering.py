@@ -100,8 +100,8 @@ def test_held_out_rows_are_the_same_every_time_and_do_not_depend_on_the_agreemen
     [
         (lambda frame: frame.drop(columns="loan"), "Its data file has no column 'loan'."),
         (
-            lambda frame: frame.assign(sex=[None, *frame["sex"][1:]]),
-            "Its group column 'sex' is empty in some rows.",
+            lambda frame: frame.assign(loan=[None, *frame["loan"][1:]]),
+            "Its label column 'loan' is empty in some rows.",
         ),
         (
             lambda frame: frame.assign(age=[None, *frame["age"][1:]]),

@@ -54,7 +54,7 @@ def _alike(first: Ready, second: Ready) -> bool:
     a, b = first.job, second.job
     looks = [job.federation.first_rows(1).x for job in (a, b)]
     features = [(look.shape[1:], look.dtype) for look in looks]
-    tasks = [(task.labels, task.groups, task.favourable) for task in (a.spec.task, b.spec.task)]
+    tasks = [(task.labels, task.groups, task.compared, task.favourable) for task in (a.spec.task, b.spec.task)]
     return (
         a.spec.algorithm.trains_like(b.spec.algorithm)
         and a.spec.training == b.spec.training

@@ -10,15 +10,18 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
 from statistics import median
 
+from torch import Tensor
+
 from ffalm import config as study
 from ffalm.data.encoding import ColumnSummary, NumericColumn, NumericSummary, TableEncoding, TableSummary, as_text
-from ffalm.data.table import listed, natural, place_of
+from ffalm.data.group_settings import fewest_rows, unknown_name
+from ffalm.data.table_values import listed, natural, place_of
 from ffalm.data.types import Task
 from ffalm.errors import UserError, require, unknown
 from ffalm.federate.coordinator.robust_aggregation import FEWEST_COMPARED, largest_size
@@ -98,24 +101,60 @@ def agree(config: FederationConfig, told: Mapping[str, Description]) -> tuple[Ag
     require(bool(alike), next(iter(misfits.values()), "No site has said what its file looks like."))
     kinds = common_kinds(config, alike)
     labels = _label_names(config.data, list(alike.values()))
-    groups = tuple(as_text(group) for group in config.data.groups) or _usual_groups(list(alike.values()))
+    fixed = tuple(as_text(group) for group in config.data.groups)
+    groups = fixed or _usual_groups(list(alike.values()))
+    rare_allowed = config.data.crossed and not fixed  # rows of a crossing that one site alone has are not compared
     for site, one in alike.items():
-        misfits[site] = _differences(site, one, kinds, labels, groups)
+        misfits[site] = _differences(site, one, kinds, labels, () if rare_allowed else groups)
     for site, reason in _out_of_scale({site: alike[site] for site in alike if not misfits[site]}, config).items():
         misfits[site] = reason
     fitting = [one for site, one in alike.items() if not misfits[site]]
     require(len(groups) >= 2, f"All sites together have one group only, {listed(list(groups))}: name more in `groups`.")
-    task = Task(config.name, config.data.label, config.data.group, labels, groups, len(labels) - 1)
+    ungrouped = any(one.ungrouped or any(place_of(group, groups) < 0 for group in one.groups) for one in fitting)
+    task = Task(config.name, config.data.label, ", ".join(config.data.group_columns), labels, groups, len(labels) - 1)
+    task = task if not ungrouped else _with_others(task, config.data)
     encoding = None if kinds is None else TableEncoding.of(_summed(fitting, kinds, config.rules.max_share))
     wrong = {site: reason for site, reason in misfits.items() if reason}
     return Agreement(task, config.data, encoding, from_scratch(config.model), config.sites), wrong
+
+
+def without_small_groups(agreement: Agreement, rows: Tensor) -> Agreement:
+    """The agreement in which groups of too few training rows, by (label, group), are among those not compared.
+
+    Rows that sites withhold are not counted.
+    """
+    data, task = agreement.data, agreement.task
+    fewest = fewest_rows(data.min_group_size, data.group_columns)
+    counts = rows.sum(0)[: task.compared].tolist()
+    kept = [name for name, count in zip(task.group_names, counts, strict=False) if count >= fewest]
+    if len(kept) == task.compared:
+        return agreement
+    require(
+        len(kept) >= 2,
+        f"Fewer than two groups have {fewest} training rows that sites tell of: lower min_group_size under [data], or "
+        "cross fewer columns.",
+    )
+    task = task if task.excluded else _with_others(task, data)
+    small = [name for name in task.group_names[: task.compared] if name not in kept]
+    names = (*kept, *small, *task.group_names[task.compared :])
+    return replace(agreement, task=replace(task, group_names=names, excluded=task.excluded + len(small)))
+
+
+def _with_others(task: Task, data: SharedData) -> Task:
+    """The task with a last group, not compared, of all rows that are in no other."""
+    name = "other" if data.crossed and "other" not in task.group_names else unknown_name(task.group_names)
+    return replace(task, group_names=(*task.group_names, name), excluded=1)
 
 
 def misfit(agreement: Agreement, site: str, told: Description) -> str:
     """What keeps a site's file from fitting an agreement that others made before; empty where it fits."""
     wrong = _wrong_source(site, told, agreement.data)
     task = agreement.task
-    return wrong or _differences(site, told, agreement.kinds(), task.label_names, task.group_names)
+    groups = () if agreement.data.crossed and task.excluded else task.group_names[: task.groups - bool(task.excluded)]
+    wrong = wrong or _differences(site, told, agreement.kinds(), task.label_names, groups)
+    if not wrong and told.ungrouped and not task.excluded:
+        return f"The site {site!r} has rows without a group, and the federation agreed before any site had such rows."
+    return wrong
 
 
 def _wrong_source(site: str, told: Description, data: SharedData) -> str:

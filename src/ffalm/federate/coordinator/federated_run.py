@@ -186,6 +186,7 @@ class _Coordinator:
         scores: Scores = dict.fromkeys(("validation", "test"), nobody) if diverged else clients.score(final)
         scored = scores["test"].sites
         tally, own, state, notes = self._told(scores, final)
+        tally = tally.excluding(task.excluded)
         notes = notes if config.secure is None else [*notes, *secure_notes()]
         missing = {**clients.missed, **clients.quarantined}
         answered = site_facts(config, task, clients.histograms, missing)
@@ -217,7 +218,9 @@ class _Coordinator:
         test = scores["test"]
         if privacy is None:
             self._log.complete(final.round, scores["validation"], task)
-            own = {site: told.tally.metrics(task.favourable) for site, told in test.own.items()}
+            own = {
+                site: told.tally.excluding(task.excluded).metrics(task.favourable) for site, told in test.own.items()
+            }
             return test.tally, own, final.state, []
         state, tally = final.state, test.tally
         if test.own:

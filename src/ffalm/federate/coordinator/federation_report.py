@@ -16,7 +16,7 @@ from ffalm.federate.coordinator.federation_answer import answer_notes, each_site
 from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.disclosure import cells
 from ffalm.files import write_whole
-from ffalm.outcome import Record
+from ffalm.outcome import Record, groups_text
 from ffalm.privacy import describe_guarantee
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def notes_on(
     if scored:
         notes += [
             f"No site tells of any test row with {cell}: metrics that compare it are undefined (NaN)."
-            for cell in cells(tally.count == 0, task)
+            for cell in cells(tally.compared().count == 0, task)
         ]
     notes += [f"The site {site!r} did not score the final model ({reason})." for site, reason in missing.items()]
     return [*notes, *_absences(history)]
@@ -108,10 +108,11 @@ def write_report(folder: Path, answer: Answer | None = None, obstacles: Sequence
     from ffalm.report.rendering import to_markdown
 
     result, sites, task = _read(folder)
+    groups = groups_text(task["group"], task["group_names"], task.get("excluded", 0))
     parts = [
         f"# {result['label']} over {len(sites)} sites",
-        f"{task['label']} ({task['label_names'][task['favourable']]} is favourable), by {task['group']}: "
-        f"{', '.join(task['group_names'])}. Metrics are in percent, of the sites' test rows, from summed counts.",
+        f"{task['label']} ({task['label_names'][task['favourable']]} is favourable), by {groups}. "
+        "Metrics are in percent, of the sites' test rows, from summed counts.",
     ]
     if result["diverged"]:
         parts.append(f"**The training stopped: {result['diverged']}**")
@@ -145,7 +146,7 @@ def write_record(folder: Path) -> None:
             "data": task["name"],
             "label": task["label"],
             "favourable": task["label_names"][task["favourable"]],
-            "groups": f"{task['group']}: {', '.join(task['group_names'])}",
+            "groups": groups_text(task["group"], task["group_names"], task.get("excluded", 0)),
         },
         "choices": {
             f"{part}: {name}": str(value) for part, values in sections.items() for name, value in values.items()
@@ -153,6 +154,7 @@ def write_record(folder: Path) -> None:
         "clients": [_client(site, task) for site in sites if site["rows"] is not None],
         "runs": ["."],
         "group_names": task["group_names"],
+        "excluded": task.get("excluded", 0),
         "favourable": task["favourable"],
         "data_notes": result["notes"],
         "target": settings.get("target"),

@@ -15,7 +15,7 @@ from torch import Tensor
 import ffalm
 from ffalm.engines.remote.message import Fact, Failure, Message, Sites, printable
 from ffalm.errors import UserError
-from ffalm.federate.coordinator.agreement import Agreement, agree, common_kinds, misfit
+from ffalm.federate.coordinator.agreement import Agreement, agree, common_kinds, misfit, without_small_groups
 from ffalm.federate.coordinator.robust_aggregation import capped
 from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.description import Description
@@ -108,6 +108,20 @@ class Members:
         for site, reason in self.refused.items():
             self._turn_away(site, reason)
         self._bind([site for site in self._told if site in self._nodes and site not in self.refused])
+        self._leave_out_small_groups()
+
+    def _leave_out_small_groups(self) -> None:
+        """Agree anew where the sites' counts show groups of too few rows to be compared."""
+        told = [counts.told["train"] for counts in self.counts.values()]
+        if not told:
+            return
+        changed = without_small_groups(self.agreed, torch.stack(told).sum(0))
+        if changed is not self.agreement:
+            sites = list(self.counts)
+            self.agreement = changed
+            self.counts.clear()
+            self._keys.clear()
+            self._bind([site for site in sites if site in self._nodes])
 
     def gather(self) -> None:
         """Wait until all members are here, at most as long as patience lasts; enough of them must have agreed."""

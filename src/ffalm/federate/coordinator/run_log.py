@@ -128,7 +128,7 @@ class RunLog:
         if round == 0 or not scored.sites:
             return
         record = self.history[round - 1]
-        metrics = scored.tally.metrics(task.favourable)
+        metrics = scored.tally.excluding(task.excluded).metrics(task.favourable)
         rest = {name: value for name, value in record.items() if name != "round"}
         self.history[round - 1] = {"round": round, **rest, **metrics, "scored": list(scored.sites)}
         self._write_history()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ffalm.errors import UserError
 
 if TYPE_CHECKING:
-    from ffalm.federate.federation_config import FederationConfig, SiteConfig
+    from ffalm.federate.federation_config import FederationConfig, SharedData, SiteConfig
 
 
 def page(config: FederationConfig, site: SiteConfig) -> str:
@@ -54,6 +54,12 @@ coordinator sends; but the coordinator says what is computed.
 """
 
 
+def _group(shared: SharedData) -> str:
+    """The columns of the group; a row may lack it."""
+    columns = ", ".join(f"`{name}`" for name in shared.group_columns)
+    return f"the group{'s' * shared.crossed} {columns} (an empty cell: not known)"
+
+
 def _histograms(config: FederationConfig) -> str:
     """What a fairness target adds to what is sent."""
     if config.target is None:
@@ -71,7 +77,7 @@ def _data(config: FederationConfig, site: SiteConfig) -> str:
     what = "   every row has" if site.data.source == "table" else "   every image has a row with"
     values = f" ({', '.join(map(str, shared.label_values))})" if shared.label_values else ""
     groups = f" ({', '.join(map(str, shared.groups))})" if shared.groups else ""
-    needs = f"{what} the label `{shared.label}`{values} and the group `{shared.group}`{groups}."
+    needs = f"{what} the label `{shared.label}`{values} and {_group(shared)}{groups}."
     if site.data.source == "table":
         return f'   `[data]` `file = "your.csv"` (or .tsv, .parquet; relative to this folder or absolute);\n{needs}'
     if site.data.source == "images":

@@ -34,10 +34,10 @@ def histogram_numbers(told: Mapping[str, Disclosed]) -> Numbers:
     }
 
 
-def read_histograms(sums: Mapping[str, NDArray[np.float64]], favourable: int) -> dict[str, ScoreHistogram]:
+def read_histograms(sums: Mapping[str, NDArray[np.float64]], task: Task) -> dict[str, ScoreHistogram]:
     """The summed histograms by part; their counts are exact."""
     counts = {part: torch.from_numpy(sums[_name(part)]).round().long() for part in _PARTS}
-    return {part: ScoreHistogram(summed, favourable) for part, summed in counts.items()}
+    return {part: ScoreHistogram(summed, task.favourable, excluded=task.excluded) for part, summed in counts.items()}
 
 
 def _name(part: str) -> str:

@@ -137,7 +137,7 @@ class SecureClients(Asking):
             scores[part] = Scored(summed, tally, {})
         if self._config.target is not None:
             counts = {site: self._members.counts[site] for site in summed}
-            self.histograms = HistogramSum.of_sums(read_histograms(values, task.favourable), counts)
+            self.histograms = HistogramSum.of_sums(read_histograms(values, task), counts)
         return scores
 
     def _sum(self, asking: Sum, wanted: Sequence[str]) -> tuple[Words, tuple[str, ...]]:

@@ -7,29 +7,30 @@ time and never shape the encoding. Every error here has a public part without va
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from ffalm.data.decode import Recipe
-from ffalm.data.encoding import CategorySummary, ColumnSummary, RawTable, TableEncoding, TableSummary, is_numeric
+from ffalm.data.encoding import (
+    CategorySummary,
+    ColumnSummary,
+    RawTable,
+    TableEncoding,
+    TableSummary,
+    distinct,
+    is_numeric,
+)
 from ffalm.data.images import image_names
 from ffalm.data.pictures import examples, existing_folder, load_usable, split_by_content
 from ffalm.data.splits import split_rows
-from ffalm.data.table import (
-    Codes,
-    Table,
-    complete,
-    listed,
-    natural,
-    parts_of,
-    pick,
-    place_of,
-)
+from ffalm.data.table import Table, parts_of
 from ffalm.data.table_columns import FEWEST_IDS, MOST_CATEGORIES
 from ffalm.data.table_files import read_table
+from ffalm.data.table_groups import group_column
+from ffalm.data.table_values import Codes, complete, listed, natural, pick, place_of
 from ffalm.data.types import Task
 from ffalm.errors import PublicError, UserError, require
 from ffalm.federate.description import ColumnKind, Description
@@ -49,13 +50,23 @@ from ffalm.federate.site.cache import Parts
 class Coded:
     """A column of names: each row's place among the values that this site has, in natural order."""
 
-    codes: Codes
+    codes: Codes  # -1 where the group is missing
     values: tuple[str, ...]
+    crossed: bool = False  # whether values are crossings of several columns, rare ones of which are no mistakes
+
+    @classmethod
+    def of_group(cls, frame: pd.DataFrame, shared: SharedData, file: str) -> Coded:
+        """The rows by group; a row may have none."""
+        column = group_column(frame, shared.group_columns, file)
+        return replace(cls._of(column, *distinct(column), "group", file), crossed=shared.crossed)
 
     @classmethod
     def of(cls, column: pd.Series, role: str, file: str) -> Coded:
         """The column's rows by value; every row must have one."""
-        codes, values = complete(column, role, file)
+        return cls._of(column, *complete(column, role, file), role, file)
+
+    @classmethod
+    def _of(cls, column: pd.Series, codes: Codes, values: list[str], role: str, file: str) -> Coded:
         where = f"The {role} column {str(column.name)!r} of {file!r}"
         require(
             len(values) <= MOST_CATEGORIES,
@@ -63,25 +74,45 @@ class Coded:
             f"Its {role} column holds too many different values.",
         )
         order = sorted(values, key=natural)
-        places = np.array([order.index(value) for value in values], dtype=np.int64)
+        places = np.array([*(order.index(value) for value in values), -1], dtype=np.int64)
         return cls(places[codes], tuple(order))
 
-    def among(self, names: Sequence[str], role: str, file: str) -> Codes:
-        """Each row's place among the agreed names."""
-        places = np.array([place_of(value, names) for value in self.values], dtype=np.int64)
-        stray = [value for value, place in zip(self.values, places, strict=True) if place < 0]
+    def strata(self) -> Codes:
+        """A number for each value by which rows are split, and one for none."""
+        return np.where(self.codes < 0, len(self.values), self.codes)
+
+    def groups(self, task: Task, file: str) -> Codes:
+        """Each row's group; those without one, and rare crossings, are in the last of the groups not compared."""
+        if task.excluded == 0:
+            require(
+                bool((self.codes >= 0).all()),
+                f"Some rows of {file!r} have no group, and the federation agreed before any site had such rows: fill "
+                "them in or leave them out.",
+                "Some of its rows have no group, and the federation has no place for them.",
+            )
+            return self.among(task.group_names, "group", file)
+        return self.among(task.group_names, "group", file, task.groups - 1)
+
+    def among(self, names: Sequence[str], role: str, file: str, other: int = -1) -> Codes:
+        """Each row's place among the agreed names; `other` where it has no value, or a crossing that has no name."""
+        places = np.array([*(place_of(value, names) for value in self.values), -1], dtype=np.int64)
+        stray = [value for value, place in zip(self.values, places, strict=False) if place < 0]
         require(
-            not stray,
+            not stray or (self.crossed and other >= 0),
             f"The {role} of {file!r} takes the value {listed(stray)}, which the federation does not have: correct "
             "those rows, or have the value listed in federation.toml.",
             f"Some rows of its {role} column hold a value that the federation does not have.",
         )
-        return places[self.codes]
+        return np.where(places < 0, other, places)[self.codes]
 
     def named(self, fewest: int) -> tuple[str, ...]:
         """The values that at least so many rows hold: only these may leave the site."""
-        counts = np.bincount(self.codes, minlength=len(self.values))
+        counts = np.bincount(self.codes + 1, minlength=len(self.values) + 1)[1:]
         return tuple(value for value, count in zip(self.values, counts, strict=True) if count >= fewest)
+
+    def ungrouped(self, fewest: int) -> bool:
+        """Whether some rows are in no group that may be named."""
+        return bool((self.codes < 0).any()) or (self.crossed and len(self.named(fewest)) < len(self.values))
 
 
 @dataclass(frozen=True)
@@ -116,9 +147,9 @@ class TableRows:
         kinds: dict[str, ColumnKind] = {
             name: "numbers" if is_numeric(self.features[name]) else "text" for name in asked
         }
-        labels, groups = self.label.named(fewest), self.group.named(fewest)
+        labels, groups, ungrouped = self.label.named(fewest), self.group.named(fewest), self.group.ungrouped(fewest)
         if columns is None:
-            return Description("table", labels, groups, kinds)
+            return Description("table", labels, groups, kinds, ungrouped=ungrouped)
         require(
             len(self.parts[0]) >= fewest, f"{self.file!r} has too few training rows.", "It has too few training rows."
         )
@@ -126,7 +157,7 @@ class TableRows:
             self._check(name)
         summary = TableSummary.of(self.features[asked].iloc[self.parts[0]])
         told = {name: _without_rare(column, fewest) for name, column in summary.columns.items()}
-        return Description("table", labels, groups, kinds, TableSummary(told))
+        return Description("table", labels, groups, kinds, TableSummary(told), ungrouped=ungrouped)
 
     def _check(self, name: str) -> None:
         """Refuse a column that is not worth learning from, or in which most rows hold a text of their own."""
@@ -145,7 +176,7 @@ class TableRows:
         assert encoding is not None
         train, validation, test = self.parts
         y = self.label.among(task.label_names, "label", self.file)
-        group = self.group.among(task.group_names, "group", self.file)
+        group = self.group.groups(task, self.file)
         raw = RawTable(task, self.features, y, group, train, validation, test)
         dataset = raw.encoded(TableEncoding.from_json(encoding))
         return {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}
@@ -173,20 +204,21 @@ class ImageRows:
     def description(self, columns: Collection[str] | None, fewest: int) -> Description:
         """What the coordinator is told: which labels and groups occur, and the size of the images."""
         size = self.made_for or self.recipe.size
-        return Description("images", self.label.named(fewest), self.group.named(fewest), size=size)
+        labels, groups = self.label.named(fewest), self.group.named(fewest)
+        return Description("images", labels, groups, size=size, ungrouped=self.group.ungrouped(fewest))
 
     def encoded(self, task: Task, encoding: str | None) -> Parts:
         """All parts, decoded; copies of one image stay in one part."""
         y = self.label.among(task.label_names, "label", self.labels)
-        group = self.group.among(task.group_names, "group", self.labels)
+        group = self.group.groups(task, self.labels)
         decoded, good, _ = load_usable(self.folder, self.names, self.recipe, self.skip_bad)
-        strata = self.label.codes[good], self.group.codes[good]
+        strata = self.label.codes[good], self.group.strata()[good]
         if self.column is None:
             contents = [decoded.contents[row] for row in good]
             shares = self.split.validation, self.split.test
             parts: Sequence[Codes] = split_by_content(contents, *strata, *shares, self.split.seed)[0]
         else:
-            both = strata[0] * len(self.group.values) + strata[1]
+            both = strata[0] * (len(self.group.values) + 1) + strata[1]
             parts = parts_of(self.column.iloc[good], both, self.split.validation, self.split.seed, self.labels)
         names = ("train", "validation", "test")
         return {name: examples(decoded, good[rows], y, group) for name, rows in zip(names, parts, strict=True)}
@@ -214,7 +246,7 @@ def _table(local: LocalTable, split: Split, shared: SharedTable, folder: Path) -
     file = str(folder / Path(local.file).expanduser())
     frame, _ = read_table(file, local.separator, local.decimal)
     label = Coded.of(pick(frame, shared.label, file), "label", file)
-    group = Coded.of(pick(frame, shared.group, file), "group", file)
+    group = Coded.of_group(frame, shared, file)
     table = Table(
         file=file,
         label=shared.label,
@@ -229,7 +261,7 @@ def _table(local: LocalTable, split: Split, shared: SharedTable, folder: Path) -
 
 
 def _parts(frame: pd.DataFrame, split: Split, label: Coded, group: Coded, file: str) -> tuple[Codes, Codes, Codes]:
-    strata = label.codes * len(group.values) + group.codes
+    strata = label.codes * (len(group.values) + 1) + group.strata()
     if split.column is not None:
         return parts_of(pick(frame, split.column, file), strata, split.validation, split.seed, file)
     shares = (1 - split.validation - split.test, split.validation, split.test)
@@ -246,7 +278,7 @@ def _images(local: LocalImages, split: Split, shared: SharedImages, folder: Path
         folder=images,
         names=image_names(pick(frame, local.file_column, labels), images, labels),
         label=Coded.of(pick(frame, shared.label, labels), "label", labels),
-        group=Coded.of(pick(frame, shared.group, labels), "group", labels),
+        group=Coded.of_group(frame, shared, labels),
         column=None if split.column is None else pick(frame, split.column, labels),
         recipe=Recipe(shared.size, shared.crop),
         split=split,

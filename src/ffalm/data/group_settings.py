@@ -1,0 +1,34 @@
+"""Settings of groups: which columns make them, how large a compared one is, and the name of those without one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ffalm.errors import require
+
+_CROSSED_ROWS = 30  # the default of `min_group_size` where columns are crossed
+
+
+def group_columns(group: str | Sequence[str]) -> tuple[str, ...]:
+    """The columns that a setting names: one, several with commas, or a list, in which names may have commas."""
+    columns = [name.strip() for name in group.split(",")] if isinstance(group, str) else list(group)
+    require(
+        bool(columns) and all(columns) and len(set(columns)) == len(columns),
+        f"The group names one column, or several different ones with commas; got {group!r}.",
+    )
+    return tuple(columns)
+
+
+def check_min_group_size(size: int | None) -> None:
+    """Refuse a smallest group of a negative number of rows."""
+    require(size is None or size >= 0, f"The setting 'min_group_size' must be 0 rows or more; got {size}.")
+
+
+def fewest_rows(size: int | None, columns: Sequence[str]) -> int:
+    """The training rows of the smallest group that is compared."""
+    return size if size is not None else _CROSSED_ROWS if len(columns) > 1 else 0
+
+
+def unknown_name(names: Sequence[str]) -> str:
+    """What the group of rows without one is called."""
+    return next(name for name in ("unknown", "missing", "no group given") if name not in names)

@@ -1,0 +1,125 @@
+"""The groups of a table: the values of one column, or of several crossed, and which of them are compared.
+
+Rows whose group is missing, and groups of too few training rows, train and are scored, but are not compared: they come
+last, and `excluded` counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from ffalm.data.encoding import as_text, distinct, is_numeric
+from ffalm.data.group_settings import unknown_name
+from ffalm.data.table_columns import MOST_CATEGORIES
+from ffalm.data.table_values import Codes, Value, listed, natural, nearest, pick, place_of
+from ffalm.errors import UserError, require
+
+MOST_NUMERIC_GROUPS = 20
+REST = "rest"
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Each row's group, and the names of the groups: compared ones first, then the `excluded` ones."""
+
+    codes: Codes
+    names: tuple[str, ...]
+    excluded: int = 0
+    notes: tuple[str, ...] = ()
+
+    def with_small_last(self, train: Codes, fewest: int, file: str) -> Grouping:
+        """Groups of fewer than so many of these training rows among the excluded ones."""
+        compared = len(self.names) - self.excluded
+        counts = np.bincount(self.codes[train], minlength=len(self.names))[:compared]
+        small = np.flatnonzero(counts < fewest)
+        if len(small) == 0:
+            return self
+        require(
+            compared - len(small) >= 2,
+            f"Of the groups of {file!r}, fewer than two have {fewest} training rows: lower min_group_size, or cross "
+            "fewer columns.",
+            "Fewer than two groups of its data file have enough training rows.",
+        )
+        order = np.concatenate([np.flatnonzero(counts >= fewest), small, np.arange(compared, len(self.names))])
+        told = f"Groups of fewer than {fewest} training rows are scored, not compared: "
+        return replace(
+            self,
+            codes=np.argsort(order)[self.codes],
+            names=tuple(self.names[place] for place in order),
+            excluded=self.excluded + len(small),
+            notes=(*self.notes, f"{told}{listed([self.names[place] for place in small])}."),
+        )
+
+
+def group_column(frame: pd.DataFrame, columns: Sequence[str], file: str) -> pd.Series:
+    """The group of each row as one column; of crossed columns "female, black", missing where any of them is."""
+    parts = [pick(frame, name, file) for name in columns]
+    if len(parts) == 1:
+        return parts[0]
+    coded = [distinct(part) for part in parts]
+    for part, (_, values) in zip(parts, coded, strict=True):
+        _check_numbers(part, values, file)
+    texts = [np.array([*values, None], dtype=object)[codes] for codes, values in coded]
+    known = np.all([codes >= 0 for codes, _ in coded], axis=0)
+    crossed = [", ".join(row) if whole else None for *row, whole in zip(*texts, known, strict=True)]
+    return pd.Series(crossed, dtype=object, name=", ".join(columns))
+
+
+def code_groups(column: pd.Series, groups: tuple[Value, ...], against_rest: tuple[Value, ...], file: str) -> Grouping:
+    """The groups in the given order or in natural order, or some of them against the rest; unknown ones last."""
+    codes, values = distinct(column)
+    where = f"The group column {str(column.name)!r} of {file!r}"
+    require(len(values) <= MOST_CATEGORIES, f"{where} holds {len(values)} values, too many to be groups.")
+    require(bool(values), f"{where} is empty in every row.", "Its group column is empty.")
+    notes: tuple[str, ...] = ()
+    if against_rest:
+        order, names, notes = _against_rest(values, against_rest, where, str(column.name))
+    else:
+        _check_numbers(column, values, file)
+        order, names = _in_order(values, groups, where)
+    missing = int((codes < 0).sum())
+    if missing == 0:
+        return Grouping(order[codes], names, 0, notes)
+    note = (
+        f"{missing:,} of {len(codes):,} rows have no {str(column.name)!r}: they train and are scored, and no gap, "
+        "constraint or group threshold is about them."
+    )
+    coded = np.append(order, len(names))[codes]  # the code -1 finds the last one
+    return Grouping(coded, (*names, unknown_name(names)), 1, (*notes, note))
+
+
+def _check_numbers(column: pd.Series, values: list[str], file: str) -> None:
+    if is_numeric(column) and len(values) > MOST_NUMERIC_GROUPS:
+        where = f"The group column {str(column.name)!r} of {file!r}"
+        raise UserError(f"{where} holds {len(values)} different numbers: put them into bins, such as age under 40.")
+
+
+def _in_order(values: list[str], groups: tuple[Value, ...], where: str) -> tuple[Codes, tuple[str, ...]]:
+    """The group of each value, and the groups' names."""
+    names = tuple(as_text(group) for group in groups) or tuple(sorted(values, key=natural))
+    require(len(set(names)) == len(names), f"`groups` lists a group twice: {', '.join(names)}.")
+    order = np.array([place_of(value, names) for value in values], dtype=np.int64)
+    stray = [value for value, place in zip(values, order, strict=True) if place < 0]
+    require(not stray, f"{where} holds {listed(stray)}, which `groups` does not list.")
+    require(len(names) >= 2, f"{where} holds one group only, {names[0]!r}: there is nobody to compare with.")
+    return order, names
+
+
+def _against_rest(
+    values: list[str], against: tuple[Value, ...], where: str, column: str
+) -> tuple[Codes, tuple[str, ...], tuple[str, ...]]:
+    """1 for each of these values and 0 for all others, the two group names, and a note on their members."""
+    chosen = {place_of(value, values): as_text(value) for value in against}
+    if -1 in chosen:
+        hint = nearest(chosen[-1], values)
+        raise UserError(f"{where} holds no {chosen[-1]!r}, which `against_rest` names: {hint}")
+    others = [value for place, value in enumerate(values) if place not in chosen]
+    require(bool(others), f"{where} holds only what `against_rest` names: nobody is left to compare with.")
+    name = " or ".join(values[place] for place in sorted(chosen, key=lambda place: natural(values[place])))
+    rest = REST if name != REST else f"not {REST}"
+    note = f"Groups of {column!r} were merged: {name!r} against {rest!r}, which is {listed(others)}."
+    return np.isin(np.arange(len(values)), sorted(chosen)).astype(np.int64), (rest, name), (note,)

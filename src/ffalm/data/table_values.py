@@ -1,0 +1,78 @@
+"""Values of table columns: as text, in natural order, matched to what a user typed, and listed in messages."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ffalm.data.encoding import as_text, distinct
+from ffalm.errors import UserError
+
+Value = str | int | float | bool
+Codes = NDArray[np.int64]
+
+
+def pick(frame: pd.DataFrame, name: str, file: str) -> pd.Series:
+    """A column by name, or a `UserError` that suggests the closest one."""
+    if name not in frame.columns:
+        names = [str(column) for column in frame.columns]
+        hint = nearest(name, names, "columns")
+        raise UserError(f"{file!r} has no column {name!r}: {hint}", f"Its data file has no column {name!r}.")
+    return frame[name]
+
+
+def complete(column: pd.Series, role: str, file: str) -> tuple[Codes, list[str]]:
+    """Each row's index in the returned list of values, for a column without missing values."""
+    codes, values = distinct(column)
+    missing = np.flatnonzero(codes < 0)
+    if len(missing):
+        raise UserError(
+            f"The {role} column {str(column.name)!r} of {file!r} is empty in {len(missing)} of {len(codes)} "
+            f"rows, first in data row {missing[0] + 1}: fill them in or leave those rows out.",
+            f"Its {role} column {str(column.name)!r} is empty in some rows.",
+        )
+    return codes, values
+
+
+def natural(text: str) -> tuple[tuple[int, float, str], ...]:
+    """A sort key for natural order: 2 before 10, -1 before 0."""
+    if re.fullmatch(r"[+-]?\d+(\.\d*)?", text):
+        return ((0, float(text), ""), (3, 0.0, text))
+    pieces = (piece for piece in re.split(r"(\d+)", text.casefold()) if piece)
+    key = ((1, float(piece), "") if piece.isdecimal() else (2, 0.0, piece) for piece in pieces)
+    return (*key, (3, 0.0, text))
+
+
+def canonical(value: object) -> str:
+    """A normal form in which 1, "1.0" and True are equal, and so are "Yes" and "yes"."""
+    text = as_text(value).casefold()
+    text = {"true": "1", "false": "0"}.get(text, text)
+    try:
+        return as_text(float(text))
+    except ValueError:
+        return text
+
+
+def place_of(value: Value, values: Sequence[str]) -> int:
+    """The index of a value by exact match, else by its normal form; -1 where there is none."""
+    if as_text(value) in values:
+        return values.index(as_text(value))
+    alike = [place for place, other in enumerate(values) if canonical(other) == canonical(value)]
+    return alike[0] if len(alike) == 1 else -1
+
+
+def nearest(name: str, known: list[str], what: str = "values") -> str:
+    """The end of a message about an unknown name: the closest known one, or all known ones."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else f"its {what} are {listed(known)}."
+
+
+def listed(values: list[str]) -> str:
+    """Values for a message, at most ten."""
+    shown = ", ".join(repr(value) for value in sorted(values, key=natural)[:10])
+    return shown if len(values) <= 10 else f"{shown} and {len(values) - 10} more"

@@ -1,0 +1,77 @@
+"""A target at every site: thresholds of each site's own, where its held-out rows suffice, and what they give there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from operator import add
+
+from ffalm.errors import require
+from ffalm.fairness import ScoreHistogram
+from ffalm.targets.answer import Answer, SiteAnswer
+from ffalm.targets.candidates import LEVELS, MARGIN_COST, judged
+from ffalm.targets.rate_table import RateTable
+from ffalm.targets.repair import Repair, fit
+from ffalm.targets.target import Repair as RepairSetting
+from ffalm.targets.target import Scope, Target
+
+_ROWS = {"validation": "held-out", "test": "test"}
+_ENOUGH = 100  # held-out rows of each compared group that a rate is taken over, for a site to have its own thresholds
+
+
+def with_sites(
+    answer: Answer,
+    sites: Mapping[str, Mapping[str, ScoreHistogram]],
+    scope: Scope,
+    repair: RepairSetting,
+    group_names: Sequence[str],
+) -> Answer:
+    """The answer with the chosen model's scores on each site's own rows.
+
+    `sites` are histograms by site and part. Unless the target is for the federation alone, a site gets the best
+    thresholds within the target on its own held-out rows, at the confidence of the choice, or less where that would
+    cost more than a point of accuracy; with too few rows it keeps the federation's.
+    """
+    part = "test" if answer.best.test is not None else "validation"
+    sites = {site: parts for site, parts in sites.items() if part in parts}
+    require(
+        bool(sites) or scope == "federation",
+        f"A target for sites needs to know whose the {_ROWS[part]} rows are: name the column of owners, and leave none "
+        "of them out.",
+    )
+    if not sites:
+        return answer
+    shared, level = Repair.from_plain(answer.best.repair), answer.best.validation.level
+    found, tallies = [], []
+    for site, parts in sites.items():
+        own = None if scope == "federation" else _own(parts["validation"], answer.target, repair, level)
+        scores = parts[part]
+        before, after = (one.tally(scores) for one in (shared, own or shared))
+        tallies.append(after)
+        found.append(
+            SiteAnswer(
+                site,
+                own is not None,
+                (own or shared).to_plain(group_names),
+                *(judged(one, answer.target, scores.favourable, group_names) for one in (before, after)),
+            )
+        )
+    together = None
+    if any(one.own for one in found):
+        favourable = next(iter(sites.values()))[part].favourable
+        together = judged(reduce(add, tallies), answer.target, favourable, group_names)
+    return replace(answer, scope=scope, sites=tuple(found), together=together)
+
+
+def _own(held_out: ScoreHistogram, target: Target, repair: RepairSetting, level: float) -> Repair | None:
+    """Thresholds fitted to a site's held-out rows; None where these are too few, or none are allowed."""
+    trials = [one.trials.min() for one in RateTable.of(held_out.compared(), target).constraints]
+    if repair == "none" or min(trials) < _ENOUGH:
+        return None
+    plain = fit(held_out, target, repair)
+    if plain is None:
+        return None
+    enough = plain.tally(held_out).accuracy() - MARGIN_COST
+    margins = (fit(held_out, target, repair, level=one) for one in LEVELS if 0.5 < one <= level)
+    return next((one for one in margins if one and one.tally(held_out).accuracy() >= enough), plain)

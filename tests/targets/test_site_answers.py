@@ -1,0 +1,88 @@
+"""A target at every site: thresholds of each site's own where its rows suffice, and a verdict for each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from ffalm.errors import UserError
+from ffalm.fairness import ScoreHistogram
+from ffalm.report.answer_report import sentences, sites, to_plain
+from ffalm.targets.answer import Answer
+from ffalm.targets.candidates import FinishedRun, answer_of
+from ffalm.targets.site_answers import with_sites
+from ffalm.targets.target import Scope, Target
+
+TARGET = Target.parse("dpd <= 0.05")
+NAMES = ("a", "b")
+
+
+def histogram(seed: int, rows: int, shift: float, groups: int = 2) -> ScoreHistogram:
+    """Rows of two groups, whose scores differ by `shift` between them."""
+    draws = torch.Generator().manual_seed(seed)
+    group = torch.arange(rows) % groups
+    labels = (torch.rand(rows, generator=draws) < 0.5).long()
+    scores = torch.randn(rows, generator=draws) + 2 * labels - 1 + shift * group
+    return ScoreHistogram.of(scores, torch.zeros_like(labels), labels, group, (2, 2), 1)
+
+
+def parts(seed: int, rows: int, shift: float) -> dict[str, ScoreHistogram]:
+    return {"validation": histogram(seed, rows, shift), "test": histogram(seed + 1, rows, shift)}
+
+
+#: Opposite gaps cancel in the federation and are large at each site; the last has few rows.
+SITES = {"north": parts(0, 6000, 1.0), "south": parts(2, 6000, -1.0), "west": parts(4, 40, 1.0)}
+
+
+def answered(scope: Scope, given: dict[str, dict[str, ScoreHistogram]] | None = None) -> Answer:
+    held = SITES if given is None else given
+    pooled = {part: histogram(9, 0, 0.0) for part in ("validation", "test")}
+    for one in (held or SITES).values():
+        pooled = {part: pooled[part] + one[part] for part in pooled}
+    answer = answer_of([FinishedRun("FedAvg", 0, None, ".", pooled)], TARGET, group_names=NAMES)
+    return with_sites(answer, held, scope, "groups", NAMES)
+
+
+def test_a_federation_may_meet_a_target_that_none_of_its_sites_meets() -> None:
+    answer = answered("federation")
+    assert answer.verdict == "met with confidence"
+    assert [one.verdict(TARGET) for one in answer.sites] == ["not met"] * 3
+    assert not any(one.own for one in answer.sites) and answer.together is None
+
+
+def test_sites_with_enough_rows_get_thresholds_of_their_own() -> None:
+    answer = answered("sites", {name: SITES[name] for name in ("north", "south")})
+    assert [one.own for one in answer.sites] == [True, True]
+    assert all(one.before.metrics["dpd"] > 0.2 for one in answer.sites)
+    assert all(one.after.metrics["dpd"] <= 0.05 for one in answer.sites)
+    assert answer.verdict != "not met"
+    assert answer.together is not None and answer.test == answer.together.metrics
+    assert sum(one.rows for one in answer.together.groups) == 12000
+
+
+def test_a_site_of_few_rows_keeps_the_federations_thresholds_and_decides_the_verdict() -> None:
+    answer = answered("both")
+    assert [one.own for one in answer.sites] == [True, True, False]
+    assert answer.sites[2].before.metrics == pytest.approx(answer.sites[2].after.metrics, nan_ok=True)
+    assert answer.verdict == "not met"
+    told = " ".join(sentences(answer))
+    assert "the target holds at 2 of 3 sites" in told and "rows of west are too few" in told
+    table = sites(answer)
+    assert table is not None and len(table.sections[0].rows) == 3
+    assert [one["own_thresholds"] for one in to_plain(answer)["sites"]] == [True, True, False]
+
+
+def test_a_site_without_rows_of_a_group_cannot_be_judged() -> None:
+    alone = {part: histogram(7, 400, 0.0, groups=1) for part in ("validation", "test")}
+    answer = answered("sites", {"north": SITES["north"], "east": alone})
+    assert [one.verdict(TARGET) is None for one in answer.sites] == [False, True]
+    assert not answer.sites[1].own
+    assert answer.verdict == answer.sites[0].verdict(TARGET)
+
+
+def test_a_target_for_sites_needs_to_know_the_sites() -> None:
+    with pytest.raises(UserError, match="column of owners"):
+        answered("sites", {})
+    assert replace(answered("federation", {}), notes=()).sites == ()
