@@ -22,7 +22,7 @@ class WorstGroup(ffalm.Algorithm):
     title: ClassVar[str] = "Worst group"
 
     def objective(self, batch: ffalm.Batch, state: dict[str, Tensor]) -> Tensor:
-        means, present = ffalm.fairness.group_means(batch.losses, batch.groups, batch.mask, batch.task.groups)
+        means, present = ffalm.fairness.group_means(batch.losses, batch.groups, batch.mask, batch.task.compared)
         return means.masked_fill(~present, float("-inf")).amax(-1)
 
 
