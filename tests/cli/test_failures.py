@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -34,6 +35,13 @@ def test_faults_of_the_machine_are_told(error: BaseException, words: str) -> Non
     assert told is not None
     assert words.replace("\\\\", "\\") in told
     assert "\n" not in told
+
+
+def test_links_in_a_circle_are_told(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises((RuntimeError, OSError)) as raised:
+        (tmp_path / "loop").resolve(strict=True)
+    assert "symbolic links" in (explained(raised.value) or "")
 
 
 def test_a_bug_is_not_explained_away() -> None:

@@ -183,3 +183,8 @@ def test_many_rows_of_many_cells_are_counted_in_pieces(monkeypatch: pytest.Monke
     pieces = Tally.of(predictions, losses, labels, groups, (2, 5), mask)
     assert torch.equal(pieces.confusion, whole.confusion)
     torch.testing.assert_close(pieces.loss, whole.loss, rtol=1e-12, atol=0)
+
+
+def test_true_is_the_label_1() -> None:
+    counted = metrics.tally([0, 1, 1, 0], [0, 1, 0, 1], [0, 0, 1, 1], losses=[1, 2, 3, 4])
+    assert counted.metrics(True) == counted.metrics(1)

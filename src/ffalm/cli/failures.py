@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 
 from ffalm.errors import UserError, printable
@@ -11,6 +12,9 @@ def explained(error: BaseException) -> str | None:
     """One sentence on an error that the user, a plugin or the machine caused; None for a bug of ours."""
     if isinstance(error, UserError):
         return str(error)
+    looped = error.__context__ if isinstance(error, RuntimeError) else None  # what pathlib makes of links in a circle
+    if isinstance(looped, OSError) and looped.errno == errno.ELOOP:
+        return _of_the_disk(looped)
     if isinstance(error, OSError):
         return _of_the_disk(error)
     from ffalm.plugins import blamed

@@ -76,8 +76,9 @@ def impact_ratio(tally: Tally, favourable: int = 1) -> Tensor:
 
 def predictive_parity(tally: Tally, favourable: int = 1) -> Tensor:
     """Largest gap in P(label favourable | prediction favourable, group); NaN where a group has no such prediction."""
-    chosen = tally.compared().confusion[..., favourable, :, :]
-    return _spread(_share(chosen[..., favourable, :], chosen.sum(-2)))
+    label = label_of(tally, favourable)
+    chosen = tally.compared().confusion[..., label, :, :]
+    return _spread(_share(chosen[..., label, :], chosen.sum(-2)))
 
 
 def accuracy_parity(tally: Tally, favourable: int = 1) -> Tensor:
