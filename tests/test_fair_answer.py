@@ -47,6 +47,15 @@ def test_groups_may_be_given_by_name_and_unknown_ones_get_the_single_threshold(
         answer.predict(rows.x, names[:3])
 
 
+def test_new_rows_must_be_like_those_trained_on(federation: Federation, answer: ffalm.FairAnswer) -> None:
+    """A table's bytes are numbers: as pixels they would be divided by 255."""
+    assert federation.test is not None
+    whole = federation.test.x[:50].round().clamp(0, 9)
+    assert torch.equal(answer.predict(whole.to(torch.uint8)), answer.predict(whole))
+    with pytest.raises(UserError, match="takes rows of shape"):
+        answer.predict(whole[:, 1:])
+
+
 def test_the_answer_is_told_in_sentences(answer: ffalm.FairAnswer) -> None:
     assert "dpd <= 0.1" in repr(answer)
     assert answer.explain().splitlines()[0].startswith(answer.chosen.label)

@@ -13,47 +13,33 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ffalm.algorithms import FedAvg
-from ffalm.arrays import numbers
 from ffalm.data.types import Examples, Task
-from ffalm.engines import ClientSpec
-from ffalm.engines.common import built_model, logits_of
-from ffalm.errors import UserError, require
+from ffalm.errors import require
 from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.fairness.histograms import edge_value, scores_of
 from ffalm.federation import Federation
 from ffalm.run_settings import RunSettings, Training
 from ffalm.settings import with_keywords
-from ffalm.simulation import Result, RunKeywords, job_of, simulate
+from ffalm.simulation import Result, RunKeywords, simulate
 from ffalm.targets.answer import CONFIDENCE, Part, Scores, Verdict
 from ffalm.targets.blind import BlindRule, HeldOutRows, fit_blind, gains
 from ffalm.targets.candidates import judged
 from ffalm.targets.repair import fit
 from ffalm.targets.target import DEFAULT, Target
+from ffalm.trained_model import TrainedModel
 
 _LARGE_LOSS = 0.03  # of accuracy, from which on a warning is due
 _KNOWN_GROUP = 0.99  # of held-out rows whose group the features tell
 
 
 @dataclass(frozen=True, repr=False)
-class Network:
-    """A trained module with the settings under which it computes."""
-
-    module: nn.Module
-    spec: ClientSpec
-
-    def logits(self, x: Tensor) -> Tensor:
-        """One row of logits for each row of features."""
-        return logits_of(self.module, x, self.spec)
-
-
-@dataclass(frozen=True, repr=False)
 class GroupModel:
     """P(label, group | x), trained over a federation; it may serve several results and targets."""
 
-    network: Network
+    network: TrainedModel
     groups: int
     accuracy: float  # share of the held-out rows of compared groups whose group is the most likely of these
     epsilon: float | None = None  # the privacy budget that its training spent
@@ -75,9 +61,8 @@ class BlindAnswer:
     held_out: Scores  # after, on the held-out rows on which the rule was fitted
     warning: str  # why not to use it, empty where nothing speaks against it
     notes: tuple[str, ...]
-    model: Network
+    model: TrainedModel
     group_model: GroupModel
-    like: Tensor  # no rows of the federation's features
 
     @property
     def before(self) -> dict[str, float]:
@@ -101,13 +86,7 @@ class BlindAnswer:
 
     def predict(self, x: Any) -> Tensor:
         """The label of each row, as its number in the task; nobody's group is asked for."""
-        rows = numbers(x, "features")
-        require(
-            rows.shape[1:] == self.like.shape[1:],
-            f"The model takes rows of shape {tuple(self.like.shape[1:])}; got {tuple(rows.shape[1:])}.",
-        )
-        if self.like.dtype.is_floating_point:  # bytes of a table are numbers, not pixels
-            rows = rows.to(self.like.dtype)
+        rows = self.model.rows(x)
         favourable = self.model.spec.task.favourable
         return self.rule.predict(self.model.logits(rows), self.group_model.cells(rows), favourable)
 
@@ -135,7 +114,7 @@ def group_model(federation: Federation, *, seed: int = 0, **settings: Unpack[Run
     """Train P(label, group | x) over a federation by FedAvg, with the keywords of `simulate`."""
     crossed = federation.with_group_labels()
     result = simulate(FedAvg(), crossed, seed=seed, **settings)
-    network = _network(result.state_dict, crossed, settings)
+    network = TrainedModel.of(result.state_dict, crossed, settings)
     groups = federation.task.groups
     held_out = _held_out(federation)
     compared = federation.task.compared
@@ -166,7 +145,7 @@ def blind(
     aim, task, held_out = Target.parse(target), federation.task, _held_out(federation)
     own_seed = trained.seed if isinstance(trained, Result) else 0
     weights = trained.state_dict if isinstance(trained, Result) else trained
-    network = _network(weights, federation, settings)
+    network = TrainedModel.of(weights, federation, settings)
     groups = groups or group_model(federation, seed=own_seed if seed is None else seed, **settings)
     logits = network.logits(held_out.x)
     offset = _offset(logits, held_out, task, aim)
@@ -192,8 +171,7 @@ def blind(
     if warning:
         warnings.warn(warning, stacklevel=2)
     return BlindAnswer(
-        aim, fitted.rule, part, before, after, after_held_out, warning, _notes(federation, groups), network, groups,
-        federation.first_rows(0).x,
+        aim, fitted.rule, part, before, after, after_held_out, warning, _notes(federation, groups), network, groups
     )  # fmt: skip
 
 
@@ -204,19 +182,6 @@ def _held_out(federation: Federation) -> Examples:
     )
     assert federation.validation is not None
     return federation.validation
-
-
-def _network(weights: Mapping[str, Tensor], federation: Federation, settings: RunKeywords) -> Network:
-    """A trained model, built anew from the settings that made it."""
-    spec = job_of(RunSettings.from_keywords(settings), FedAvg(), federation, 0).spec
-    module = built_model(spec)
-    try:
-        module.load_state_dict(weights)
-    except RuntimeError:
-        raise UserError(
-            "The trained model is another than these settings make: give the settings with which it was trained."
-        ) from None
-    return Network(module, spec)
 
 
 def _offset(logits: Tensor, held_out: Examples, task: Task, target: Target) -> float:

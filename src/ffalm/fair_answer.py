@@ -8,18 +8,16 @@ from typing import Any, Unpack
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ffalm.arrays import numbers
 from ffalm.config import entry_of
 from ffalm.data.types import Task
-from ffalm.engines.common import dtype_of, inputs
 from ffalm.errors import require
 from ffalm.fairness.histograms import scores_of
 from ffalm.federation import Federation
 from ffalm.run_settings import RunSettings, Training
 from ffalm.settings import with_keywords
-from ffalm.simulation import RunKeywords, model_factory, seed_of
+from ffalm.simulation import RunKeywords, seed_of
 from ffalm.store import RunFolder
 from ffalm.study import Named, compare
 from ffalm.targets.answer import Answer
@@ -27,17 +25,17 @@ from ffalm.targets.candidates import lagrangians
 from ffalm.targets.repair import Repair, draws_of
 from ffalm.targets.target import DEFAULT, Target
 from ffalm.targets.target import Repair as RepairSetting
+from ffalm.trained_model import TrainedModel
 
 #: Trained besides the algorithms that aim at the target.
 BASELINES = ("fedavg", "ffalm")
-_ROWS_AT_ONCE = 65_536
 
 
 @dataclass(frozen=True)
 class Predictor:
     """A trained model with its thresholds."""
 
-    module: nn.Module
+    model: TrainedModel
     repair: Repair
     task: Task
 
@@ -47,19 +45,12 @@ class Predictor:
         `group` has one entry a row, by number or by name; a row whose group is none of the task's, and every row where
         `group` is left out, gets the one threshold for everybody.
         """
-        rows = numbers(x, "features")
+        rows = self.model.rows(x)
         codes = None if group is None else self._codes(group, len(rows))
-        scores, fallback = self._scores(rows)
+        scores, fallback = scores_of(self.model.logits(rows), self.task.favourable)
         draws = draws_of(row.tobytes() for row in rows.numpy()) if self.repair.kind == "randomised" else None
         chosen = self.repair.favourable(scores, codes, draws)
         return torch.where(chosen, self.task.favourable, fallback)
-
-    def _scores(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        self.module.eval()
-        dtype = dtype_of(self.module)
-        with torch.inference_mode():
-            logits = torch.cat([self.module(inputs(rows, dtype)) for rows in torch.split(x, _ROWS_AT_ONCE)])
-        return scores_of(logits, self.task.favourable)
 
     def _codes(self, group: Any, rows: int) -> Tensor:
         """Groups by number; -1 for those that the task does not know."""
@@ -134,7 +125,6 @@ def fair(
         **settings,
     )
     answer = study.answer()
-    module = model_factory(settings.get("model", RunSettings.model), federation)()
-    module.load_state_dict(RunFolder(study.folder / answer.best.run).model())
-    predictor = Predictor(module, Repair.from_plain(answer.best.repair), federation.task)
+    model = TrainedModel.of(RunFolder(study.folder / answer.best.run).model(), federation, settings)
+    predictor = Predictor(model, Repair.from_plain(answer.best.repair), federation.task)
     return FairAnswer(**{one.name: getattr(answer, one.name) for one in fields(Answer)}, predictor=predictor)

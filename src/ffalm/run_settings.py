@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self, get_args
 
 from ffalm.errors import require, unknown
-from ffalm.settings import build, flag, typed
+from ffalm.settings import build, flag, require_above_zero, typed
 from ffalm.targets.target import Repair, Scope
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -118,12 +118,7 @@ class Privacy:
                 value is None or (math.isfinite(value) and value >= 0),
                 f"The privacy setting {name!r} must be 0 or more; got {value}.",
             )
-        for name in ("clip", "state_clip", "loss_bound"):
-            value = getattr(self, name)
-            require(
-                math.isfinite(value) and value > 0,
-                f"The privacy setting {name!r} must be a number above 0; got {value}.",
-            )
+        require_above_zero(self, "The privacy setting {!r}", "clip", "state_clip", "loss_bound")
         require(0 < self.delta < 1, f"The privacy setting 'delta' must lie between 0 and 1; got {self.delta}.")
 
     @property

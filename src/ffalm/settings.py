@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import functools
 import inspect
+import math
 import string
 import types
 import typing
@@ -93,6 +94,15 @@ def typed(cls: type[T]) -> type[T]:
 
     cls.__init__ = checked  # type: ignore[method-assign, assignment]
     return cls
+
+
+def require_above_zero(settings: Any, sentence: str, *names: str) -> None:
+    """Refuse these settings unless they are finite and above 0; `sentence` names one, as in "The setting {!r}"."""
+    for name in names:
+        value = getattr(settings, name)
+        above = math.isfinite(value) and value > 0
+        if not above:
+            raise UserError(f"{sentence.format(name)} must be a number above 0; got {value}.")
 
 
 def flag(help: str, panel: str, name: str | None = None, most: float | None = None) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 from ffalm.algorithms import Algorithm
 from ffalm.errors import require
+from ffalm.settings import require_above_zero
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,8 @@ class Secure:
             self.neighbours >= 2 and self.neighbours % 2 == 0,
             f"The setting 'neighbours' of secure aggregation must be an even number from 2; got {self.neighbours}.",
         )
-        for name in ("model_range", "state_range", "loss_range"):
-            value = getattr(self, name)
-            require(
-                math.isfinite(value) and value > 0,
-                f"The setting {name!r} of secure aggregation must be a number above 0; got {value}.",
-            )
+        sentence = "The setting {!r} of secure aggregation"
+        require_above_zero(self, sentence, "model_range", "state_range", "loss_range")
 
 
 def check_summable(algorithm: Algorithm) -> None:
