@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import pytest
 import torch
 
 from ffalm.fairness import ScoreHistogram
-from ffalm.targets import Bound, Target
-from ffalm.targets.margins import confidence_end, rows_factor
+from ffalm.targets import Target
+from ffalm.targets.margins import confidence_end
 from ffalm.targets.randomised import mixed_thresholds
 from ffalm.targets.rate_table import Costs, RateTable
 from ffalm.targets.thresholds import confident, group_thresholds, single_threshold
@@ -109,13 +108,6 @@ def test_confidence_ends_are_those_of_the_intervals(target: str) -> None:
     edges, bound = [5, 4, 6], constraint.bound
     end = confidence_end(constraint, constraint.hits[range(3), edges], 0.95)
     assert float(end) == pytest.approx(bound.worst_end(histogram.tally(edges).interval(bound.metric, 0.9)))
-
-
-def test_rows_needed_grow_with_the_square_of_precision() -> None:
-    rates, trials = np.array([0.5, 0.5]), np.array([100.0, 100.0])
-    wide, narrow = (rows_factor(Bound("dpd", value), rates, trials, 0.95) for value in (0.1, 0.05))
-    assert wide == pytest.approx((1.645 * math.sqrt(0.25 * 0.02) / 0.1) ** 2, rel=1e-3)
-    assert narrow == pytest.approx(4 * wide)
 
 
 def test_randomised_thresholds_reach_equalised_odds_that_fixed_ones_cannot() -> None:

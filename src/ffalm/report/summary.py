@@ -12,6 +12,7 @@ from statistics import NormalDist, fmean, stdev
 
 from ffalm.outcome import HEADLINE, Outcome, StudyOutcome
 from ffalm.report.tables import Cell, Interval, best, percent
+from ffalm.targets.answer import ONE_LABEL
 
 ALPHA = "\N{GREEK SMALL LETTER ALPHA}"
 
@@ -22,9 +23,6 @@ HEADS = {
 }
 #: What the abbreviations mean, for captions.
 SPELLED_OUT = "DPD is the demographic parity difference, EOD the equal opportunity difference"
-
-#: A model that predicts one label for a larger share of the rows than this is degenerate.
-ONE_LABEL = 0.99
 
 #: 97.5 % quantiles of Student's t with 1 to 30 degrees of freedom.
 _T_QUANTILES = (

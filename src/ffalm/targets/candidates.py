@@ -8,13 +8,11 @@ from typing import Any
 
 from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.fairness.group_metrics import favourable_rate, group_accuracy, selection_rate
-from ffalm.targets.answer import CONFIDENCE, Answer, Candidate, CandidateRun, GroupRates, Scores, choose
+from ffalm.targets.answer import CONFIDENCE, ONE_LABEL, Answer, Candidate, CandidateRun, GroupRates, Scores, choose
 from ffalm.targets.rate_table import Costs
 from ffalm.targets.repair import Repair, fit
 from ffalm.targets.target import KINDS, TITLES, Kind, Target, check_confidence
 from ffalm.targets.target import Repair as RepairSetting
-
-_ONE_LABEL = 0.99  # a model that predicts one label for a larger share of the rows is degenerate
 
 LEVELS = (0.8, 0.7, 0.6, 0.5)  # of confidence that are tried; the last leaves no margin
 MARGIN_COST = 0.01  # the held-out accuracy that a margin may cost
@@ -167,7 +165,7 @@ def _degenerate(tally: Tally, accuracy: float) -> str:
     total = float(tally.confusion.sum())
     if total == 0:
         return ""
-    if float(tally.confusion.sum((-1, -2)).max()) > _ONE_LABEL * total:
+    if float(tally.confusion.sum((-1, -2)).max()) > ONE_LABEL * total:
         return "one label is predicted for over 99 % of the rows"
     if accuracy < float(tally.count.sum(-1).max()) / total:
         return "accuracy is below the majority share"

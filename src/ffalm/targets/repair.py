@@ -48,11 +48,6 @@ class Repair:
         """One threshold a group."""
         return cls(kind, tuple(((edge, 1.0),) for edge in edges), single)
 
-    @property
-    def needs_group(self) -> bool:
-        """Whether predictions depend on the group."""
-        return len(set(self.edges)) > 1
-
     def tally(self, histogram: ScoreHistogram) -> Tally:
         """The Tally of the repaired predictions; expected counts where thresholds are drawn."""
         if all(len(mix) == 1 for mix in self.edges):
