@@ -12,10 +12,13 @@ from ffalm.algorithms import Algorithm
 
 
 def variants() -> Iterator[Algorithm]:
-    """Every registered algorithm, with every value of its settings that are choices among names."""
+    """Every registered algorithm, with every value of each choice among names and with all its switches turned."""
     for cls in ffalm.algorithms().values():
         yield cls()
         hints = typing.get_type_hints(cls)
+        switches = {field.name: not field.default for field in dataclasses.fields(cls) if hints[field.name] is bool}
+        if switches:
+            yield cls(**switches)
         for field in dataclasses.fields(cls):
             if typing.get_origin(hints[field.name]) is Literal:
                 for value in typing.get_args(hints[field.name]):

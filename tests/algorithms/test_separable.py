@@ -25,6 +25,8 @@ def everything() -> Iterator[Algorithm]:
     yield ffalm.FFALM(dual_bound=0.05)
     yield ffalm.FFALM.preset("safe")
     yield ffalm.FFALM.preset("released-code")
+    yield ffalm.FFALM(dual_step_cap=0.1, dual_decay=0.2, dual_proportional=0.5, dual_bound=0.6, normalised_gap=True)
+    yield ffalm.FFALM(sufficient_decrease=0.9, penalty_growth=1.5)
     yield ffalm.FPFL(tolerance=0.1)
 
 
@@ -70,8 +72,10 @@ def test_a_separable_algorithm_comes_to_the_same_from_sums(algorithm: Algorithm,
         torch.testing.assert_close(found[name], value, rtol=1e-12, atol=1e-12)
 
 
-def test_all_but_fairfed_and_the_rate_lagrangian_are_separable() -> None:
-    assert {algorithm.name for algorithm in everything() if not algorithm.separable} == {"fairfed", "lagrangian"}
+def test_all_are_separable_but_fairfed_the_rate_lagrangian_and_ffalm_by_a_pooled_gap() -> None:
+    others = [one for one in everything() if not one.separable]
+    assert {one.name for one in others} == {"fairfed", "lagrangian", "ffalm"}
+    assert [one.gap for one in others if isinstance(one, ffalm.FFALM)] == ["pooled", "held_out"]
 
 
 def test_a_bound_is_kept_after_averaging_not_before() -> None:
@@ -90,6 +94,9 @@ def test_algorithms_that_need_single_tallies_are_refused_in_a_sentence() -> None
         check_summable(algorithm)
     with pytest.raises(UserError, match="FairFed needs every site's own Tally"):
         check_summable(ffalm.FairFed())
+    with pytest.raises(UserError, match="FFALM needs every site's own Tally"):
+        check_summable(ffalm.FFALM(gap="pooled"))
+    check_summable(ffalm.FFALM(gap="held_out"))  # by what the server has: the sum of the held-out Tallies
 
 
 def test_an_algorithm_that_overrides_the_update_is_not_taken_for_separable_by_inheritance() -> None:

@@ -102,6 +102,25 @@ class LossNearMean:
         return torch.where(present, excess, torch.zeros_like(excess))
 
 
+def group_shares(rows: Rows, dtype: torch.dtype) -> Tensor:
+    """n_k / n for each compared group of a batch, (..., group)."""
+    kept = rows.mask.to(dtype)
+    members = [(kept * (rows.groups == group)).sum(-1) for group in range(rows.task.compared)]
+    return torch.stack(members, -1) / kept.sum(-1, keepdim=True).clamp(min=1)
+
+
+def nonnegative_pulls(pulls: Tensor, shares: Tensor) -> Tensor:
+    """The pulls a_k = dual_k + penalty * v_k of `LossParity`, so small that no row's weight is negative.
+
+    A row weighs 1/n + sum_k a_k / n_0 in group 0 and 1/n - a_k / n_k in group k. So a_k <= n_k / n, and where the sum
+    is below -n_0 / n the negative pulls shrink by one factor. Of two groups: a clamped to [-n_0/n, n_1/n].
+    """
+    pulls = torch.where(shares[..., 1:] > 0, torch.minimum(pulls, shares[..., 1:]), 0.0)
+    up, down = pulls.clamp(min=0), pulls.clamp(max=0)
+    room = shares[..., :1] + up.sum(-1, keepdim=True)
+    return up + down * (room / (-down.sum(-1, keepdim=True)).clamp(min=1e-30)).clamp(max=1)
+
+
 def _contrast(first: Tensor, second: Tensor) -> Tensor:
     """The derivative of mean(first) - mean(second) by each row's loss; 0 where either has no row."""
     rows = [member.sum(-1, keepdim=True) for member in (first, second)]

@@ -10,7 +10,9 @@ and after local training the server moves the dual by what the clients measured:
     dual <- dual + dual_lr * dual_lr_growth^(t-1) * sum_i p_i Delta mu_i
 
 The paper lets each client move its own copy and averages the copies; since the shares p_i sum to 1 this is the same.
-With K groups there are K - 1 gaps mu_0 - mu_k, each with a dual of its own.
+With K groups there are K - 1 gaps mu_0 - mu_k, each with a dual of its own. Settings beyond the paper's, all off by
+default, choose which gap moves the dual, how the server moves it (`dual_control.py`), and bound the rows' weights; what
+each of them changes was measured (docs/results/ablation.md).
 """
 
 from __future__ import annotations
@@ -22,13 +24,16 @@ import torch
 from torch import Tensor
 
 from ffalm.algorithms.checks import finite, not_negative, positive
-from ffalm.algorithms.constraints import LossParity
+from ffalm.algorithms.constraints import LossParity, group_shares, nonnegative_pulls
 from ffalm.algorithms.contract import Batch, Measure, Prepared, RoundReport, Rows, State, Task, geometric, scalar
+from ffalm.algorithms.dual_control import DualControl
 from ffalm.algorithms.lagrangian import AugmentedLagrangian
 from ffalm.algorithms.registry import register
 from ffalm.errors import require, unknown
+from ffalm.fairness import Tally, masked_mean
 
 _MEASURES = {"full": Measure.TRAINED, "last_batch": Measure.LAST_BATCH, "epoch_mean": Measure.EPOCH}
+_GAPS = ("clients", "pooled", "held_out")
 
 _SAFE = {"dual_lr": 0.2, "dual_lr_growth": 1.0, "dual_bound": 1.0}
 #: Named settings. The paper prints one schedule and its authors' released code has another; `safe` bounds the dual,
@@ -53,7 +58,11 @@ class FFALM(AugmentedLagrangian):
     """The augmented Lagrangian method on the gaps of the groups' losses; defaults are the paper's.
 
     `dual_data` says where the gap of the dual step is measured: the trained model on all local rows ("full"), or,
-    free of cost, the last batch or all batches as they were trained on.
+    free of cost, the last batch or all batches as they were trained on. `gap` says which gap it is: the mean of the
+    clients' own ("clients"), that of their pooled rows, or that of the sent model on the pooled held-out rows; with
+    `normalised_gap` it is divided by the mean loss of the same rows. `dual_step_cap`, `dual_decay`,
+    `dual_proportional` and `sufficient_decrease` are those of `DualControl`. `nonnegative_weights` clamps
+    dual + penalty * gap on each batch, so that no group's loss is pushed up.
     """
 
     name: ClassVar[str] = "ffalm"
@@ -67,6 +76,11 @@ class FFALM(AugmentedLagrangian):
         "penalty_growth",
         "dual_bound",
         "dual_init",
+        "normalised_gap",
+        "dual_step_cap",
+        "dual_decay",
+        "dual_proportional",
+        "sufficient_decrease",
     )
     dual_name: ClassVar[str] = "dual"
     duals_by_group: ClassVar[bool] = True
@@ -79,9 +93,21 @@ class FFALM(AugmentedLagrangian):
     dual_bound: float | None = None
     dual_data: Literal["full", "last_batch", "epoch_mean"] = "full"
     dual_init: float = 0.0
+    gap: Literal["clients", "pooled", "held_out"] = "clients"
+    normalised_gap: bool = False
+    dual_step_cap: float | None = None
+    dual_decay: float = 0.0
+    dual_proportional: float = 0.0
+    sufficient_decrease: float | None = None
+    nonnegative_weights: bool = False
 
     def __post_init__(self) -> None:
-        not_negative(self, "penalty", "dual_lr")
+        not_negative(self, "penalty", "dual_lr", "dual_decay", "dual_proportional")
+        require(self.dual_decay <= 1, f"The setting 'dual_decay' of FFALM must be at most 1; got {self.dual_decay}.")
+        if self.dual_step_cap is not None:
+            positive(self, "dual_step_cap")
+        if self.sufficient_decrease is not None:
+            not_negative(self, "sufficient_decrease")
         positive(self, "dual_lr_growth", "penalty_growth")
         finite(self, "dual_init")
         if self.dual_bound is not None:
@@ -93,6 +119,8 @@ class FFALM(AugmentedLagrangian):
             )
         if self.dual_data not in _MEASURES:
             raise unknown("dual_data of FFALM", str(self.dual_data), _MEASURES)
+        if self.gap not in _GAPS:
+            raise unknown("gap of FFALM", str(self.gap), _GAPS)
 
     @classmethod
     def presets(cls) -> dict[str, dict[str, Any]]:
@@ -113,8 +141,20 @@ class FFALM(AugmentedLagrangian):
 
     @property
     def measure(self) -> Measure:
-        """Where the clients measure their gap."""
-        return _MEASURES[self.dual_data]
+        """Where the clients measure their gap; held-out Tallies come with every report."""
+        return Measure.NOTHING if self.gap == "held_out" else _MEASURES[self.dual_data]
+
+    @property
+    def separable(self) -> bool:  # type: ignore[override]
+        """Only the mean of the clients' own gaps is; a pooled gap is a ratio of sums."""
+        return self.gap == "clients"
+
+    @property
+    def control(self) -> DualControl:
+        """How the server moves the dual."""
+        return DualControl(
+            self.dual_step_cap, self.dual_decay, self.dual_proportional, self.sufficient_decrease, self.penalty_growth
+        )
 
     @property
     def fairness_constraint(self) -> LossParity:
@@ -126,7 +166,8 @@ class FFALM(AugmentedLagrangian):
         dual = scalar(self.dual_init, counts)
         if task.compared > 2:
             dual = dual.unsqueeze(-1).repeat(*[1] * dual.ndim, task.compared - 1)
-        return {"dual": dual, "penalty": scalar(self.penalty, counts)}
+        state = {"dual": dual, "penalty": scalar(self.penalty, counts)}
+        return self.control.start(state) if self.control.active else state
 
     def dual_lr_at(self, round: int) -> float:
         """dual_lr * dual_lr_growth^(t-1)."""
@@ -138,27 +179,74 @@ class FFALM(AugmentedLagrangian):
 
     def prepare(self, rows: Rows, dtype: torch.dtype) -> Prepared:
         """The shares of rows, and the gaps' derivatives by each row's loss."""
-        return self.fairness_constraint.contrasts(rows, dtype)
+        known = self.fairness_constraint.contrasts(rows, dtype)
+        return {**known, "groups": group_shares(rows, dtype)} if self.nonnegative_weights else known
+
+    def objective(self, batch: Batch, state: State) -> Tensor:
+        """The augmented Lagrangian; where its pull is clamped, a function with the clamped gradient."""
+        if not self.nonnegative_weights:
+            return super().objective(batch, state)
+        mean = masked_mean(batch.losses, batch.mask)
+        violation = self.fairness_constraint.on_batch(batch, mean)
+        pulls = self._duals(state, violation) + state["penalty"].unsqueeze(-1) * violation
+        pulls = nonnegative_pulls(pulls, group_shares(batch.rows, batch.losses.dtype))
+        return mean + (pulls.detach() * violation).sum(-1)
 
     def slopes(self, batch: Batch, state: State) -> Tensor:
         """1/n + (dual + penalty * gap) * (1/n_0 for a row of group 0, -1/n_1 for one of group 1), summed over gaps."""
         known = batch.prepared or self.prepare(batch.rows, batch.losses.dtype)
         share, contrast = known["share"], known["contrast"]
-        if batch.task.compared == 2:
+        if batch.task.compared == 2 and not self.nonnegative_weights:
             gap = torch.linalg.vecdot(batch.losses, contrast)
             pull = torch.addcmul(state["dual"], state["penalty"], gap)
             return torch.addcmul(share, pull.unsqueeze(-1), contrast)
+        if batch.task.compared == 2:
+            contrast = contrast.unsqueeze(-2)
         gaps = torch.linalg.vecdot(batch.losses.unsqueeze(-2), contrast)
-        pulls = torch.addcmul(state["dual"], state["penalty"].unsqueeze(-1), gaps)
-        return share + (pulls.unsqueeze(-1) * contrast).sum(-2)
+        pulls = torch.addcmul(self._duals(state, gaps), state["penalty"].unsqueeze(-1), gaps)
+        if not self.nonnegative_weights:
+            return share + (pulls.unsqueeze(-1) * contrast).sum(-2)
+        pulls = nonnegative_pulls(pulls, known["groups"])
+        return (share + (pulls.unsqueeze(-1) * contrast).sum(-2)).clamp(min=0)
+
+    def measured_violation(self, report: RoundReport) -> Tensor:
+        """The gap that moves the dual: the mean of the clients', or that of pooled rows."""
+        if self.gap == "held_out":
+            require(
+                report.validation is not None,
+                "FFALM with gap 'held_out' measures the gap on held-out rows, and this federation has none: give it a "
+                "validation part, or set gap to clients.",
+            )
+        tally = report.validation if self.gap == "held_out" else report.tally
+        assert tally is not None
+        if self.gap == "clients":
+            return self.mean_over_clients(self._gaps(tally), report)
+        return self._gaps(tally.pooled() if self.gap == "pooled" else tally)
 
     def dual_step(self, state: State, report: RoundReport) -> State:
-        """Ascend on the dual, and let the penalty grow."""
+        """Ascend on the dual, and let the penalty grow; a controlled dual moves in `project`."""
+        if self.control.active:
+            gap = self.measured_violation(report).reshape(state["dual"].shape)
+            after = self.control.record(state, gap, self.dual_lr_at(report.round))
+        else:
+            after = super().dual_step(state, report)
+        if self.sufficient_decrease is not None:
+            return after
         penalty = geometric(self.penalty, self.penalty_growth, report.round)
-        return {**super().dual_step(state, report), "penalty": torch.full_like(state["penalty"], penalty)}
+        return {**after, "penalty": torch.full_like(state["penalty"], penalty)}
 
     def project(self, state: State) -> State:
-        """The dual within its bound."""
+        """The dual within its bound, after its controller where it has one: neither is linear."""
+        if self.control.active:
+            state = self.control.moved(state, self.dual_bound)
         if self.dual_bound is None:
             return state
         return {**state, "dual": state["dual"].clamp(-self.dual_bound, self.dual_bound)}
+
+    def _gaps(self, tally: Tally) -> Tensor:
+        """mu_0 - mu_k of the counted rows, over their mean loss if it is to be normalised."""
+        gaps = self.fairness_constraint.on_tally(tally)
+        if not self.normalised_gap:
+            return gaps
+        mean = tally.compared().mean_loss().unsqueeze(-1)
+        return torch.where(mean > 0, gaps / mean, 0.0)

@@ -54,13 +54,21 @@ class AugmentedLagrangian(Algorithm, ABC):
         return mean + priced + self.penalty_of(state) / 2 * (violation**2).sum(-1)
 
     def dual_step(self, state: State, report: RoundReport) -> State:
-        """Gradient ascent on the dual; a client that lacks a group counts with violation 0."""
-        assert report.tally is not None
-        shares = report.shares().unsqueeze(-1)
-        violation = torch.where(report.taking_part.unsqueeze(-1), self.fairness_constraint.on_tally(report.tally), 0.0)
-        step = self.dual_lr_at(report.round) * (shares * violation).sum(-2)
+        """Gradient ascent on the dual."""
+        step = self.dual_lr_at(report.round) * self.measured_violation(report)
         dual = state[self.dual_name]
         return {**state, self.dual_name: dual + step.reshape(dual.shape)}
+
+    def measured_violation(self, report: RoundReport) -> Tensor:
+        """sum_i p_i v_i, on the violations' axis; a client that lacks a group counts with violation 0."""
+        assert report.tally is not None
+        return self.mean_over_clients(self.fairness_constraint.on_tally(report.tally), report)
+
+    @staticmethod
+    def mean_over_clients(violation: Tensor, report: RoundReport) -> Tensor:
+        """The mean, by size, over the clients that took part."""
+        kept = torch.where(report.taking_part.unsqueeze(-1), violation, 0.0)
+        return (report.shares().unsqueeze(-1) * kept).sum(-2)
 
     def _duals(self, state: State, violation: Tensor) -> Tensor:
         """The duals on the violations' axis, which the state of a single dual lacks."""
