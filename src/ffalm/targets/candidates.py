@@ -158,10 +158,11 @@ def judged(
     )
     compared = len(group_names) - tally.excluded
     groups = tuple(GroupRates(*share, compared=place < compared) for place, share in enumerate(shares))
-    return Scores(metrics, ends, level, groups, _degenerate(tally, metrics["accuracy"] if costs is None else 1.0))
+    return Scores(metrics, ends, level, groups, why_degenerate(tally, metrics["accuracy"] if costs is None else 1.0))
 
 
-def _degenerate(tally: Tally, accuracy: float) -> str:
+def why_degenerate(tally: Tally, accuracy: float) -> str:
+    """Why a model with this Tally is no result; empty where it is one."""
     total = float(tally.confusion.sum())
     if total == 0:
         return ""
