@@ -28,7 +28,7 @@ ALPHAS = {"adult": (0.3, 5.0), "census": (0.3, 5.0), "utkface": (0.3,)}
 def config_of(given: argparse.Namespace, data: str, partition: str, names: list[str]) -> dict[str, Any]:
     """The study of some methods on one data set and partition."""
     settings: dict[str, Any] = {
-        "seeds": list(range(given.seeds)),
+        "seeds": list(range(given.face_seeds if data == "utkface" else given.seeds)),
         "data": {"source": data, **({} if data == "census" else {"root": getattr(given, data)})},
         "partition": {"kind": partition, "alpha": list(ALPHAS[data])},
         "training": {"rounds": given.rounds},
@@ -73,6 +73,7 @@ def main() -> None:
     parser.add_argument("--census", action="store_true", help="try it on generated rows instead")
     parser.add_argument("--only", help="methods, separated by commas, instead of all; FedAvg is always among them")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--face-seeds", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=70)
     parser.add_argument("--workers", type=int, default=None, help="processes; by default one per core")
     parser.add_argument("--precision", default="bf16", help="of the runs on faces")
