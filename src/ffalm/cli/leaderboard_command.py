@@ -47,7 +47,7 @@ def leaderboard(
     from ffalm.leaderboard.board import Board
     from ffalm.leaderboard.leaderboard_report import overall, tidy, write_leaderboard
     from ffalm.leaderboard.play import play
-    from ffalm.leaderboard.ranking import standings
+    from ffalm.leaderboard.standings import standings
     from ffalm.report.rendering import to_rich
     from ffalm.study import make_folder
 

@@ -10,7 +10,7 @@ from ffalm.files import write_whole
 from ffalm.leaderboard.board import Board
 from ffalm.leaderboard.contest import Entry
 from ffalm.leaderboard.play import Played
-from ffalm.leaderboard.ranking import Standing, Total, standings, totals
+from ffalm.leaderboard.standings import Standing, Total, standings, totals
 from ffalm.report.rendering import to_csv, to_markdown
 from ffalm.report.tables import Cell, Column, Row, Section, Table, row
 

@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from ffalm.leaderboard.contest import Entry
-from ffalm.leaderboard.ranking import holm, paired_p, standings, totals
+from ffalm.leaderboard.standings import holm, paired_p, standings, totals
 
 
 def entries(method: str, accuracies: list[float], gap: float = 0.01, degenerate: str = "") -> list[Entry]:
