@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ffalm.data.encoding import RawTable
+from ffalm.data.owners import with_owners
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require
@@ -43,6 +44,7 @@ class Adult:
     validation: float = 0.1
     data_seed: int = 0
     use_group_as_feature: bool = True
+    owner: str | None = None  # a column of text whose values are the data owners
 
     def __post_init__(self) -> None:
         require(self.sensitive in FAVOURED, f"Adult's sensitive column is sex or race; got {self.sensitive!r}.")
@@ -62,7 +64,7 @@ class Adult:
         boundary = len(official_train)
         fractions = (1 - self.validation, self.validation)
         train, validation = split_rows((2 * y + group)[:boundary], fractions, self.data_seed)
-        return RawTable(
+        table = RawTable(
             task=self._task(),
             features=frame.drop(columns=["fnlwgt", "income", *([] if self.use_group_as_feature else [self.sensitive])]),
             y=y,
@@ -71,6 +73,7 @@ class Adult:
             validation=validation,
             test=np.arange(boundary, len(frame)),
         )
+        return with_owners(table, self.owner)
 
     def _task(self) -> Task:
         return Task(

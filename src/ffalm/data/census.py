@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ffalm.data.census_figures import CELL_SHARES, CELLS, COLUMNS, CORRELATIONS
 from ffalm.data.encoding import RawTable
+from ffalm.data.owners import with_owners
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import require
@@ -56,6 +57,7 @@ class Census:
     rows: int = field(default=45_000, metadata={"most": 10**8})
     data_seed: int = 0
     use_group_as_feature: bool = True
+    owner: str | None = None  # a column of text whose values are the data owners
 
     def __post_init__(self) -> None:
         require(
@@ -76,7 +78,7 @@ class Census:
         group, y = np.array(CELLS, dtype=np.int64)[cells].T
         train, validation, test = split_rows(cells, PARTS, self.data_seed)
         people = _people(_categories(cells, draw), group, draw)
-        return RawTable(
+        table = RawTable(
             task=TASK,
             features=people if self.use_group_as_feature else people.drop(columns="sex"),
             y=y.copy(),
@@ -86,6 +88,7 @@ class Census:
             test=test,
             notes=("These people are generated from published figures of UCI Adult; none of them exists.",),
         )
+        return with_owners(table, self.owner)
 
 
 def _cells(rows: int, draw: np.random.Generator) -> Codes:

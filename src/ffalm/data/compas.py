@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ffalm.data.encoding import RawTable
+from ffalm.data.owners import with_owners
 from ffalm.data.splits import check_shares, split_rows
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require
@@ -42,6 +43,7 @@ class Compas:
     test: float = 0.2
     data_seed: int = 0
     use_group_as_feature: bool = True
+    owner: str | None = None  # a column of text whose values are the data owners
 
     def __post_init__(self) -> None:
         require(
@@ -64,7 +66,7 @@ class Compas:
         group = (frame["race"] != "African-American").to_numpy(dtype=np.int64)
         fractions = (1 - self.validation - self.test, self.validation, self.test)
         train, validation, test = split_rows(2 * y + group, fractions, self.data_seed)
-        return RawTable(
+        table = RawTable(
             task=Task(
                 name="compas",
                 label="no new offence within two years",
@@ -80,6 +82,7 @@ class Compas:
             test=test,
             notes=(f"{len(frame)} of {len(everyone)} published records pass the filter and belong to a group.",),
         )
+        return with_owners(table, self.owner)
 
 
 def _read(path: Path) -> pd.DataFrame:

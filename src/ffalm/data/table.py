@@ -11,6 +11,7 @@ import pandas as pd
 
 from ffalm.data.encoding import RawTable, as_text, is_numeric
 from ffalm.data.group_settings import check_min_group_size, fewest_rows, group_columns
+from ffalm.data.owners import code_owner
 from ffalm.data.splits import check_shares, split_rows
 from ffalm.data.table_columns import FEWEST_IDS, MOST_CATEGORIES, check_feature, filled, remarks
 from ffalm.data.table_files import checked_columns, read_table
@@ -242,15 +243,6 @@ def check_training_labels(y: Codes, names: tuple[str, ...], label: str, file: st
     require(len(names) - len(missing) > 1, f"{where} holds only one value of the label {label!r}.")
     require(names[-1] not in missing, f"{where} has no row with the favourable label {names[-1]!r}.")
     return (f"{where} has no row with the label {listed(missing)}; models cannot learn it.",) if missing else ()
-
-
-def code_owner(column: pd.Series, rows: Codes, file: str) -> tuple[Codes, tuple[str, ...]]:
-    """The owner code of every row, -1 where it owns none of these training rows, and the names in natural order."""
-    codes, values = complete(column, "owner", file)
-    present = {values[code] for code in np.unique(codes[rows])}
-    names = tuple(sorted(present, key=natural))
-    place = {name: number for number, name in enumerate(names)}
-    return np.array([place.get(value, -1) for value in values], dtype=np.int64)[codes], names
 
 
 def parts_of(column: pd.Series, strata: Codes, validation: float, seed: int, file: str) -> tuple[Codes, Codes, Codes]:

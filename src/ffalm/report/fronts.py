@@ -144,7 +144,7 @@ def fronts_of(
         points.setdefault(algorithm, []).append(
             FrontPoint(label, algorithm, settings, finished, len(own) - len(finished))
         )
-    reference = _reference([run for run in outcomes if run.diverged is None], metric)
+    reference = reference_of([run for run in outcomes if run.diverged is None], metric)
     return [Front(algorithm, metric, tuple(own), reference) for algorithm, own in points.items()]
 
 
@@ -171,7 +171,8 @@ def _held_out(run: Outcome) -> dict[str, float]:
     return {name: rounds[-1][name] for name in run.test if name in rounds[-1]} if rounds else {}
 
 
-def _reference(runs: Sequence[Outcome], metric: str) -> Reference:
+def reference_of(runs: Sequence[Outcome], metric: str) -> Reference:
+    """The largest gap of any run, and the accuracy of always predicting the most frequent label."""
     gaps = [run.test.get(metric, math.nan) for run in runs]
     widest = max((gap for gap in gaps if math.isfinite(gap)), default=math.nan)
     majorities = [_majority(run.confusion) for run in runs if run.confusion is not None]

@@ -1,0 +1,101 @@
+"""`ffalm leaderboard`: every method on every data set at the same fairness bounds."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ffalm.cli.flags import listed, seeds_of
+
+if TYPE_CHECKING:
+    from ffalm.config import StudyConfig
+    from ffalm.grid import RunPlan
+    from ffalm.outcome import Record
+    from ffalm.results import Study
+
+_SECONDS_PER_LINE = 15.0
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("leaderboard", epilog="Example: ffalm leaderboard --root data --out leaderboard")(leaderboard)
+
+
+def leaderboard(
+    board: Annotated[str, typer.Option(help="Board: tables, faces, or a TOML file of your own.")] = "tables",
+    root: Annotated[str | None, typer.Option(help="Folder with the files of Adult, COMPAS or the faces.")] = None,
+    cells: Annotated[str | None, typer.Option(help="Cells with semicolons, e.g. 'adult, alpha 5'.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Methods with commas, e.g. answer,ffalm.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Number of seeds, or a list. Default: the board's.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of every run. Default: the board's.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes. Default: one per core.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for all runs; what it holds is not computed again.")] = Path(
+        "ffalm-results/leaderboard"
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the standings as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option(help="Print no progress.")] = False,
+) -> None:
+    """Rank all methods at fixed fairness bounds; a leaderboard that was stopped goes on with the same command."""
+    from rich.console import Console
+
+    from ffalm.files import json_text
+    from ffalm.leaderboard.board import Board
+    from ffalm.leaderboard.leaderboard_report import overall, tidy, write_leaderboard
+    from ffalm.leaderboard.play import play
+    from ffalm.leaderboard.standings import standings
+    from ffalm.report.rendering import to_rich
+    from ffalm.study import make_folder
+
+    asked = [name.strip() for name in (cells or "").split(";") if name.strip()]
+    chosen = Board.load(board, asked, listed(methods or ""))
+    changes: dict[str, Any] = {} if seeds is None else {"seeds": seeds_of(seeds)}
+    changes |= {} if rounds is None else {"training": {"rounds": rounds}, "checkpoint_every": max(1, rounds)}
+    changes |= {} if workers is None else {"workers": workers}
+    make_folder(out)
+    played = play(chosen, out, changes, root, _Progress(len(chosen.cells), quiet))
+    files = write_leaderboard(chosen, played, out, shlex.join(["ffalm", *sys.argv[1:]]))
+    found = standings(played.entries)
+    if as_json:
+        print(json_text({"files": {name: str(path) for name, path in files.items()},
+                         "left_out": played.left_out, "standings": tidy(found).records()}, 2))  # fmt: skip
+        return
+    console = Console()
+    console.print(to_rich(overall(chosen, found)))
+    for line in dict.fromkeys(played.left_out):
+        console.print(f"Left out: {line}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"Page: {files['leaderboard.md']}", highlight=False, markup=False, soft_wrap=True)
+
+
+class _Progress:
+    """Trains a cell's study with a line now and then on how far it is."""
+
+    def __init__(self, cells: int, quiet: bool) -> None:
+        self._cells, self._quiet, self._number = cells, quiet, 0
+
+    def __call__(self, cell: str, config: StudyConfig, folder: Path) -> Study:
+        from ffalm.study import begin
+
+        self._number += 1
+        optional = [entry.key for entry in config.entries]
+        with begin(config, folder, optional, "share", shlex.join(["ffalm", *sys.argv[1:]])) as begun:
+            self._left, self._done = len(begun.left) * config.training.rounds, 0
+            self._started = self._told = time.monotonic()
+            self._say(f"{cell} ({self._number} of {self._cells}): {len(begun.left)} runs to train")
+            return begun.compute(self._count)
+
+    def _count(self, plan: RunPlan, record: Record) -> None:
+        self._done += 1
+        now = time.monotonic()
+        if now - self._told > _SECONDS_PER_LINE:
+            self._told = now
+            left = (self._left - self._done) * (now - self._started) / self._done
+            self._say(f"  {self._done / self._left:.0%}, about {left:.0f} s left for this cell")
+
+    def _say(self, text: str) -> None:
+        if not self._quiet:
+            print(text, file=sys.stderr, flush=True)

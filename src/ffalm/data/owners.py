@@ -1,0 +1,39 @@
+"""Who owns a row: the clients that a column of the data names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from ffalm.data.encoding import RawTable
+from ffalm.data.table_values import Codes, complete, natural
+from ffalm.errors import unknown
+
+
+def code_owner(column: pd.Series, rows: Codes, file: str) -> tuple[Codes, tuple[str, ...]]:
+    """The owner code of every row, -1 where it owns none of these training rows, and the names in natural order."""
+    codes, values = complete(column, "owner", file)
+    present = {values[code] for code in np.unique(codes[rows])}
+    names = tuple(sorted(present, key=natural))
+    place = {name: number for number, name in enumerate(names)}
+    return np.array([place.get(value, -1) for value in values], dtype=np.int64)[codes], names
+
+
+def with_owners(table: RawTable, column: str | None) -> RawTable:
+    """The table with one owner for each value of a column of text, which is then no feature any more."""
+    if column is None:
+        return table
+    texts = [str(name) for name in table.features.select_dtypes(exclude="number").columns]
+    if column not in texts:
+        raise unknown(f"column of owners of {table.task.name}", column, texts)
+    owner, names = code_owner(table.features[column], table.train, table.task.name)
+    return replace(
+        table,
+        features=table.features.drop(columns=column),
+        owner=owner[table.train],
+        owner_names=names,
+        validation_owner=owner[table.validation],
+        test_owner=owner[table.test],
+    )

@@ -1,0 +1,146 @@
+"""A board as its TOML file states it: which methods with which settings to try, on which data, at which bounds.
+
+    [cells."adult, alpha 0.3"]            a data set cut into clients; any section of a study's configuration
+    data = { source = "adult" }
+    partition = { alpha = 0.3 }
+
+    [methods.fpfl]                        a method, and the settings that it may choose from
+    title = "FPFL"
+    settings = [{ penalty = 1.0 }, { penalty = 5.0 }]
+
+`dpd` and `eod` in the place of `settings` are settings for the bounds of one metric. Every method may have `budget`
+settings a metric at most. `repair` lets a method fit thresholds to the held-out rows, and `aims = true` adds the
+Lagrangians of each bound, as `ffalm compare --target` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ffalm.algorithms import algorithm_class
+from ffalm.config import StudyConfig, parse, read, section
+from ffalm.data import source_class
+from ffalm.errors import require, unknown
+from ffalm.settings import merged
+from ffalm.targets.candidates import lagrangians
+from ffalm.targets.target import KINDS, Repair, Target
+
+BOARDS = Path(__file__).parent / "boards"
+METRICS = ("dpd", "eod")
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of the leaderboard: an algorithm with the settings that it may choose from on held-out rows."""
+
+    name: str
+    title: str
+    points: Mapping[str, Sequence[Mapping[str, Any]]]  # sections of a configuration by metric
+    repair: Repair = "none"  # the kinds of thresholds that it may fit
+    aims: bool = False  # whether it trains the Lagrangians of each bound too
+
+    def sections(self, target: Target) -> dict[str, dict[str, Any]]:
+        """The runs that it chooses from at a bound, by key; the same settings have the same key in every method."""
+        own = {key_of(point): dict(point) for point in self.points[target.bounds[0].metric]}
+        return own | {key_of(point): point for point in (lagrangians(target) if self.aims else {}).values()}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A data set cut into clients."""
+
+    name: str
+    settings: Mapping[str, Any]  # sections of a study's configuration
+
+    @property
+    def source(self) -> str:
+        """The data source."""
+        return str(section(self.settings, "data").get("source", "census"))
+
+
+@dataclass(frozen=True)
+class Board:
+    """Cells x methods x bounds."""
+
+    title: str
+    targets: tuple[Target, ...]
+    methods: tuple[Method, ...]
+    cells: tuple[Cell, ...]
+    study: Mapping[str, Any] = field(default_factory=dict)  # settings that all cells share
+    budget: int = 4  # settings that a method may try a metric
+
+    @classmethod
+    def load(cls, name: str | Path, cells: Sequence[str] = (), methods: Sequence[str] = ()) -> Board:
+        """A board of ours by its name, or a file; with fewer cells or methods where they are named."""
+        ours = {file.stem: file for file in sorted(BOARDS.glob("*.toml"))}
+        plain = read(ours.get(str(name), Path(name)))
+        known = ("title", "targets", "budget", "study", "methods", "cells")
+        for key in plain:
+            if key not in known:
+                raise unknown("part of a board", key, known)
+        budget = plain.get("budget", cls.budget)
+        all_methods = {key: _method(key, section(section(plain, "methods"), key), budget) for key in plain["methods"]}
+        all_cells = {key: Cell(key, section(section(plain, "cells"), key)) for key in section(plain, "cells")}
+        return cls(
+            plain.get("title", str(name)),
+            tuple(Target.parse(text) for text in plain["targets"]),
+            tuple(_picked("method", all_methods, methods)),
+            tuple(_picked("cell", all_cells, cells)),
+            section(plain, "study"),
+            budget,
+        )
+
+    def config(self, cell: Cell, changes: Mapping[str, Any], root: str | None) -> StudyConfig:
+        """The study that trains what all methods choose from in a cell."""
+        sections: dict[str, dict[str, Any]] = {}
+        for method in self.methods:
+            for target in self.targets:
+                sections |= method.sections(target)
+        whole = merged(merged(dict(self.study), dict(cell.settings)), dict(changes))
+        data = section(whole, "data")
+        if root is not None and source_class(cell.source).needs_files:
+            data = {**data, "root": root}
+        return parse({**whole, "data": data, "algorithms": sections, "target": "none"})
+
+
+def _method(name: str, given: Mapping[str, Any], budget: int) -> Method:
+    known = ("title", "algorithm", "settings", *METRICS, "repair", "aims")
+    for key in given:
+        if key not in known:
+            raise unknown(f"part of the method {name!r}", key, known)
+    algorithm, aims, repair = given.get("algorithm", name), bool(given.get("aims", False)), given.get("repair", "none")
+    points = {metric: [_point(algorithm, one) for one in given.get(metric, given.get("settings", [{}]))]
+              for metric in METRICS}  # fmt: skip
+    for metric, chosen in points.items():
+        tried = len(chosen) + 2 * aims
+        require(
+            0 < tried <= budget, f"The method {name!r} tries {tried} settings for {metric}; the budget is {budget}."
+        )
+    if repair not in ("none", *KINDS):
+        raise unknown("kind of repair", str(repair), ("none", *KINDS))
+    return Method(name, given.get("title") or algorithm_class(algorithm).title, points, repair, aims)
+
+
+def _point(algorithm: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """A section of a configuration, complete with the name and the preset that the name stands for."""
+    name = given.get("name", algorithm)
+    usual = algorithm_class(name).default_preset
+    return {"name": name, **({} if usual is None else {"preset": usual}), **given}
+
+
+def key_of(point: Mapping[str, Any]) -> str:
+    """The name of a run: its algorithm and the settings that it is given."""
+    texts = [f"{key}-{value:g}" if isinstance(value, float) else f"{key}-{value}"
+             for key, value in sorted(point.items()) if key != "name"]  # fmt: skip
+    return "-".join([str(point["name"]), *texts]).replace("/", "_")
+
+
+def _picked(kind: str, found: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
+    for name in names:
+        if name not in found:
+            raise unknown(f"{kind} of the board", name, found)
+    require(bool(found), f"The board has no {kind}.")
+    return [found[name] for name in names] if names else list(found.values())

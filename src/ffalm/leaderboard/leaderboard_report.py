@@ -1,0 +1,117 @@
+"""The leaderboard as tables, a page in Markdown and two CSV files."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from ffalm.files import write_whole
+from ffalm.leaderboard.board import Board
+from ffalm.leaderboard.contest import Entry
+from ffalm.leaderboard.play import Played
+from ffalm.leaderboard.standings import Standing, Total, standings, totals
+from ffalm.report.rendering import to_csv, to_markdown
+from ffalm.report.tables import Cell, Column, Row, Section, Table, row
+
+_RULE = (
+    "Every method tries at most {budget} settings a metric. Every seed is a user who chooses by held-out rows, all by "
+    "the same rule: the most accurate model whose gap is within the bound with a margin. Numbers are of test rows, in "
+    "percent. A method qualifies in a cell if it has a model in all {seeds} seeds, none degenerate (one label for over "
+    "99 % of the rows, or less accurate than the most frequent label), and its mean gap is within the bound. Those "
+    "that qualify are ranked by mean accuracy; the others share the places below. First: first, or not told from the "
+    "first by a paired t-test over seeds, corrected for the number of methods (Holm, 5 %)."
+)
+
+
+def overall(board: Board, found: Sequence[Standing]) -> Table:
+    """Every method over all cells, a section for each bound."""
+    titles = {method.name: method.title for method in board.methods}
+    columns = [
+        Column("Method"),
+        Column("first", "count"),
+        Column("fit", "count"),
+        Column("rank", "number", 1),
+        Column("accuracy", "percent", 1),
+        Column("held", "share"),
+        Column("volume", "percent", 1),
+    ]
+    sections = []
+    rows = totals(found)
+    for target in dict.fromkeys(one.target for one in rows):
+        own = [one for one in rows if one.target == target]
+        most = max(one.first for one in own)
+        sections.append(
+            Section([_total(one, titles[one.method], 0 < one.first == most) for one in own], target, target)
+        )
+    cells = max(one.cells for one in rows)
+    caption = (
+        f"Of {cells} cells, those in which a method is first or tied with the first, and those in which it qualifies "
+        "(fit); its mean rank; mean accuracy where it qualifies; share of seeds in which the target held on test rows; "
+        "hypervolume."
+    )
+    return Table("Over all cells", columns, sections, caption, key="target")
+
+
+def _total(one: Total, title: str, most: bool) -> Row:
+    accuracy = one.accuracy if one.qualified else None
+    return row(Cell(title, bold=most), one.first, one.qualified, one.rank, accuracy, one.held, one.hypervolume)
+
+
+def of_cell(board: Board, found: Sequence[Standing], cell: str) -> Table:
+    """The methods in one cell."""
+    titles = {method.name: method.title for method in board.methods}
+    columns = [
+        Column("Method"),
+        Column("rank", "number", 1),
+        Column("accuracy", "percent", 2),
+        Column("gap", "percent", 2),
+        Column("held", "share"),
+        Column("volume", "percent", 1),
+        Column("p", "number", 1),
+    ]
+    sections = []
+    for target in dict.fromkeys(one.target for one in found):
+        own = [one for one in found if (one.cell, one.target) == (cell, target)]
+        rows = [
+            row(Cell(titles[one.method], bold=one.first), one.rank, Cell(one.accuracy, one.spread), one.gap, one.held,
+                one.hypervolume, None if one.problem else one.p, note=one.problem)
+            for one in own
+        ]  # fmt: skip
+        sections.append(Section(rows, target, target))
+    return Table(cell, columns, sections, "Bold: first, or tied with the first.", key="target")
+
+
+def tidy(rows: Sequence[Standing] | Sequence[Entry]) -> Table:
+    """Any of the records as a table for machines."""
+    names = [one.name for one in dataclasses.fields(rows[0])]
+    kinds = [Column(name, "text" if isinstance(getattr(rows[0], name), str) else "number", 9) for name in names]
+    return Table("", kinds, [Section([row(*(_plain(getattr(one, name)) for name in names)) for one in rows])])
+
+
+def _plain(value: object) -> object:
+    return int(value) if isinstance(value, bool) else value
+
+
+def write_leaderboard(board: Board, played: Played, out: Path, command: str = "") -> dict[str, Path]:
+    """Write the page and its data."""
+    found = standings(played.entries)
+    seeds = len({one.seed for one in played.entries})
+    cells = list(dict.fromkeys(one.cell for one in found))
+    parts = [
+        f"# Leaderboard: {board.title}",
+        _RULE.format(budget=board.budget, seeds=seeds),
+        *([f"Command: `{command}`"] if command else []),
+        f"## Over all cells\n\n{to_markdown(overall(board, found))}",
+        *(f"## {cell}\n\n{to_markdown(of_cell(board, found, cell))}" for cell in cells),
+    ]
+    if played.left_out:
+        parts.append("## Left out\n\n" + "\n".join(f"- {line}" for line in dict.fromkeys(played.left_out)))
+    files = {
+        "leaderboard.md": "\n\n".join(parts) + "\n",
+        "leaderboard.csv": to_csv(tidy(found)),
+        "choices.csv": to_csv(tidy(played.entries)),
+    }
+    for name, text in files.items():
+        write_whole(out / name, text)
+    return {name: out / name for name in files}

@@ -1,0 +1,63 @@
+"""Playing a board: one study a cell in a folder of its own, resumed where it was stopped, then the contest in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ffalm.config import StudyConfig
+from ffalm.data import source_class
+from ffalm.errors import require
+from ffalm.leaderboard.board import Board
+from ffalm.leaderboard.contest import Entry, entries_of
+from ffalm.results import Study
+from ffalm.study import carry_out
+
+Trainer = Callable[[str, StudyConfig, Path], Study]
+"""Trains the study of a cell, given the cell's name, in a folder."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """The contest in every cell, and what was left out."""
+
+    entries: list[Entry]
+    left_out: list[str]  # in sentences
+
+
+def play(
+    board: Board,
+    out: Path,
+    changes: Mapping[str, Any] | None = None,
+    root: str | None = None,
+    train: Trainer | None = None,
+) -> Played:
+    """Train what is missing in the folder, and let every method choose.
+
+    Cells whose data lie in files are left out without a `root`, and so are methods that cannot take a cell's data.
+    """
+    train = train or (lambda cell, config, folder: share(config, folder))
+    entries: list[Entry] = []
+    left_out: list[str] = []
+    for cell in board.cells:
+        if root is None and source_class(cell.source).needs_files:
+            left_out.append(f"{cell.name}: name the folder with the files of {cell.source} by --root.")
+            continue
+        study = train(cell.name, board.config(cell, changes or {}, root), out / slug(cell.name))
+        left_out += [f"{cell.name}: {one.reason}" for one in study.record.left_out]
+        entries += entries_of(board, cell.name, study)
+    require(bool(entries), f"No cell of the board could be run. {' '.join(left_out)}")
+    return Played(entries, left_out)
+
+
+def share(config: StudyConfig, folder: Path) -> Study:
+    """The study in a folder that may hold runs of a board with other methods."""
+    return carry_out(config, folder, [entry.key for entry in config.entries], "share")
+
+
+def slug(name: str) -> str:
+    """A cell's name as the name of its folder."""
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ffalm.errors import UserError
+from ffalm.leaderboard.board import BOARDS, Board, key_of
+from ffalm.targets.target import Target
+
+SMALL = """
+title = "Small"
+targets = ["dpd <= 0.05"]
+budget = 3
+[study]
+training = { rounds = 2 }
+[cells.people]
+data = { source = "census", rows = 2000 }
+[methods.fedavg]
+[methods.ffalm]
+settings = [{}, { penalty = 5.0 }]
+[methods.ours]
+title = "Ours"
+algorithm = "fedavg"
+aims = true
+repair = "groups"
+"""
+
+
+def board_of(folder: Path, text: str = SMALL) -> Board:
+    file = folder / "board.toml"
+    file.write_text(text)
+    return Board.load(file)
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in BOARDS.glob("*.toml")))
+def test_every_board_of_ours_is_valid_and_within_its_budget(name: str) -> None:
+    board = Board.load(name)
+    for method in board.methods:
+        for target in board.targets:
+            assert 1 <= len(method.sections(target)) <= board.budget
+    for cell in board.cells:
+        board.config(cell, {}, "files")
+
+
+def test_methods_that_try_the_same_settings_share_the_run(tmp_path: Path) -> None:
+    board = board_of(tmp_path)
+    config = board.config(board.cells[0], {}, None)
+    assert [entry.key for entry in config.entries] == [
+        "fedavg",
+        "ffalm-preset-safe",
+        "ffalm-penalty-5-preset-safe",
+        "lagrangian-constraint-dp-tolerance-0.05",
+        "lagrangian-constraint-dp-tolerance-0.025",
+    ]
+
+
+def test_a_name_stands_for_its_default_preset(tmp_path: Path) -> None:
+    (_, ffalm, _) = board_of(tmp_path).methods
+    points = ffalm.sections(Target.parse("dpd <= 0.05"))
+    assert all(point["preset"] == "safe" for point in points.values())
+
+
+def test_the_order_of_settings_does_not_change_a_key() -> None:
+    assert key_of({"name": "x", "a": 1, "b": 2.0}) == key_of({"name": "x", "b": 2.0, "a": 1}) == "x-a-1-b-2"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("{ penalty = 5.0 }", "{penalty = 1.0}, {penalty = 2.0}, {penalty = 3.0}"), "budget is 3"),
+        (('repair = "groups"', 'repair = "magic"'), "magic"),
+        (("[methods.fedavg]", "[methods.fedavg]\ncolour = 1"), "colour"),
+        (("[methods.fedavg]", "[methods.nothing]"), "nothing"),
+        (('title = "Small"', 'titel = "Small"'), "titel"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_board_is_named(tmp_path: Path, change: tuple[str, str], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        board_of(tmp_path, SMALL.replace(*change))
+
+
+def test_cells_and_methods_can_be_picked(tmp_path: Path) -> None:
+    board_of(tmp_path)
+    board = Board.load(tmp_path / "board.toml", ["people"], ["ours"])
+    assert [method.name for method in board.methods] == ["ours"]
+    with pytest.raises(UserError, match="strangers"):
+        Board.load(tmp_path / "board.toml", ["strangers"])

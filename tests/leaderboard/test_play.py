@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.leaderboard.test_board import SMALL
+
+from ffalm.cli import run
+from ffalm.leaderboard.board import Board
+from ffalm.leaderboard.play import Played, play, slug
+from ffalm.results import Study
+
+CHANGES = {"seeds": [0, 1], "workers": 1, "engine": "stacked"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("board")
+    (folder / "board.toml").write_text(SMALL)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def played(folder: Path) -> Played:
+    return play(Board.load(folder / "board.toml"), folder / "out", CHANGES)
+
+
+def test_every_method_chooses_once_a_seed_and_bound(played: Played) -> None:
+    assert [(one.method, one.seed) for one in played.entries] == [
+        (method, seed) for seed in (0, 1) for method in ("fedavg", "ffalm", "ours")
+    ]
+
+
+def test_a_method_without_a_choice_has_the_test_metrics_of_its_run(played: Played, folder: Path) -> None:
+    study = Study.load(folder / "out" / "people")
+    test = {run.seed: run.test for run in study.results if run.label == "FedAvg"}
+    own = [one for one in played.entries if one.method == "fedavg"]
+    assert [one.accuracy for one in own] == [test[0]["accuracy"], test[1]["accuracy"]]
+    assert [one.gap for one in own] == pytest.approx([test[0]["dpd"], test[1]["dpd"]])
+    assert [one.held for one in own] == [one.gap <= 0.05 for one in own]
+
+
+def test_nothing_is_trained_twice(played: Played, folder: Path) -> None:
+    stamps = {file: file.stat().st_mtime_ns for file in (folder / "out").rglob("result.json")}
+    again = play(Board.load(folder / "board.toml"), folder / "out", CHANGES)
+    assert again == played
+    assert {file: file.stat().st_mtime_ns for file in stamps} == stamps
+    assert len(stamps) == 5 * 2
+
+
+def test_cells_whose_files_are_not_named_are_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "board.toml"
+    file.write_text(
+        SMALL.replace('source = "census", rows = 2000', 'source = "adult"') + "[cells.made]\ndata = {rows = 2000}"
+    )
+    played = play(Board.load(file, methods=["fedavg"]), tmp_path / "out", CHANGES)
+    assert played.left_out == ["people: name the folder with the files of adult by --root."]
+    assert {one.cell for one in played.entries} == {"made"}
+
+
+def test_the_command_writes_the_page_and_its_data(
+    played: Played, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", str(folder / "out"), "--seeds", "2", "--workers", "1", "--quiet"]
+    assert run(["leaderboard", "--board", str(folder / "board.toml"), *out]) == 0
+    assert "Ours" in capsys.readouterr().out
+    page = (folder / "out" / "leaderboard.md").read_text()
+    assert "## people" in page and "Every method tries at most 3 settings" in page
+    rows = (folder / "out" / "leaderboard.csv").read_text().splitlines()
+    assert rows[0].startswith("cell,target,method,accuracy") and len(rows) == 1 + 3
+    assert len((folder / "out" / "choices.csv").read_text().splitlines()) == 1 + 6
+
+
+def test_a_cells_folder_has_a_plain_name() -> None:
+    assert slug("adult, alpha 0.3") == "adult-alpha-0.3"
