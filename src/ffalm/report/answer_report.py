@@ -14,7 +14,7 @@ from ffalm.targets.target import TITLES, Bound
 #: Said wherever thresholds by group are the answer.
 NEEDS_GROUP = (
     "Thresholds by group need each person's group at prediction, which some uses forbid by law: "
-    "--repair single answers without it."
+    "--repair single or --repair blind answers without it."
 )
 _BRIEF = 7  # candidates that a terminal shows
 _WHERE = {"federation": "", "sites": " at every site", "both": " together and at every site"}

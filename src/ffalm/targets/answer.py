@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any, Literal, get_args
 
 from ffalm.errors import require
-from ffalm.targets.target import KINDS, Kind, Scope, Target
+from ffalm.targets.target import Kind, Scope, Target
 
 Part = Literal["validation", "test"]
 Verdict = Literal["met with confidence", "met in the sample", "not met"]
@@ -210,7 +210,8 @@ def choose(target: Target, candidates: Sequence[Candidate], notes: Sequence[str]
     fewest = min(map(misses, candidates))
     nearest = [one for one in candidates if misses(one) == fewest]
     enough = max(one.merit for one in nearest) - _TIE
-    chosen = min((one for one in nearest if one.merit >= enough), key=lambda one: (KINDS.index(one.kind), -one.merit))
+    order_of = get_args(Kind).index
+    chosen = min((one for one in nearest if one.merit >= enough), key=lambda one: (order_of(one.kind), -one.merit))
     free = min(candidates, key=lambda one: (bool(one.degenerate), -one.merit))
     order = [(run.validation.excess(target) > 0, -run.validation.merit) for run in chosen.runs]
     return Answer(target, chosen, tuple(candidates), free, chosen.runs[order.index(min(order))], tuple(notes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +27,10 @@ CONSTRAINTS = {
 }
 
 
+BlindFit = Callable[[Target, float], CandidateRun]
+"""The run with the blind rule for a target at a confidence."""
+
+
 @dataclass(frozen=True)
 class FinishedRun:
     """A run as far as targets are concerned."""
@@ -36,6 +40,7 @@ class FinishedRun:
     alpha: float | None
     place: str  # its folder within the study's
     scores: Mapping[str, ScoreHistogram]
+    blind: BlindFit | None = None  # fits a blind rule to its held-out rows, where one is wanted
 
 
 def lagrangians(target: Target) -> dict[str, dict[str, Any]]:
@@ -54,6 +59,8 @@ def kinds_of(repair: RepairSetting) -> tuple[Kind, ...]:
     """The kinds of thresholds that are tried where the last of them is allowed."""
     if repair == "none":
         return ("none",)
+    if repair == "blind":
+        return (*kinds_of("single"), "blind")
     return KINDS[: KINDS.index(repair) + 1]
 
 
@@ -109,6 +116,10 @@ def candidates_of(
     for kind in kinds_of(repair):
         for label, own in by_label.items():
             if kind == "none" and any(run.scores["validation"].as_trained is None for run in own):
+                continue
+            if kind == "blind":
+                rules = tuple(run.blind(target, level) for run in own if run.blind is not None)
+                found += [Candidate(label, kind, rules, own[0].alpha)] if len(rules) == len(own) else []
                 continue
             fitted = [(run, fit(run.scores["validation"], target, kind, costs, level)) for run in own]
             if any(thresholds is None for _, thresholds in fitted):
