@@ -79,6 +79,23 @@ class Scores:
             factors.append((abs(end - value) / slack) ** 2)
         return max(1.0, *factors)
 
+    def margin_factor(self, target: Target, share: float = 1.0) -> float:
+        """By how much rows would have to grow for confidence bounds to be so near that a target is within reach.
+
+        Of the room between equal rates and the bound, the distance of a confidence bound may take this share: all of
+        it where no gap is left. Below 1 where there are rows enough.
+        """
+        distances = [abs(self.ends[one.metric] - self.metrics[one.metric]) for one in target.bounds]
+        rooms = [share * (one.value if one.at_most else 1 - one.value) for one in target.bounds]
+        return max(
+            (distance / room) ** 2 if room else math.inf for distance, room in zip(distances, rooms, strict=True)
+        )
+
+    @property
+    def smallest(self) -> GroupRates | None:
+        """Of the groups that are compared, the one with the fewest rows; None where groups are not known."""
+        return min((one for one in self.groups if one.compared), key=lambda one: one.rows, default=None)
+
 
 @dataclass(frozen=True)
 class CandidateRun:
