@@ -131,8 +131,8 @@ def _too_few(answer: Answer) -> list[str]:
     if smallest is None or not 1 < factor < math.inf:
         return []
     return [
-        f"Even equal rates would not be within it at {percent(scores.level, 0)} % confidence on so few held-out rows: it "
-        f"takes about {_more(factor, smallest.rows)} of {smallest.group}, the smallest group."
+        f"Even equal rates would not be within it at {percent(scores.level, 0)} % confidence on so few held-out rows: "
+        f"it takes about {_more(factor, smallest.rows)} of {smallest.group}, the smallest group."
     ]
 
 
