@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import ffalm
+from ffalm import blind_mode
 from ffalm.blind_mode import GroupModel
 from ffalm.errors import UserError
 from ffalm.models.mlp import MLP
@@ -116,6 +117,53 @@ def test_a_studys_run_is_repaired_with_its_own_settings(trained: Trained, tmp_pa
     assert answer.before["accuracy"] == pytest.approx(study.results[0].test["accuracy"])
     with pytest.raises(UserError, match="data"):
         study.blind(study.results[0], groups=groups)
+
+
+@pytest.fixture(scope="module")
+def fair_and_blind(trained: Trained) -> ffalm.FairAnswer:
+    """FedAvg alone among the candidates: without thresholds by group its gap of 10 points stays."""
+    return ffalm.fair(trained[0], "dpd <= 0.02", algorithms=["fedavg"], repair="blind", confidence=0.5, **SETTINGS)
+
+
+def test_a_blind_rule_is_a_candidate_of_the_answer(fair_and_blind: ffalm.FairAnswer) -> None:
+    assert [one.kind for one in fair_and_blind.candidates] == ["none", "accurate", "single", "blind"]
+    assert fair_and_blind.chosen.kind == "blind"
+    assert fair_and_blind.best.validation.metrics["dpd"] <= 0.02
+    told = fair_and_blind.explain()
+    assert "FedAvg, blind rule: accuracy" in told
+    assert "Blind rule on FedAvg, seed 0: dpd <= 0.02: " in told
+    assert "The features tell the group of" in told
+
+
+def test_a_chosen_blind_rule_predicts_what_was_scored(trained: Trained, fair_and_blind: ffalm.FairAnswer) -> None:
+    test = trained[0].test
+    assert test is not None
+    predicted = fair_and_blind.predict(test.x)
+    assert ffalm.metrics.tally(test.y, predicted, test.group).dpd() == pytest.approx(fair_and_blind.test["dpd"])
+    assert torch.equal(fair_and_blind.predict(test.x, 1 - test.group), predicted)
+
+
+@IGNORED
+def test_a_study_on_disk_answers_blindly_and_trains_one_model_of_the_groups_a_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained_for = []
+    original = blind_mode.group_model
+
+    def counted(federation: ffalm.Federation, **settings: Any) -> GroupModel:
+        trained_for.append(settings["seed"])
+        return original(federation, **settings)
+
+    monkeypatch.setattr(blind_mode, "group_model", counted)
+    data = {"rows": 1000, "use_group_as_feature": False}
+    study = ffalm.compare("census", ["fedavg", "fpfl"], seeds=2, clients=2, data_settings=data, out=tmp_path / "study",
+                          target="eod <= 0.03", repair="blind", **{**SETTINGS, "rounds": 2})  # fmt: skip
+    (answer,) = study.outcome.answers
+    assert sorted(trained_for) == [0, 1]
+    assert sum(one.kind == "blind" for one in answer.candidates) == 2
+    assert any(note.startswith("Blind rule on ") for note in answer.notes)
+    with pytest.raises(UserError, match=r"blind rule is one for all sites|whose the test rows are"):
+        study.answer(scope="sites")
 
 
 def test_a_rule_that_reaches_nothing_is_told(trained: Trained) -> None:

@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Unpack
 
 import torch
@@ -24,7 +25,7 @@ from ffalm.federation import Federation
 from ffalm.run_settings import RunSettings, Training
 from ffalm.settings import with_keywords
 from ffalm.simulation import Result, RunKeywords, simulate
-from ffalm.targets.answer import CONFIDENCE, Part, Scores, Verdict
+from ffalm.targets.answer import CONFIDENCE, CandidateRun, Part, Scores, Verdict
 from ffalm.targets.blind import BlindRule, HeldOutRows, fit_blind, gains
 from ffalm.targets.candidates import judged
 from ffalm.targets.repair import fit
@@ -92,6 +93,10 @@ class BlindAnswer:
 
     def explain(self) -> str:
         """The answer in sentences: before and after, how sure it is, and what speaks against it."""
+        return "\n".join([self.figures(), *self.doubts()])
+
+    def figures(self) -> str:
+        """The verdict, and the metrics before and after."""
         part = "test" if self.part == "test" else "held-out"
         changes = [f"accuracy {100 * self.before['accuracy']:.1f} -> {100 * self.after['accuracy']:.1f} %"]
         for bound in self.target.bounds:
@@ -100,8 +105,16 @@ class BlindAnswer:
                 f"{bound.metric} {self.before[bound.metric]:.3f} -> {self.after[bound.metric]:.3f} "
                 f"({side} {end:.3f} with {CONFIDENCE:.0%} confidence)"
             )
-        told = [f"{self.target}: {self.verdict}, without the group at prediction. On {part} rows {', '.join(changes)}."]
-        return "\n".join([*told, *([self.warning] if self.warning else []), *self.notes])
+        return f"{self.target}: {self.verdict}, without the group at prediction. On {part} rows {', '.join(changes)}."
+
+    def doubts(self) -> tuple[str, ...]:
+        """What speaks against the rule, and what a reader should know of it."""
+        return (self.warning, *self.notes) if self.warning else self.notes
+
+    def candidate_run(self, seed: int, run: str) -> CandidateRun:
+        """The rule as one run of a candidate."""
+        names, test = self.model.spec.task.group_names, self.after_scores if self.part == "test" else None
+        return CandidateRun(seed, run, self.rule.to_plain(names), self.held_out, test)
 
     def __repr__(self) -> str:
         metrics = ["accuracy", *(bound.metric for bound in self.target.bounds)]
@@ -123,6 +136,84 @@ def group_model(federation: Federation, *, seed: int = 0, **settings: Unpack[Run
     return GroupModel(network, groups, float(told.double().mean()), result.epsilon)
 
 
+@dataclass(frozen=True, eq=False)
+class BlindModel:
+    """A trained model and a model of the groups, to which blind rules for several targets can be fitted."""
+
+    network: TrainedModel
+    groups: GroupModel
+    federation: Federation
+
+    def fit(self, target: Target, confidence: float | None = None) -> BlindAnswer:
+        """The rule that is best on the held-out rows, scored once on test rows."""
+        federation, network, groups = self.federation, self.network, self.groups
+        task, rows, part = federation.task, self._rows, self._part
+        offset = rows.offset(target)
+        gain, fallback = gains(rows.logits, task.favourable, offset)
+        shape = (task.labels, task.groups)
+        held_out = HeldOutRows(gain, rows.cells, fallback, rows.y, rows.group, shape, task.favourable)
+        fitted = fit_blind(
+            held_out.count, held_out.totals(), self._shares, target, task.favourable, confidence, offset, task.excluded
+        )
+        after_held_out = judged(fitted.tally, target, task.favourable, task.group_names, fitted.level)
+        scored = self._scored
+        before = scored.judged(scored.logits.argmax(-1), target)
+        after = scored.judged(fitted.rule.predict(scored.logits, scored.cells, task.favourable), target)
+        warning = _warning(before, after, after_held_out, fitted.within, target)
+        notes = _notes(federation, groups)
+        return BlindAnswer(target, fitted.rule, part, before, after, after_held_out, warning, notes, network, groups)
+
+    @property
+    def _part(self) -> Part:
+        return "validation" if self.federation.test is None else "test"
+
+    @cached_property
+    def _rows(self) -> _PredictedRows:
+        return self._predicted(_held_out(self.federation))
+
+    @cached_property
+    def _scored(self) -> _PredictedRows:
+        return self._rows if self.federation.test is None else self._predicted(self.federation.test)
+
+    @property
+    def _shares(self) -> Tensor:
+        """P(not favourable / favourable, group) over the training rows."""
+        counts = self.federation.counts().sum(0).double()
+        own = counts[self.federation.task.favourable]
+        return torch.stack([counts.sum(0) - own, own]) / counts.sum()
+
+    def _predicted(self, rows: Examples) -> _PredictedRows:
+        logits, cells = self.network.logits(rows.x), self.groups.cells(rows.x)
+        return _PredictedRows(logits, cells, rows.y, rows.group, self.federation.task)
+
+
+@dataclass(frozen=True, eq=False)
+class _PredictedRows:
+    """What the two models say of some rows, and what is true of them."""
+
+    logits: Tensor
+    cells: Tensor
+    y: Tensor
+    group: Tensor
+    task: Task
+
+    def offset(self, target: Target) -> float:
+        """The most accurate threshold of the score: it undoes a shift of label shares from clients to these rows."""
+        task = self.task
+        scores, fallback = scores_of(self.logits, task.favourable)
+        shape = (task.labels, task.groups)
+        histogram = ScoreHistogram.of(scores, fallback, self.y, self.group, shape, task.favourable)
+        accurate = fit(histogram, target, "accurate")
+        offset = 0.0 if accurate is None else edge_value(accurate.single)
+        return offset if math.isfinite(offset) else 0.0
+
+    def judged(self, predictions: Tensor, target: Target) -> Scores:
+        """The scores of predictions of these rows, with bounds at 95 %."""
+        task, unknown = self.task, torch.full(predictions.shape, torch.nan)
+        tally = Tally.of(predictions, unknown, self.y, self.group, (task.labels, task.groups))
+        return judged(tally.excluding(task.excluded), target, task.favourable, task.group_names, CONFIDENCE)
+
+
 @with_keywords(RunSettings, Training)
 def blind(
     trained: Result | Mapping[str, Tensor],
@@ -142,37 +233,16 @@ def blind(
     `confidence` is as in `Study.answer`. Warns where the rule costs more than 3 points of accuracy, is degenerate or is
     not within the target.
     """
-    aim, task, held_out = Target.parse(target), federation.task, _held_out(federation)
+    aim = Target.parse(target)
     own_seed = trained.seed if isinstance(trained, Result) else 0
     weights = trained.state_dict if isinstance(trained, Result) else trained
+    _held_out(federation)
     network = TrainedModel.of(weights, federation, settings)
     groups = groups or group_model(federation, seed=own_seed if seed is None else seed, **settings)
-    logits = network.logits(held_out.x)
-    offset = _offset(logits, held_out, task, aim)
-    gain, fallback = gains(logits, task.favourable, offset)
-    shape = (task.labels, task.groups)
-    rows = HeldOutRows(gain, groups.cells(held_out.x), fallback, held_out.y, held_out.group, shape, task.favourable)
-    counts = federation.counts().sum(0).double()
-    own = counts[task.favourable]
-    shares = torch.stack([counts.sum(0) - own, own]) / counts.sum()
-    fitted = fit_blind(rows.count, rows.totals(), shares, aim, task.favourable, confidence, offset, task.excluded)
-    after_held_out = judged(fitted.tally, aim, task.favourable, task.group_names, fitted.level)
-    part: Part = "validation" if federation.test is None else "test"
-    scored = held_out if federation.test is None else federation.test
-
-    def scores(predictions: Tensor) -> Scores:
-        tally = Tally.of(predictions, torch.full(predictions.shape, torch.nan), scored.y, scored.group, shape)
-        return judged(tally.excluding(task.excluded), aim, task.favourable, task.group_names, CONFIDENCE)
-
-    logits = network.logits(scored.x)
-    before = scores(logits.argmax(-1))
-    after = scores(fitted.rule.predict(logits, groups.cells(scored.x), task.favourable))
-    warning = _warning(before, after, after_held_out, fitted.within, aim)
-    if warning:
-        warnings.warn(warning, stacklevel=2)
-    return BlindAnswer(
-        aim, fitted.rule, part, before, after, after_held_out, warning, _notes(federation, groups), network, groups
-    )  # fmt: skip
+    answer = BlindModel(network, groups, federation).fit(aim, confidence)
+    if answer.warning:
+        warnings.warn(answer.warning, stacklevel=2)
+    return answer
 
 
 def _held_out(federation: Federation) -> Examples:
@@ -182,16 +252,6 @@ def _held_out(federation: Federation) -> Examples:
     )
     assert federation.validation is not None
     return federation.validation
-
-
-def _offset(logits: Tensor, held_out: Examples, task: Task, target: Target) -> float:
-    """The most accurate threshold of the score: it undoes a shift of label shares between clients and held-out rows."""
-    scores, fallback = scores_of(logits, task.favourable)
-    shape = (task.labels, task.groups)
-    histogram = ScoreHistogram.of(scores, fallback, held_out.y, held_out.group, shape, task.favourable)
-    accurate = fit(histogram, target, "accurate")
-    offset = 0.0 if accurate is None else edge_value(accurate.single)
-    return offset if math.isfinite(offset) else 0.0
 
 
 def _warning(before: Scores, after: Scores, held_out: Scores, within: bool, target: Target) -> str:

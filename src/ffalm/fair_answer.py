@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ffalm.blind_mode import GroupModel
 from ffalm.config import entry_of
 from ffalm.data.types import Task
 from ffalm.errors import require
@@ -21,6 +22,7 @@ from ffalm.simulation import RunKeywords, seed_of
 from ffalm.store import RunFolder
 from ffalm.study import Named, compare
 from ffalm.targets.answer import Answer
+from ffalm.targets.blind import BlindRule
 from ffalm.targets.candidates import lagrangians
 from ffalm.targets.repair import Repair, draws_of
 from ffalm.targets.target import DEFAULT, Target
@@ -33,19 +35,23 @@ BASELINES = ("fedavg", "ffalm")
 
 @dataclass(frozen=True)
 class Predictor:
-    """A trained model with its thresholds."""
+    """A trained model with its thresholds, or with its blind rule and the model of the groups that it needs."""
 
     model: TrainedModel
-    repair: Repair
+    repair: Repair | BlindRule
     task: Task
+    groups: GroupModel | None = None
 
     def predict(self, x: Any, group: Any = None) -> Tensor:
         """The label of each row, as its number in the task.
 
         `group` has one entry a row, by number or by name; a row whose group is none of the task's, and every row where
-        `group` is left out, gets the one threshold for everybody.
+        `group` is left out, gets the one threshold for everybody. A blind rule asks for no group and uses none.
         """
         rows = self.model.rows(x)
+        if isinstance(self.repair, BlindRule):
+            assert self.groups is not None
+            return self.repair.predict(self.model.logits(rows), self.groups.cells(rows), self.task.favourable)
         codes = None if group is None else self._codes(group, len(rows))
         scores, fallback = scores_of(self.model.logits(rows), self.task.favourable)
         draws = draws_of(row.tobytes() for row in rows.numpy()) if self.repair.kind == "randomised" else None
@@ -124,7 +130,12 @@ def fair(
         checkpoint_every=RunSettings.from_keywords(settings).training.rounds,
         **settings,
     )
-    answer = study.answer()
+    answer = study.answer(federation=federation)
     model = TrainedModel.of(RunFolder(study.folder / answer.best.run).model(), federation, settings)
-    predictor = Predictor(model, Repair.from_plain(answer.best.repair), federation.task)
+    if answer.chosen.kind == "blind":
+        (run,) = (one for one in study.results if one.place == answer.best.run)
+        rule, groups = BlindRule.from_plain(answer.best.repair), study.blind_model(run, federation).groups
+        predictor = Predictor(model, rule, federation.task, groups)
+    else:
+        predictor = Predictor(model, Repair.from_plain(answer.best.repair), federation.task)
     return FairAnswer(**{one.name: getattr(answer, one.name) for one in fields(Answer)}, predictor=predictor)

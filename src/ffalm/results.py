@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from ffalm.config import parse, read
 from ffalm.describe import describe, read_study
@@ -17,16 +18,17 @@ from ffalm.fairness import ScoreHistogram
 from ffalm.grid import federation_of, plans
 from ffalm.outcome import Outcome, StudyOutcome, StudyRecord
 from ffalm.report.summary import more_is_better
+from ffalm.simulation import RunKeywords
 from ffalm.store import RunFolder
-from ffalm.targets.answer import Answer
-from ffalm.targets.candidates import FinishedRun, answer_of
+from ffalm.targets.answer import Answer, choose
+from ffalm.targets.candidates import BlindFit, FinishedRun, answer_of
 from ffalm.targets.site_answers import with_sites
 from ffalm.targets.target import DEFAULT, Repair, Scope, Target
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ffalm.blind_mode import BlindAnswer, GroupModel
+    from ffalm.blind_mode import BlindAnswer, BlindModel, GroupModel
     from ffalm.federation import Federation
 
 
@@ -79,33 +81,47 @@ class Study:
         confidence: float | None = None,
         alpha: float | None = None,
         scope: Scope | None = None,
+        federation: Federation | None = None,
     ) -> Answer:
         """The most accurate model within a fairness target: `study.answer("eod <= 0.05").verdict`.
 
         Every finished run is tried with every kind of thresholds up to `repair`: "none", "single" (one threshold for
-        everybody), "groups" (one a group) or "randomised". The choice is made on held-out rows and scored on test rows.
+        everybody), "groups" (one a group) or "randomised"; with "blind" up to "single", and with the rule of
+        `ffalm.blind`, for which a model of the groups is trained for each seed. The choice is made on held-out rows and
+        scored on test rows.
         With `confidence` c, the one-sided c confidence bound of each gap on held-out rows must be within the target;
         left out, c is 0.8, or less where that costs more than a point of accuracy. What else is left out is taken from
         the study's own settings. A study of several skews needs `alpha`.
         `scope` says where the target is to hold: over the "federation", at all "sites", or "both". For sites the chosen
         model gets thresholds of each site's own, where its held-out rows suffice; an `owner` column must name them.
+        A blind rule needs the rows again: give the `federation` of a study of one in memory.
         """
         record = self.record
         asked = Target.parse(target or record.target or DEFAULT)
         level = record.confidence if confidence is None else confidence
-        runs = [FinishedRun(run.label, run.seed, run.alpha, run.place, self.scores(run)) for run in self._runs(alpha)
-                if run.diverged is None]  # fmt: skip
+        allowed = repair or record.repair
+        blind = {run.place: self._blind_fit(run, federation) for run in self._runs(alpha) if run.diverged is None
+                 if allowed == "blind"}  # fmt: skip
+        runs = [FinishedRun(run.label, run.seed, run.alpha, run.place, self.scores(run), blind.get(run.place))
+                for run in self._runs(alpha) if run.diverged is None]  # fmt: skip
         require(bool(runs), "No run is finished with a result.")
         require(
             all("validation" in run.scores for run in runs),
             "thresholds and candidates are chosen on held-out rows, and these runs kept no scores of any.",
         )
-        allowed = repair or record.repair
         answer = answer_of(runs, asked, allowed, record.group_names, level)
-        answer = replace(answer, notes=(*answer.notes, *record.answer_notes))
+        told = () if allowed != "blind" else self._blind_notes(answer, federation)
+        answer = replace(answer, notes=(*told, *answer.notes, *record.answer_notes))
+        if answer.chosen.kind == "blind":
+            require(
+                (scope or record.scope) == "federation",
+                "A blind rule is one for all sites: give the target's scope as federation, or another repair.",
+            )
+            return answer
         folder, names = RunFolder(self.folder / answer.best.run), [str(one["client"]) for one in record.clients]
         own = dict(zip(names, folder.client_scores(record.favourable, record.excluded), strict=False))
-        return with_sites(answer, own, scope or record.scope, allowed, record.group_names)
+        sites_may_use = "single" if allowed == "blind" else allowed
+        return with_sites(answer, own, scope or record.scope, sites_may_use, record.group_names)
 
     def blind(
         self,
@@ -121,19 +137,44 @@ class Study:
         The run's own settings train the model of the groups, unless `groups` is given. A study of federations in memory
         needs the run's `federation`; others load it again.
         """
-        from ffalm.blind_mode import blind
+        aim = Target.parse(target or self.record.target or DEFAULT)
+        level = self.record.confidence if confidence is None else confidence
+        answer = self.blind_model(run, federation, groups).fit(aim, level)
+        if answer.warning:
+            warnings.warn(answer.warning, stacklevel=2)
+        return answer
+
+    def blind_model(
+        self, run: Outcome, federation: Federation | None = None, groups: GroupModel | None = None
+    ) -> BlindModel:
+        """A run's model with the model of the groups, which is trained once for all runs of a seed."""
+        from ffalm.blind_mode import BlindModel, group_model
+        from ffalm.trained_model import TrainedModel
 
         folder = RunFolder(self.folder / run.place)
         config = parse(read(folder.path / "config.toml"))
-        return blind(
-            folder.model(),
-            federation or federation_of(config, plans(config)[0]),
-            target or self.record.target or DEFAULT,
-            confidence=self.record.confidence if confidence is None else confidence,
-            groups=groups,
-            seed=run.seed,
-            **config.keywords(),
-        )
+        owned, settings = federation or federation_of(config, plans(config)[0]), cast(RunKeywords, config.keywords())
+        known, key = self._group_models, (run.alpha, run.seed)
+        if groups is None and key not in known:
+            known[key] = group_model(owned, seed=run.seed, **settings)
+        return BlindModel(TrainedModel.of(folder.model(), owned, settings), groups or known[key], owned)
+
+    @cached_property
+    def _group_models(self) -> dict[tuple[float | None, int], GroupModel]:
+        return {}
+
+    def _blind_fit(self, run: Outcome, federation: Federation | None) -> BlindFit:
+        model = self.blind_model(run, federation)
+        return lambda target, level: model.fit(target, level).candidate_run(run.seed, run.place)
+
+    def _blind_notes(self, answer: Answer, federation: Federation | None) -> tuple[str, ...]:
+        """What the blind rule does to the chosen algorithm or, where another kind was chosen, to the best with one."""
+        rules = [one for one in answer.candidates if one.kind == "blind"]
+        best = answer.chosen if answer.chosen.kind == "blind" else choose(answer.target, rules).chosen
+        run = answer.best if best is answer.chosen else best.runs[0]
+        (outcome,) = (one for one in self.results if one.place == run.run)
+        told = self.blind_model(outcome, federation).fit(answer.target, run.validation.level)
+        return (f"Blind rule on {best.label}, seed {run.seed}: {told.figures()}", *told.doubts())
 
     def scores(self, run: Outcome) -> dict[str, ScoreHistogram]:
         """The score histograms of a run on its "validation" and "test" rows."""

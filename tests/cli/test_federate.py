@@ -135,6 +135,29 @@ def test_what_cannot_go_together_is_refused(cli: Cli, demo: Path) -> None:
     assert "--detach" in said
 
 
+def test_a_run_takes_a_target_into_the_settings_and_leaves_the_rest(cli: Cli, demo: Path) -> None:
+    file = demo / "federation.toml"
+    file.write_text("# agreed in May\n" + file.read_text())
+    before = tomllib.loads(file.read_text())
+    for given, kept in (("eod <= 3%", "eod <= 0.03"), ("none", "none")):
+        assert cli("federate", "run", demo, "--target", given)[0] == 2  # there is no coordinator
+        assert tomllib.loads(file.read_text()) == {**before, "target": kept}
+        assert "# agreed in May" in file.read_text()
+    code, _, said = cli("federate", "run", demo, "--target", "eod < 0.03")
+    assert code == 2 and "written with <=" in said
+
+
+def test_a_run_that_began_with_another_target_refuses_a_new_one(cli: Cli, demo: Path) -> None:
+    file, run = demo / "federation.toml", demo / "run"
+    run.mkdir()
+    (run / "config.toml").write_text(file.read_text())
+    before = file.read_text()
+    code, _, said = cli("federate", "run", demo, "--target", "eod <= 0.03")
+    assert code == 2 and "began with the target dpd <= 0.05" in said
+    assert file.read_text() == before
+    assert "ffalm federate coordinator" in cli("federate", "run", demo, "--target", "dpd <= 5%")[2]
+
+
 def test_a_site_whose_settings_are_wrong_is_told_before_it_starts(cli: Cli, demo: Path) -> None:
     site = demo / "sites" / "north"
     (site / "site.toml").write_text('name = "north"\n[data]\nfil = "people.csv"\n')

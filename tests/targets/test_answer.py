@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from ffalm.errors import UserError
 from ffalm.fairness import ScoreHistogram
-from ffalm.report.answer_report import candidates, sentences, to_plain, who_pays
+from ffalm.report.answer_report import candidates, rows_to_confirm, sentences, to_plain, who_pays
 from ffalm.targets import Target
-from ffalm.targets.answer import Answer, Candidate, CandidateRun, Scores, choose
+from ffalm.targets.answer import Answer, Candidate, CandidateRun, GroupRates, Scores, choose
 from ffalm.targets.candidates import FinishedRun, answer_of, candidates_of, kinds_of, lagrangians
 
 TARGET = Target.parse("dpd <= 0.05")
@@ -68,6 +70,35 @@ def test_rows_to_confirm_a_gap_grow_with_the_square_of_the_missing_precision() -
     assert scores(0.9, 0.06, 0.07).rows_factor(TARGET) is None
 
 
+def of_groups(dpd: float, end: float, **rows: float) -> Scores:
+    groups = tuple(GroupRates(name, count, 0.5, 0.5, 0.9) for name, count in rows.items())
+    return replace(scores(0.9, dpd, end), groups=groups)
+
+
+def test_rows_for_a_margin_are_those_at_which_equal_rates_are_within_the_target() -> None:
+    """The bound is 0.10 above the gap and may be 0.05, or half of that where the gap is to have the other half."""
+    few = of_groups(0.2, 0.3, men=900.0, women=100.0)
+    assert few.margin_factor(TARGET) == pytest.approx(4)
+    assert few.margin_factor(TARGET, share=0.5) == pytest.approx(16)
+    assert scores(0.9, 0.02, 0.03).margin_factor(TARGET) == pytest.approx(0.04)
+    assert few.smallest is not None and few.smallest.group == "women"
+    assert scores(0.9, 0.1).smallest is None
+
+
+def test_answers_say_how_many_rows_of_the_smallest_group_are_needed() -> None:
+    far = choose(TARGET, [candidate("far", of_groups(0.2, 0.3, men=900.0, women=100.0))])
+    assert any(
+        "at 80 % confidence on so few held-out rows: it takes about 400 instead of 100 of women" in sentence
+        for sentence in sentences(far)
+    )
+    near = of_groups(0.03, 0.07, men=900.0, women=100.0)
+    assert rows_to_confirm(TARGET, near) == [
+        "To confirm gaps of this size with 95 % confidence takes about 4.0 times as many rows (4,000 instead of 1,000; "
+        "of women, the smallest group, 400 instead of 100), in the same shares."
+    ]
+    assert rows_to_confirm(TARGET, of_groups(0.06, 0.07, men=9.0)) == []
+
+
 def test_the_lagrangians_of_a_target_aim_at_it_and_at_half_of_it() -> None:
     assert lagrangians(Target.parse("dpd <= 0.05, eod <= 0.1")) == {
         "lagrangian-dp-eo-0.05": {"name": "lagrangian", "constraint": "dp,eo", "tolerance": 0.05},
@@ -122,6 +153,7 @@ def test_the_report_names_the_model_its_cost_and_who_pays(answer: Answer) -> Non
 def test_where_rows_are_few_the_margin_is_given_up_and_said_to_be() -> None:
     answer = answer_of([finished("A", 150, 0.5)], Target.parse("eod <= 0.05"), "groups", ("men", "women"))
     assert "too few for a margin at 80%" in answer.notes[0]
+    assert "the smallest group, instead of 7" in answer.notes[0]
     assert not answer.chosen.degenerate
 
 

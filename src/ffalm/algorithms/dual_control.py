@@ -61,8 +61,8 @@ class DualControl:
         if self.sufficient_decrease is None:
             return state
         now, before = (_largest(state[name], state["penalty"]) for name in ("gap", "last_gap"))
-        growth = torch.where(now > self.sufficient_decrease * before, self.penalty_growth, 1.0)
-        return {**state, "penalty": state["penalty"] * growth}
+        penalty, slow = state["penalty"], now > self.sufficient_decrease * before
+        return {**state, "penalty": torch.where(slow, penalty * self.penalty_growth, penalty)}
 
 
 def _largest(gap: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

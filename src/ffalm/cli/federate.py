@@ -160,6 +160,13 @@ def run(
     ] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Start the training and return; see `status`.")] = False,
     insecure: _Insecure = False,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help='Fairness target of the run, such as "dpd <= 0.05", or none: goes into federation.toml; refused where '
+            "the run has begun with another."
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print no progress.")] = False,
     as_json: _Json = False,
 ) -> None:
@@ -171,6 +178,8 @@ def run(
 
     require(not (local and detach), "--local ends the sites after the training, so it cannot --detach.")
     folder = _sound_federation(name)
+    if target is not None:
+        folder.set_target(target)
     leader, console = CoordinatorProcess(folder), Console(stderr=True, quiet=quiet)
     if follow.result(folder) is None:
         command = f"ffalm federate run {quote(str(name))}{' --local' * local}"

@@ -232,6 +232,11 @@ class FederationConfig(_Settings):
         object.__setattr__(self, "target", target)
         check_confidence(self.confidence)
         require(
+            self.repair != "blind",
+            "A federation's answer cannot use a blind rule, which needs a second model of the groups: give 'repair' as "
+            "none, single, groups or randomised.",
+        )
+        require(
             self.target is None or self.privacy is None,
             "The answer to a target rests on score histograms, to which differential privacy adds no noise: choose one "
             "of 'target' and [privacy].",

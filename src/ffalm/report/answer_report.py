@@ -9,12 +9,12 @@ from typing import Any
 from ffalm.outcome import HEADLINE
 from ffalm.report.tables import Cell, Column, Row, Section, Table, percent, row
 from ffalm.targets.answer import Answer, Candidate, GroupRates, Part, Scores
-from ffalm.targets.target import TITLES, Bound
+from ffalm.targets.target import TITLES, Bound, Target
 
 #: Said wherever thresholds by group are the answer.
 NEEDS_GROUP = (
     "Thresholds by group need each person's group at prediction, which some uses forbid by law: "
-    "--repair single answers without it."
+    "--repair single or --repair blind answers without it."
 )
 _BRIEF = 7  # candidates that a terminal shows
 _WHERE = {"federation": "", "sites": " at every site", "both": " together and at every site"}
@@ -103,16 +103,41 @@ def _doubts(answer: Answer, scored: Scores) -> list[str]:
     told = []
     if answer.chosen.within(answer.target) < len(answer.chosen.runs):
         told.append("No candidate is within the target on the held-out rows of every seed; this one comes nearest.")
+        told += _too_few(answer)
     if answer.chosen.degenerate:
         told.append(f"Every candidate is degenerate; of this one, {answer.chosen.degenerate}.")
-    factor = scored.rows_factor(answer.target)
-    if answer.verdict == "met in the sample" and factor is not None and math.isfinite(factor):
-        total = sum(one.rows for one in scored.groups)
-        told.append(
-            f"To confirm gaps of this size with 95 % confidence takes about {factor:.1f} times as many rows "
-            f"({math.ceil(factor * total):,} instead of {total:,.0f}), in the same shares."
-        )
-    return told
+    return [*told, *(rows_to_confirm(answer.target, scored) if answer.verdict == "met in the sample" else [])]
+
+
+def rows_to_confirm(target: Target, scored: Scores) -> list[str]:
+    """How many rows would turn "met in the sample" into "met with confidence", if that can be said."""
+    factor, smallest = scored.rows_factor(target), scored.smallest
+    if factor is None or not math.isfinite(factor):
+        return []
+    total = sum(one.rows for one in scored.groups)
+    of_smallest = (
+        "" if smallest is None else f"; of {smallest.group}, the smallest group, {_more(factor, smallest.rows)}"
+    )
+    return [
+        f"To confirm gaps of this size with 95 % confidence takes about {factor:.1f} times as many rows "
+        f"({_more(factor, total)}{of_smallest}), in the same shares."
+    ]
+
+
+def _too_few(answer: Answer) -> list[str]:
+    """Where even equal rates would not be within the target with the confidence of the choice: rows that it takes."""
+    scores = answer.best.validation
+    factor, smallest = scores.margin_factor(answer.target), scores.smallest
+    if smallest is None or not 1 < factor < math.inf:
+        return []
+    return [
+        f"Even equal rates would not be within it at {percent(scores.level, 0)} % confidence on so few held-out rows: "
+        f"it takes about {_more(factor, smallest.rows)} of {smallest.group}, the smallest group."
+    ]
+
+
+def _more(factor: float, rows: float) -> str:
+    return f"{math.ceil(factor * rows):,} instead of {rows:,.0f}"
 
 
 def site_sentences(answer: Answer) -> list[str]:

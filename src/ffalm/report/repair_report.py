@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
-from ffalm.report.answer_report import NEEDS_GROUP, bound_number, gap_sentence, metric_title, rates_of_groups
+from ffalm.report.answer_report import (
+    NEEDS_GROUP,
+    bound_number,
+    gap_sentence,
+    metric_title,
+    rates_of_groups,
+    rows_to_confirm,
+)
 from ffalm.report.tables import Cell, Column, Section, Table, percent, row
 from ffalm.targets.answer import Candidate, Part
 from ffalm.targets.target import TITLES
@@ -42,12 +48,8 @@ def sentences(result: RepairedScores) -> list[str]:
         told.append("No thresholds of this kind are within the target on the calibration rows; these come nearest.")
     if chosen.degenerate:
         told.append(f"All thresholds are degenerate; of these, {chosen.degenerate}.")
-    factor = scored.rows_factor(target)
-    if result.verdict == "met in the sample" and factor is not None and math.isfinite(factor):
-        told.append(
-            f"To confirm gaps of this size with 95 % confidence takes about {factor:.1f} times as many rows "
-            f"({math.ceil(factor * rows):,}), in the same shares."
-        )
+    if result.verdict == "met in the sample":
+        told += rows_to_confirm(target, scored)
     if chosen.kind in ("groups", "randomised"):
         told.append(NEEDS_GROUP)
     if chosen.kind == "randomised":

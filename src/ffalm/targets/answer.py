@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any, Literal, get_args
 
 from ffalm.errors import require
-from ffalm.targets.target import KINDS, Kind, Scope, Target
+from ffalm.targets.target import Kind, Scope, Target
 
 Part = Literal["validation", "test"]
 Verdict = Literal["met with confidence", "met in the sample", "not met"]
@@ -78,6 +78,23 @@ class Scores:
                 return None
             factors.append((abs(end - value) / slack) ** 2)
         return max(1.0, *factors)
+
+    def margin_factor(self, target: Target, share: float = 1.0) -> float:
+        """By how much rows would have to grow for confidence bounds to be so near that a target is within reach.
+
+        Of the room between equal rates and the bound, the distance of a confidence bound may take this share: all of
+        it where no gap is left. Below 1 where there are rows enough.
+        """
+        distances = [abs(self.ends[one.metric] - self.metrics[one.metric]) for one in target.bounds]
+        rooms = [share * (one.value if one.at_most else 1 - one.value) for one in target.bounds]
+        return max(
+            (distance / room) ** 2 if room else math.inf for distance, room in zip(distances, rooms, strict=True)
+        )
+
+    @property
+    def smallest(self) -> GroupRates | None:
+        """Of the groups that are compared, the one with the fewest rows; None where groups are not known."""
+        return min((one for one in self.groups if one.compared), key=lambda one: one.rows, default=None)
 
 
 @dataclass(frozen=True)
@@ -210,7 +227,8 @@ def choose(target: Target, candidates: Sequence[Candidate], notes: Sequence[str]
     fewest = min(map(misses, candidates))
     nearest = [one for one in candidates if misses(one) == fewest]
     enough = max(one.merit for one in nearest) - _TIE
-    chosen = min((one for one in nearest if one.merit >= enough), key=lambda one: (KINDS.index(one.kind), -one.merit))
+    order_of = get_args(Kind).index
+    chosen = min((one for one in nearest if one.merit >= enough), key=lambda one: (order_of(one.kind), -one.merit))
     free = min(candidates, key=lambda one: (bool(one.degenerate), -one.merit))
     order = [(run.validation.excess(target) > 0, -run.validation.merit) for run in chosen.runs]
     return Answer(target, chosen, tuple(candidates), free, chosen.runs[order.index(min(order))], tuple(notes))

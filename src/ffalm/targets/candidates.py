@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from ffalm.targets.target import Repair as RepairSetting
 
 LEVELS = (0.8, 0.7, 0.6, 0.5)  # of confidence that are tried; the last leaves no margin
 MARGIN_COST = 0.01  # the held-out accuracy that a margin may cost
+_HALF = 0.5  # of a target, that a margin leaves to the gap where rows are enough
 
 #: The rate constraint of `Lagrangian` for each metric of a target.
 CONSTRAINTS = {
@@ -27,6 +29,10 @@ CONSTRAINTS = {
 }
 
 
+BlindFit = Callable[[Target, float], CandidateRun]
+"""The run with the blind rule for a target at a confidence."""
+
+
 @dataclass(frozen=True)
 class FinishedRun:
     """A run as far as targets are concerned."""
@@ -36,6 +42,7 @@ class FinishedRun:
     alpha: float | None
     place: str  # its folder within the study's
     scores: Mapping[str, ScoreHistogram]
+    blind: BlindFit | None = None  # fits a blind rule to its held-out rows, where one is wanted
 
 
 def lagrangians(target: Target) -> dict[str, dict[str, Any]]:
@@ -54,6 +61,8 @@ def kinds_of(repair: RepairSetting) -> tuple[Kind, ...]:
     """The kinds of thresholds that are tried where the last of them is allowed."""
     if repair == "none":
         return ("none",)
+    if repair == "blind":
+        return (*kinds_of("single"), "blind")
     return KINDS[: KINDS.index(repair) + 1]
 
 
@@ -76,20 +85,30 @@ def answer_of(
         return choose(target, *candidates_of(runs, target, repair, group_names, confidence, costs))
     plain = choose(target, *candidates_of(runs, target, repair, group_names, LEVELS[-1], costs))
     enough = plain.chosen.merit - MARGIN_COST * (1.0 if costs is None else costs.largest)
+    strict: Answer | None = None
     for level in LEVELS[:-1]:
         answer = choose(target, *candidates_of(runs, target, repair, group_names, level, costs))
+        strict = strict or answer
         complete = answer.chosen.within(target) == len(answer.chosen.runs) and not answer.chosen.degenerate
         if complete and answer.chosen.merit >= enough:
-            return answer if level == LEVELS[0] else _less_sure(answer, level)
-    return _less_sure(plain, LEVELS[-1])
+            return answer if level == LEVELS[0] else _less_sure(answer, level, strict)
+    return _less_sure(plain, LEVELS[-1], strict or plain)
 
 
-def _less_sure(answer: Answer, level: float) -> Answer:
+def _less_sure(answer: Answer, level: float, strict: Answer) -> Answer:
+    """The answer with a smaller margin, and how many rows the usual one would take, by the choice that left it."""
     left = f"leaves one at {level:.0%}" if level > LEVELS[-1] else "leaves none"
     note = (
         f"The held-out rows are too few for a margin at {LEVELS[0]:.0%} confidence that costs less than a point of "
         f"accuracy: the choice {left}."
     )
+    scores = strict.best.validation
+    factor, smallest = scores.margin_factor(answer.target, _HALF), scores.smallest
+    if smallest is not None and 1 < factor < math.inf:
+        note += (
+            f" That margin would take half of the target with about {math.ceil(factor * smallest.rows):,} held-out "
+            f"rows of {smallest.group}, the smallest group, instead of {smallest.rows:,.0f}."
+        )
     return replace(answer, notes=(note, *answer.notes))
 
 
@@ -109,6 +128,10 @@ def candidates_of(
     for kind in kinds_of(repair):
         for label, own in by_label.items():
             if kind == "none" and any(run.scores["validation"].as_trained is None for run in own):
+                continue
+            if kind == "blind":
+                rules = tuple(run.blind(target, level) for run in own if run.blind is not None)
+                found += [Candidate(label, kind, rules, own[0].alpha)] if len(rules) == len(own) else []
                 continue
             fitted = [(run, fit(run.scores["validation"], target, kind, costs, level)) for run in own]
             if any(thresholds is None for _, thresholds in fitted):

@@ -19,11 +19,12 @@ SIGNS = {
     "impact_ratio": ">=",
 }
 
-Kind = Literal["none", "accurate", "single", "groups", "randomised"]
-"""Of thresholds: the model's own, the most accurate one, one within the target, one a group, several a group."""
-KINDS: tuple[Kind, ...] = get_args(Kind)
-Repair = Literal["none", "single", "groups", "randomised"]
-"""What an answer may use, each with the simpler ones."""
+Kind = Literal["none", "accurate", "single", "groups", "randomised", "blind"]
+"""Of thresholds: the model's own, the most accurate one, one within the target, one a group, several a group; and the
+blind rule, which has a second model in place of thresholds. The simplest first."""
+KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind != "blind")
+Repair = Literal["none", "single", "groups", "randomised", "blind"]
+"""What an answer may use, each with the simpler ones; blind goes with those that need no group at prediction."""
 
 Scope = Literal["federation", "sites", "both"]
 """Where a target is to hold: over all rows together, at every site, or both."""
@@ -35,6 +36,7 @@ TITLES: dict[str, str] = {
     "single": "one threshold",
     "groups": "group thresholds",
     "randomised": "randomised group thresholds",
+    "blind": "blind rule",
 }
 
 #: The target of `ffalm compare` where none is given.

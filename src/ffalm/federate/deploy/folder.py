@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 import tomllib
 from collections.abc import Callable
@@ -75,6 +76,34 @@ class FederationFolder:
     def address(self) -> tuple[str, int]:
         """The host and port that sites call."""
         return host_and_port(str(self.facts.get("address", "")), self.path / "federation.toml")
+
+    def set_target(self, target: str) -> None:
+        """Write a fairness target into federation.toml, the rest of which stays as it is; "none" takes it away.
+
+        Refused where the run has begun with another.
+        """
+        from ffalm.federate.federation_config import FederationConfig
+
+        file, begun = self.path / "federation.toml", self.run / "config.toml"
+        settings = _read(file)
+        wanted = FederationConfig.parse({**settings, "target": target}, self.path).target
+        before = _read(begun).get("target", "none") if begun.exists() else None
+        require(
+            before in (None, wanted or "none"),
+            f"The run in {self.run} began with the target {before}: leave out --target, or move that folder away to "
+            "begin anew.",
+        )
+        if FederationConfig.parse(settings, self.path).target == wanted:
+            return
+        lines = file.read_text(encoding="utf-8").splitlines()
+        top = next((number for number, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
+        others = [line for line in lines[:top] if not re.match(r"\s*target\s*=", line)]
+        text = "\n".join([toml.dumps({"target": wanted}).strip(), *others, *lines[top:]]) + "\n"
+        require(
+            tomllib.loads(text) == {**settings, "target": wanted or "none"},
+            f"The target in {file} cannot be replaced: write it there as one line, target = {str(wanted)!r}.",
+        )
+        write_whole(file, text)
 
     def write_app(self) -> None:
         """Write the Flower app: two names for Flower to import, and where this folder is now."""
