@@ -246,6 +246,7 @@ class FederationConfig(_Settings):
             self.rules.min_sites <= len(self.sites),
             f"The rule 'min_sites' asks for {self.rules.min_sites} sites, but the federation has {len(self.sites)}.",
         )
+        _check_single_answers(self)
         if self.rules.secure:
             _check_secure(self)
         require(
@@ -382,6 +383,21 @@ def _check_name(kind: str, name: str) -> None:
         raise UserError(
             f"The name of a {kind} takes letters, digits, '-' and '_', since folders bear it; got {name!r}."
         )
+
+
+def _check_single_answers(config: FederationConfig) -> None:
+    """Refuse an algorithm that asks of sites what they do not tell, or of the server what the rules take from it."""
+    algorithm, rule = config.algorithm, config.rules.aggregation
+    require(
+        not algorithm.gradients,
+        f"{algorithm.title} asks for gradients of disparities, which tell of a group's rows however few they are, and "
+        "sites answer with trained models only: choose another algorithm, such as ffalm, or simulate it.",
+    )
+    require(
+        not algorithm.products or rule not in ("trimmed", "median"),
+        f"{algorithm.title} compares the sites' models one by one, and the rule aggregation = {rule!r} puts one in the "
+        "place of all: choose 'mean', 'clip' or 'krum'.",
+    )
 
 
 def _check_secure(config: FederationConfig) -> None:
