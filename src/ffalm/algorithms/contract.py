@@ -165,6 +165,9 @@ class Algorithm:
 
     name: ClassVar[str]
     title: ClassVar[str]  # how tables call it
+    paper: ClassVar[str] = ""  # authors, title, venue and year
+    limits: ClassVar[str] = ""  # what it does not do, or needs of data and settings, in sentences
+    most_groups: ClassVar[int | None] = None  # groups that its formula compares; None: any number
     default_preset: ClassVar[str | None] = None  # what its bare name stands for, in Python and on the command line
     remedies: ClassVar[str] = "a smaller lr or clip"  # what to try when a run diverges
     separable: ClassVar[bool] = False  # whether the server needs no more than sums: see `dual_step`

@@ -33,6 +33,7 @@ from ffalm.algorithms.registry import register
 from ffalm.algorithms.vectors import ModelVector, Vectors
 from ffalm.errors import require, unknown
 from ffalm.fairness import group_means, masked_mean
+from ffalm.settings import setting
 
 _LEAST_DELTA, _NORM_SHARE, _SHRINK = 1e-4, 0.1, 0.01  # when a delta shrinks, and by how much
 
@@ -40,22 +41,33 @@ _LEAST_DELTA, _NORM_SHARE, _SHRINK = 1e-4, 0.1, 0.01  # when a delta shrinks, an
 @register
 @dataclass(frozen=True)
 class FCFL(Algorithm):
-    """Constrained min-max over clients for `minimax_rounds`, then a constrained Pareto descent."""
+    """Lowers the worst client's loss while every client's disparity is within `epsilon`.
+
+    After `minimax_rounds`, no client's loss may rise either: a step to the Pareto front.
+    """
 
     name: ClassVar[str] = "fcfl"
     title: ClassVar[str] = "FCFL"
+    paper: ClassVar[str] = (
+        "Cui et al., Addressing Algorithmic Disparity and Performance Inconsistency in Federated Learning, NeurIPS 2021"
+    )
+    limits: ClassVar[str] = (
+        "One full-batch gradient step a round, of size lr: it needs hundreds of rounds, and batch size, local "
+        "epochs, optimizer and clip have no effect. The server sees each client's gradients: no real "
+        "federation, secure aggregation or privacy."
+    )
     uploads: ClassVar[tuple[str, ...]] = ("loss_gradient", "disparity_gradient")
     gradients: ClassVar[tuple[str, ...]] = uploads
     products: ClassVar[tuple[str, ...]] = uploads
     server_settings: ClassVar[tuple[str, ...]] = ("epsilon", "client_epsilons", "minimax_rounds", "delta")
     remedies: ClassVar[str] = "a smaller lr or sharpness"
 
-    epsilon: float | None = 0.1
-    constraint: Literal["dp", "eo"] = "dp"
-    minimax_rounds: int = 800
-    delta: float = 0.5
-    sharpness: float = 10.0
-    client_epsilons: tuple[float, ...] = ()
+    epsilon: float | None = setting(0.1, "Largest disparity of a client; none for no constraint.")
+    constraint: Literal["dp", "eo"] = setting("dp", "Disparity: demographic parity or equal opportunity.")
+    minimax_rounds: int = setting(800, "Rounds of stage 1; those after it are of stage 2.")
+    delta: float = setting(0.5, "Width of the smooth maximum over clients in round 1.")
+    sharpness: float = setting(10.0, "Factor of the logit in the smooth rate.")
+    client_epsilons: tuple[float, ...] = setting((), "One epsilon for each client, instead of the same for all.")
 
     def __post_init__(self) -> None:
         positive(self, "delta", "sharpness")

@@ -27,6 +27,7 @@ from ffalm.algorithms.contract import Batch, Measure, Prepared, RoundReport, Row
 from ffalm.algorithms.lagrangian import AugmentedLagrangian
 from ffalm.algorithms.registry import register
 from ffalm.errors import require, unknown
+from ffalm.settings import setting
 
 _MEASURES = {"full": Measure.TRAINED, "last_batch": Measure.LAST_BATCH, "epoch_mean": Measure.EPOCH}
 
@@ -58,6 +59,14 @@ class FFALM(AugmentedLagrangian):
 
     name: ClassVar[str] = "ffalm"
     title: ClassVar[str] = "FFALM"
+    paper: ClassVar[str] = (
+        "Dunda and Song, Fairness-aware Federated Minimax Optimization with Convergence Guarantee, "
+        "arXiv:2307.04417, 2023"
+    )
+    limits: ClassVar[str] = (
+        "Constrains mean losses, which need not narrow gaps of predictions. With the paper's growing dual "
+        "step the dual may diverge: the preset safe bounds it."
+    )
     default_preset: ClassVar[str | None] = "safe"
     broadcasts: ClassVar[tuple[str, ...]] = ("dual", "penalty")
     server_settings: ClassVar[tuple[str, ...]] = (
@@ -72,13 +81,15 @@ class FFALM(AugmentedLagrangian):
     duals_by_group: ClassVar[bool] = True
     remedies: ClassVar[str] = "dual_bound=1.0, dual_lr_growth=1.0 or the preset 'safe'"
 
-    penalty: float = 2.0
-    dual_lr: float = 2.0
-    dual_lr_growth: float = 1.05
-    penalty_growth: float = 1.0
-    dual_bound: float | None = None
-    dual_data: Literal["full", "last_batch", "epoch_mean"] = "full"
-    dual_init: float = 0.0
+    penalty: float = setting(2.0, "Coefficient of the quadratic penalty.")
+    dual_lr: float = setting(2.0, "Step size of the dual in round 1.")
+    dual_lr_growth: float = setting(1.05, "Factor of the dual step size from round to round.")
+    penalty_growth: float = setting(1.0, "Factor of the penalty from round to round.")
+    dual_bound: float | None = setting(None, "Largest absolute value of the dual.")
+    dual_data: Literal["full", "last_batch", "epoch_mean"] = setting(
+        "full", "Rows on which clients measure the gap for the dual step."
+    )
+    dual_init: float = setting(0.0, "Dual before round 1.")
 
     def __post_init__(self) -> None:
         not_negative(self, "penalty", "dual_lr")

@@ -26,6 +26,7 @@ from ffalm.algorithms.contract import CHANGE, Measure, PlainTraining, RoundRepor
 from ffalm.algorithms.registry import register
 from ffalm.algorithms.vectors import ModelVector, Vectors
 from ffalm.errors import unknown
+from ffalm.settings import setting
 
 _LEAST_LOSS = 1e-10  # F^(q-1) has no value at 0
 
@@ -37,13 +38,18 @@ class QFFL(PlainTraining):
 
     name: ClassVar[str] = "qffl"
     title: ClassVar[str] = "q-FFL"
+    paper: ClassVar[str] = "Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020"
+    limits: ClassVar[str] = (
+        "Evens out the losses of clients, not of groups. The server needs each client's loss and the norm of "
+        "its change: no secure aggregation or privacy."
+    )
     products: ClassVar[tuple[str, ...]] = (CHANGE,)
     server_settings: ClassVar[tuple[str, ...]] = ("q", "client_weights", "lipschitz")
     remedies: ClassVar[str] = "a smaller q or a larger lipschitz"
 
-    q: float = 1.0
-    client_weights: Literal["size", "uniform"] = "size"
-    lipschitz: float | None = None
+    q: float = setting(1.0, "Power of the losses; 0 is FedAvg.")
+    client_weights: Literal["size", "uniform"] = setting("size", "Clients count by their rows, or all the same.")
+    lipschitz: float | None = setting(None, "Smoothness constant of the losses; none for 1 / lr.")
 
     def __post_init__(self) -> None:
         not_negative(self, "q")

@@ -12,7 +12,15 @@ import traceback
 import typer
 
 from ffalm import __version__
-from ffalm.cli import data_commands, federate, repair_command, reproduce, study_commands, sweep_command
+from ffalm.cli import (
+    algorithms_command,
+    data_commands,
+    federate,
+    repair_command,
+    reproduce,
+    study_commands,
+    sweep_command,
+)
 from ffalm.cli.failures import explained
 from ffalm.cli.flags import prepare
 from ffalm.cli.running import Stopped
@@ -33,6 +41,7 @@ repair_command.add_to(app)
 reproduce.add_to(app)
 federate.add_to(app)
 data_commands.add_to(app)
+algorithms_command.add_to(app)
 
 
 def _show_version(wanted: bool) -> None:

@@ -385,14 +385,20 @@ def _check_name(kind: str, name: str) -> None:
         )
 
 
+def why_not_federated(algorithm: Algorithm) -> str | None:
+    """What an algorithm asks of sites that they do not tell, in one sentence; None where there is nothing."""
+    if not algorithm.gradients:
+        return None
+    return (
+        f"{algorithm.title} asks for gradients of disparities, which tell of a group's rows however few they are, and "
+        "sites answer with trained models only: choose another algorithm, such as ffalm, or simulate it."
+    )
+
+
 def _check_single_answers(config: FederationConfig) -> None:
     """Refuse an algorithm that asks of sites what they do not tell, or of the server what the rules take from it."""
-    algorithm, rule = config.algorithm, config.rules.aggregation
-    require(
-        not algorithm.gradients,
-        f"{algorithm.title} asks for gradients of disparities, which tell of a group's rows however few they are, and "
-        "sites answer with trained models only: choose another algorithm, such as ffalm, or simulate it.",
-    )
+    algorithm, rule, refused = config.algorithm, config.rules.aggregation, why_not_federated(config.algorithm)
+    require(refused is None, str(refused))
     require(
         not algorithm.products or rule not in ("trimmed", "median"),
         f"{algorithm.title} compares the sites' models one by one, and the rule aggregation = {rule!r} puts one in the "
