@@ -10,6 +10,7 @@ from torch import nn
 
 import ffalm
 from ffalm.engines import Job, Training, choice, choose
+from ffalm.engines.graphed import GraphedEngine
 from ffalm.engines.stacked.needs import needs_of
 from ffalm.errors import UserError
 from ffalm.federation import Federation
@@ -88,7 +89,7 @@ def test_an_engine_that_lacks_what_an_algorithm_asks_of_clients_is_refused_and_n
     engine, reason = choose("auto", gradients)
     assert (engine.name, reason) == ("loop", "convolutions, and clients upload gradients instead of training")
     assert gradients.spec.training.batch_size is None
-    assert "FCFL asks clients for gradients" in str(choice.GraphedEngine.lacks(asked))
+    assert "FCFL asks clients for gradients" in str(GraphedEngine.lacks(asked))
 
 
 def test_an_unknown_engine_is_refused() -> None:

@@ -100,9 +100,9 @@ def _settings(cls: type[Algorithm]) -> typing.Iterator[SettingFacts]:
     except NameError:  # annotations of a user's class may name what its module does not hold
         hints = {}
     for field in dataclasses.fields(cls):
-        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        default = field.default
-        if default is dataclasses.MISSING:
-            default = None if required else field.default_factory()  # type: ignore[misc]
+        default, factory = field.default, field.default_factory
+        required = default is dataclasses.MISSING and factory is dataclasses.MISSING
+        if factory is not dataclasses.MISSING:
+            default = factory()
         takes = kind_of(hints.get(field.name, field.type))
-        yield SettingFacts(field.name, takes, default, required, field.metadata.get("help", ""))
+        yield SettingFacts(field.name, takes, None if required else default, required, field.metadata.get("help", ""))
