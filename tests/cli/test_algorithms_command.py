@@ -55,7 +55,7 @@ def test_an_algorithm_that_needs_single_clients_vectors_says_where_it_cannot_run
     facts = json.loads(cli("algorithms", "fcfl", "--json")[1])
     assert "asks clients for gradients" in facts["engines"]["graphed"]
     assert (facts["engines"]["loop"], facts["engines"]["flower"]) == (None, None)
-    assert (facts["federated"], facts["secure"], facts["private"]) == (False, False, False)
+    assert (facts["federated"], facts["secure"], facts["private"]) == (True, False, False)
     facts = json.loads(cli("algorithms", "qffl", "--json")[1])
     assert (facts["federated"], facts["secure"], facts["private"]) == (True, False, False)
 

@@ -53,8 +53,8 @@ class FCFL(Algorithm):
     )
     limits: ClassVar[str] = (
         "One full-batch gradient step a round, of size lr: it needs hundreds of rounds, and batch size, local "
-        "epochs, optimizer and clip have no effect. The server sees each client's gradients: no real "
-        "federation, secure aggregation or privacy."
+        "epochs, optimizer and clip have no effect. The server sees each client's gradients: no "
+        "secure aggregation or privacy."
     )
     uploads: ClassVar[tuple[str, ...]] = ("loss_gradient", "disparity_gradient")
     gradients: ClassVar[tuple[str, ...]] = uploads

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from ffalm import config as study
 from ffalm import toml
-from ffalm.algorithms import Algorithm
+from ffalm.algorithms import Algorithm, Measure
 from ffalm.config import AlgorithmEntry
 from ffalm.data.group_settings import check_min_group_size, group_columns
 from ffalm.engines import Training
@@ -387,11 +387,11 @@ def _check_name(kind: str, name: str) -> None:
 
 def why_not_federated(algorithm: Algorithm) -> str | None:
     """What an algorithm asks of sites that they do not tell, in one sentence; None where there is nothing."""
-    if not algorithm.gradients:
+    if not algorithm.gradients or algorithm.measure is Measure.NOTHING:
         return None
     return (
-        f"{algorithm.title} asks for gradients of disparities, which tell of a group's rows however few they are, and "
-        "sites answer with trained models only: choose another algorithm, such as ffalm, or simulate it."
+        f"{algorithm.title} asks for gradients and for Tallies of the same rows, of which sites do not tell both: "
+        "choose another algorithm, or simulate it."
     )
 
 
@@ -401,8 +401,8 @@ def _check_single_answers(config: FederationConfig) -> None:
     require(refused is None, str(refused))
     require(
         not algorithm.products or rule not in ("trimmed", "median"),
-        f"{algorithm.title} compares the sites' models one by one, and the rule aggregation = {rule!r} puts one in the "
-        "place of all: choose 'mean', 'clip' or 'krum'.",
+        f"{algorithm.title} compares the sites' answers one by one, and the rule aggregation = {rule!r} puts one in "
+        "the place of all: choose 'mean', 'clip' or 'krum'.",
     )
 
 
