@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from ffalm.algorithms import Algorithm, Batch, Measure, ModelVector, RoundReport, Sent, State, Vectors
-from ffalm.algorithms.contract import Task
+from ffalm.algorithms.contract import CHANGE, Task
 from ffalm.fairness import masked_mean
 
 
 @dataclass(frozen=True)
 class EveryFeature(Algorithm):
-    """Recorded state, vectors of server and clients, uploads, drift, logits, both Tallies and a server step."""
+    """Recorded state, vectors of server and clients, uploads, drift, logits, both Tallies, inner products of the
+    clients' vectors, own weights of an upload and a server step."""
 
     name: ClassVar[str] = "every_feature"
     title: ClassVar[str] = "EveryFeature"
@@ -23,6 +24,7 @@ class EveryFeature(Algorithm):
     server_vectors: ClassVar[tuple[str, ...]] = ("velocity", "scale")
     client_vectors: ClassVar[tuple[str, ...]] = ("change", "sum")
     uploads: ClassVar[tuple[str, ...]] = ("gradient", "weighted")
+    products: ClassVar[tuple[str, ...]] = ("weighted", CHANGE)
 
     logits: bool = True
 
@@ -35,7 +37,8 @@ class EveryFeature(Algorithm):
 
     def start(self, task: Task, counts: Tensor) -> State:
         price = torch.full((*counts.shape[:-3], task.groups), 0.3, dtype=torch.float64)
-        return {"price": price, "held_out": torch.zeros(counts.shape[:-3], dtype=torch.float64)}
+        near = torch.zeros(*counts.shape[:-3], counts.shape[-3], dtype=torch.float64)
+        return {"price": price, "held_out": torch.zeros(counts.shape[:-3], dtype=torch.float64), "near": near}
 
     def start_vectors(self, model: ModelVector) -> Vectors:
         return {"velocity": 0.1 * model, "scale": model.zeros() + 0.01}
@@ -62,7 +65,13 @@ class EveryFeature(Algorithm):
         price = state["price"] + 0.1 * (report.shares().unsqueeze(-1) * losses).sum(-2)
         seen = report.validation
         moved = 0.0 if seen is None else seen.loss.sum((-1, -2)) / seen.count.sum((-1, -2))
-        return {"price": price, "held_out": state["held_out"] + moved}
+        assert report.products is not None
+        assert not report.products[:, ~report.taking_part].any()
+        near = report.products[1, :, 1].sum(-1) * report.lr + 0.01 * report.products[0, :, 1].diagonal()
+        return {"price": price, "held_out": state["held_out"] + moved, "near": near}
+
+    def weigh_uploads(self, weights: Tensor, state: State) -> dict[str, Tensor]:
+        return {**super().weigh_uploads(weights, state), "gradient": weights + state["near"]}
 
     def server_step(
         self, model: ModelVector, mean: ModelVector, vectors: Vectors, uploads: Vectors, report: RoundReport

@@ -12,8 +12,10 @@ import typing
 if typing.TYPE_CHECKING:
     from ffalm import fairness, metrics
     from ffalm.algorithms import (
+        FCFL,
         FFALM,
         FPFL,
+        QFFL,
         SCAFFOLD,
         Algorithm,
         Batch,
@@ -45,18 +47,18 @@ if typing.TYPE_CHECKING:
 
 __version__ = "0.3.0"
 __all__ = [
-    "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "BlindAnswer", "DivergedError", "Examples", "FairAnswer",
-    "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure", "ModelVector",
-    "Privacy", "Result", "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally", "Target", "Task", "UserError",
-    "algorithms", "blind", "compare", "fair", "fairness", "group_model", "load", "metrics", "register", "repair",
-    "simulate", "sweep",
+    "FCFL", "FFALM", "FPFL", "QFFL", "SCAFFOLD", "Algorithm", "Batch", "BlindAnswer", "DivergedError", "Examples",
+    "FairAnswer", "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure",
+    "ModelVector", "Privacy", "Result", "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally", "Target", "Task",
+    "UserError", "algorithms", "blind", "compare", "fair", "fairness", "group_model", "load", "metrics", "register",
+    "repair", "simulate", "sweep",
 ]  # fmt: skip
 
 _ROOMS = ("algorithms", "fairness", "metrics")  # modules; calling `ffalm.algorithms()` lists the registered algorithms
 _HOMES = {
     "algorithms": (
-        "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedProx",
-        "Lagrangian", "Measure", "ModelVector", "RoundReport",
+        "FCFL", "FFALM", "FPFL", "QFFL", "SCAFFOLD", "Algorithm", "Batch", "FairFed", "FedAdam", "FedAvg", "FedAvgM",
+        "FedProx", "Lagrangian", "Measure", "ModelVector", "RoundReport",
     ),
     "algorithms.registry": ("register",),
     "blind_mode": ("BlindAnswer", "blind", "group_model"),

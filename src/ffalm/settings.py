@@ -113,6 +113,11 @@ def flag(help: str, panel: str, name: str | None = None, most: float | None = No
     return {"help": help, "panel": panel, "flag": name, "most": most}
 
 
+def setting(default: Any, help: str) -> Any:
+    """A dataclass field of a setting with a sentence on what it means, for `ffalm algorithms`."""
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
 def with_keywords(*classes: type) -> Callable[[T], T]:
     """Decorator: show the fields of these dataclasses in the signature of a function that takes them as **keywords.
 

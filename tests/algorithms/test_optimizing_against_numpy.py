@@ -1,4 +1,4 @@
-"""FedProx, SCAFFOLD, FedAvgM, FedAdam and client-side optimizers against an independent simulation in numpy.
+"""FedProx, SCAFFOLD, FedAvgM, FedAdam, q-FedAvg and client-side optimizers against an independent simulation in numpy.
 
 The reference follows the published pseudo-code with full batches on softmax regression, so that every number can be
 followed by hand; clients differ in size and one sits rounds out.
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 import ffalm
-from ffalm.algorithms import SCAFFOLD, Algorithm, FedAdam, FedAvgM, FedProx
+from ffalm.algorithms import QFFL, SCAFFOLD, Algorithm, FedAdam, FedAvgM, FedProx
 from ffalm.engines.sampling import participants
 
 Array = NDArray[np.float64]
@@ -50,11 +50,14 @@ class Server:
         self.w, self.count = w, count
 
     def local(self, client: int, x: Array, y: NDArray[np.int64], clip: float | None) -> Array:
+        self.received(client, x, y)
         w = self.w.copy()
         for _ in range(STEPS):
             w = w - LR * (gradient(w, x, y, clip) + self.extra(client, w))
         self.trained(client, w)
         return w
+
+    def received(self, client: int, x: Array, y: NDArray[np.int64]) -> None: ...
 
     def extra(self, client: int, w: Array) -> Array:
         return np.zeros_like(w)
@@ -107,10 +110,35 @@ class Adaptive(Server):
         return np.asarray(self.w + 0.1 * self.m / (np.sqrt(self.v) + 0.02))
 
 
+class FairLosses(Server):
+    """q = 2, L = 1 / LR; the sums over clients weighted by their rows."""
+
+    def __init__(self, w: Array, count: int) -> None:
+        super().__init__(w, count)
+        self.losses, self.own = [0.0] * count, [w] * count
+
+    def received(self, client: int, x: Array, y: NDArray[np.int64]) -> None:
+        logits = x @ self.w.T
+        own = logits[np.arange(len(y)), y]
+        self.losses[client] = float((np.log(np.exp(logits).sum(1)) - own).mean())
+
+    def trained(self, client: int, w: Array) -> None:
+        self.own[client] = w
+
+    def aggregate(self, mean: Array, present: dict[int, float], share: float) -> Array:
+        total, curvature = np.zeros_like(self.w), 0.0
+        for client, weight in present.items():
+            step, loss = (self.w - self.own[client]) / LR, self.losses[client]
+            total += weight * loss**2 * step
+            curvature += weight * (2 * loss * float((step**2).sum()) + loss**2 / LR)
+        return np.asarray(self.w - total / curvature)
+
+
 METHODS: dict[str, tuple[Algorithm, type[Server]]] = {
     "FedProx": (FedProx(mu=0.7), Prox),
     "SCAFFOLD": (SCAFFOLD(), Scaffold),
     "FedAvgM": (FedAvgM(momentum=0.8, server_lr=0.6), Momentum),
+    "q-FedAvg": (QFFL(q=2.0), FairLosses),
     "FedAdam": (FedAdam(server_lr=0.1, tau=0.02), Adaptive),
 }
 
@@ -197,7 +225,8 @@ def test_client_optimizers_are_those_of_torch_started_anew_each_round(optimizer:
     np.testing.assert_allclose(found, w.numpy(), rtol=0, atol=1e-12)
 
 
-def test_no_proximal_term_and_no_server_momentum_are_fedavg() -> None:
+def test_no_proximal_term_no_power_of_losses_and_no_server_momentum_are_fedavg() -> None:
     plain = simulated(ffalm.FedAvg(), "loop")
     np.testing.assert_allclose(simulated(FedProx(mu=0.0), "loop"), plain, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(simulated(QFFL(q=0.0), "loop"), plain, rtol=0, atol=1e-15)
     np.testing.assert_allclose(simulated(FedAvgM(momentum=0.0, server_lr=1.0), "loop"), plain, rtol=0, atol=1e-15)

@@ -72,10 +72,14 @@ def test_a_separable_algorithm_comes_to_the_same_from_sums(algorithm: Algorithm,
         torch.testing.assert_close(found[name], value, rtol=1e-12, atol=1e-12)
 
 
-def test_all_are_separable_but_fairfed_the_rate_lagrangian_and_ffalm_by_a_pooled_gap() -> None:
+def test_which_algorithms_are_not_separable() -> None:
     others = [one for one in everything() if not one.separable]
-    assert {one.name for one in others} == {"fairfed", "lagrangian", "ffalm"}
+    assert {one.name for one in others} == {"fairfed", "lagrangian", "fcfl", "qffl", "ffalm"}
     assert [one.gap for one in others if isinstance(one, ffalm.FFALM)] == ["pooled", "held_out"]
+
+
+def test_an_algorithm_that_compares_single_clients_needs_more_than_sums() -> None:
+    assert not any(algorithm.needs_only_sums for algorithm in everything() if algorithm.products)
 
 
 def test_a_bound_is_kept_after_averaging_not_before() -> None:
@@ -92,9 +96,10 @@ def test_a_bound_is_kept_after_averaging_not_before() -> None:
 def test_algorithms_that_need_single_tallies_are_refused_in_a_sentence() -> None:
     for algorithm in (ffalm.FedAvg(), ffalm.FFALM(), ffalm.FPFL()):
         check_summable(algorithm)
-    with pytest.raises(UserError, match="FairFed needs every site's own Tally"):
-        check_summable(ffalm.FairFed())
-    with pytest.raises(UserError, match="FFALM needs every site's own Tally"):
+    for one in ("fairfed", "fcfl", "qffl"):
+        with pytest.raises(UserError, match="needs every site's own answer"):
+            check_summable(ffalm.algorithms()[one]())
+    with pytest.raises(UserError, match="FFALM needs every site's own"):
         check_summable(ffalm.FFALM(gap="pooled"))
     check_summable(ffalm.FFALM(gap="held_out"))  # by what the server has: the sum of the held-out Tallies
 
@@ -107,5 +112,5 @@ def test_an_algorithm_that_overrides_the_update_is_not_taken_for_separable_by_in
         def update(self, state: State, report: RoundReport) -> tuple[torch.Tensor, State]:
             return report.shares().square(), state
 
-    with pytest.raises(UserError, match="Own needs every site's own Tally"):
+    with pytest.raises(UserError, match="Own needs every site's own answer"):
         check_summable(Own())

@@ -10,6 +10,7 @@ from torch import nn
 
 import ffalm
 from ffalm.engines import Job, Training, choice, choose
+from ffalm.engines.graphed import GraphedEngine
 from ffalm.engines.stacked.needs import needs_of
 from ffalm.errors import UserError
 from ffalm.federation import Federation
@@ -75,6 +76,20 @@ def test_what_cannot_be_stacked_is_refused_as_the_engine_is_chosen() -> None:
 def test_a_private_run_of_a_small_model_is_stacked() -> None:
     engine, _ = choose("auto", replace(job(), privacy=ffalm.Privacy(noise=1.0)))
     assert engine.name == "stacked"
+
+
+def test_an_engine_that_lacks_what_an_algorithm_asks_of_clients_is_refused_and_not_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = ffalm.algorithms()["fcfl"]()
+    given = job(nn.Sequential(nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2)))
+    gradients = replace(given, spec=replace(given.spec, algorithm=asked))
+    monkeypatch.setattr(choice, "why_not_graphed", lambda model, device: None)
+    assert choose("auto", given)[0].name == "graphed"
+    engine, reason = choose("auto", gradients)
+    assert (engine.name, reason) == ("loop", "convolutions, and clients upload gradients instead of training")
+    assert gradients.spec.training.batch_size is None
+    assert "FCFL asks clients for gradients" in str(GraphedEngine.lacks(asked))
 
 
 def test_an_unknown_engine_is_refused() -> None:

@@ -14,7 +14,7 @@ from tests.variants import variants
 from torch import Tensor, nn
 
 import ffalm
-from ffalm.algorithms import Algorithm
+from ffalm.algorithms import FCFL, Algorithm
 from ffalm.engines import ENGINES, Engine, Job, Round, Training
 from ffalm.engines.loop import LoopEngine
 from ffalm.engines.stacked import StackedEngine
@@ -118,9 +118,17 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+WITHOUT_TRAINING = ("full batch", "some clients")  # the settings that matter where clients upload gradients
+CASES = [
+    (setting, algorithm)
+    for setting in SETTINGS
+    for algorithm in variants()
+    if not algorithm.gradients or setting in WITHOUT_TRAINING
+]
+
+
 @others
-@pytest.mark.parametrize("algorithm", list(variants()), ids=str)
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize(("setting", "algorithm"), CASES, ids=str)
 def test_every_algorithm_gives_the_reference_numbers(engine: str, algorithm: Algorithm, setting: str) -> None:
     assert_same_numbers(engine, jobs_of(algorithm, **SETTINGS[setting]))
 
@@ -228,7 +236,23 @@ def test_tied_parameters_stay_tied_through_a_server_step_and_noise(
 
 
 @others
-@pytest.mark.parametrize("algorithm", ["ffalm", "fpfl"])
+@pytest.mark.parametrize("model", MODELS)
+def test_gradients_instead_of_training_of_every_kind_of_model_give_the_reference_numbers(
+    engine: str, model: str
+) -> None:
+    assert_same_numbers(engine, jobs_of(FCFL(minimax_rounds=1), MODELS[model], rounds=3, participation=0.6))
+
+
+@others
+def test_gradients_of_a_client_at_a_time_give_the_reference_numbers(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(COMPARED, "stacked", lambda: StackedEngine(1))
+    assert_same_numbers(engine, jobs_of(FCFL(minimax_rounds=1, constraint="eo", epsilon=0.01)))
+
+
+@others
+@pytest.mark.parametrize("algorithm", ["ffalm", "fpfl", "fcfl"])
 def test_three_groups_give_the_reference_numbers(engine: str, algorithm: str) -> None:
     jobs = jobs_of(ffalm.algorithms()[algorithm](), local_epochs=2)
     assert_same_numbers(engine, [three_groups(job) for job in jobs])

@@ -435,14 +435,19 @@ def test_a_run_from_a_snapshot_gives_the_same_bits(x_of: Callable[[int], Tensor]
     ],
     ids=["mlp", "one-hot", "cnn"],
 )
-@pytest.mark.parametrize("dual_data", ["full", "last_batch", "epoch_mean"])
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        *(ffalm.FFALM(dual_data=where) for where in ("full", "last_batch", "epoch_mean")),
+        ffalm.FCFL(minimax_rounds=1),
+        ffalm.QFFL(),
+    ],
+    ids=str,
+)
 def test_a_gpu_gives_the_cpus_numbers(
-    x_of: Callable[[int], Tensor], model: Callable[[], nn.Module], dual_data: Any
+    x_of: Callable[[int], Tensor], model: Callable[[], nn.Module], algorithm: Algorithm
 ) -> None:
-    jobs = [
-        changed(job(federation(x_of, seed=seed), model, seed), algorithm=ffalm.FFALM(dual_data=dual_data))
-        for seed in range(2)
-    ]
+    jobs = [changed(job(federation(x_of, seed=seed), model, seed), algorithm=algorithm) for seed in range(2)]
     expected = last(StackedEngine().train(jobs))
     found = last(StackedEngine().train([changed(one, device=torch.device("cuda")) for one in jobs]))
     for number, entries in expected.items():

@@ -17,7 +17,17 @@ from unittest.mock import patch
 from tests.fuzzing.outcomes import Hang, Outcome, limited, place_of
 from tests.fuzzing.values import path, text
 
-COMMANDS = ("run", "compare", "data check", "data describe", "data get", "report", "reproduce", "federate init")
+COMMANDS = (
+    "run",
+    "compare",
+    "data check",
+    "data describe",
+    "data get",
+    "report",
+    "reproduce",
+    "federate init",
+    "algorithms",
+)
 _FOLDERS = ("federate status", "federate stop", "federate run", "federate site", "federate coordinator")
 _TINY = ("--rounds", "1", "--set", "data.rows=300", "--clients", "2", "--workers", "1", "--quiet")
 _SETTINGS = (
@@ -82,6 +92,8 @@ def command_line(draws: random.Random, here: str, number: int) -> list[str]:
         return [*arguments, draws.choice(("adul", "", "\x1b", "x" * 5000)), "--root", path(draws, here, number)]
     if command == "data describe":
         return [*arguments, text(draws)]
+    if command == "algorithms":
+        return [*arguments, *draws.choice(([], [text(draws)], ["--plugin", path(draws, here, number)]))]
     if command == "federate init":
         arguments += [path(draws, here, number), "--rows", draws.choice(("300", "300", text(draws)))]
         arguments += draws.choice(([], ["--demo", "census"], ["--demo", "census"], ["--demo", text(draws)]))

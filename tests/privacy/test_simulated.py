@@ -26,7 +26,7 @@ BRIEF: dict[str, Any] = {"model": "linear", "rounds": 3, "batch_size": 8, "seed"
 OPEN = Privacy(0.0, clip=1e9, state_clip=1e9, loss_bound=1e9)
 
 
-NOISY = [algorithm for algorithm in variants() if not algorithm.uploads]
+NOISY = [algorithm for algorithm in variants() if not (algorithm.uploads or algorithm.products)]
 
 
 def ids(algorithm: Algorithm) -> str:

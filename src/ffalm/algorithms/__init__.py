@@ -20,20 +20,24 @@ from ffalm.algorithms.contract import (
     State,
 )
 from ffalm.algorithms.fairfed import FairFed
+from ffalm.algorithms.fcfl import FCFL
 from ffalm.algorithms.fedadam import FedAdam
 from ffalm.algorithms.fedavg import FedAvg
 from ffalm.algorithms.fedavgm import FedAvgM
 from ffalm.algorithms.fedprox import FedProx
 from ffalm.algorithms.ffalm import FFALM
 from ffalm.algorithms.fpfl import FPFL
+from ffalm.algorithms.qffl import QFFL
 from ffalm.algorithms.rate_lagrangian import Lagrangian
 from ffalm.algorithms.registry import algorithm_class, algorithms, register
 from ffalm.algorithms.scaffold import SCAFFOLD
 from ffalm.algorithms.vectors import ModelVector, Vectors
 
 __all__ = [
+    "FCFL",
     "FFALM",
     "FPFL",
+    "QFFL",
     "SCAFFOLD",
     "Algorithm",
     "Batch",

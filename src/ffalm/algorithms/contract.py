@@ -5,8 +5,9 @@ Tensors may carry leading axes (seed, client), so algorithms use masks and never
     server   start, start_vectors                    once
     client   objective (slopes), drift               every local step
     client   finish                                  after its last local step
+    client   objectives                              instead of training, where `gradients` asks for it
     server   update (dual_step, project)             client weights and recorded state, from the clients' Tallies
-    server   server_step                             next model and model-sized state, from the weighted mean
+    server   weigh_uploads, server_step              next model and model-sized state, from weighted means
 
 All an algorithm does not override is federated averaging with SGD on the mean loss.
 """
@@ -14,6 +15,7 @@ All an algorithm does not override is federated averaging with SGD on the mean l
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -30,6 +32,9 @@ from ffalm.fairness.groups import equal_weights
 
 State = dict[str, Tensor]
 """The server's recorded numbers between rounds (duals, client weights, schedules), float64, by name."""
+
+CHANGE = "change"
+"""The trained model minus the one that was sent, as a name in `Algorithm.products`."""
 
 Prepared = dict[str, Tensor]
 """What an algorithm computes from batches before their losses, by name; entries have the batches' axes in front."""
@@ -123,6 +128,9 @@ class RoundReport:
     tally: Tally | None  # what `measure` asked for; zeros for a client that did not take part
     task: Task
     validation: Tally | None = None  # pooled held-out Tally of the model that was sent; None without held-out rows
+    lr: float = 0.0  # the clients' learning rate in this round
+    values: Tensor | None = None  # (client, objective): each client's own `objectives`, where `gradients` asks
+    products: Tensor | None = None  # (name, client, name, client): inner products of the vectors in `products`
 
     def __post_init__(self) -> None:
         """Metrics of these Tallies leave out the groups that are not compared."""
@@ -157,6 +165,9 @@ class Algorithm:
 
     name: ClassVar[str]
     title: ClassVar[str]  # how tables call it
+    paper: ClassVar[str] = ""  # authors, title, venue and year
+    limits: ClassVar[str] = ""  # what it does not do, or needs of data and settings, in sentences
+    most_groups: ClassVar[int | None] = None  # groups that its formula compares; None: any number
     default_preset: ClassVar[str | None] = None  # what its bare name stands for, in Python and on the command line
     remedies: ClassVar[str] = "a smaller lr or clip"  # what to try when a run diverges
     separable: ClassVar[bool] = False  # whether the server needs no more than sums: see `dual_step`
@@ -165,6 +176,8 @@ class Algorithm:
     server_vectors: ClassVar[tuple[str, ...]] = ()  # model-sized, kept by the server; checkpointed, never recorded
     client_vectors: ClassVar[tuple[str, ...]] = ()  # model-sized, kept by each client from round to round; start at 0
     uploads: ClassVar[tuple[str, ...]] = ()  # model-sized, sent with the trained model and averaged like it
+    gradients: ClassVar[tuple[str, ...]] = ()  # those uploads that are gradients of `objectives`: no local training
+    products: ClassVar[tuple[str, ...]] = ()  # uploads, or `CHANGE`, whose inner products `update` is told
     server_settings: ClassVar[tuple[str, ...]] = ()  # settings on which nothing that clients do depends
 
     def __init_subclass__(cls) -> None:
@@ -212,20 +225,29 @@ class Algorithm:
         Autograd computes it; override it where a closed form is known, which is faster for small models. Rows that
         the mask leaves out must get 0. Losses and outputs carry no gradient.
         """
-        with torch.inference_mode(False), torch.enable_grad():
-            if batch.outputs is None:
-                free = batch.losses.clone().requires_grad_()
-                batch = batch._replace(losses=free)
-            else:
-                free = batch.outputs.clone().requires_grad_()
-                batch = batch._replace(losses=_cross_entropy(free, batch.labels), outputs=free)
-            objective = self.objective(batch, state)
+
+        def objective(own: Batch) -> Tensor:
+            value = self.objective(own, state)
             require(
-                isinstance(objective, Tensor),
-                f"The objective of {self.title} must return a tensor; it returned {type(objective).__name__}.",
+                isinstance(value, Tensor),
+                f"The objective of {self.title} must return a tensor; it returned {type(value).__name__}.",
             )
-            (slopes,) = torch.autograd.grad(objective.sum(), free)
+            return value.unsqueeze(-1)
+
+        (slopes,) = _derivatives(objective, batch)[1]
         return slopes
+
+    def objectives(self, batch: Batch, state: State) -> Tensor:
+        """(..., objective): the functions whose gradients clients upload, in the order of `gradients`.
+
+        A client that is asked for them does not train: the batch is all of its rows, the model the one it was sent.
+        Their values go to the server too.
+        """
+        raise NotImplementedError(f"{self.title} names gradients, so it must define objectives.")
+
+    def objective_slopes(self, batch: Batch, state: State) -> tuple[Tensor, list[Tensor]]:
+        """The values of `objectives`, and the derivative of each as `slopes` gives that of the objective."""
+        return _derivatives(lambda own: self.objectives(own, state), batch)
 
     def drift(self, weights: ModelVector, sent: Sent, own: Vectors) -> ModelVector | None:
         """Added to the gradient after it was clipped: proximal terms, control variates. `own` is `client_vectors`."""
@@ -259,12 +281,21 @@ class Algorithm:
         """The state within its bounds; done by the server after averaging, since a bound is not linear."""
         return state
 
+    def weigh_uploads(self, weights: Tensor, state: State) -> dict[str, Tensor]:
+        """The weight of each client's vector in the sum that stands for an upload, by the upload's name.
+
+        `weights` are those of the models, which uploads take too unless overridden; `state` is the next one, so that
+        `update` can choose weights by what the report tells.
+        """
+        return dict.fromkeys(self.uploads, weights)
+
     def server_step(
         self, model: ModelVector, mean: ModelVector, vectors: Vectors, uploads: Vectors, report: RoundReport
     ) -> tuple[ModelVector, Vectors]:
         """The next model and the server's vectors, from the model that was sent and the weighted mean of the trained.
 
-        `uploads` are weighted means too. Only trained parameters pass through here; buffers are averaged.
+        `uploads` are weighted means too, or sums by `weigh_uploads`. Only trained parameters pass through here;
+        buffers are averaged.
         """
         return mean, vectors
 
@@ -281,8 +312,9 @@ class Algorithm:
 
     @property
     def needs_only_sums(self) -> bool:
-        """Whether the server can do without single Tallies: it needs none, or clients take the dual step themselves."""
-        return type(self).update is Algorithm.update and (self.separable or self.measure is Measure.NOTHING)
+        """Whether the server can do without single answers: it needs none, or clients take the dual step themselves."""
+        by_size = type(self).update is Algorithm.update and type(self).weigh_uploads is Algorithm.weigh_uploads
+        return by_size and not self.products and (self.separable or self.measure is Measure.NOTHING)
 
     @property
     def overrides_drift(self) -> bool:
@@ -323,6 +355,21 @@ def geometric(start: float, growth: float, steps: int) -> float:
         return start * growth**steps
     except OverflowError:
         return math.inf
+
+
+def _derivatives(function: Callable[[Batch], Tensor], batch: Batch) -> tuple[Tensor, list[Tensor]]:
+    """A function's values of a batch, (..., value), and the derivative of each by the rows' logits, else losses."""
+    with torch.inference_mode(False), torch.enable_grad():
+        if batch.outputs is None:
+            free = batch.losses.clone().requires_grad_()
+            batch = batch._replace(losses=free)
+        else:
+            free = batch.outputs.clone().requires_grad_()
+            batch = batch._replace(losses=_cross_entropy(free, batch.labels), outputs=free)
+        values = function(batch)
+        sums = values.reshape(-1, values.shape[-1]).sum(0).unbind()
+        slopes = [torch.autograd.grad(one, free, retain_graph=True)[0] for one in sums]
+    return values.detach(), slopes
 
 
 def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from ffalm.algorithms.registry import register
 from ffalm.errors import unknown
 from ffalm.fairness import Tally
 from ffalm.fairness.group_metrics import accuracy, joint_dpd, joint_eod, signed_dpd, signed_eod
+from ffalm.settings import setting
 
 _POOLED = {"dpd": signed_dpd, "eod": signed_eod}
 _AUTHORS = {"dpd": joint_dpd, "eod": joint_eod}
@@ -38,12 +39,20 @@ class FairFed(PlainTraining):
 
     name: ClassVar[str] = "fairfed"
     title: ClassVar[str] = "FairFed"
+    paper: ClassVar[str] = "Ezzeldin et al., FairFed: Enabling Group Fairness in Federated Learning, AAAI 2023"
+    limits: ClassVar[str] = (
+        "Acts through the clients' weights alone: where every client has the same gap, it is FedAvg. The "
+        "server needs each client's Tally."
+    )
+    most_groups: ClassVar[int | None] = 2
     server_settings: ClassVar[tuple[str, ...]] = ("step", "metric", "variant")
     remedies: ClassVar[str] = "a smaller step or a smaller lr"
 
-    step: float = 0.5
-    metric: Literal["dpd", "eod"] = "dpd"
-    variant: Literal["pooled", "authors"] = "pooled"
+    step: float = setting(0.5, "How much weight a client loses for its distance from the global gap.")
+    metric: Literal["dpd", "eod"] = setting("dpd", "Gap that clients are compared by.")
+    variant: Literal["pooled", "authors"] = setting(
+        "pooled", "Global gap of the pooled rows, or as the authors of FFALM compute it."
+    )
 
     def __post_init__(self) -> None:
         not_negative(self, "step")

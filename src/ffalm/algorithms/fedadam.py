@@ -14,6 +14,7 @@ from ffalm.algorithms.contract import PlainTraining, RoundReport
 from ffalm.algorithms.registry import register
 from ffalm.algorithms.vectors import ModelVector, Vectors
 from ffalm.errors import require
+from ffalm.settings import setting
 
 
 @register
@@ -23,15 +24,19 @@ class FedAdam(PlainTraining):
 
     name: ClassVar[str] = "fedadam"
     title: ClassVar[str] = "FedAdam"
+    paper: ClassVar[str] = "Reddi et al., Adaptive Federated Optimization, ICLR 2021"
+    limits: ClassVar[str] = (
+        "Nothing is done about gaps between groups. Models with BatchNorm: statistics are averaged, not adapted."
+    )
     separable: ClassVar[bool] = True
     server_settings: ClassVar[tuple[str, ...]] = ("server_lr", "beta1", "beta2", "tau")
     server_vectors: ClassVar[tuple[str, ...]] = ("mean", "variance")
     remedies: ClassVar[str] = "a smaller server_lr or a larger tau"
 
-    server_lr: float = 0.01
-    beta1: float = 0.9
-    beta2: float = 0.99
-    tau: float = 0.001
+    server_lr: float = setting(0.01, "Step size of the server.")
+    beta1: float = setting(0.9, "Decay of the mean of changes.")
+    beta2: float = setting(0.99, "Decay of the mean of squared changes.")
+    tau: float = setting(0.001, "Added to the root of the mean square; bounds how adaptive it is.")
 
     def __post_init__(self) -> None:
         positive(self, "server_lr", "tau")

@@ -19,4 +19,8 @@ class FedAvg(PlainTraining):
 
     name: ClassVar[str] = "fedavg"
     title: ClassVar[str] = "FedAvg"
+    paper: ClassVar[str] = (
+        "McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017"
+    )
+    limits: ClassVar[str] = "Nothing is done about gaps between groups."
     separable: ClassVar[bool] = True

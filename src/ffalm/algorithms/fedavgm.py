@@ -12,6 +12,7 @@ from ffalm.algorithms.checks import not_negative, positive
 from ffalm.algorithms.contract import PlainTraining, RoundReport
 from ffalm.algorithms.registry import register
 from ffalm.algorithms.vectors import ModelVector, Vectors
+from ffalm.settings import setting
 
 
 @register
@@ -21,13 +22,18 @@ class FedAvgM(PlainTraining):
 
     name: ClassVar[str] = "fedavgm"
     title: ClassVar[str] = "FedAvgM"
+    paper: ClassVar[str] = (
+        "Hsu, Qi and Brown, Measuring the Effects of Non-Identical Data Distribution for Federated Visual "
+        "Classification, arXiv:1909.06335, 2019"
+    )
+    limits: ClassVar[str] = "Nothing is done about gaps between groups."
     separable: ClassVar[bool] = True
     server_settings: ClassVar[tuple[str, ...]] = ("momentum", "server_lr")
     server_vectors: ClassVar[tuple[str, ...]] = ("velocity",)
     remedies: ClassVar[str] = "a smaller momentum or server_lr"
 
-    momentum: float = 0.9
-    server_lr: float = 1.0
+    momentum: float = setting(0.9, "Momentum of the server.")
+    server_lr: float = setting(1.0, "Step size of the server.")
 
     def __post_init__(self) -> None:
         not_negative(self, "momentum")

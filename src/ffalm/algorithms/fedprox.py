@@ -12,6 +12,7 @@ from ffalm.algorithms.checks import not_negative
 from ffalm.algorithms.contract import PlainTraining, Sent
 from ffalm.algorithms.registry import register
 from ffalm.algorithms.vectors import ModelVector, Vectors
+from ffalm.settings import setting
 
 
 @register
@@ -21,10 +22,12 @@ class FedProx(PlainTraining):
 
     name: ClassVar[str] = "fedprox"
     title: ClassVar[str] = "FedProx"
+    paper: ClassVar[str] = "Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020"
+    limits: ClassVar[str] = "Nothing is done about gaps between groups."
     separable: ClassVar[bool] = True
     remedies: ClassVar[str] = "a smaller mu or a smaller lr"
 
-    mu: float = 0.1
+    mu: float = setting(0.1, "Strength of the proximal term; 0 is FedAvg.")
 
     def __post_init__(self) -> None:
         not_negative(self, "mu")

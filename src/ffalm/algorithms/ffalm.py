@@ -31,6 +31,7 @@ from ffalm.algorithms.lagrangian import AugmentedLagrangian
 from ffalm.algorithms.registry import register
 from ffalm.errors import require, unknown
 from ffalm.fairness import Tally, masked_mean
+from ffalm.settings import setting
 
 _MEASURES = {"full": Measure.TRAINED, "last_batch": Measure.LAST_BATCH, "epoch_mean": Measure.EPOCH}
 _GAPS = ("clients", "pooled", "held_out")
@@ -67,6 +68,14 @@ class FFALM(AugmentedLagrangian):
 
     name: ClassVar[str] = "ffalm"
     title: ClassVar[str] = "FFALM"
+    paper: ClassVar[str] = (
+        "Dunda and Song, Fairness-aware Federated Minimax Optimization with Convergence Guarantee, "
+        "arXiv:2307.04417, 2023"
+    )
+    limits: ClassVar[str] = (
+        "Constrains mean losses, which need not narrow gaps of predictions. With the paper's growing dual "
+        "step the dual may diverge: the preset safe bounds it."
+    )
     default_preset: ClassVar[str | None] = "safe"
     broadcasts: ClassVar[tuple[str, ...]] = ("dual", "penalty")
     server_settings: ClassVar[tuple[str, ...]] = (
@@ -86,20 +95,26 @@ class FFALM(AugmentedLagrangian):
     duals_by_group: ClassVar[bool] = True
     remedies: ClassVar[str] = "dual_bound=1.0, dual_lr_growth=1.0 or the preset 'safe'"
 
-    penalty: float = 2.0
-    dual_lr: float = 2.0
-    dual_lr_growth: float = 1.05
-    penalty_growth: float = 1.0
-    dual_bound: float | None = None
-    dual_data: Literal["full", "last_batch", "epoch_mean"] = "full"
-    dual_init: float = 0.0
-    gap: Literal["clients", "pooled", "held_out"] = "clients"
-    normalised_gap: bool = False
-    dual_step_cap: float | None = None
-    dual_decay: float = 0.0
-    dual_proportional: float = 0.0
-    sufficient_decrease: float | None = None
-    nonnegative_weights: bool = False
+    penalty: float = setting(2.0, "Coefficient of the quadratic penalty.")
+    dual_lr: float = setting(2.0, "Step size of the dual in round 1.")
+    dual_lr_growth: float = setting(1.05, "Factor of the dual step size from round to round.")
+    penalty_growth: float = setting(1.0, "Factor of the penalty from round to round.")
+    dual_bound: float | None = setting(None, "Largest absolute value of the dual.")
+    dual_data: Literal["full", "last_batch", "epoch_mean"] = setting(
+        "full", "Rows on which clients measure the gap for the dual step."
+    )
+    dual_init: float = setting(0.0, "Dual before round 1.")
+    gap: Literal["clients", "pooled", "held_out"] = setting(
+        "clients", "Gap of the dual step: mean of the clients' gaps, of pooled losses, or on held-out rows."
+    )
+    normalised_gap: bool = setting(False, "Divide the gap of the dual step by the mean loss.")
+    dual_step_cap: float | None = setting(None, "Largest absolute step of the dual in a round.")
+    dual_decay: float = setting(0.0, "Share of the dual that is forgotten each round.")
+    dual_proportional: float = setting(0.0, "Coefficient of the gap itself in the dual (PI control).")
+    sufficient_decrease: float | None = setting(
+        None, "Let the penalty grow only after a round whose gap is not below this factor of the last."
+    )
+    nonnegative_weights: bool = setting(False, "Clamp dual + penalty * gap so that no row has a negative weight.")
 
     def __post_init__(self) -> None:
         not_negative(self, "penalty", "dual_lr", "dual_decay", "dual_proportional")

@@ -19,6 +19,7 @@ from ffalm.algorithms.contract import Measure, State
 from ffalm.algorithms.lagrangian import AugmentedLagrangian
 from ffalm.algorithms.registry import register
 from ffalm.errors import unknown
+from ffalm.settings import setting
 
 
 @register
@@ -28,15 +29,22 @@ class FPFL(AugmentedLagrangian):
 
     name: ClassVar[str] = "fpfl"
     title: ClassVar[str] = "FPFL"
+    paper: ClassVar[str] = (
+        "Rodríguez-Gálvez et al., Enforcing Fairness in Private Federated Learning via the Modified Method of "
+        "Differential Multipliers, arXiv:2109.08604, 2021"
+    )
+    limits: ClassVar[str] = "Constrains mean losses, which need not narrow gaps of predictions. Multipliers never fall."
     broadcasts: ClassVar[tuple[str, ...]] = ("duals",)
     server_settings: ClassVar[tuple[str, ...]] = ("dual_lr",)
     duals_by_group: ClassVar[bool] = True
     remedies: ClassVar[str] = "a smaller dual_lr, a smaller penalty or a tolerance above 0"
 
-    penalty: float = 5.0
-    dual_lr: float = 0.5
-    constraint: Literal["abs", "positive_part"] = "abs"
-    tolerance: float = 0.0
+    penalty: float = setting(5.0, "Coefficient of the quadratic penalty.")
+    dual_lr: float = setting(0.5, "Step size of the multipliers.")
+    constraint: Literal["abs", "positive_part"] = setting(
+        "abs", "Distance from the mean loss, or only how far a group is below it."
+    )
+    tolerance: float = setting(0.0, "Distance from the mean loss that is allowed.")
 
     def __post_init__(self) -> None:
         not_negative(self, "penalty", "dual_lr", "tolerance")

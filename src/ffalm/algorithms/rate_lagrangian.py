@@ -32,6 +32,7 @@ from ffalm.algorithms.registry import register
 from ffalm.errors import require, unknown
 from ffalm.fairness import Tally, masked_mean
 from ffalm.fairness.groups import equal_weights
+from ffalm.settings import setting
 
 
 @register
@@ -45,16 +46,23 @@ class Lagrangian(Algorithm):
 
     name: ClassVar[str] = "lagrangian"
     title: ClassVar[str] = "Lagrangian"
+    paper: ClassVar[str] = (
+        "After Cotter, Jiang and Sridharan, Two-Player Games for Efficient Non-Convex Constrained "
+        "Optimization, ALT 2019"
+    )
+    limits: ClassVar[str] = (
+        "Needs held-out rows, unless measured is train. With very few held-out rows of a group its rates are noise."
+    )
     broadcasts: ClassVar[tuple[str, ...]] = ("prices",)
     server_settings: ClassVar[tuple[str, ...]] = ("constraint", "tolerance", "dual_lr", "penalty", "dual_bound")
     remedies: ClassVar[str] = "a smaller dual_lr or dual_bound"
 
-    constraint: str = "eo"
-    tolerance: float = 0.0
-    dual_lr: float = 0.5
-    penalty: float = 2.0
-    dual_bound: float = 5.0
-    measured: Literal["held_out", "train"] = "held_out"
+    constraint: str = setting("eo", "Rates to be equal: dp, eo, odds, accuracy or loss; several with commas.")
+    tolerance: float = setting(0.0, "Largest gap that is allowed.")
+    dual_lr: float = setting(0.5, "Step size of the multipliers.")
+    penalty: float = setting(2.0, "Multiplier per unit of the excess gap of this round.")
+    dual_bound: float = setting(5.0, "Largest multiplier.")
+    measured: Literal["held_out", "train"] = setting("held_out", "Rows on which the gaps are measured.")
 
     def __post_init__(self) -> None:
         not_negative(self, "tolerance", "dual_lr", "penalty")

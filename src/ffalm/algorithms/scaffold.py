@@ -30,6 +30,13 @@ class SCAFFOLD(PlainTraining):
 
     name: ClassVar[str] = "scaffold"
     title: ClassVar[str] = "SCAFFOLD"
+    paper: ClassVar[str] = (
+        "Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020"
+    )
+    limits: ClassVar[str] = (
+        "Nothing is done about gaps between groups. Messages are twice as large, and each client keeps a "
+        "vector as large as the model. The local optimizer should be plain SGD."
+    )
     separable: ClassVar[bool] = True
     broadcasts: ClassVar[tuple[str, ...]] = ("control",)
     server_vectors: ClassVar[tuple[str, ...]] = ("control",)

@@ -13,6 +13,7 @@ import typer
 
 from ffalm import __version__
 from ffalm.cli import (
+    algorithms_command,
     data_commands,
     federate,
     leaderboard_command,
@@ -42,6 +43,7 @@ leaderboard_command.add_to(app)
 reproduce.add_to(app)
 federate.add_to(app)
 data_commands.add_to(app)
+algorithms_command.add_to(app)
 
 
 def _show_version(wanted: bool) -> None:

@@ -42,6 +42,8 @@ def _fastest(job: Job, together: int) -> tuple[Engine, str]:
     model = built_model(job.spec)
     if any(isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) for module in model.modules()):
         reason = why_not_graphed(model, job.spec.device)
+        if reason is None and GraphedEngine.lacks(job.spec.algorithm) is not None:
+            reason = "clients upload gradients instead of training"
         if reason is None:
             return GraphedEngine(), "convolutions on a GPU"
         return LoopEngine(), f"convolutions, and {reason}"

@@ -162,6 +162,24 @@ def gradients(
     return torch.autograd.grad(losses, parameters, slopes, allow_unused=True), (slopes < 0).any()
 
 
+def objective_gradients(
+    parameters: Sequence[Tensor], algorithm: Algorithm, rows: Rows, losses: Tensor, logits: Tensor, state: State
+) -> tuple[Tensor, list[list[Tensor]]]:
+    """The values of the algorithm's `objectives`, and the gradient of each by every parameter."""
+    by_outputs = algorithm.by_outputs(rows.task)
+    batch = Batch(rows, losses.detach(), logits.detach() if by_outputs else None)
+    values, slopes = algorithm.objective_slopes(batch, state)
+    vectors = []
+    for slope in slopes:
+        found = torch.autograd.grad(
+            logits if by_outputs else losses, parameters, slope, retain_graph=True, allow_unused=True
+        )
+        vectors.append(
+            [torch.zeros_like(like) if one is None else one for like, one in zip(parameters, found, strict=True)]
+        )
+    return values, vectors
+
+
 def raised_losses(slopes: Tensor, outputs: Tensor, labels: Tensor) -> Tensor:
     """For each row, whether a small step of its logits against these slopes raises its loss.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
 import torch
@@ -48,6 +48,12 @@ class ClientSpec:
     device: torch.device
     precision: Precision = "fp32"  # "bf16" computes forward passes in bfloat16 where torch deems it safe
     channels_last: bool | None = None  # memory layout of images, a matter of speed alone; None: on a CPU
+
+    def __post_init__(self) -> None:
+        """A client that is asked for gradients takes all its rows at once, and no step."""
+        if self.algorithm.gradients:
+            once = replace(self.training, batch_size=None, local_epochs=1, local_steps=None)
+            object.__setattr__(self, "training", once)
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,11 @@ class Engine(Protocol):
     name: ClassVar[str]
     together: ClassVar[bool]  # whether jobs given in one call are computed together, not one after the other
     spreads: ClassVar[bool]  # whether one process of it uses the whole machine, or a cluster, by itself
+
+    @classmethod
+    def lacks(cls, algorithm: Algorithm) -> str | None:
+        """What the algorithm asks of clients that this engine does not do, as one sentence; None where it does all."""
+        ...
 
     def refusal(self, job: Job) -> str | None:
         """Why this engine cannot run a job, in one sentence; None where it can. Known before anything is computed."""

@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ffalm.algorithms import Measure, Rows
+from ffalm.algorithms import Algorithm, Measure, Rows
 from ffalm.data.types import Examples
 from ffalm.engines.common import (
     autocast,
@@ -22,6 +22,7 @@ from ffalm.engines.common import (
     evaluate,
     gradients,
     inputs,
+    objective_gradients,
     row_losses,
     score_histogram,
 )
@@ -39,6 +40,11 @@ class LoopEngine:
     name: ClassVar[str] = "loop"
     together: ClassVar[bool] = False
     spreads: ClassVar[bool] = False
+
+    @classmethod
+    def lacks(cls, algorithm: Algorithm) -> str | None:
+        """It does everything."""
+        return None
 
     def refusal(self, job: Job) -> str | None:
         """It runs everything."""
@@ -95,6 +101,8 @@ class Learner:
         lr = spec.training.lr_at(round)
         steps = batches(spec.seed, round, client, len(examples), spec.training)
         loss, negative = torch.zeros(2, dtype=torch.float64, device=spec.device).unbind()
+        values: Tensor | None = None
+        vectors: dict[str, Model] = {}
         self._local.begin(state, broadcast_vectors(spec.algorithm, sent.vectors), own or self._no_vectors())
         model.train()
         with torch_seeded(spec.seed, Purpose.LAYERS, round, client):
@@ -103,16 +111,29 @@ class Learner:
                 with autocast(spec):
                     losses, logits = row_losses(model, inputs(batch.x, dtype), batch.y, self._task.labels)
                 rows = Rows(batch.y, batch.group, torch.ones_like(batch.y, dtype=torch.bool), self._task)
-                found, raised = gradients(parameters, spec.algorithm, rows, losses, logits, state)
-                self._local.step(found, lr)
                 loss += losses.detach().mean()
-                negative += raised
+                if spec.algorithm.gradients:
+                    values, each = objective_gradients(parameters, spec.algorithm, rows, losses, logits, state)
+                    named = [dict(zip(self._parameters, one, strict=True)) for one in each]
+                    vectors = dict(zip(spec.algorithm.gradients, named, strict=True))
+                else:
+                    found, raised = gradients(parameters, spec.algorithm, rows, losses, logits, state)
+                    self._local.step(found, lr)
+                    negative += raised
                 if wanted is Measure.EPOCH or (wanted is Measure.LAST_BATCH and step == len(steps)):
                     tally = tally + Tally.of(logits.argmax(-1), losses, batch.y, batch.group, shape).to("cpu")
         kept, uploads = self._local.finish(len(steps), lr)
         if wanted is Measure.TRAINED:
             tally = self._tally(examples)
-        return ClientUpdate(_copy(model), tally, float(loss) / len(steps), float(negative) / len(steps), uploads, kept)
+        return ClientUpdate(
+            _copy(model),
+            tally,
+            float(loss) / len(steps),
+            float(negative) / len(steps),
+            {**uploads, **vectors},
+            kept,
+            values=None if values is None else values.double().cpu(),
+        )
 
     def _no_vectors(self) -> dict[str, Model]:
         return {

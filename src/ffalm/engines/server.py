@@ -15,8 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from ffalm.algorithms import Algorithm, Measure, ModelVector, RoundReport, State
+from ffalm.algorithms.contract import CHANGE
 from ffalm.data.types import Task
 from ffalm.engines.common import built_model, frozen_parameters, trained_parameters
+from ffalm.engines.inner_products import inner_products, spread
 from ffalm.engines.jobs import Job, Model, Round, Snapshot
 from ffalm.engines.sampling import participants
 from ffalm.fairness import Tally
@@ -79,16 +81,30 @@ class ServerContext:
         return Snapshot(0, fresh, state, {name: self._named(vector) for name, vector in vectors.items()}, own)
 
     def report(
-        self, round: int, taking_part: Sequence[int], tally: Tally | None, validation: Tally | None
+        self,
+        round: int,
+        taking_part: Sequence[int],
+        tally: Tally | None,
+        validation: Tally | None,
+        values: Tensor | None = None,
+        products: Tensor | None = None,
     ) -> RoundReport:
-        """What the algorithm is told of a round; `tally` has one entry for each client that took part."""
+        """What the algorithm is told of a round; `tally` and the others have an entry for each client that took part.
+
+        Those of clients that did not are 0.
+        """
         took_part = torch.zeros(len(self.counts), dtype=torch.bool)
         took_part[list(taking_part)] = True
         if self.algorithm.measure is Measure.NOTHING or tally is None:
             everyone = None
         else:
             everyone = _spread(tally, taking_part, len(self.counts))
-        return RoundReport(round, self.counts, took_part, everyone, self.task, validation)
+        if values is not None:
+            values = spread(values, (0,), taking_part, len(self.counts))
+        if products is not None:
+            products = spread(products, (1, 3), taking_part, len(self.counts))
+        lr = self.training.lr_at(round)
+        return RoundReport(round, self.counts, took_part, everyone, self.task, validation, lr, values, products)
 
     def update(self, now: Snapshot, report: RoundReport, states: Sequence[State] = ()) -> tuple[Tensor, State]:
         """The clients' weights and the next state: from their Tallies, or from the `states` that they stepped to.
@@ -183,6 +199,7 @@ class ClientUpdate:
     own: dict[str, Model] = field(default_factory=dict)  # its client vectors, where the engine keeps them for it
     validation: Tally | None = None  # of the model it was sent, on held-out rows of its own
     state: State | None = None  # after the client's own dual step, from a real site instead of the Tally
+    values: Tensor | None = None  # of the algorithm's `objectives`, where it asks for their gradients
 
 
 class Clients(Protocol):
@@ -221,9 +238,17 @@ def rounds(context: ServerContext, clients: Clients) -> Iterator[Round]:
         told = [update.validation for update in updates if update.validation is not None]
         held_out = Tally.stack(told).pooled() if told else scores
         tallies = [update.tally for update in updates if update.tally is not None]
-        report = context.report(number, list(answers), Tally.stack(tallies) if tallies else None, held_out)
+        values = [update.values for update in updates if update.values is not None]
+        report = context.report(
+            number,
+            list(answers),
+            Tally.stack(tallies) if tallies else None,
+            held_out,
+            torch.stack(values) if values else None,
+            _products(context, now, updates),
+        )
         weights, state = context.update(now, report, [update.state for update in updates if update.state is not None])
-        mean = _mean(context, clients, now, updates, weights[list(answers)])
+        mean = _mean(context, clients, now, answers, weights, state)
         now = context.advance(now, report, state, mean, {client: update.own for client, update in answers.items()})
         scores = clients.validate(now.model)
         done = context.round(now, weights, scores, _summary(updates), seconds=time.perf_counter() - began)
@@ -233,16 +258,35 @@ def rounds(context: ServerContext, clients: Clients) -> Iterator[Round]:
 
 
 def _mean(
-    context: ServerContext, clients: Clients, now: Snapshot, updates: Sequence[ClientUpdate], weights: Tensor
-) -> Mean:
+    context: ServerContext, clients: Clients, now: Snapshot, answers: Mapping[int, ClientUpdate], weights: Tensor,
+    state: State,
+) -> Mean:  # fmt: skip
     """The weighted mean of the updates, under privacy with noise."""
+    updates = list(answers.values())
     models = [update.model for update in updates]
     if context.privacy is not None:
-        return Mean(context.privacy.merge(now.model, models, weights, now.round + 1))
+        return Mean(context.privacy.merge(now.model, models, weights[list(answers)], now.round + 1))
+    shares = context.algorithm.weigh_uploads(weights, state)
     uploads = {
-        name: average([update.uploads[name] for update in updates], weights) for name in context.algorithm.uploads
+        name: average([update.uploads[name] for update in updates], shares[name][list(answers)])
+        for name in context.algorithm.uploads
     }
-    return Mean(clients.average(models, weights), uploads)
+    return Mean(clients.average(models, weights[list(answers)]), uploads)
+
+
+def _products(context: ServerContext, now: Snapshot, updates: Sequence[ClientUpdate]) -> Tensor | None:
+    """The inner products that the algorithm asks for, (name, client, name, client)."""
+    names = context.algorithm.products
+    if not names:
+        return None
+
+    def number_of(name: str, update: ClientUpdate, key: str) -> Tensor:
+        value = update.model[key] - now.model[key] if name == CHANGE else update.uploads[name][key]
+        return value.flatten()
+
+    parts = (torch.stack([number_of(name, update, key) for name in names for update in updates])
+             for key in context.trained)  # fmt: skip
+    return inner_products(parts, len(names))
 
 
 def _summary(updates: Sequence[ClientUpdate]) -> TrainingSummary | None:

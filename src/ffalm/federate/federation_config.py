@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from ffalm import config as study
 from ffalm import toml
-from ffalm.algorithms import Algorithm
+from ffalm.algorithms import Algorithm, Measure
 from ffalm.config import AlgorithmEntry
 from ffalm.data.group_settings import check_min_group_size, group_columns
 from ffalm.engines import Training
@@ -251,6 +251,7 @@ class FederationConfig(_Settings):
             self.rules.min_sites <= len(self.sites),
             f"The rule 'min_sites' asks for {self.rules.min_sites} sites, but the federation has {len(self.sites)}.",
         )
+        _check_single_answers(self)
         if self.rules.secure:
             _check_secure(self)
         require(
@@ -387,6 +388,27 @@ def _check_name(kind: str, name: str) -> None:
         raise UserError(
             f"The name of a {kind} takes letters, digits, '-' and '_', since folders bear it; got {name!r}."
         )
+
+
+def why_not_federated(algorithm: Algorithm) -> str | None:
+    """What an algorithm asks of sites that they do not tell, in one sentence; None where there is nothing."""
+    if not algorithm.gradients or algorithm.measure is Measure.NOTHING:
+        return None
+    return (
+        f"{algorithm.title} asks for gradients and for Tallies of the same rows, of which sites do not tell both: "
+        "choose another algorithm, or simulate it."
+    )
+
+
+def _check_single_answers(config: FederationConfig) -> None:
+    """Refuse an algorithm that asks of sites what they do not tell, or of the server what the rules take from it."""
+    algorithm, rule, refused = config.algorithm, config.rules.aggregation, why_not_federated(config.algorithm)
+    require(refused is None, str(refused))
+    require(
+        not algorithm.products or rule not in ("trimmed", "median"),
+        f"{algorithm.title} compares the sites' answers one by one, and the rule aggregation = {rule!r} puts one in "
+        "the place of all: choose 'mean', 'clip' or 'krum'.",
+    )
 
 
 def _check_secure(config: FederationConfig) -> None:

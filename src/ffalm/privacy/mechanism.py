@@ -42,6 +42,11 @@ class Mechanism:
                 f"{algorithm.title} uploads more than models and Tallies ({', '.join(algorithm.uploads)}), and privacy "
                 "puts noise on those alone: use another algorithm, or none of the privacy settings."
             )
+        if algorithm.products:
+            raise UserError(
+                f"{algorithm.title} compares the clients' vectors one by one, and privacy puts noise on their mean "
+                "alone: use another algorithm, or none of the privacy settings."
+            )
         if not algorithm.separable and algorithm.measure not in (Measure.NOTHING, *_WHOLE):
             raise UserError(
                 f"{algorithm.title} needs the Tally of each client's {algorithm.measure.value}, and which rows those "

@@ -116,6 +116,29 @@ def test_an_algorithm_that_measures_nothing_is_sent_no_tally() -> None:
         read_answer(message(), SENT, TASK, FEDAVG)
 
 
+def test_the_values_of_objectives_are_told_where_they_are_asked_for_and_nowhere_else() -> None:
+    values = torch.tensor([0.7, 0.1], dtype=torch.float64)
+    vector = {"weight": torch.zeros(2, 3)}
+    asking = ffalm.FCFL()
+
+    def given(values: Tensor | None) -> Message:
+        whole = message(counts=None)
+        update = ClientUpdate(MODEL, None, 0.5, 0.0, dict.fromkeys(asking.uploads, vector), values=values)
+        return replace(whole, tensors={**whole.tensors, **update_message(update).tensors})
+
+    assert read_answer(given(values), SENT, TASK, asking, ["weight"]).finite
+    assert not read_answer(given(values * torch.nan), SENT, TASK, asking, ["weight"]).finite
+    for wrong in (None, values[:1], values.float()):
+        with pytest.raises(UserError, match="its answer's values are not 2"):
+            read_answer(given(wrong), SENT, TASK, asking, ["weight"])
+    with pytest.raises(UserError, match="its answer's values are not none"):
+        read_answer(given(values), SENT, TASK, FEDAVG)
+    replies = {
+        client: ClientUpdate(MODEL, None, 0.5, 0.0, values=values * (1 + 99 * (client == 2))) for client in range(4)
+    }
+    assert list(outliers(SENT, replies, 10.0)) == [2]
+
+
 def test_a_stepped_state_must_have_the_form_of_the_state_that_was_sent() -> None:
     state = FFALM.start(TASK, ROWS.unsqueeze(0))
     sent = replace(SENT, state=state)

@@ -206,6 +206,26 @@ def test_a_site_may_lack_a_group_and_another_a_label(tmp_path: Path) -> None:
     assert outcome.history[-1]["dual"] == expected[-1].record["dual"]
 
 
+@pytest.mark.parametrize("rare", [0, 3])
+def test_gradients_of_disparities_leave_small_groups_out_as_if_the_site_had_none(tmp_path: Path, rare: int) -> None:
+    frame = people(100, 1)
+    frame["sex"] = ["male" if row % 30 == 0 and row < 30 * rare else "female" for row in range(len(frame))]
+    folder = site_folder(tmp_path, "north", frame)
+    answers = {}
+    for fewest in (1, 5):
+        rules, data = {"min_group": fewest}, {"groups": ["female", "male"]}
+        plan = config(algorithm={"name": "fcfl"}, rules=rules, data=data)
+        terms, _ = agreed(folder, plan)
+        answers[fewest] = answer("train", asked(terms, plan), {"site": str(folder)}).tensors
+    told = answers[5]
+    assert float(told["values"]["values"][0]) > 0
+    assert float(told["values"]["values"][1]) == 0
+    assert not any(value.any() for value in told["upload.disparity_gradient"].values())
+    assert any(value.any() for value in told["upload.loss_gradient"].values())
+    assert bool(answers[1]["values"]["values"][1] > 0) == bool(rare)
+    assert "tally" not in told
+
+
 def test_a_table_splits_by_its_own_column(tmp_path: Path) -> None:
     frame = people(60, 1).assign(part=["train"] * 40 + ["val"] * 8 + ["test"] * 12)
     folder = site_folder(tmp_path, "north", frame)

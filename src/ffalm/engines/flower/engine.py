@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from ffalm.algorithms import Algorithm
 from ffalm.engines.flower.environment import keep_quiet, require_flower
 from ffalm.engines.jobs import Job, Model, Round
 from ffalm.engines.loop import LoopClients
@@ -28,6 +29,11 @@ class FlowerEngine:
 
     def __init__(self) -> None:
         require_flower("ray")
+
+    @classmethod
+    def lacks(cls, algorithm: Algorithm) -> str | None:
+        """Clients train as in `loop`, which does everything."""
+        return None
 
     def refusal(self, job: Job) -> str | None:
         """Clients train as in `loop`, which runs everything."""

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from ffalm.algorithms import Algorithm
 from ffalm.engines.common import built_model
 from ffalm.engines.graphed.graphed_clients import GraphedClients
 from ffalm.engines.graphed.worker_pool import IN_FLIGHT, WorkerPool
@@ -37,10 +38,23 @@ class GraphedEngine:
         self._in_flight = in_flight
         self._kept: tuple[Any, WorkerPool] | None = None
 
+    @classmethod
+    def lacks(cls, algorithm: Algorithm) -> str | None:
+        """A captured step ends with the optimizer's."""
+        if not algorithm.gradients:
+            return None
+        return (
+            f"{algorithm.title} asks clients for gradients instead of training, which the engine 'graphed' does not "
+            "compute: use engine='loop'."
+        )
+
     def refusal(self, job: Job) -> str | None:
         """Graphs are captured on a GPU or not at all, and not of layers that draw at random."""
         if job.spec.device.type != "cuda":
             return "The engine 'graphed' needs a GPU: use device cuda, or another engine."
+        missing = self.lacks(job.spec.algorithm)
+        if missing is not None:
+            return missing
         reason = why_not_graphed(built_model(job.spec), job.spec.device)
         return None if reason is None else f"The model cannot be captured: {reason}; use engine='loop'."
 

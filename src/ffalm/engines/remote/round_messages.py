@@ -58,6 +58,8 @@ def update_message(update: ClientUpdate, keeps_own: bool = False) -> Message:
         tensors["tally"] = tally_record(update.tally)
     if update.state is not None:
         tensors["state"] = update.state
+    if update.values is not None:
+        tensors["values"] = {"values": update.values}
     own = {} if keeps_own else update.own
     facts = {"loss": update.loss, "negative": update.negative}
     return Message(
@@ -80,6 +82,7 @@ def answered(message: Message) -> ClientUpdate:
         _vectors(_UPLOAD, message),
         _vectors(_OWN, message),
         state=message.tensors.get("state"),
+        values=message.tensors.get("values", {}).get("values"),
     )
 
 

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from torch import nn
 
+from ffalm.algorithms import Algorithm
 from ffalm.engines.common import built_model
 from ffalm.engines.jobs import Job, Round
 from ffalm.engines.stacked.choose import why_not_stacked
@@ -40,6 +41,11 @@ class StackedEngine:
         Where less memory is free than that, what is free bounds it.
         """
         self._budget = budget
+
+    @classmethod
+    def lacks(cls, algorithm: Algorithm) -> str | None:
+        """It does everything."""
+        return None
 
     def refusal(self, job: Job) -> str | None:
         """Models whose layers mix rows or draw at random, and bfloat16."""

@@ -9,13 +9,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ffalm.algorithms import Measure, ModelVector, Sent, Vectors
+from ffalm.algorithms import Measure, ModelVector, Sent, State, Vectors
+from ffalm.algorithms.contract import CHANGE
 from ffalm.engines.common import broadcast, broadcast_vectors, dtype_of
+from ffalm.engines.inner_products import inner_products
 from ffalm.engines.jobs import Model, Round
 from ffalm.engines.optimizers import local_optimizer
 from ffalm.engines.sampling import drawn, participants
 from ffalm.engines.server import Mean, TrainingSummary
 from ffalm.engines.stacked.choose import kernel_for
+from ffalm.engines.stacked.client_gradients import client_gradients
 from ffalm.engines.stacked.grouping import Ready
 from ffalm.engines.stacked.kernels import Weights
 from ffalm.engines.stacked.needs import LEAST_SCORED, working_bytes
@@ -163,7 +166,13 @@ class Stack:
         tally = None
         if self._algorithm.measure is not Measure.NOTHING:
             tally = Tally(torch.cat([one.confusion for one in tallies]), torch.cat([one.loss for one in tallies]))
-        summary = Trained(torch.cat([one.loss for one in seen]), torch.cat([one.negative for one in seen]), tally)
+        told = [one.values for one in seen if one.values is not None]
+        summary = Trained(
+            torch.cat([one.loss for one in seen]),
+            torch.cat([one.negative for one in seen]),
+            tally,
+            torch.cat(told) if told else None,
+        )
         return replace(whole, slots=slots, seen=summary)
 
     def _trained_chunk(self, number: int, slots: list[ClientSlot]) -> _Done:
@@ -175,7 +184,13 @@ class Stack:
         tally = self._score(weights, spans) if measure is Measure.RECEIVED else None
         received = self._received(slots, job_of, weights)
         steps = self._rows.found(training_steps(slots, self._device))
-        seen = train(self._kernel, self._spec, weights, self._rows, steps, received, lr)
+        gradients: Vectors = {}
+        if self._algorithm.gradients:
+            seen, gradients = client_gradients(
+                self._kernel, self._spec, weights, self._rows, steps, received.sent.state
+            )
+        else:
+            seen = train(self._kernel, self._spec, weights, self._rows, steps, received, lr)
         own: Named = {}
         uploads: Named = {}
         if self._algorithm.client_vectors or self._algorithm.uploads:
@@ -183,10 +198,10 @@ class Stack:
             kept, sent = self._algorithm.finish(
                 ModelVector(weights.trained), received.sent, received.own, taken.double(), lr
             )
-            own, uploads = self._unpacked_vectors(kept, weights), self._unpacked_vectors(sent, weights)
+            own, uploads = (self._unpacked_vectors(named, weights) for named in (kept, {**sent, **gradients}))
         if measure is Measure.TRAINED:
             tally = self._score(weights, spans)
-        return _Done(slots, weights, seen if tally is None else Trained(seen.loss, seen.negative, tally), own, uploads)
+        return _Done(slots, weights, seen if tally is None else replace(seen, tally=tally), own, uploads)
 
     def _received(self, slots: list[ClientSlot], job_of: Tensor, weights: Weights) -> Received:
         """What the slots' clients are sent and what they kept, laid out as the weights are."""
@@ -213,9 +228,11 @@ class Stack:
         chosen = [done.slots[place].client for place in own]
         at = torch.tensor(own)
         tally = None if done.seen.tally is None else done.seen.tally[at]
-        report = one.context.report(number, chosen, tally, validation)
+        values = None if done.seen.values is None else done.seen.values[at]
+        products = self._products(job, done, at.to(self._device))
+        report = one.context.report(number, chosen, tally, validation, values, products)
         weights, state = one.context.update(now, report)
-        mean = self._mean(job, done, at.to(self._device), weights[chosen])
+        mean = self._mean(job, done, chosen, at.to(self._device), weights, state)
         kept = {
             client: {name: {key: value[place] for key, value in vector.items()} for name, vector in done.own.items()}
             for client, place in zip(chosen, own, strict=True)
@@ -223,8 +240,26 @@ class Stack:
         self._now[job] = one.context.advance(now, report, state, mean, kept)
         return weights, TrainingSummary(float(done.seen.loss[at].mean()), float(done.seen.negative[at].mean()))
 
-    def _mean(self, job: int, done: _Done, own: Tensor, shares: Tensor) -> Mean:
+    def _products(self, job: int, done: _Done, own: Tensor) -> Tensor | None:
+        """The inner products of a job's own slots that the algorithm asks for."""
+        names = self._algorithm.products
+        if not names:
+            return None
+        vectors = {name: done.uploads[name] for name in names if name != CHANGE}
+        if CHANGE in names:
+            vectors[CHANGE] = self._kernel.unpacked(done.weights)
+        sent = self._now[job].model
+
+        def number_of(name: str, key: str) -> Tensor:
+            values = vectors[name][key].index_select(0, own)
+            return (values - sent[key] if name == CHANGE else values).flatten(1)
+
+        trained = self._jobs[job].context.trained
+        return inner_products((torch.cat([number_of(name, key) for name in names]) for key in trained), len(names))
+
+    def _mean(self, job: int, done: _Done, chosen: list[int], own: Tensor, weights: Tensor, state: State) -> Mean:
         """The weighted mean of a job's own slots, under privacy with noise."""
+        shares = weights[chosen]
         privacy = self._jobs[job].context.privacy
         if privacy is not None:
             models = self._kernel.unpacked(done.weights.select(own))
@@ -235,8 +270,12 @@ class Stack:
             *([_average(entry, own, shares) for entry in part] for part in (done.weights.trained, done.weights.fixed))
         )
         model = {name: entry[0] for name, entry in self._kernel.unpacked(blocks).items()}
+        every = {
+            name: values[chosen].to(self._device)
+            for name, values in self._algorithm.weigh_uploads(weights, state).items()
+        }
         uploads = {
-            name: {key: _average(value, own, shares)[0] for key, value in vector.items()}
+            name: {key: _average(value, own, every[name])[0] for key, value in vector.items()}
             for name, vector in done.uploads.items()
         }
         return Mean(model, uploads)

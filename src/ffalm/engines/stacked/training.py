@@ -31,6 +31,7 @@ class Trained:
     loss: Tensor  # mean over its steps of the batch's mean loss
     negative: Tensor  # share of its steps in which some row had a negative weight
     tally: Tally | None  # what the algorithm asked for
+    values: Tensor | None = None  # of the algorithm's `objectives`, (lane, objective)
 
 
 class Step(NamedTuple):
@@ -75,11 +76,11 @@ def train(
     """Move the weights of each lane along its batches, in place; its Tally is of what it saw on the way, if asked."""
     algorithm = spec.algorithm
     on_the_way = algorithm.measure in (Measure.EPOCH, Measure.LAST_BATCH)
-    planned = _laid_out(kernel, spec, rows, steps, weights.trained[0].dtype)
+    planned = laid_out(kernel, spec, rows, steps, weights.trained[0].dtype)
     seen = _descend_all(kernel, spec, weights, planned, received, lr, on_the_way)
     losses = torch.cat([step.losses for step in seen])
     lowest = torch.cat([step.weights for step in seen]).amin(1)
-    loss, negative = _per_lane(steps, losses, lowest)
+    loss, negative = per_lane(steps, losses, lowest)
     if not on_the_way:
         return Trained(loss, negative, None)
     last = algorithm.measure is Measure.LAST_BATCH
@@ -120,7 +121,7 @@ def _descend_all(
     return seen
 
 
-def _laid_out(kernel: Kernel, spec: ClientSpec, rows: StackedRows, steps: Steps, dtype: torch.dtype) -> Iterator[Step]:
+def laid_out(kernel: Kernel, spec: ClientSpec, rows: StackedRows, steps: Steps, dtype: torch.dtype) -> Iterator[Step]:
     """The steps, a window of them at a time: what does not depend on the weights is done for all of these first."""
     for window in steps.windows(WINDOW):
         with torch.inference_mode(False), torch.no_grad():  # an algorithm may hand these to autograd
@@ -186,7 +187,7 @@ def _lane_norms(gradients: Sequence[Tensor]) -> Tensor:
     return reduce(torch.hypot, norms)
 
 
-def _per_lane(steps: Steps, losses: Tensor, lowest: Tensor) -> tuple[Tensor, Tensor]:
+def per_lane(steps: Steps, losses: Tensor, lowest: Tensor) -> tuple[Tensor, Tensor]:
     """Each lane's mean batch loss and share of steps with a negative row weight; on the CPU."""
     lane = steps.lanes.cpu()
     taken = torch.bincount(lane).double()

@@ -92,7 +92,8 @@ class Answer:
         reply = self.reply
         uploads = [value for vector in reply.uploads.values() for value in vector.values()]
         measured = [*(reply.state or {}).values(), *([] if reply.tally is None else [reply.tally.loss])]
-        tensors = [*reply.model.values(), *uploads, *measured, self.validation.tally.loss]
+        values = [] if reply.values is None else [reply.values]
+        tensors = [*reply.model.values(), *uploads, *measured, *values, self.validation.tally.loss]
         told = [value for value in (reply.loss, reply.negative) if value is not None]
         return all(map(math.isfinite, told)) and all(bool(value.isfinite().all()) for value in tensors)
 
@@ -128,6 +129,9 @@ def read_answer(
         _need(same, "its state does not have the form of the state that it was sent")
     uploads = algorithm.uploads
     update = answered(message)
+    values = None if update.values is None else (tuple(update.values.shape), update.values.dtype)
+    fits = values == (((len(algorithm.gradients),), torch.float64) if algorithm.gradients else None)
+    _need(fits, f"its answer's values are not {len(algorithm.gradients) or 'none'}")
     _need(update.uploads.keys() == set(uploads), f"its answer's uploads are not {', '.join(uploads) or 'none'}")
     for vector in update.uploads.values():
         fits = vector.keys() == set(trained) and all(
@@ -199,6 +203,9 @@ def _norms(sent: Snapshot, replies: Mapping[int, ClientUpdate]) -> dict[str, dic
             client: _distance(dict.fromkeys(reply.uploads[name], torch.zeros(())), reply.uploads[name])
             for client, reply in replies.items()
         }
+    told = {client: reply.values for client, reply in replies.items() if reply.values is not None}
+    if told:
+        norms["list of objectives"] = {client: float(values.norm()) for client, values in told.items()}
     if all(reply.state is not None for reply in replies.values()) and sent.state:
         state = {name: value for name, value in sent.state.items() if name != LEDGER}
         norms[_STEP] = {client: _distance(state, reply.state or {}) for client, reply in replies.items()}

@@ -38,6 +38,6 @@ def check_summable(algorithm: Algorithm) -> None:
     """Raise `UserError` where the server must see single answers to do what the algorithm says."""
     require(
         algorithm.needs_only_sums,
-        f"{algorithm.title} needs every site's own Tally at the coordinator, which secure aggregation hides: choose an "
-        "algorithm that averages by size, such as ffalm, fpfl or fedavg, or take [secure] out of federation.toml.",
+        f"{algorithm.title} needs every site's own answer at the coordinator, which secure aggregation hides: choose "
+        "an algorithm that averages by size, such as ffalm, fpfl or fedavg, or take [secure] out of federation.toml.",
     )

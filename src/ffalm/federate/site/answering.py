@@ -113,7 +113,7 @@ class LocalSite:
         def worked() -> tuple[Disclosed, ClientUpdate]:
             with deterministic(threads):
                 scores = Disclosed.of(learner.score(sent.model, parts["validation"]), self._min_group(terms.min_group))
-                update = learner.learn(terms.client, parts["train"], sent, vectors)
+                update = learner.learn(terms.client, self._compared(parts["train"], terms), sent, vectors)
             self._cache.keep_client_vectors(terms, sent.round + 1, counted, update.own)
             return scores, update
 
@@ -145,6 +145,18 @@ class LocalSite:
         asked = terms.target is not None and self._config.histograms
         histogram = learner.histogram(model, rows) if asked else None
         return Disclosed.of(learner.score(model, rows), self._min_group(terms.min_group), histogram)
+
+    def _compared(self, rows: Examples, terms: SiteTerms) -> Examples:
+        """The training rows; where gradients of disparities are asked for, those of small groups as of no group.
+
+        So the answer is that of a site which lacks every group that has a withheld cell.
+        """
+        task = terms.task
+        if not terms.contender.algorithm.gradients:
+            return rows
+        hidden = withheld(rows.counts(task).cpu(), self._min_group(terms.min_group), total_known=True).any(0)
+        group = torch.where(hidden.to(rows.group.device)[rows.group], task.groups, rows.group)
+        return Examples(rows.x, rows.y, group)
 
     def _disclosed(self, update: ClientUpdate, sent: Snapshot, counts: Tensor, terms: SiteTerms) -> Message:
         """The update without numbers that tell of too few training rows.

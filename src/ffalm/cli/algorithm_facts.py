@@ -1,0 +1,108 @@
+"""What there is to know of a registered algorithm, ours or a plugin's, asked of its class and of the engines."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+from ffalm.algorithms import Algorithm
+from ffalm.cli.setting_words import kind_of
+from ffalm.engines import ENGINES
+from ffalm.errors import UserError
+from ffalm.federate.federation_config import why_not_federated
+from ffalm.privacy import Mechanism
+
+
+@dataclass(frozen=True)
+class SettingFacts:
+    """One setting."""
+
+    name: str
+    takes: str
+    default: Any
+    required: bool
+    help: str
+
+
+@dataclass(frozen=True)
+class AlgorithmFacts:
+    """An algorithm as `ffalm algorithms` shows it; None where it depends on settings that have no default."""
+
+    name: str
+    title: str
+    summary: str  # the first sentence of its class
+    about: str  # the rest of it
+    paper: str
+    limits: str
+    most_groups: int | None  # None: any number
+    engines: dict[str, str | None] | None  # each engine, and why it cannot run the algorithm
+    federated: bool | None  # in real federations
+    secure: bool | None  # under secure aggregation
+    private: bool | None  # with differential privacy
+    settings: tuple[SettingFacts, ...]
+    presets: dict[str, dict[str, Any]]
+    default_preset: str | None
+
+
+def facts_of(cls: type[Algorithm]) -> AlgorithmFacts:
+    """The facts of one algorithm."""
+    summary, *about = _paragraphs(cls)
+    made = _instance(cls)
+    return AlgorithmFacts(
+        cls.name,
+        cls.title,
+        summary,
+        "\n".join(about),
+        cls.paper,
+        cls.limits,
+        cls.most_groups,
+        None if made is None else {name: engine.lacks(made) for name, engine in ENGINES.items()},
+        None if made is None else why_not_federated(made) is None,
+        None if made is None else made.needs_only_sums,
+        None if made is None else _takes_noise(made),
+        tuple(_settings(cls)),
+        cls.presets(),
+        cls.default_preset,
+    )
+
+
+def _paragraphs(cls: type[Algorithm]) -> list[str]:
+    """The class's own docstring; one that dataclasses made up, from the signature, says nothing."""
+    written = vars(cls).get("__doc__") or ""
+    if written.startswith(f"{cls.__name__}("):
+        written = ""
+    return [" ".join(paragraph.split()) for paragraph in written.split("\n\n")]
+
+
+def _instance(cls: type[Algorithm]) -> Algorithm | None:
+    """The algorithm with its defaults, or with a preset's settings; None where neither is enough."""
+    for settings in ({}, *cls.presets().values()):
+        try:
+            return cls(**settings)
+        except TypeError:
+            continue
+    return None
+
+
+def _takes_noise(algorithm: Algorithm) -> bool:
+    try:
+        Mechanism.check(algorithm)
+    except UserError:
+        return False
+    return True
+
+
+def _settings(cls: type[Algorithm]) -> typing.Iterator[SettingFacts]:
+    try:
+        hints = typing.get_type_hints(cls)
+    except NameError:  # annotations of a user's class may name what its module does not hold
+        hints = {}
+    for field in dataclasses.fields(cls):
+        default, factory = field.default, field.default_factory
+        required = default is dataclasses.MISSING and factory is dataclasses.MISSING
+        if factory is not dataclasses.MISSING:
+            default = factory()
+        takes = kind_of(hints.get(field.name, field.type))
+        yield SettingFacts(field.name, takes, None if required else default, required, field.metadata.get("help", ""))

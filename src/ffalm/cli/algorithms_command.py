@@ -1,0 +1,119 @@
+"""`ffalm algorithms`: what is registered, which engines run it, and what its settings mean."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ffalm.cli.algorithm_facts import AlgorithmFacts
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("algorithms", epilog="Example: ffalm algorithms fcfl")(algorithms)
+
+
+def algorithms(
+    name: Annotated[str | None, typer.Argument(help="Name of an algorithm. Default: all.", show_default=False)] = None,
+    plugin: Annotated[
+        list[str] | None, typer.Option("--plugin", help="Python file that registers your own algorithm.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """List the algorithms, or describe one: settings, presets, paper, limits, and what can run it."""
+    from rich.console import Console
+
+    from ffalm.algorithms import algorithm_class
+    from ffalm.algorithms import algorithms as registered
+    from ffalm.cli.algorithm_facts import facts_of
+    from ffalm.files import json_text
+    from ffalm.plugins import import_plugin
+
+    for path in plugin or ():
+        import_plugin(Path(path))
+    if name is not None:
+        facts = facts_of(algorithm_class(name))
+        if as_json:
+            typer.echo(json_text(dataclasses.asdict(facts), indent=2))
+        else:
+            _describe(Console(), facts)
+        return
+    every = {key: facts_of(cls) for key, cls in registered().items()}
+    if as_json:
+        typer.echo(json_text({key: dataclasses.asdict(facts) for key, facts in every.items()}, indent=2))
+    else:
+        _list(Console(), list(every.values()))
+
+
+def _list(console: Console, every: list[AlgorithmFacts]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("algorithm", "what it is", "engines", "secure", "groups", title="Algorithms", title_justify="left")
+    for facts in every:
+        about = escape(": ".join(filter(None, (facts.title, facts.summary))))
+        table.add_row(escape(facts.name), about, _engines(facts, brief=True), _yes(facts.secure), _groups(facts))
+    console.print(table)
+    console.print("secure: under secure aggregation. More on one: ffalm algorithms NAME", highlight=False)
+
+
+def _describe(console: Console, facts: AlgorithmFacts) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from ffalm.cli.setting_words import shown_default
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False)
+
+    heading = f"[bold]{escape(facts.title)}[/bold] ({escape(facts.name)})"
+    console.print(f"{heading}: {escape(facts.summary)}", highlight=False)
+    for part, text in (("", facts.about), ("Paper: ", facts.paper), ("Limits: ", facts.limits)):
+        if text:
+            say(f"{part}{text}")
+    say(f"Groups: {_groups(facts)}")
+    say(f"Engines: {_engines(facts)}")
+    for reason in filter(None, (facts.engines or {}).values()):
+        say(reason)
+    say(
+        f"Real federations: {_yes(facts.federated)}; secure aggregation: {_yes(facts.secure)}; "
+        f"differential privacy: {_yes(facts.private)}"
+    )
+    if facts.settings:
+        title = f"Settings: --set algorithms.{facts.name}.SETTING=VALUE"
+        table = Table("setting", "takes", "default", "meaning", title=escape(title), title_justify="left")
+        for one in facts.settings:
+            default = "needed" if one.required else shown_default(one.default)
+            table.add_row(*map(escape, (one.name, one.takes, default, one.help)))
+        console.print(table)
+    for preset, settings in facts.presets.items():
+        usual = " (the usual one)" if preset == facts.default_preset else ""
+        say(f"Preset {preset}{usual}: {_listed(settings) or 'the defaults'}")
+
+
+def _engines(facts: AlgorithmFacts, brief: bool = False) -> str:
+    if facts.engines is None:
+        return "by settings"
+    missing = [name for name, reason in facts.engines.items() if reason is not None]
+    if brief:
+        return f"not {', '.join(missing)}" if missing else "all"
+    return ", ".join(name for name in facts.engines if name not in missing)
+
+
+def _listed(settings: dict[str, Any]) -> str:
+    return ", ".join(f"{key} = {f'{value:.4g}' if isinstance(value, float) else value}"
+                     for key, value in settings.items())  # fmt: skip
+
+
+def _yes(value: bool | None) -> str:
+    return "by settings" if value is None else "yes" if value else "no"
+
+
+def _groups(facts: AlgorithmFacts) -> str:
+    return "any" if facts.most_groups is None else str(facts.most_groups)

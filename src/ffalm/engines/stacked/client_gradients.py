@@ -1,0 +1,40 @@
+"""Full-batch gradients of many clients at once, for algorithms that ask for these instead of local training."""
+
+from __future__ import annotations
+
+import torch
+
+from ffalm.algorithms import Batch, ModelVector, Rows, State, Vectors
+from ffalm.engines.jobs import ClientSpec
+from ffalm.engines.stacked.kernels import Kernel, Weights
+from ffalm.engines.stacked.losses import losses_of
+from ffalm.engines.stacked.schedule import Steps
+from ffalm.engines.stacked.scoring import StackedRows
+from ffalm.engines.stacked.training import Trained, laid_out, per_lane
+
+
+def client_gradients(
+    kernel: Kernel, spec: ClientSpec, weights: Weights, rows: StackedRows, steps: Steps, state: State
+) -> tuple[Trained, Vectors]:
+    """The objectives' values and gradients of each lane on all its rows, which are its only step.
+
+    A pass forward for each objective, since what it leaves serves one way back.
+    """
+    algorithm, by_outputs = spec.algorithm, spec.algorithm.by_outputs(spec.task)
+    opened = kernel.opened(weights)
+    (step,) = laid_out(kernel, spec, rows, steps, weights.trained[0].dtype)
+    vectors: Vectors = {}
+    with torch.inference_mode():
+        for place, name in enumerate(algorithm.gradients):
+            logits, passed = kernel.forward(opened, step.batch, training=True)
+            losses, by_logits = losses_of(logits, step.target)
+            whole = Batch(Rows(step.labels, step.groups, step.mask, spec.task), losses, logits if by_outputs else None)
+            values, slopes = algorithm.objective_slopes(whole, state)
+            own = slopes[place] * (step.mask.unsqueeze(-1) if by_outputs else step.mask)
+            found = kernel.backward(opened, passed, own if by_outputs else by_logits(own))
+            vectors[name] = ModelVector(
+                [torch.zeros_like(block) if one is None else one.clone()
+                 for block, one in zip(opened.blocks, found, strict=True)]
+            )  # fmt: skip
+    loss, never = per_lane(steps, losses, torch.ones_like(losses).amin(1))
+    return Trained(loss, never, None, values.double().cpu()), vectors
