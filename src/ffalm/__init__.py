@@ -12,18 +12,25 @@ import typing
 if typing.TYPE_CHECKING:
     from ffalm import fairness, metrics
     from ffalm.algorithms import (
+        AFL,
         FFALM,
         FPFL,
         SCAFFOLD,
         Algorithm,
         Batch,
+        FairALM,
         FairFed,
         FedAdam,
         FedAvg,
         FedAvgM,
+        FedFB,
+        FedGFT,
+        FedMinMax,
         FedProx,
         Measure,
         ModelVector,
+        Reductions,
+        Reweighing,
         RoundReport,
         algorithms,
     )  # fmt: skip
@@ -45,9 +52,10 @@ if typing.TYPE_CHECKING:
 
 __version__ = "0.3.0"
 __all__ = [
-    "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "BlindAnswer", "DivergedError", "Examples", "FairAnswer",
-    "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure", "ModelVector",
-    "Privacy", "Result", "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally", "Target", "Task", "UserError",
+    "AFL", "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "BlindAnswer", "DivergedError", "Examples", "FairALM",
+    "FairAnswer", "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedFB", "FedGFT", "FedMinMax", "FedProx", "Federation",
+    "Lagrangian", "Measure", "ModelVector", "Privacy", "Reductions", "Result", "Reweighing", "RoundReport",
+    "ScoreThresholds", "Study", "Sweep", "Tally", "Target", "Task", "UserError",
     "algorithms", "blind", "compare", "fair", "fairness", "group_model", "load", "metrics", "register", "repair",
     "simulate", "sweep",
 ]  # fmt: skip
@@ -55,8 +63,9 @@ __all__ = [
 _ROOMS = ("algorithms", "fairness", "metrics")  # modules; calling `ffalm.algorithms()` lists the registered algorithms
 _HOMES = {
     "algorithms": (
-        "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedProx",
-        "Lagrangian", "Measure", "ModelVector", "RoundReport",
+        "AFL", "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "FairALM", "FairFed", "FedAdam", "FedAvg", "FedAvgM",
+        "FedFB", "FedGFT", "FedMinMax", "FedProx", "Lagrangian", "Measure", "ModelVector", "Reductions", "Reweighing",
+        "RoundReport",
     ),
     "algorithms.registry": ("register",),
     "blind_mode": ("BlindAnswer", "blind", "group_model"),

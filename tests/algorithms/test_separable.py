@@ -70,8 +70,9 @@ def test_a_separable_algorithm_comes_to_the_same_from_sums(algorithm: Algorithm,
         torch.testing.assert_close(found[name], value, rtol=1e-12, atol=1e-12)
 
 
-def test_all_but_fairfed_and_the_rate_lagrangian_are_separable() -> None:
-    assert {algorithm.name for algorithm in everything() if not algorithm.separable} == {"fairfed", "lagrangian"}
+def test_methods_that_weigh_clients_or_divide_pooled_sums_are_not_separable() -> None:
+    others = {algorithm.name for algorithm in everything() if not algorithm.separable}
+    assert others == {"fairfed", "lagrangian", "afl", "fedfb", "reductions"}
 
 
 def test_a_bound_is_kept_after_averaging_not_before() -> None:
