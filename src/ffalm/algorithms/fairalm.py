@@ -24,7 +24,6 @@ from ffalm.algorithms.constraints import LossParity
 from ffalm.algorithms.contract import Batch, Measure, Prepared, RoundReport, Rows, State, Task, geometric, scalar
 from ffalm.algorithms.lagrangian import AugmentedLagrangian
 from ffalm.algorithms.registry import register
-from ffalm.errors import unknown
 from ffalm.fairness import Tally
 from ffalm.fairness.groups import equal_weights
 
@@ -57,10 +56,6 @@ class FairALM(AugmentedLagrangian):
     def __post_init__(self) -> None:
         not_negative(self, "step")
         positive(self, "step_growth")
-        if self.labels not in ("all", "favourable"):
-            raise unknown("labels of FairALM", str(self.labels), ("all", "favourable"))
-        if self.dual_data not in _MEASURES:
-            raise unknown("dual_data of FairALM", str(self.dual_data), _MEASURES)
 
     @property
     def measure(self) -> Measure:

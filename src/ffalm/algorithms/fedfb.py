@@ -30,7 +30,6 @@ from ffalm.algorithms.contract import Measure, RoundReport, State, Task
 from ffalm.algorithms.registry import register
 from ffalm.algorithms.simplex import normalised
 from ffalm.algorithms.weighted_rows import WeightedRows
-from ffalm.errors import unknown
 from ffalm.fairness import Tally
 
 
@@ -55,8 +54,6 @@ class FedFB(WeightedRows):
 
     def __post_init__(self) -> None:
         not_negative(self, "step")
-        if self.metric not in ("dp", "eo"):
-            raise unknown("metric of FedFB", str(self.metric), ("dp", "eo"))
 
     @property
     def measure(self) -> Measure:

@@ -25,7 +25,6 @@ from ffalm.algorithms.checks import finite, not_negative, positive, two_groups
 from ffalm.algorithms.contract import Measure, RoundReport, State, Task
 from ffalm.algorithms.rate_prices import PricedRates, measured_tally
 from ffalm.algorithms.registry import register
-from ffalm.errors import unknown
 
 
 @register
@@ -56,8 +55,6 @@ class Reductions(PricedRates):
         positive(self, "bound")
         if self.multiplier is not None:
             finite(self, "multiplier")
-        if self.measured not in ("held_out", "train"):
-            raise unknown("value of measured", str(self.measured), ("held_out", "train"))
 
     @property
     def measure(self) -> Measure:

@@ -17,7 +17,6 @@ from torch import Tensor
 from ffalm.algorithms.contract import State, Task
 from ffalm.algorithms.registry import register
 from ffalm.algorithms.weighted_rows import WeightedRows
-from ffalm.errors import unknown
 
 
 @register
@@ -34,10 +33,6 @@ class Reweighing(WeightedRows):
     separable: ClassVar[bool] = True
 
     scope: Literal["global", "local"] = "global"
-
-    def __post_init__(self) -> None:
-        if self.scope not in ("global", "local"):
-            raise unknown("scope of Reweighing", str(self.scope), ("global", "local"))
 
     def start(self, task: Task, counts: Tensor) -> State:
         """The weights by the counts of all clients."""
