@@ -281,15 +281,15 @@ METHODS: dict[str, tuple[Callable[[list[Client]], Server], ffalm.Algorithm]] = {
     "FairALM": (FairALM, ffalm.FairALM()),
     "FairALM on favourable rows": (lambda c: FairALM(c, 1), ffalm.FairALM(labels="favourable")),
     "FedGFT": (lambda c: FedGFT(c, None, 0.3), ffalm.FedGFT(penalty=0.3)),
-    "FedGFT for equal opportunity": (lambda c: FedGFT(c, 1), ffalm.FedGFT("eo")),
+    "FedGFT for equal opportunity": (lambda c: FedGFT(c, 1), ffalm.FedGFT("eo", penalty=1.0)),
     "FedMinMax": (FedMinMax, ffalm.FedMinMax(step=0.4)),
     "AFL": (AFL, ffalm.AFL()),
     "global reweighing": (lambda c: Reweighing(c, False), ffalm.Reweighing()),
     "local reweighing": (lambda c: Reweighing(c, True), ffalm.Reweighing("local")),
-    "reductions": (ExponentiatedGradient, ffalm.Reductions(measured="train", tolerance=0.02)),
+    "reductions": (ExponentiatedGradient, ffalm.Reductions(measured="train", tolerance=0.02, dual_lr=1.0)),
     "reductions for equal opportunity": (
         lambda c: ExponentiatedGradient(c, 1),
-        ffalm.Reductions("eo", measured="train", tolerance=0.02),
+        ffalm.Reductions("eo", measured="train", tolerance=0.02, dual_lr=1.0),
     ),
     "reductions at a point of the grid": (FixedMultiplier, ffalm.Reductions(multiplier=-0.7)),
 }

@@ -35,7 +35,7 @@ def test_the_worked_prices_of_demographic_parity() -> None:
 
 def test_equal_opportunity_prices_favourable_rows_alone() -> None:
     """r = (0.5, 0.9), c = (-0.8, 0.8), shares of rows 4/40 and 10/40."""
-    state = after(ffalm.FedGFT("eo"))
+    state = after(ffalm.FedGFT("eo", penalty=1.0))
     assert state["rates"].tolist() == [pytest.approx([0.5, 0.9])]
     assert state["prices"][0].tolist() == [[0, 0], pytest.approx([-8.0, 3.2])]
 
@@ -46,7 +46,7 @@ def test_three_groups_are_compared_in_pairs() -> None:
     confusion = torch.tensor([[[[2, 1, 0], [0, 0, 0]], [[0, 1, 2], [0, 0, 0]]]])
     tally = Tally(confusion, torch.zeros(1, 2, 3, dtype=torch.float64))
     told = RoundReport(1, confusion.sum(1), torch.tensor([True]), tally, task)
-    algorithm = ffalm.FedGFT()
+    algorithm = ffalm.FedGFT(penalty=1.0)
     state = algorithm.update(algorithm.start(task, told.counts), told)[1]
     assert state["prices"][0, 0].tolist() == pytest.approx([-9, 0, 9])
 

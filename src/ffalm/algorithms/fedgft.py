@@ -43,7 +43,7 @@ class FedGFT(PricedRates):
     remedies: ClassVar[str] = "a smaller penalty or a smaller lr"
 
     constraint: str = "dp"
-    penalty: float = 1.0
+    penalty: float = 0.5
 
     def __post_init__(self) -> None:
         not_negative(self, "penalty")

@@ -45,7 +45,7 @@ class Reductions(PricedRates):
     constraint: str = "dp"
     multiplier: float | None = None
     tolerance: float = 0.0
-    dual_lr: float = 1.0
+    dual_lr: float = 0.3
     bound: float = 2.0
     measured: Literal["held_out", "train"] = "held_out"
 

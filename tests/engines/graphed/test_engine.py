@@ -20,6 +20,7 @@ VARIANTS = {
     **{name: cls() for name, cls in ffalm.algorithms().items()},
     "last batch": ffalm.FFALM(dual_data="last_batch", penalty_growth=1.1),
     "epoch": ffalm.FFALM(dual_data="epoch_mean", dual_bound=0.05),
+    "local weights": ffalm.Reweighing("local"),
 }
 
 
