@@ -90,8 +90,8 @@ def sweep(
     - `algorithms`: one name or several, whose fronts are compared;
     - `over`: values by setting, such as `{"tolerance": [0, 0.02, 0.05]}`; of several settings all combinations are
       tried. `"ffalm.penalty"` is of that algorithm alone, a bare name of all that have it;
-    - `metric`: the gap, such as "dpd". Methods that aim at a chosen gap (`Lagrangian`, `FedGFT`, `Reductions`, `FedFB`, `FairFed`) aim
-      at it unless `settings` says otherwise;
+    - `metric`: the gap, such as "dpd". `Lagrangian`, `FedGFT`, `Reductions`, `FedFB` and `FairFed` aim at it, unless
+      `settings` says otherwise;
     - `settings`: settings by algorithm that are the same at all points;
     - the other keywords are those of `compare`.
     """
