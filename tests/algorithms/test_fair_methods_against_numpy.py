@@ -53,7 +53,7 @@ def losses_of(w: Array, client: Client) -> Array:
 
 
 def cell(client: Client, y: int | None, z: int) -> NDArray[np.bool_]:
-    return (client.z == z) if y is None else (client.z == z) & (client.y == y)
+    return np.asarray(client.z == z if y is None else (client.z == z) & (client.y == y))
 
 
 def simplex(values: Array) -> Array:
@@ -62,7 +62,7 @@ def simplex(values: Array) -> Array:
     for _ in range(200):
         middle = (low + high) / 2
         low, high = (middle, high) if np.maximum(values - middle, 0).sum() > 1 else (low, middle)
-    return np.maximum(values - high, 0)
+    return np.asarray(np.maximum(values - high, 0))
 
 
 class Server:

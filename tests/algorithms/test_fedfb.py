@@ -85,7 +85,7 @@ def test_a_group_without_rows_moves_nothing() -> None:
     tally = Tally(torch.stack([counts, torch.zeros_like(counts)], 1), losses)
     told = RoundReport(1, counts, torch.tensor([True, True]), tally, TASK)
     for metric in ("dp", "eo"):
-        algorithm = ffalm.FedFB(metric=metric)  # type: ignore[arg-type]
+        algorithm = ffalm.FedFB(metric=metric)
         state = algorithm.update(algorithm.start(TASK, counts), told)[1]
         assert bool((state["row_weights"] == 1).all())
 

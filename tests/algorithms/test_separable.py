@@ -87,10 +87,11 @@ def test_a_bound_is_kept_after_averaging_not_before() -> None:
 
 
 def test_algorithms_that_need_single_tallies_are_refused_in_a_sentence() -> None:
-    for algorithm in (ffalm.FedAvg(), ffalm.FFALM(), ffalm.FPFL()):
+    for algorithm in (ffalm.FedAvg(), ffalm.FFALM(), ffalm.FPFL(), ffalm.FedGFT(), ffalm.Reductions()):
         check_summable(algorithm)
-    with pytest.raises(UserError, match="FairFed needs every site's own Tally"):
-        check_summable(ffalm.FairFed())
+    for refused in (ffalm.FairFed(), ffalm.FedFB(), ffalm.AFL(), ffalm.Reductions(measured="train")):
+        with pytest.raises(UserError, match=f"{refused.title} needs every site's own Tally"):
+            check_summable(refused)
 
 
 def test_an_algorithm_that_overrides_the_update_is_not_taken_for_separable_by_inheritance() -> None:
