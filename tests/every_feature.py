@@ -15,7 +15,7 @@ from ffalm.fairness import masked_mean
 
 @dataclass(frozen=True)
 class EveryFeature(Algorithm):
-    """Recorded state, vectors of server and clients, uploads, drift, logits, both Tallies, inner products of the
+    """State of server and clients, vectors of both, uploads, drift, logits, both Tallies, inner products of the
     clients' vectors, own weights of an upload and a server step."""
 
     name: ClassVar[str] = "every_feature"
@@ -40,12 +40,15 @@ class EveryFeature(Algorithm):
         near = torch.zeros(*counts.shape[:-3], counts.shape[-3], dtype=torch.float64)
         return {"price": price, "held_out": torch.zeros(counts.shape[:-3], dtype=torch.float64), "near": near}
 
+    def own_state(self, task: Task, counts: Tensor) -> State:
+        return {"labels": 0.1 * counts.sum(-1).double() / counts.sum()}
+
     def start_vectors(self, model: ModelVector) -> Vectors:
         return {"velocity": 0.1 * model, "scale": model.zeros() + 0.01}
 
     def objective(self, batch: Batch, state: State) -> Tensor:
         term = batch.favourable_probability() if self.logits else batch.losses
-        price = state["price"].gather(-1, batch.groups)
+        price = state["price"].gather(-1, batch.groups) + state["labels"].gather(-1, batch.labels)
         return masked_mean(batch.losses, batch.mask) + masked_mean(price * term**2, batch.mask)
 
     def drift(self, weights: ModelVector, sent: Sent, own: Vectors) -> ModelVector:

@@ -12,6 +12,7 @@ import typing
 if typing.TYPE_CHECKING:
     from ffalm import fairness, metrics
     from ffalm.algorithms import (
+        AFL,
         FCFL,
         FFALM,
         FPFL,
@@ -19,13 +20,19 @@ if typing.TYPE_CHECKING:
         SCAFFOLD,
         Algorithm,
         Batch,
+        FairALM,
         FairFed,
         FedAdam,
         FedAvg,
         FedAvgM,
+        FedFB,
+        FedGFT,
+        FedMinMax,
         FedProx,
         Measure,
         ModelVector,
+        Reductions,
+        Reweighing,
         RoundReport,
         algorithms,
     )  # fmt: skip
@@ -47,18 +54,19 @@ if typing.TYPE_CHECKING:
 
 __version__ = "0.3.0"
 __all__ = [
-    "FCFL", "FFALM", "FPFL", "QFFL", "SCAFFOLD", "Algorithm", "Batch", "BlindAnswer", "DivergedError", "Examples",
-    "FairAnswer", "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure",
-    "ModelVector", "Privacy", "Result", "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally", "Target", "Task",
-    "UserError", "algorithms", "blind", "compare", "fair", "fairness", "group_model", "load", "metrics", "register",
-    "repair", "simulate", "sweep",
+    "AFL", "FCFL", "FFALM", "FPFL", "QFFL", "SCAFFOLD", "Algorithm", "Batch", "BlindAnswer", "DivergedError",
+    "Examples", "FairALM", "FairAnswer", "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedFB", "FedGFT", "FedMinMax",
+    "FedProx", "Federation", "Lagrangian", "Measure", "ModelVector", "Privacy", "Reductions", "Result", "Reweighing",
+    "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally", "Target", "Task", "UserError", "algorithms", "blind",
+    "compare", "fair", "fairness", "group_model", "load", "metrics", "register", "repair", "simulate", "sweep",
 ]  # fmt: skip
 
 _ROOMS = ("algorithms", "fairness", "metrics")  # modules; calling `ffalm.algorithms()` lists the registered algorithms
 _HOMES = {
     "algorithms": (
-        "FCFL", "FFALM", "FPFL", "QFFL", "SCAFFOLD", "Algorithm", "Batch", "FairFed", "FedAdam", "FedAvg", "FedAvgM",
-        "FedProx", "Lagrangian", "Measure", "ModelVector", "RoundReport",
+        "AFL", "FCFL", "FFALM", "FPFL", "QFFL", "SCAFFOLD", "Algorithm", "Batch", "FairALM", "FairFed", "FedAdam",
+        "FedAvg", "FedAvgM", "FedFB", "FedGFT", "FedMinMax", "FedProx", "Lagrangian", "Measure", "ModelVector",
+        "Reductions", "Reweighing", "RoundReport",
     ),
     "algorithms.registry": ("register",),
     "blind_mode": ("BlindAnswer", "blind", "group_model"),

@@ -90,7 +90,8 @@ def sweep(
     - `algorithms`: one name or several, whose fronts are compared;
     - `over`: values by setting, such as `{"tolerance": [0, 0.02, 0.05]}`; of several settings all combinations are
       tried. `"ffalm.penalty"` is of that algorithm alone, a bare name of all that have it;
-    - `metric`: the gap, such as "dpd". `Lagrangian` constrains it unless `settings` gives a constraint;
+    - `metric`: the gap, such as "dpd". `Lagrangian`, `FedGFT`, `Reductions`, `FedFB` and `FairFed` aim at it, unless
+      `settings` says otherwise;
     - `settings`: settings by algorithm that are the same at all points;
     - the other keywords are those of `compare`.
     """
@@ -152,9 +153,11 @@ def _settings(name: str) -> list[str]:
 
 def _aimed(name: str, metric: str) -> dict[str, Any]:
     """Settings by which an algorithm pursues the gap that is drawn."""
-    if name == "lagrangian" and metric in CONSTRAINTS:
+    if name in ("lagrangian", "fedgft", "reductions") and metric in CONSTRAINTS:
         return {"constraint": CONSTRAINTS[metric]}
-    return {"metric": metric} if name == "fairfed" and metric in ("dpd", "eod") else {}
+    if name in ("fairfed", "fedfb") and metric in ("dpd", "eod"):
+        return {"metric": metric if name == "fairfed" else CONSTRAINTS[metric]}
+    return {}
 
 
 def _short(value: Any) -> str:

@@ -74,7 +74,9 @@ def test_a_separable_algorithm_comes_to_the_same_from_sums(algorithm: Algorithm,
 
 def test_which_algorithms_are_not_separable() -> None:
     others = [one for one in everything() if not one.separable]
-    assert {one.name for one in others} == {"fairfed", "lagrangian", "fcfl", "qffl", "ffalm"}
+    assert {one.name for one in others} == {
+        *("fairfed", "lagrangian", "fcfl", "qffl", "ffalm", "afl", "fedfb", "reductions")
+    }
     assert [one.gap for one in others if isinstance(one, ffalm.FFALM)] == ["pooled", "held_out"]
 
 
@@ -94,13 +96,12 @@ def test_a_bound_is_kept_after_averaging_not_before() -> None:
 
 
 def test_algorithms_that_need_single_tallies_are_refused_in_a_sentence() -> None:
-    for algorithm in (ffalm.FedAvg(), ffalm.FFALM(), ffalm.FPFL()):
+    for algorithm in (ffalm.FedAvg(), ffalm.FFALM(), ffalm.FPFL(), ffalm.FedGFT(), ffalm.Reductions()):
         check_summable(algorithm)
-    for one in ("fairfed", "fcfl", "qffl"):
-        with pytest.raises(UserError, match="needs every site's own answer"):
-            check_summable(ffalm.algorithms()[one]())
-    with pytest.raises(UserError, match="FFALM needs every site's own"):
-        check_summable(ffalm.FFALM(gap="pooled"))
+    refused = (ffalm.FairFed(), ffalm.FedFB(), ffalm.AFL(), ffalm.FCFL(), ffalm.QFFL(), ffalm.FFALM(gap="pooled"))
+    for one in (*refused, ffalm.Reductions(measured="train")):
+        with pytest.raises(UserError, match=f"{one.title} needs every site's own answer"):
+            check_summable(one)
     check_summable(ffalm.FFALM(gap="held_out"))  # by what the server has: the sum of the held-out Tallies
 
 

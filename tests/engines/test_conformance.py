@@ -297,9 +297,12 @@ def unknown_groups(job: Job, compared: int) -> Job:
 
 
 @others
-def test_more_than_two_labels_give_the_reference_numbers(engine: str) -> None:
+@pytest.mark.parametrize(
+    "algorithm", [ffalm.FFALM(dual_data="epoch_mean"), ffalm.Reweighing("local"), ffalm.FedGFT("odds")], ids=str
+)
+def test_more_than_two_labels_give_the_reference_numbers(engine: str, algorithm: Algorithm) -> None:
     model = lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.ReLU(), nn.Linear(5, 3)).double()  # noqa: E731
-    assert_same_numbers(engine, jobs_of(ffalm.FFALM(dual_data="epoch_mean"), model, labels=3))
+    assert_same_numbers(engine, jobs_of(algorithm, model, labels=3))
 
 
 @others

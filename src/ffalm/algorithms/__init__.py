@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
+from ffalm.algorithms.afl import AFL
 from ffalm.algorithms.contract import (
     Algorithm,
     Batch,
@@ -19,21 +20,28 @@ from ffalm.algorithms.contract import (
     Sent,
     State,
 )
+from ffalm.algorithms.fairalm import FairALM
 from ffalm.algorithms.fairfed import FairFed
 from ffalm.algorithms.fcfl import FCFL
 from ffalm.algorithms.fedadam import FedAdam
 from ffalm.algorithms.fedavg import FedAvg
 from ffalm.algorithms.fedavgm import FedAvgM
+from ffalm.algorithms.fedfb import FedFB
+from ffalm.algorithms.fedgft import FedGFT
+from ffalm.algorithms.fedminmax import FedMinMax
 from ffalm.algorithms.fedprox import FedProx
 from ffalm.algorithms.ffalm import FFALM
 from ffalm.algorithms.fpfl import FPFL
 from ffalm.algorithms.qffl import QFFL
 from ffalm.algorithms.rate_lagrangian import Lagrangian
+from ffalm.algorithms.reductions import Reductions
 from ffalm.algorithms.registry import algorithm_class, algorithms, register
+from ffalm.algorithms.reweighing import Reweighing
 from ffalm.algorithms.scaffold import SCAFFOLD
 from ffalm.algorithms.vectors import ModelVector, Vectors
 
 __all__ = [
+    "AFL",
     "FCFL",
     "FFALM",
     "FPFL",
@@ -41,15 +49,21 @@ __all__ = [
     "SCAFFOLD",
     "Algorithm",
     "Batch",
+    "FairALM",
     "FairFed",
     "FedAdam",
     "FedAvg",
     "FedAvgM",
+    "FedFB",
+    "FedGFT",
+    "FedMinMax",
     "FedProx",
     "Lagrangian",
     "Measure",
     "ModelVector",
     "Prepared",
+    "Reductions",
+    "Reweighing",
     "RoundReport",
     "Rows",
     "Sent",

@@ -46,5 +46,14 @@ def two_groups(algorithm: Algorithm, task: Task) -> None:
     )
 
 
+def two_labels(algorithm: Algorithm, task: Task) -> None:
+    """The formula is for a favourable label and one other."""
+    require(
+        task.labels == 2,
+        f"{algorithm.title} is for two labels and this data has {task.labels}: merge labels into two, or use ffalm or "
+        "fpfl, which take any number.",
+    )
+
+
 def _number(value: object) -> bool:
     return isinstance(value, Real) and math.isfinite(value)

@@ -3,6 +3,7 @@
 Tensors may carry leading axes (seed, client), so algorithms use masks and never branch on data. What runs where:
 
     server   start, start_vectors                    once
+    client   own_state                               before its first local step
     client   objective (slopes), drift               every local step
     client   finish                                  after its last local step
     client   objectives                              instead of training, where `gradients` asks for it
@@ -204,6 +205,10 @@ class Algorithm:
 
     # Local training
 
+    def own_state(self, task: Task, counts: Tensor) -> State:
+        """What a client adds to the state that it received, from its own rows per (label, group); it stays there."""
+        return {}
+
     def by_outputs(self, task: Task) -> bool:
         """Whether the objective needs the logits; False where losses are enough, which engines compute faster."""
         return False
@@ -315,6 +320,11 @@ class Algorithm:
         """Whether the server can do without single answers: it needs none, or clients take the dual step themselves."""
         by_size = type(self).update is Algorithm.update and type(self).weigh_uploads is Algorithm.weigh_uploads
         return by_size and not self.products and (self.separable or self.measure is Measure.NOTHING)
+
+    @property
+    def overrides_own_state(self) -> bool:
+        """Whether clients add something to the state that they received."""
+        return type(self).own_state is not Algorithm.own_state
 
     @property
     def overrides_drift(self) -> bool:

@@ -19,6 +19,7 @@ from torch import Tensor
 from ffalm.algorithms.checks import not_negative, two_groups
 from ffalm.algorithms.contract import Measure, PlainTraining, RoundReport, State, Task
 from ffalm.algorithms.registry import register
+from ffalm.algorithms.simplex import normalised
 from ffalm.errors import unknown
 from ffalm.fairness import Tally
 from ffalm.fairness.group_metrics import accuracy, joint_dpd, joint_eod, signed_dpd, signed_eod
@@ -82,8 +83,8 @@ class FairFed(PlainTraining):
         mean_gap = gaps.sum(-1, keepdim=True) / known.sum(-1, keepdim=True).clamp(min=1)
         moved = state["client_weights"] - self.step * (gaps - mean_gap) * known
         rows = report.sizes.double()
-        carried = _normalised(moved.clamp(min=0), rows)
-        return _normalised(carried * part, rows * part), {"client_weights": carried}
+        carried = normalised(moved.clamp(min=0), rows)
+        return normalised(carried * part, rows * part), {"client_weights": carried}
 
     def _gaps(self, tally: Tally, report: RoundReport) -> Tensor:
         """How far each client's metric is from the federation's."""
@@ -95,14 +96,3 @@ class FairFed(PlainTraining):
         gap = (metric(whole, report.favourable).unsqueeze(-1) - metric(tally, report.favourable)).abs()
         fallback = (accuracy(whole).unsqueeze(-1) - accuracy(tally)).abs()
         return torch.where(gap.isnan(), fallback, gap)
-
-
-def _normalised(weights: Tensor, rows: Tensor) -> Tensor:
-    """Weights that sum to 1; by size where every one of them is 0.
-
-    Weights that sum to 1 already, up to rounding, keep their every bit: step 0 is FedAvg exactly.
-    """
-    total = weights.sum(-1, keepdim=True)
-    by_size = rows / rows.sum(-1, keepdim=True)
-    scaled = weights / total.clamp(min=torch.finfo(weights.dtype).tiny)
-    return torch.where(total > 0, torch.where((total - 1).abs() < 1e-12, weights, scaled), by_size)

@@ -1,4 +1,4 @@
-"""Fairness constraints on rates, for `Lagrangian`: which rates of which groups are compared.
+"""Fairness constraints on rates: which rates of which groups are compared.
 
 Every compared rate is a weighted mean over cells (label, group) of a score's mean in the cell, where the score is the
 probability of the favourable label, that of the row's own label, or its loss. So each is linear in the rows, and the
@@ -34,8 +34,8 @@ class RateConstraint:
             one[0, task.favourable] = 1
         return one
 
-    def rates(self, tally: Tally, task: Task) -> Tensor:
-        """(..., set, group) rates of hard predictions, or mean losses; NaN where there are no rows."""
+    def hits(self, tally: Tally, task: Task) -> Tensor:
+        """(..., set, group) rows that were predicted so, or sums of losses; a rate is this by the number of rows."""
         counted = tally.confusion.double()
         if self.score == "loss":
             hits = tally.loss
@@ -43,8 +43,17 @@ class RateConstraint:
             hits = counted[..., task.favourable, :, :]
         else:
             hits = counted.diagonal(dim1=-3, dim2=-2).transpose(-1, -2)
-        masks = self.masks(task)
-        return (masks @ hits) / (masks @ tally.count.double())
+        return self.masks(task) @ hits
+
+    def rates(self, tally: Tally, task: Task) -> Tensor:
+        """(..., set, group) rates of hard predictions, or mean losses; NaN where there are no rows."""
+        return self.hits(tally, task) / (self.masks(task) @ tally.count.double())
+
+    def shares(self, counts: Tensor, task: Task) -> Tensor:
+        """(..., set, group) share of all rows per (label, group) that each rate is about; 0 for groups not compared."""
+        rows = counts.double()
+        shares = (self.masks(task) @ rows) / rows.sum((-1, -2), keepdim=True)
+        return torch.where(torch.arange(task.groups) < task.compared, shares, 0.0)
 
 
 #: The scores in the order of the prices that clients receive.

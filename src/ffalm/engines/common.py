@@ -145,6 +145,13 @@ def broadcast(algorithm: Algorithm, state: State, dtype: torch.dtype, device: to
     return {name: state[name].to(device=device, dtype=dtype) for name in algorithm.broadcasts if name in state}
 
 
+def own_state(algorithm: Algorithm, task: Task, counts: Tensor, dtype: torch.dtype, device: torch.device) -> State:
+    """What a client with these rows per (label, group) adds to the state that it received."""
+    return {
+        name: value.to(device=device, dtype=dtype) for name, value in algorithm.own_state(task, counts.cpu()).items()
+    }
+
+
 def broadcast_vectors(algorithm: Algorithm, vectors: dict[str, Model]) -> dict[str, Model]:
     """The server's vectors that clients receive."""
     return {name: vectors[name] for name in algorithm.broadcasts if name in vectors}

@@ -23,6 +23,7 @@ from ffalm.engines.common import (
     gradients,
     inputs,
     objective_gradients,
+    own_state,
     row_losses,
     score_histogram,
 )
@@ -97,6 +98,7 @@ class Learner:
             tally = self._tally(examples)
         dtype = dtype_of(model)
         state = broadcast(spec.algorithm, sent.state, dtype, spec.device)
+        state |= own_state(spec.algorithm, self._task, examples.counts(self._task), dtype, spec.device)
         parameters = list(self._parameters.values())
         lr = spec.training.lr_at(round)
         steps = batches(spec.seed, round, client, len(examples), spec.training)

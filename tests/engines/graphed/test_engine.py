@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.engines.test_conformance import jobs_of
 from torch import nn
 
 import ffalm
 from ffalm.engines.graphed import GraphedEngine
+from ffalm.engines.graphed.graphed_clients import GraphedClients
+from ffalm.engines.server import ServerContext
 from ffalm.errors import UserError
 from ffalm.models import CNN, ResNet18
 
@@ -21,6 +24,7 @@ VARIANTS = {
     **{name: cls() for name, cls in ffalm.algorithms().items() if GraphedEngine.lacks(cls()) is None},
     "last batch": ffalm.FFALM(dual_data="last_batch", penalty_growth=1.1),
     "epoch": ffalm.FFALM(dual_data="epoch_mean", dual_bound=0.05),
+    "local weights": ffalm.Reweighing("local"),
 }
 
 
@@ -130,3 +134,14 @@ def test_the_same_run_twice_is_equal_bit_for_bit() -> None:
 def test_without_a_gpu_it_says_what_to_do() -> None:
     with pytest.raises(UserError, match="needs a GPU"):
         ffalm.simulate(ffalm.FedAvg(), federation(), model="cnn", engine="graphed", device="cpu", rounds=1)
+
+
+def test_each_client_is_given_its_own_state_with_what_it_was_sent() -> None:
+    (job,) = jobs_of(ffalm.Reweighing("local"), seeds=1)
+    clients: Any = GraphedClients(job, pool=None)  # type: ignore[arg-type]
+    sent = ServerContext.of(job).begin(clients.begin())
+    received = clients._received([0, 2], sent)
+    for client in (0, 2):
+        expected = job.spec.algorithm.own_state(job.federation.task, job.federation.counts()[client])
+        torch.testing.assert_close(received[client].state, expected)
+    assert not torch.equal(received[0].state["row_weights"], received[2].state["row_weights"])

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ffalm.algorithms import Measure
 from ffalm.data.types import Examples
-from ffalm.engines.common import broadcast, broadcast_vectors, built_model, dtype_of
+from ffalm.engines.common import broadcast, broadcast_vectors, built_model, dtype_of, own_state
 from ffalm.engines.graphed.worker import Received, StreamWorker
 from ffalm.engines.graphed.worker_pool import WorkerPool, shared_out, side_by_side
 from ffalm.engines.jobs import Job, Model, Snapshot
@@ -40,7 +40,7 @@ class GraphedClients:
         self._job, self._pool = job, pool
         federation = job.federation
         parts = [*federation.clients, *([] if federation.validation is None else [federation.validation])]
-        self._rows = _joined(parts, job.spec.device)
+        self._rows, self._counts = _joined(parts, job.spec.device), federation.counts()
         ends = torch.tensor([0, *(len(part) for part in parts)]).cumsum(0).tolist()
         self._ranges = list(pairwise(ends))
         self._all_rows = torch.arange(ends[-1], device=job.spec.device)
@@ -89,10 +89,15 @@ class GraphedClients:
         }
 
     def _received(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, Received]:
-        algorithm = self._job.spec.algorithm
-        state = broadcast(algorithm, sent.state, self._dtype, self._job.spec.device)
-        vectors = broadcast_vectors(algorithm, sent.vectors)
-        return {client: Received(sent.model, state, vectors, client_vectors(sent, client)) for client in chosen}
+        spec = self._job.spec
+        state = broadcast(spec.algorithm, sent.state, self._dtype, spec.device)
+        vectors = broadcast_vectors(spec.algorithm, sent.vectors)
+        own = {client: own_state(spec.algorithm, spec.task, self._counts[client], self._dtype, spec.device)
+               for client in chosen}  # fmt: skip
+        return {
+            client: Received(sent.model, {**state, **own[client]}, vectors, client_vectors(sent, client))
+            for client in chosen
+        }
 
     def _work(
         self,

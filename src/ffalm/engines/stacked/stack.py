@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ffalm.algorithms import Measure, ModelVector, Sent, State, Vectors
 from ffalm.algorithms.contract import CHANGE
-from ffalm.engines.common import broadcast, broadcast_vectors, dtype_of
+from ffalm.engines.common import broadcast, broadcast_vectors, dtype_of, own_state
 from ffalm.engines.inner_products import inner_products
 from ffalm.engines.jobs import Model, Round
 from ffalm.engines.optimizers import local_optimizer
@@ -207,6 +207,7 @@ class Stack:
         """What the slots' clients are sent and what they kept, laid out as the weights are."""
         sent = [broadcast(self._algorithm, one.state, self._dtype, self._device) for one in self._now]
         state = {name: torch.stack([one[name] for one in sent]).index_select(0, job_of) for name in sent[0]}
+        state |= self._own_states(slots)
         if not self._vectors:
             return Received(Sent(state, ModelVector(weights.trained)), {})
         jobs = [broadcast_vectors(self._algorithm, one.vectors) for one in self._now]
@@ -219,6 +220,14 @@ class Stack:
             for name in self._algorithm.client_vectors
         }  # fmt: skip
         return Received(Sent(state, ModelVector([block.clone() for block in weights.trained]), vectors), own)
+
+    def _own_states(self, slots: list[ClientSlot]) -> State:
+        """What the slots' clients add to the state themselves."""
+        if not self._algorithm.overrides_own_state:
+            return {}
+        counts = [self._jobs[slot.job].context.counts[slot.client] for slot in slots]
+        own = [own_state(self._algorithm, self._spec.task, one, self._dtype, self._device) for one in counts]
+        return {name: torch.stack([one[name] for one in own]) for name in own[0]}
 
     def _served(self, number: int, job: int, done: _Done, validation: Tally | None) -> tuple[Tensor, TrainingSummary]:
         """The server's part of a round for one job."""

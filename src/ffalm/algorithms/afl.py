@@ -1,0 +1,57 @@
+"""AFL, agnostic federated learning: the client with the largest loss counts for more (Mohri et al., ICML 2019).
+
+Of all mixtures lambda of the clients, the model is trained for the worst: min_w max_lambda sum_i lambda_i L_i(w). The
+server averages the clients' models by lambda, and by the losses of the model that was sent
+
+    lambda <- projection onto the simplex of  lambda + step * (L_1, ..., L_n)
+
+It is about clients, not groups. The paper takes one gradient step a round; here clients train as in FedAvg.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ffalm.algorithms.checks import not_negative
+from ffalm.algorithms.contract import Measure, PlainTraining, RoundReport, State, Task
+from ffalm.algorithms.registry import register
+from ffalm.algorithms.simplex import normalised, onto_simplex
+
+
+@register
+@dataclass(frozen=True)
+class AFL(PlainTraining):
+    """Weights of clients by projected ascent on their losses. step=0 is FedAvg."""
+
+    name: ClassVar[str] = "afl"
+    title: ClassVar[str] = "AFL"
+    paper: ClassVar[str] = "Mohri, Sivek and Suresh, ICML 2019 (arXiv 1902.00146)"
+    server_settings: ClassVar[tuple[str, ...]] = ("step",)
+    remedies: ClassVar[str] = "a smaller step or a smaller lr"
+
+    step: float = 0.1
+
+    def __post_init__(self) -> None:
+        not_negative(self, "step")
+
+    @property
+    def measure(self) -> Measure:
+        """The received model on the client's rows."""
+        return Measure.RECEIVED
+
+    def start(self, task: Task, counts: Tensor) -> State:
+        """lambda_i = n_i / n."""
+        rows = counts.sum((-1, -2)).double()
+        return {"client_weights": rows / rows.sum(-1, keepdim=True)}
+
+    def update(self, state: State, report: RoundReport) -> tuple[Tensor, State]:
+        """Average by the weights as they were sent, and ascend; a client that did not report its loss moves by 0."""
+        assert report.tally is not None
+        before, part = state["client_weights"], report.taking_part
+        losses = torch.where(part, report.tally.mean_loss().nan_to_num(0.0), 0.0)
+        after = onto_simplex(before + self.step * losses) if self.step else before
+        return normalised(before * part, report.sizes.double() * part), {"client_weights": after}

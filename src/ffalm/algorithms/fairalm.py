@@ -1,0 +1,118 @@
+"""FairALM: an augmented Lagrangian that is linear in the groups' losses (Lokhande et al., ECCV 2020).
+
+With mu_s a group's mean loss, a client's objective on a batch is, in the federated form of the FFALM paper's authors,
+
+    J = L + dual * (mu_0 - mu_1) + step * (mu_0 + mu_1),        dual <- dual + step * sum_i p_i (mu_0 - mu_1)_i
+
+and `step` is multiplied by `step_growth` after each round. Both groups keep a weight of at least 0 as long as
+|dual| <= step. With K groups there is such a term, with a dual of its own, for group 0 and each other.
+
+The central algorithm of the paper, which moves the dual after every batch, is this with one client, local_steps=1,
+dual_data="last_batch" and step_growth=1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from ffalm.algorithms.checks import not_negative, positive
+from ffalm.algorithms.constraints import LossParity
+from ffalm.algorithms.contract import Batch, Measure, Prepared, RoundReport, Rows, State, Task, geometric, scalar
+from ffalm.algorithms.lagrangian import AugmentedLagrangian
+from ffalm.algorithms.registry import register
+from ffalm.fairness import Tally
+from ffalm.fairness.groups import equal_weights
+
+_MEASURES = {"full": Measure.TRAINED, "last_batch": Measure.LAST_BATCH}
+
+
+@register
+@dataclass(frozen=True)
+class FairALM(AugmentedLagrangian):
+    """One step size for the dual and for the groups' losses; takes any number of groups. step=0 is FedAvg.
+
+    `labels="favourable"` compares losses of favourable rows alone, as the authors' published code does (equal
+    opportunity). `dual_data` is as for FFALM.
+    """
+
+    name: ClassVar[str] = "fairalm"
+    title: ClassVar[str] = "FairALM"
+    paper: ClassVar[str] = "Lokhande et al., ECCV 2020 (arXiv 2004.01355)"
+    broadcasts: ClassVar[tuple[str, ...]] = ("dual", "step")
+    server_settings: ClassVar[tuple[str, ...]] = ("step", "step_growth")
+    dual_name: ClassVar[str] = "dual"
+    duals_by_group: ClassVar[bool] = True
+    remedies: ClassVar[str] = "a smaller step or a smaller lr"
+
+    step: float = 1.0
+    step_growth: float = 1 / 1.01
+    labels: Literal["all", "favourable"] = "all"
+    dual_data: Literal["full", "last_batch"] = "full"
+
+    def __post_init__(self) -> None:
+        not_negative(self, "step")
+        positive(self, "step_growth")
+
+    @property
+    def measure(self) -> Measure:
+        """Where the clients measure their gap."""
+        return _MEASURES[self.dual_data]
+
+    @property
+    def fairness_constraint(self) -> LossParity:
+        """Equal mean losses."""
+        return LossParity()
+
+    def dual_lr_at(self, round: int) -> float:
+        """step * step_growth^(t-1)."""
+        return geometric(self.step, self.step_growth, round - 1)
+
+    def penalty_of(self, state: State) -> float:
+        """There is no quadratic term."""
+        return 0.0
+
+    def start(self, task: Task, counts: Tensor) -> State:
+        """The dual, one number for two groups and a list for more, and the step of round 1."""
+        dual = scalar(0.0, counts)
+        if task.compared > 2:
+            dual = dual.unsqueeze(-1).repeat(*[1] * dual.ndim, task.compared - 1)
+        return {"dual": dual, "step": scalar(self.step, counts)}
+
+    def objective(self, batch: Batch, state: State) -> Tensor:
+        """Linear in the losses."""
+        return (self.slopes(batch, state) * batch.losses).sum(-1)
+
+    def prepare(self, rows: Rows, dtype: torch.dtype) -> Prepared:
+        """The shares of rows, and the derivatives of mu_0 - mu_k by each row's loss."""
+        counted = rows
+        if self.labels == "favourable":
+            counted = rows._replace(mask=rows.mask & (rows.labels == rows.task.favourable))
+        contrast = self.fairness_constraint.contrasts(counted, dtype)["contrast"]
+        return {"share": equal_weights(rows.mask, dtype), "contrast": contrast}
+
+    def slopes(self, batch: Batch, state: State) -> Tensor:
+        """1/n + (step + dual)/n_0 for a row of group 0, 1/n + (step - dual)/n_1 for one of group 1."""
+        known = batch.prepared or self.prepare(batch.rows, batch.losses.dtype)
+        share, contrast = known["share"], known["contrast"]
+        dual, step = state["dual"].unsqueeze(-1), state["step"].unsqueeze(-1)
+        if batch.task.compared == 2:
+            return share + dual * contrast + step * contrast.abs()
+        return share + (dual * contrast + step.unsqueeze(-1) * contrast.abs()).sum(-2)
+
+    def dual_step(self, state: State, report: RoundReport) -> State:
+        """Ascend on the dual by the compared rows, and change the step."""
+        assert report.tally is not None
+        if self.labels == "favourable":
+            report = replace(report, tally=_of_label(report.tally, report.favourable))
+        step = geometric(self.step, self.step_growth, report.round)
+        return {**super().dual_step(state, report), "step": torch.full_like(state["step"], step)}
+
+
+def _of_label(tally: Tally, label: int) -> Tally:
+    """The part of a Tally that rows of one label have."""
+    of = slice(label, label + 1)
+    return Tally(tally.confusion[..., of, :], tally.loss[..., of, :], tally.excluded)

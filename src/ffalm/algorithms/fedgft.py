@@ -1,0 +1,72 @@
+"""FedGFT: a penalty on the gaps of the whole federation's rates (Wang et al., TMLR 2024).
+
+With r_g a group's rate over the federation, the objective is L + penalty * sum over pairs of groups (r_g - r_h)^2; of
+two groups, penalty * F^2 with F = r_0 - r_1. Its gradient is that of L + sum_g c_g r_g with
+
+    c_g = 2 penalty sum_h (r_g - r_h)        at the rates of the model that was sent
+
+and each client descends on its own rows' part of that sum (`rate_prices.py`). Rates are sums over clients, divided by
+counts that are known at the start, so they need no more than secure sums:
+
+    r_g = sum_i p_i (rows of g at i that were predicted favourable / n_i) / (n_g / N)
+
+c_g is by hard predictions of the model sent in the round before; the gradient is that of probabilities.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ffalm.algorithms.checks import not_negative
+from ffalm.algorithms.contract import Measure, RoundReport, State, Task
+from ffalm.algorithms.rate_prices import PricedRates
+from ffalm.algorithms.registry import register
+
+
+@register
+@dataclass(frozen=True)
+class FedGFT(PricedRates):
+    """A quadratic penalty on one rate constraint, or several joined by commas; takes any number of groups.
+
+    penalty=0 is FedAvg.
+    """
+
+    name: ClassVar[str] = "fedgft"
+    title: ClassVar[str] = "FedGFT"
+    paper: ClassVar[str] = "Wang, Payani, Lee and Kompella, TMLR 2024 (arXiv 2305.09931)"
+    separable: ClassVar[bool] = True
+    server_settings: ClassVar[tuple[str, ...]] = ("constraint", "penalty")
+    remedies: ClassVar[str] = "a smaller penalty or a smaller lr"
+
+    constraint: str = "dp"
+    penalty: float = 0.5
+
+    def __post_init__(self) -> None:
+        not_negative(self, "penalty")
+        super().__post_init__()
+
+    @property
+    def measure(self) -> Measure:
+        """The received model on the client's rows."""
+        return Measure.RECEIVED
+
+    def start(self, task: Task, counts: Tensor) -> State:
+        """No gap is known yet, so nothing has a price."""
+        shares = self.shares(counts, task)
+        none = torch.zeros_like(shares)
+        return {"rates": none, "rate_shares": shares, "prices": self.prices(none, shares, task)}
+
+    def dual_step(self, state: State, report: RoundReport) -> State:
+        """The rates of the model that was sent, and the prices that follow."""
+        assert report.tally is not None
+        shares = state["rate_shares"]
+        there = shares > 0
+        of_client = self.hits(report.tally, report.task) / report.sizes.clamp(min=1)[..., None, None]
+        mean = (report.shares()[..., None, None] * of_client).sum(-3)
+        rates = torch.where(there, mean / torch.where(there, shares, 1.0), 0.0)
+        gaps = (there.sum(-1, keepdim=True) * rates - rates.sum(-1, keepdim=True)) * there
+        return {**state, "rates": rates, "prices": self.prices(2 * self.penalty * gaps, shares, report.task)}

@@ -1,0 +1,75 @@
+"""FedMinMax: the group with the largest loss counts for more (Papadaki et al., FAccT 2022).
+
+Of all mixtures mu of the groups, the model is trained for the worst: min_w max_mu sum_a mu_a r_a(w), with r_a the mean
+loss of group a over the federation and rho_a its share of the rows. A client's row of group a weighs mu_a / rho_a, and
+by the losses of the model that was sent
+
+    mu <- projection onto the simplex of  mu + step * r,        r_a = sum_i p_i (loss sum of a at i / n_i) / rho_a
+
+which is the pooled mean loss where all clients take part, and a mean over clients of what each can compute alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ffalm.algorithms.checks import not_negative
+from ffalm.algorithms.contract import Measure, RoundReport, State, Task
+from ffalm.algorithms.registry import register
+from ffalm.algorithms.simplex import onto_simplex
+from ffalm.algorithms.weighted_rows import WeightedRows
+
+
+@register
+@dataclass(frozen=True)
+class FedMinMax(WeightedRows):
+    """Weights of groups by projected ascent on their losses; takes any number of groups. step=0 is FedAvg."""
+
+    name: ClassVar[str] = "fedminmax"
+    title: ClassVar[str] = "FedMinMax"
+    paper: ClassVar[str] = "Papadaki et al., FAccT 2022 (arXiv 2201.08304)"
+    separable: ClassVar[bool] = True
+    server_settings: ClassVar[tuple[str, ...]] = ("step",)
+    remedies: ClassVar[str] = "a smaller step or a smaller lr"
+
+    step: float = 0.1
+
+    def __post_init__(self) -> None:
+        not_negative(self, "step")
+
+    @property
+    def measure(self) -> Measure:
+        """The received model on the client's rows."""
+        return Measure.RECEIVED
+
+    def start(self, task: Task, counts: Tensor) -> State:
+        """mu_a = the group's share of the compared rows, so that every row weighs 1."""
+        rows = counts.sum(-3).double()
+        shares = rows.sum(-2)[..., : task.compared] / rows.sum((-1, -2)).unsqueeze(-1)
+        return {
+            "group_weights": shares / shares.sum(-1, keepdim=True),
+            "group_shares": shares,
+            "row_weights": torch.ones_like(rows),
+        }
+
+    def dual_step(self, state: State, report: RoundReport) -> State:
+        """Ascend on the groups' losses."""
+        assert report.tally is not None
+        by_client = report.tally.compared().loss.sum(-2) / report.sizes.clamp(min=1).unsqueeze(-1)
+        shares = state["group_shares"]
+        losses = (report.shares().unsqueeze(-1) * by_client).sum(-2) / torch.where(shares > 0, shares, 1.0)
+        return {**state, "group_weights": state["group_weights"] + self.step * losses}
+
+    def project(self, state: State) -> State:
+        """mu on the simplex, a group without rows at 0; and the weights of rows that follow."""
+        shares = state["group_shares"]
+        there = shares > 0
+        mixture = onto_simplex(torch.where(there, state["group_weights"], -torch.inf))
+        row_weights = torch.ones_like(state["row_weights"])
+        by_group = mixture * shares.sum(-1, keepdim=True) / torch.where(there, shares, 1.0)
+        row_weights[..., : shares.shape[-1]] = by_group.unsqueeze(-2)
+        return {**state, "group_weights": mixture, "row_weights": row_weights}

@@ -1,0 +1,109 @@
+"""Training on priced rates: what the methods share that move a model by gaps of rates over the whole federation.
+
+A method has a coefficient c_g for the rate r_g of each group. With n_g the federation's rows that r_g is about, N all
+its rows and s_i the score of a row (`rates.py`), sum_g c_g r_g is the mean over all rows of m[y_i, g_i] s_i, so
+
+    each client minimises  mean_i  loss_i + m[y_i, g_i] s_i,        m[y, g] = c_g N / n_g
+
+Normalised by the federation's counts, not the batch's, it is separable over clients, and a batch needs no row of each
+group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ffalm.algorithms.contract import Algorithm, Batch, Prepared, RoundReport, Rows, State, Task
+from ffalm.algorithms.rates import RATES, SCORES, RateConstraint
+from ffalm.errors import require, unknown
+from ffalm.fairness import Tally, masked_mean
+from ffalm.fairness.groups import equal_weights
+
+
+class PricedRates(Algorithm):
+    """A subclass has a setting `constraint`, one name of `RATES` or several joined by commas, and sets `prices`."""
+
+    broadcasts: ClassVar[tuple[str, ...]] = ("prices",)
+
+    constraint: str
+
+    def __post_init__(self) -> None:
+        for name in self._names():
+            if name not in RATES:
+                raise unknown(f"constraint of {self.title}", name, RATES)
+
+    def by_outputs(self, task: Task) -> bool:
+        """With two labels the probability of either follows from the loss."""
+        return task.labels > 2
+
+    def objective(self, batch: Batch, state: State) -> Tensor:
+        """The mean of loss_i + m s_i."""
+        favourable, correct, loss = self._prices_of(batch.rows, state)
+        priced = favourable * batch.favourable_probability() + correct * (-batch.losses).exp() + loss * batch.losses
+        return masked_mean(batch.losses + priced, batch.mask)
+
+    def prepare(self, rows: Rows, dtype: torch.dtype) -> Prepared:
+        """1/n, and how the probability of the favourable label moves with that of a row's own, of two."""
+        favourable = (rows.labels == rows.task.favourable).to(dtype)
+        return {"share": equal_weights(rows.mask, dtype), "sign": 2 * favourable - 1}
+
+    def slopes(self, batch: Batch, state: State) -> Tensor:
+        """For two labels 1/n * (1 + m_loss - m exp(-loss)), the sign of m by the row's label."""
+        if batch.outputs is not None:
+            return super().slopes(batch, state)
+        known = batch.prepared or self.prepare(batch.rows, batch.losses.dtype)
+        favourable, correct, loss = self._prices_of(batch.rows, state)
+        return known["share"] * (1 + loss - (favourable * known["sign"] + correct) * (-batch.losses).exp())
+
+    def rates(self, tally: Tally, task: Task) -> Tensor:
+        """(..., set, group) all compared rates of a Tally; NaN where there are no rows."""
+        return torch.cat([one.rates(tally, task) for one in self.constraints()], -2)
+
+    def hits(self, tally: Tally, task: Task) -> Tensor:
+        """(..., set, group) what the rates are by the number of rows."""
+        return torch.cat([one.hits(tally, task) for one in self.constraints()], -2)
+
+    def shares(self, counts: Tensor, task: Task) -> Tensor:
+        """(..., set, group) n_g / N of all compared rates, from rows per (client, label, group)."""
+        return torch.cat([one.shares(counts.sum(-3), task) for one in self.constraints()], -2)
+
+    def prices(self, coefficients: Tensor, shares: Tensor, task: Task) -> Tensor:
+        """m[y, g] for each score, (..., score, label, group), where a rate of no rows has no price."""
+        prices = shares.new_zeros(*shares.shape[:-2], len(SCORES), task.labels, task.groups)
+        there = shares > 0
+        sets = iter(torch.where(there, coefficients / torch.where(there, shares, 1.0), 0.0).unbind(-2))
+        for constraint in self.constraints():
+            for mask in constraint.masks(task):
+                price = next(sets)
+                prices[..., SCORES.index(constraint.score), :, :] += mask.unsqueeze(-1) * price.unsqueeze(-2)
+        return prices
+
+    def constraints(self) -> Sequence[RateConstraint]:
+        """What is compared."""
+        return [RATES[name] for name in self._names()]
+
+    def _prices_of(self, rows: Rows, state: State) -> list[Tensor]:
+        """Each row's price of each score."""
+        cells = rows.labels * rows.task.groups + rows.groups
+        return [torch.take_along_dim(prices, cells, -1) for prices in state["prices"].flatten(-2).unbind(-2)]
+
+    def _names(self) -> list[str]:
+        return [name.strip() for name in self.constraint.split(",")]
+
+
+def measured_tally(algorithm: Algorithm, measured: str, report: RoundReport) -> Tally:
+    """The pooled Tally of the model that was sent, on `held_out` rows or on the rows of the clients that trained."""
+    if measured == "train":
+        assert report.tally is not None
+        return report.tally.pooled()
+    require(
+        report.validation is not None,
+        f"{algorithm.title} measures gaps on held-out rows, and this federation has none: give it a validation part, "
+        "or set measured to train.",
+    )
+    assert report.validation is not None
+    return report.validation

@@ -1,0 +1,96 @@
+"""Reductions: a cost for every favourable prediction, by group, set by multipliers (Agarwal et al., ICML 2018).
+
+With r_g a group's rate over the federation and r that of all compared rows, the constraints are
+
+    r_g - r <= tolerance  and  r - r_g <= tolerance        with multipliers lambda_g+ and lambda_g-
+
+and clients minimise L + sum_g (lambda_g+ - lambda_g-) (r_g - r), with probabilities in the place of predictions
+(`rate_prices.py`). Each round is a step of exponentiated gradient by the violations v of the model that was sent:
+
+    theta <- theta + dual_lr * (v - tolerance),        lambda = bound * exp(theta) / (1 + sum exp(theta))
+
+A fixed `multiplier` is one point of the paper's grid search for two groups: L + multiplier * (r_0 - r_1); all points
+of a grid train in one stack. The model is that of the last round; the paper returns a random mixture of all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from ffalm.algorithms.checks import finite, not_negative, positive, two_groups
+from ffalm.algorithms.contract import Measure, RoundReport, State, Task
+from ffalm.algorithms.rate_prices import PricedRates, measured_tally
+from ffalm.algorithms.registry import register
+
+
+@register
+@dataclass(frozen=True)
+class Reductions(PricedRates):
+    """Multipliers on one rate constraint, or several joined by commas: by exponentiated gradient, or fixed.
+
+    `measured="train"` drives them by the training rows of the clients that take part, as in the paper, instead of
+    held-out rows, on which large models still show gaps.
+    """
+
+    name: ClassVar[str] = "reductions"
+    title: ClassVar[str] = "Reductions"
+    paper: ClassVar[str] = "Agarwal et al., ICML 2018 (arXiv 1803.02453)"
+    server_settings: ClassVar[tuple[str, ...]] = ("constraint", "multiplier", "tolerance", "dual_lr", "bound")
+    remedies: ClassVar[str] = "a smaller dual_lr, bound or multiplier"
+
+    constraint: str = "dp"
+    multiplier: float | None = None
+    tolerance: float = 0.0
+    dual_lr: float = 0.3
+    bound: float = 2.0
+    measured: Literal["held_out", "train"] = "held_out"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        not_negative(self, "tolerance", "dual_lr")
+        positive(self, "bound")
+        if self.multiplier is not None:
+            finite(self, "multiplier")
+
+    @property
+    def measure(self) -> Measure:
+        """Held-out Tallies come with every report; those of training rows must be asked for."""
+        return Measure.NOTHING if self.measured == "held_out" else Measure.RECEIVED
+
+    def start(self, task: Task, counts: Tensor) -> State:
+        """All theta 0, where the two multipliers of every group cancel; or the prices of the fixed multiplier."""
+        shares = self.shares(counts, task)
+        duals = torch.zeros_like(shares)
+        if self.multiplier is None:
+            return self._state(duals, torch.stack([duals, duals], -2), shares, task)
+        two_groups(self, task)
+        duals[..., 0], duals[..., 1] = self.multiplier, -self.multiplier
+        return {"duals": duals, "prices": self.prices(duals, shares, task)}
+
+    def dual_step(self, state: State, report: RoundReport) -> State:
+        """Exponentiated gradient by the violations of the model that was sent."""
+        if self.multiplier is not None:
+            return state
+        task, tally = report.task, measured_tally(self, self.measured, report)
+        rows = self.shares(tally.count.unsqueeze(-3), task)
+        known = rows > 0
+        rates = torch.where(known, self.rates(tally, task), 0.0)
+        overall = (rates * rows).sum(-1, keepdim=True) / rows.sum(-1, keepdim=True)
+        violation = torch.where(known, rates - overall, 0.0)
+        moves = (torch.stack([violation, -violation], -2) - self.tolerance) * known.unsqueeze(-2)
+        theta = state["theta"] + self.dual_lr * moves
+        exponents = torch.where(known.unsqueeze(-2), theta, -torch.inf)
+        flat = torch.cat([exponents.flatten(-3), torch.zeros_like(exponents[..., 0, 0, :1])], -1)
+        multipliers = self.bound * flat.softmax(-1)[..., :-1].reshape(exponents.shape)
+        duals = multipliers[..., 0, :] - multipliers[..., 1, :]
+        return self._state(duals, theta, self.shares(report.counts, task), task)
+
+    def _state(self, duals: Tensor, theta: Tensor, shares: Tensor, task: Task) -> State:
+        """Prices of sum_g duals_g (r_g - r), where r is the mean of the r_g by their rows."""
+        of_compared = shares / shares.sum(-1, keepdim=True).clamp(min=torch.finfo(shares.dtype).tiny)
+        coefficients = duals - of_compared * duals.sum(-1, keepdim=True)
+        return {"duals": duals, "theta": theta, "prices": self.prices(coefficients, shares, task)}
