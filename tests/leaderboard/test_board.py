@@ -40,12 +40,12 @@ def test_every_board_of_ours_is_valid_and_within_its_budget(name: str) -> None:
         for target in board.targets:
             assert 1 <= len(method.sections(target)) <= board.budget
     for cell in board.cells:
-        board.config(cell, {}, "files")
+        assert list(board.configs(cell, {}, "files"))
 
 
 def test_methods_that_try_the_same_settings_share_the_run(tmp_path: Path) -> None:
     board = board_of(tmp_path)
-    config = board.config(board.cells[0], {}, None)
+    (config,) = board.configs(board.cells[0], {}, None)
     assert [entry.key for entry in config.entries] == [
         "fedavg",
         "ffalm-preset-safe",
@@ -53,6 +53,14 @@ def test_methods_that_try_the_same_settings_share_the_run(tmp_path: Path) -> Non
         "lagrangian-constraint-dp-tolerance-0.05",
         "lagrangian-constraint-dp-tolerance-0.025",
     ]
+
+
+def test_a_method_that_needs_another_training_has_a_study_of_its_own(tmp_path: Path) -> None:
+    board = board_of(tmp_path, SMALL.replace("[methods.ffalm]", "[methods.ffalm]\ntraining = { rounds = 9 }"))
+    first, second = board.configs(board.cells[0], {}, None)
+    assert (first.training.rounds, second.training.rounds) == (2, 9)
+    assert [entry.algorithm.name for entry in second.entries] == ["ffalm", "ffalm"]
+    assert "ffalm" not in {entry.algorithm.name for entry in first.entries}
 
 
 def test_a_name_stands_for_its_default_preset(tmp_path: Path) -> None:

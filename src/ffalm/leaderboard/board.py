@@ -9,13 +9,13 @@
     settings = [{ penalty = 1.0 }, { penalty = 5.0 }]
 
 `dpd` and `eod` in the place of `settings` are settings for the bounds of one metric. Every method may have `budget`
-settings a metric at most. `repair` lets a method fit thresholds to the held-out rows, and `aims = true` adds the
-Lagrangians of each bound, as `ffalm compare --target` does.
+settings a metric at most. `repair` lets a method fit thresholds to the held-out rows, `aims = true` adds the
+Lagrangians of each bound, as `ffalm compare --target` does, and `training` is for a method that needs another training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ class Method:
     points: Mapping[str, Sequence[Mapping[str, Any]]]  # sections of a configuration by metric
     repair: Repair = "none"  # the kinds of thresholds that it may fit
     aims: bool = False  # whether it trains the Lagrangians of each bound too
+    training: Mapping[str, Any] = field(default_factory=dict)  # changes of the board's training
 
     def sections(self, target: Target) -> dict[str, dict[str, Any]]:
         """The runs that it chooses from at a bound, by key; the same settings have the same key in every method."""
@@ -93,21 +94,26 @@ class Board:
             budget,
         )
 
-    def config(self, cell: Cell, changes: Mapping[str, Any], root: str | None) -> StudyConfig:
-        """The study that trains what all methods choose from in a cell."""
-        sections: dict[str, dict[str, Any]] = {}
+    def configs(self, cell: Cell, changes: Mapping[str, Any], root: str | None) -> Iterator[StudyConfig]:
+        """The studies that train what the methods choose from in a cell: one for each training that a method has."""
+        trainings: list[Mapping[str, Any]] = []
         for method in self.methods:
-            for target in self.targets:
-                sections |= method.sections(target)
-        whole = merged(merged(dict(self.study), dict(cell.settings)), dict(changes))
-        data = section(whole, "data")
-        if root is not None and source_class(cell.source).needs_files:
-            data = {**data, "root": root}
-        return parse({**whole, "data": data, "algorithms": sections, "target": "none"})
+            trainings += [] if method.training in trainings else [method.training]
+        for training in trainings:
+            sections: dict[str, dict[str, Any]] = {}
+            for method in self.methods:
+                for target in self.targets if method.training == training else ():
+                    sections |= method.sections(target)
+            whole = merged(merged(dict(self.study), {"training": dict(training)}), dict(cell.settings))
+            whole = merged(whole, dict(changes))
+            data = section(whole, "data")
+            if root is not None and source_class(cell.source).needs_files:
+                data = {**data, "root": root}
+            yield parse({**whole, "data": data, "algorithms": sections, "target": "none"})
 
 
 def _method(name: str, given: Mapping[str, Any], budget: int) -> Method:
-    known = ("title", "algorithm", "settings", *METRICS, "repair", "aims")
+    known = ("title", "algorithm", "settings", *METRICS, "repair", "aims", "training")
     for key in given:
         if key not in known:
             raise unknown(f"part of the method {name!r}", key, known)
@@ -121,7 +127,8 @@ def _method(name: str, given: Mapping[str, Any], budget: int) -> Method:
         )
     if repair not in ("none", *KINDS):
         raise unknown("kind of repair", str(repair), ("none", *KINDS))
-    return Method(name, given.get("title") or algorithm_class(algorithm).title, points, repair, aims)
+    title = given.get("title") or algorithm_class(algorithm).title
+    return Method(name, title, points, repair, aims, section(given, "training"))
 
 
 def _point(algorithm: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,21 +37,23 @@ class Entry:
     hypervolume: float  # of all models that the method offers for this metric in this seed
 
 
-def entries_of(board: Board, cell: str, study: Study) -> Iterator[Entry]:
+def entries_of(board: Board, cell: str, studies: Sequence[Study]) -> Iterator[Entry]:
     """What every method chose in a cell, for every bound and seed."""
-    finished = [run for run in study.results if run.diverged is None]
+    finished = [run for study in studies for run in study.results if run.diverged is None]
     sound = [run for run in finished if not degenerate([run])]
     references = {metric: reference_of(sound or finished, metric) for metric in METRICS}
-    for seed in dict.fromkeys(run.seed for run in study.results):
+    names = studies[0].record.group_names
+    for seed in dict.fromkeys(run.seed for study in studies for run in study.results):
         own = [
             FinishedRun(run.label, run.seed, run.alpha, run.place, study.scores(run))
-            for run in finished
-            if run.seed == seed
+            for study in studies
+            for run in study.results
+            if run.seed == seed and run.diverged is None
         ]
         for metric, reference in references.items():
             targets = [target for target in board.targets if target.bounds[0].metric == metric]
             for method in board.methods:
-                answers = {target: _answer(method, target, own, study.record.group_names) for target in targets}
+                answers = {target: _answer(method, target, own, names) for target in targets}
                 volume = hypervolume(_offered(answers.values(), metric), reference)
                 for target, answer in answers.items():
                     yield _entry(cell, target, method, seed, answer, volume)

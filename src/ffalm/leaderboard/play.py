@@ -46,9 +46,12 @@ def play(
         if root is None and source_class(cell.source).needs_files:
             left_out.append(f"{cell.name}: name the folder with the files of {cell.source} by --root.")
             continue
-        study = train(cell.name, board.config(cell, changes or {}, root), out / slug(cell.name))
-        left_out += [f"{cell.name}: {one.reason}" for one in study.record.left_out]
-        entries += entries_of(board, cell.name, study)
+        studies = [
+            train(cell.name, config, out / slug(cell.name) / (f"training-{number}" if number else "."))
+            for number, config in enumerate(board.configs(cell, changes or {}, root))
+        ]
+        left_out += [f"{cell.name}: {one.reason}" for study in studies for one in study.record.left_out]
+        entries += entries_of(board, cell.name, studies)
     require(bool(entries), f"No cell of the board could be run. {' '.join(left_out)}")
     return Played(entries, left_out)
 
