@@ -89,9 +89,10 @@ class FedFB(WeightedRows):
         one, other = task.favourable, 1 - task.favourable
         losses, count = tally.compared().loss, tally.compared().count.double()
         if self.metric == "dp":
-            rates = (losses[..., other, :] - losses[..., one, :] + count[..., one, :]) / count.sum(-2)
+            hits, rows = losses[..., other, :] - losses[..., one, :] + count[..., one, :], count.sum(-2)
         else:
-            rates = losses[..., one, :] / count[..., one, :]
+            hits, rows = losses[..., one, :], count[..., one, :]
+        rates = torch.where(rows > 0, hits / rows, torch.nan)
         gaps = (rates[..., 1:] - rates[..., :1]).nan_to_num(0.0)
         if self.normalised_step:
             gaps = torch.nn.functional.normalize(gaps, dim=-1)

@@ -1,4 +1,4 @@
-"""Training on priced rates: what the methods share that move a model by gaps of rates over the whole federation.
+"""Training on priced rates: the base of methods that act on rates of groups over the whole federation.
 
 A method has a coefficient c_g for the rate r_g of each group. With n_g the federation's rows that r_g is about, N all
 its rows and s_i the score of a row (`rates.py`), sum_g c_g r_g is the mean over all rows of m[y_i, g_i] s_i, so
@@ -64,7 +64,7 @@ class PricedRates(Algorithm):
         return torch.cat([one.rates(tally, task) for one in self.constraints()], -2)
 
     def hits(self, tally: Tally, task: Task) -> Tensor:
-        """(..., set, group) what the rates are by the number of rows."""
+        """(..., set, group) the numerators of the rates."""
         return torch.cat([one.hits(tally, task) for one in self.constraints()], -2)
 
     def shares(self, counts: Tensor, task: Task) -> Tensor:

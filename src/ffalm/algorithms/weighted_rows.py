@@ -1,4 +1,4 @@
-"""Training on weighted rows: what methods share that act by one weight for each label and group."""
+"""Training on weighted rows: the base of methods that give each (label, group) one weight."""
 
 from __future__ import annotations
 

@@ -52,7 +52,10 @@ def assert_equal(run: Path, outcome: Outcome, expected: list[Round]) -> None:
     assert all(torch.equal(final[name], value) for name, value in expected[-1].snapshot.model.items())
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "ffalm", "fairfed", "fpfl", "scaffold", "fedadam", "fcfl", "qffl"])
+@pytest.mark.parametrize(
+    "algorithm",
+    ["fedavg", "ffalm", "fairfed", "fpfl", "scaffold", "fedadam", "fcfl", "qffl", "fedfb", "fedgft"],
+)
 def test_a_federation_of_three_sites_equals_the_simulation(tmp_path: Path, algorithm: str) -> None:
     plan, sites = config(algorithm={"name": algorithm}, training={"rounds": 3}), world(tmp_path)
     outcome = led(plan, tmp_path / "run", sites)
