@@ -82,3 +82,46 @@ class EveryFeature(Algorithm):
         velocity = 0.9 * vectors["velocity"] + (mean - model) + 0.01 * uploads["gradient"]
         scale = vectors["scale"] + 0.1 * (uploads["weighted"] * uploads["weighted"])
         return model + 0.5 * (velocity / (scale.sqrt() + 1.0)), {"velocity": velocity, "scale": scale}
+
+
+@dataclass(frozen=True)
+class EveryGradient(Algorithm):
+    """Gradients of two objectives instead of training, one by logits or losses, and a Tally beside them."""
+
+    name: ClassVar[str] = "every_gradient"
+    title: ClassVar[str] = "EveryGradient"
+    uploads: ClassVar[tuple[str, ...]] = ("first", "second")
+    gradients: ClassVar[tuple[str, ...]] = ("first", "second")
+    products: ClassVar[tuple[str, ...]] = ("second", CHANGE)
+
+    logits: bool = True
+
+    @property
+    def measure(self) -> Measure:
+        return Measure.RECEIVED if self.logits else Measure.EPOCH
+
+    def by_outputs(self, task: Task) -> bool:
+        return self.logits
+
+    def start(self, task: Task, counts: Tensor) -> State:
+        return {"told": torch.zeros(counts.shape[-3], 4, dtype=torch.float64)}
+
+    def objectives(self, batch: Batch, state: State) -> Tensor:
+        term = batch.favourable_probability() if self.logits else batch.losses
+        return torch.stack([masked_mean(term**2, batch.mask), masked_mean(batch.losses, batch.mask)], -1)
+
+    def dual_step(self, state: State, report: RoundReport) -> State:
+        assert report.values is not None and report.products is not None and report.tally is not None
+        products = report.products.diagonal(dim1=1, dim2=3)[:, 0]  # of both vectors with the second
+        assert not products[1].any()  # nobody trained
+        rows = report.tally.count.sum((-1, -2)).clamp(min=1)
+        losses = report.tally.loss.sum((-1, -2)) / rows
+        return {"told": torch.cat([report.values, products[:1].T, losses.unsqueeze(-1)], -1)}
+
+    def weigh_uploads(self, weights: Tensor, state: State) -> dict[str, Tensor]:
+        return {"first": weights, "second": state["told"][:, 0]}
+
+    def server_step(
+        self, model: ModelVector, mean: ModelVector, vectors: Vectors, uploads: Vectors, report: RoundReport
+    ) -> tuple[ModelVector, Vectors]:
+        return mean - report.lr * (uploads["first"] + uploads["second"]), vectors

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.every_feature import EveryFeature
+from tests.every_feature import EveryFeature, EveryGradient
 from tests.variants import variants
 from torch import Tensor, nn
 
@@ -241,6 +241,12 @@ def test_gradients_instead_of_training_of_every_kind_of_model_give_the_reference
     engine: str, model: str
 ) -> None:
     assert_same_numbers(engine, jobs_of(FCFL(minimax_rounds=1), MODELS[model], rounds=3, participation=0.6))
+
+
+@others
+@pytest.mark.parametrize("logits", [True, False])
+def test_gradients_by_logits_or_losses_beside_a_tally_give_the_reference_numbers(engine: str, logits: bool) -> None:
+    assert_same_numbers(engine, jobs_of(EveryGradient(logits), participation=0.6, local_epochs=3))
 
 
 @others

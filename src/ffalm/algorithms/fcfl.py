@@ -52,9 +52,9 @@ class FCFL(Algorithm):
         "Cui et al., Addressing Algorithmic Disparity and Performance Inconsistency in Federated Learning, NeurIPS 2021"
     )
     limits: ClassVar[str] = (
-        "One full-batch gradient step a round, of size lr: it needs hundreds of rounds, and batch size, local "
-        "epochs, optimizer and clip have no effect. The server sees each client's gradients: no "
-        "secure aggregation or privacy."
+        "One full-batch gradient step a round, of size lr: it needs hundreds of rounds and an lr of about 0.01 to 0.1, "
+        "since the disparity is steep; batch size, local epochs, optimizer and clip have no effect. The server sees "
+        "each client's gradients: no secure aggregation or privacy."
     )
     uploads: ClassVar[tuple[str, ...]] = ("loss_gradient", "disparity_gradient")
     gradients: ClassVar[tuple[str, ...]] = uploads

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from ffalm.algorithms import Batch, ModelVector, Rows, State, Vectors
 from ffalm.engines.jobs import ClientSpec
@@ -23,14 +24,18 @@ def client_gradients(
     algorithm, by_outputs = spec.algorithm, spec.algorithm.by_outputs(spec.task)
     opened = kernel.opened(weights)
     (step,) = laid_out(kernel, spec, rows, steps, weights.trained[0].dtype)
+    rows_of = Rows(step.labels, step.groups, step.mask, spec.task)
+    counted = step.mask.unsqueeze(-1) if by_outputs else step.mask
     vectors: Vectors = {}
+    slopes: list[Tensor] = []
     with torch.inference_mode():
         for place, name in enumerate(algorithm.gradients):
             logits, passed = kernel.forward(opened, step.batch, training=True)
             losses, by_logits = losses_of(logits, step.target)
-            whole = Batch(Rows(step.labels, step.groups, step.mask, spec.task), losses, logits if by_outputs else None)
-            values, slopes = algorithm.objective_slopes(whole, state)
-            own = slopes[place] * (step.mask.unsqueeze(-1) if by_outputs else step.mask)
+            if not slopes:
+                batch = Batch(rows_of, losses, logits if by_outputs else None)
+                values, slopes = algorithm.objective_slopes(batch, state)
+            own = slopes[place] * counted
             found = kernel.backward(opened, passed, own if by_outputs else by_logits(own))
             vectors[name] = ModelVector(
                 [torch.zeros_like(block) if one is None else one.clone()

@@ -181,7 +181,8 @@ class Stack:
         job_of = torch.tensor([slot.job for slot in slots], device=self._device)
         weights = self._models.select(job_of)
         spans = [(slot.first, slot.rows) for slot in slots]
-        tally = self._score(weights, spans) if measure is Measure.RECEIVED else None
+        stays = bool(self._algorithm.gradients) and measure is not Measure.NOTHING  # whichever Tally: of the same model
+        tally = self._score(weights, spans) if measure is Measure.RECEIVED or stays else None
         received = self._received(slots, job_of, weights)
         steps = self._rows.found(training_steps(slots, self._device))
         gradients: Vectors = {}
