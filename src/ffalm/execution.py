@@ -13,7 +13,7 @@ from ffalm.config import StudyConfig
 from ffalm.engines import Engine, Round, choose
 from ffalm.engines.common import checked_model
 from ffalm.errors import require
-from ffalm.grid import RunPlan, check_owner, job_of, plans, refusal, run_folder
+from ffalm.grid import RunPlan, check_owner, federation_of, job_of, plans, refusal, run_folder
 from ffalm.hardware import spread_over, threads_for
 from ffalm.model_selection import check_selection
 from ffalm.outcome import Record
@@ -43,12 +43,13 @@ class ExecutionPlan:
 def plan_execution(config: StudyConfig) -> ExecutionPlan:
     """Check that every algorithm and the model fit the data, then plan the work."""
     grid = plans(config)
-    first = job_of(config, grid[0])
+    federation = federation_of(config, grid[0])
     for entry in config.entries:
-        problem = refusal(config, entry, first.federation)
+        problem = refusal(config, entry, federation)
         if problem is not None:
             raise problem
-    check_selection(config.keep, first.federation)
+    check_selection(config.keep, federation)
+    first = job_of(config, next((one for one in grid if one.entry.algorithm.trains_on == "clients"), grid[0]))
     model = checked_model(first)
     devices = spread_over(config.device, config.workers)
     stacked = _tasks(grid, True, len(devices))
@@ -117,7 +118,7 @@ class _StoredRun(Run):
     """A run whose rounds are kept in a run folder, from which it can be resumed."""
 
     def __init__(self, config: StudyConfig, plan: RunPlan, store: RunFolder, device: str, beside: int) -> None:
-        super().__init__(job_of(config, plan, device, beside), config.keep)
+        super().__init__(job_of(config, plan, device, beside), config.keep, federation_of(config, plan))
         self.plan, self.store, self._config = plan, store, config
 
     def begin(self, held: ExitStack) -> bool:

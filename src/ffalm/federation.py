@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _HASHED_BYTES = 2**28  # of a tensor, for its fingerprint
+_COLUMNS = ("x", "y", "group")
 
 Arrays = tuple[Any, Any, Any]
 """(x, y, group) as numpy arrays, torch tensors or lists."""
@@ -186,6 +187,17 @@ class Federation:
         """The first client's first rows, for a look at what features are like."""
         return self.holdings[0].first(count)
 
+    def pooled(self) -> Federation:
+        """The same rows held by one client, for training without a federation; the other parts stay as they are."""
+        sources = {id(holding.source): holding.source for holding in self.holdings}
+        if len(sources) == 1 and all(holding.rows is not None for holding in self.holdings):
+            rows = torch.cat([holding.rows for holding in self.holdings if holding.rows is not None])
+            whole = Holding(next(iter(sources.values())), rows)
+        else:
+            parts = [holding.examples() for holding in self.holdings]
+            whole = Holding(Examples(*(torch.cat([getattr(part, name) for part in parts]) for name in _COLUMNS)))
+        return Federation(Dealt([whole]), self.validation, self.test, self.task, ("all",), self.notes)
+
     def with_group_labels(self) -> Federation:
         """The same rows labelled by (favourable or not, group): what a model of P(label, group | x) is trained on.
 
@@ -283,7 +295,7 @@ def _without_silo(dataset: Dataset, partition: Partition, seed: int) -> Federati
              (dataset.test, dataset.test_owner))  # fmt: skip
     mine = [part.take((owner == place).nonzero().flatten()) for part, owner in owned]
     others = dataset.validation_owner != place
-    test = Examples(*(torch.cat([getattr(part, what) for part in mine]) for what in ("x", "y", "group")))
+    test = Examples(*(torch.cat([getattr(part, what) for part in mine]) for what in _COLUMNS))
     note = (
         f"The site {name!r} took no part in training, validation and thresholds: the test part is all of its "
         f"{len(test):,} rows. Columns were standardised by the training rows of all sites, this one included."

@@ -66,6 +66,8 @@ def job_of(
     settings: RunSettings, algorithm: Algorithm, federation: Federation, seed: int, device: str = "", processes: int = 1
 ) -> Job:
     """One run with these settings, on the given device if any; `processes` share that device's memory."""
+    if algorithm.trains_on == "pooled":
+        federation = federation.pooled()
     return Job.of(
         algorithm,
         federation,
@@ -188,7 +190,7 @@ def simulate(
     for owned in federations:
         check_selection(shared.keep, owned)
     runs = [
-        Run(job_of(shared, chosen, owned, number), shared.keep)
+        Run(job_of(shared, chosen, owned, number), shared.keep, owned)
         for owned, number in zip(federations, seeds, strict=True)
     ]
     first = runs[0].job
@@ -210,10 +212,13 @@ def default_algorithm(name: str) -> tuple[Algorithm, str | None]:
 
 
 class Run:
-    """One run while it is computed: its rounds so far, and the model that it would end with."""
+    """One run while it is computed: its rounds so far, and the model that it would end with.
 
-    def __init__(self, job: Job, keep: Keep) -> None:
-        self.job = job
+    `federation` is what the model is scored on: the job's has a single client where rows are pooled for training.
+    """
+
+    def __init__(self, job: Job, keep: Keep, federation: Federation) -> None:
+        self.job, self.federation = job, federation
         self.history: list[Record] = []
         self.selection = ModelSelection(keep)
         self.diverged: str | None = None
@@ -226,7 +231,7 @@ class Run:
 
     def finish(self) -> Result:
         """Score the selected model on the test part and on each client's rows."""
-        return _scored(self.job, self.history, self.selection.final(), self.diverged)
+        return _scored(self.job, self.federation, self.history, self.selection.final(), self.diverged)
 
 
 R = TypeVar("R", bound=Run)
@@ -260,8 +265,7 @@ def seed_of(number: Any) -> int:
     return seed
 
 
-def _scored(job: Job, history: list[Record], final: Snapshot, diverged: str | None) -> Result:
-    federation = job.federation
+def _scored(job: Job, federation: Federation, history: list[Record], final: Snapshot, diverged: str | None) -> Result:
     module = built_model(job.spec)
     module.load_state_dict(final.model)
 

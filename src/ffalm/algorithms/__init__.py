@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
+from ffalm.algorithms.central import Central
 from ffalm.algorithms.contract import (
     Algorithm,
     Batch,
@@ -37,6 +38,7 @@ __all__ = [
     "SCAFFOLD",
     "Algorithm",
     "Batch",
+    "Central",
     "FairFed",
     "FedAdam",
     "FedAvg",

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -166,6 +166,7 @@ class Algorithm:
     client_vectors: ClassVar[tuple[str, ...]] = ()  # model-sized, kept by each client from round to round; start at 0
     uploads: ClassVar[tuple[str, ...]] = ()  # model-sized, sent with the trained model and averaged like it
     server_settings: ClassVar[tuple[str, ...]] = ()  # settings on which nothing that clients do depends
+    trains_on: ClassVar[Literal["clients", "pooled"]] = "clients"  # "pooled": all rows as one client, a reference
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

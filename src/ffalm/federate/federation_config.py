@@ -237,6 +237,10 @@ class FederationConfig(_Settings):
             "of 'target' and [privacy].",
         )
         require(bool(self.sites), "A federation needs at least one site.")
+        require(
+            self.algorithm.trains_on == "clients",
+            f"{self.algorithm.title} is a reference for simulations, which needs the rows of all sites in one place.",
+        )
         for name in self.sites:
             _check_name("site", name)
         require("coordinator" not in self.sites, "A site cannot be named 'coordinator', since there is one already.")
