@@ -257,12 +257,13 @@ def load(
     The partition is "plain" unless given, and "silos" where an `owner` column says which client owns a row; then
     `leave_out` names one whose rows are all kept for the test part: what would a site see that did not train?
     """
-    kind = owners_partition(settings) if partition is None else {"kind": partition}
+    origin = _source(name, settings)
+    kind = owners_partition(origin) if partition is None else {"kind": partition}
     cut = {**kind, "clients": clients, "alpha": alpha, "min_rows": min_rows, "leave_out": leave_out}
     split = build(Partition, cut, "partition")
     whole = isinstance(seed, Integral) and not isinstance(seed, bool) and int(seed) >= 0
     require(whole, f"The seed must be a whole number from 0 up; got {shown(seed)}.")
-    return Federation.from_dataset(_source(name, settings).load(), split, int(seed))
+    return Federation.from_dataset(origin.load(), split, int(seed))
 
 
 def _source(name: Any, settings: Mapping[str, Any]) -> Source:
@@ -312,9 +313,15 @@ def _without_silo(dataset: Dataset, partition: Partition, seed: int) -> Federati
     )
 
 
-def owners_partition(data: Mapping[str, Any]) -> dict[str, str]:
-    """The partition that a data source's settings imply: the owners, where a column names them."""
-    return {} if data.get("owner") is None else {"kind": "silos"}
+def owners_partition(source: Source, given: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """The partition that a data source implies: the owners, where a column or the source itself names them."""
+    return {"kind": "silos"} if getattr(source, "owner", None) is not None else silos_of(source, given or {})
+
+
+def silos_of(source: Source, given: Mapping[str, Any]) -> dict[str, str]:
+    """The partition of a source of natural silos, such as states, unless settings of another partition are given."""
+    natural = getattr(source, "natural_silos", False) and not given.keys() & {"kind", "clients", "alpha"}
+    return {"kind": "silos"} if natural else {}
 
 
 def _left_out(rows: int, dealt: int, partition: Partition) -> tuple[str, ...]:

@@ -114,7 +114,7 @@ def compare(
     if isinstance(data, str | os.PathLike):
         require(isinstance(os.fspath(data), str), f"The path of a table must be a text; got {shown(data)}.")
         origin = find_source(os.fspath(data), given)
-        first, alphas = partitions_of({**owners_partition(given), **cut})
+        first, alphas = partitions_of({**owners_partition(origin, cut), **cut})
     else:
         asked = bool(given or cut or fresh_data)
         require(not asked, "A Federation already has its data, clients and partition: leave those settings out.")
