@@ -34,6 +34,7 @@ if typing.TYPE_CHECKING:
     from ffalm.fair_answer import FairAnswer, fair
     from ffalm.fairness import Tally
     from ffalm.federation import Federation, load
+    from ffalm.left_out_sites import LeaveOneOut, leave_one_out
     from ffalm.privacy import Privacy
     from ffalm.results import Study
     from ffalm.simulation import DivergedError, Result, simulate
@@ -46,10 +47,10 @@ if typing.TYPE_CHECKING:
 __version__ = "0.3.0"
 __all__ = [
     "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "BlindAnswer", "DivergedError", "Examples", "FairAnswer",
-    "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure", "ModelVector",
-    "Privacy", "Result", "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally", "Target", "Task", "UserError",
-    "algorithms", "blind", "compare", "fair", "fairness", "group_model", "load", "metrics", "register", "repair",
-    "simulate", "sweep",
+    "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedProx", "Federation", "Lagrangian", "LeaveOneOut", "Measure",
+    "ModelVector", "Privacy", "Result", "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally", "Target", "Task",
+    "UserError", "algorithms", "blind", "compare", "fair", "fairness", "group_model", "leave_one_out", "load",
+    "metrics", "register", "repair", "simulate", "sweep",
 ]  # fmt: skip
 
 _ROOMS = ("algorithms", "fairness", "metrics")  # modules; calling `ffalm.algorithms()` lists the registered algorithms
@@ -65,6 +66,7 @@ _HOMES = {
     "fair_answer": ("FairAnswer", "fair"),
     "fairness": ("Tally",),
     "federation": ("Federation", "load"),
+    "left_out_sites": ("LeaveOneOut", "leave_one_out"),
     "privacy": ("Privacy",),
     "results": ("Study",),
     "simulation": ("DivergedError", "Result", "simulate"),

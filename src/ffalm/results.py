@@ -103,8 +103,7 @@ class Study:
         allowed = repair or record.repair
         answer = answer_of(runs, asked, allowed, record.group_names, level)
         answer = replace(answer, notes=(*answer.notes, *record.answer_notes))
-        folder, names = RunFolder(self.folder / answer.best.run), [str(one["client"]) for one in record.clients]
-        own = dict(zip(names, folder.client_scores(record.favourable, record.excluded), strict=False))
+        own = self._client_scores(answer.best.run)
         return with_sites(answer, own, scope or record.scope, allowed, record.group_names)
 
     def blind(
@@ -138,6 +137,15 @@ class Study:
     def scores(self, run: Outcome) -> dict[str, ScoreHistogram]:
         """The score histograms of a run on its "validation" and "test" rows."""
         return RunFolder(self.folder / run.place).scores(self.record.favourable, self.record.excluded)
+
+    def client_scores(self, run: Outcome) -> dict[str, dict[str, ScoreHistogram]]:
+        """The same of each client's own rows, by client and part; empty where it is not known whose the rows are."""
+        return self._client_scores(run.place)
+
+    def _client_scores(self, place: str) -> dict[str, dict[str, ScoreHistogram]]:
+        names = (str(one["client"]) for one in self.record.clients)
+        folder = RunFolder(self.folder / place)
+        return dict(zip(names, folder.client_scores(self.record.favourable, self.record.excluded), strict=False))
 
     def _runs(self, alpha: float | None) -> list[Outcome]:
         """The runs at one skew."""

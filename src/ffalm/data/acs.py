@@ -39,7 +39,7 @@ class Acs:
 
     name: ClassVar[str] = "acs"
     about: ClassVar[str] = "US census PUMS persons by state (files from the Census Bureau)"
-    asks: ClassVar[str] = "income, employment, coverage, mobility or travel time, by sex or race"
+    asks: ClassVar[str] = "income over 50,000 (favourable), or one of four other tasks, by sex or race"
     needs_files: ClassVar[bool] = True
     natural_silos: ClassVar[bool] = True
 
