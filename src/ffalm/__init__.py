@@ -37,7 +37,8 @@ if typing.TYPE_CHECKING:
     from ffalm.left_out_sites import LeaveOneOut, leave_one_out
     from ffalm.privacy import Privacy
     from ffalm.results import Study
-    from ffalm.simulation import DivergedError, Result, simulate
+    from ffalm.runs import Result
+    from ffalm.simulation import DivergedError, simulate
     from ffalm.study import compare
     from ffalm.sweeps import Sweep, sweep
     from ffalm.targets import Target
@@ -69,7 +70,8 @@ _HOMES = {
     "left_out_sites": ("LeaveOneOut", "leave_one_out"),
     "privacy": ("Privacy",),
     "results": ("Study",),
-    "simulation": ("DivergedError", "Result", "simulate"),
+    "runs": ("Result",),
+    "simulation": ("DivergedError", "simulate"),
     "study": ("compare",),
     "sweeps": ("Sweep", "sweep"),
     "targets": ("Target",),

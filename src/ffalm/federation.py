@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -48,6 +48,7 @@ class Federation:
     notes: tuple[str, ...] = ()
     validation_client: Tensor | None = None  # whose each validation row is, -1 for nobody's; None where unknown
     test_client: Tensor | None = None
+    all_groups: bool = field(default=True, repr=False)  # whether every compared group must have training rows
 
     def __post_init__(self) -> None:
         require(len(self.clients) > 0, "A federation needs at least one client.")
@@ -62,7 +63,7 @@ class Federation:
         for name, part in (("validation part", self.validation), ("test part", self.test)):
             if part is not None:
                 _check(part, name, self.task, like)
-        held = self.counts().sum((0, 1))[: self.task.compared]
+        held = self.counts().sum((0, 1))[: self.task.compared if self.all_groups else 0]
         for group, rows in enumerate(held.tolist()):
             require(
                 rows > 0,
@@ -197,6 +198,23 @@ class Federation:
             parts = [holding.examples() for holding in self.holdings]
             whole = Holding(Examples(*(torch.cat([getattr(part, name) for part in parts]) for name in _COLUMNS)))
         return Federation(Dealt([whole]), self.validation, self.test, self.task, ("all",), self.notes)
+
+    def alone(self, client: int) -> Federation:
+        """One client by itself, with the shared validation and test rows."""
+        own = {
+            part: None if owners is None else torch.where(owners == client, 0, -1)
+            for part, owners in (("validation", self.validation_client), ("test", self.test_client))
+        }
+        return Federation(
+            clients=Dealt([self.holdings[client]]),
+            validation=self.validation,
+            test=self.test,
+            task=self.task,
+            client_names=(self.client_names[client],),
+            validation_client=own["validation"],
+            test_client=own["test"],
+            all_groups=False,
+        )
 
     def with_group_labels(self) -> Federation:
         """The same rows labelled by (favourable or not, group): what a model of P(label, group | x) is trained on.

@@ -94,8 +94,14 @@ class Study:
         asked = Target.parse(target or record.target or DEFAULT)
         level = record.confidence if confidence is None else confidence
         runs = [FinishedRun(run.label, run.seed, run.alpha, run.place, self.scores(run)) for run in self._runs(alpha)
-                if run.diverged is None]  # fmt: skip
-        require(bool(runs), "No run is finished with a result.")
+                if run.diverged is None and run.label not in record.references]  # fmt: skip
+        require(
+            bool(runs),
+            "No run of a federated algorithm is finished with a result; central and local training are "
+            "references, which no answer chooses."
+            if record.references
+            else "No run is finished with a result.",
+        )
         require(
             all("validation" in run.scores for run in runs),
             "thresholds and candidates are chosen on held-out rows, and these runs kept no scores of any.",

@@ -27,6 +27,7 @@ from ffalm.algorithms.fedavgm import FedAvgM
 from ffalm.algorithms.fedprox import FedProx
 from ffalm.algorithms.ffalm import FFALM
 from ffalm.algorithms.fpfl import FPFL
+from ffalm.algorithms.local_only import LocalOnly
 from ffalm.algorithms.rate_lagrangian import Lagrangian
 from ffalm.algorithms.registry import algorithm_class, algorithms, register
 from ffalm.algorithms.scaffold import SCAFFOLD
@@ -45,6 +46,7 @@ __all__ = [
     "FedAvgM",
     "FedProx",
     "Lagrangian",
+    "LocalOnly",
     "Measure",
     "ModelVector",
     "Prepared",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from ffalm.algorithms.contract import PlainTraining
+from ffalm.algorithms.contract import PlainTraining, TrainsOn
 from ffalm.algorithms.registry import register
 
 
@@ -21,4 +21,4 @@ class Central(PlainTraining):
     name: ClassVar[str] = "central"
     title: ClassVar[str] = "Central"
     separable: ClassVar[bool] = True
-    trains_on: ClassVar[Literal["clients", "pooled"]] = "pooled"
+    trains_on: ClassVar[TrainsOn] = "pooled"

@@ -35,6 +35,10 @@ Prepared = dict[str, Tensor]
 """What an algorithm computes from batches before their losses, by name; entries have the batches' axes in front."""
 
 
+TrainsOn = Literal["clients", "pooled", "alone"]
+"""A federation of clients; one client with everybody's rows; each client by itself."""
+
+
 class Task(Protocol):
     """The sizes that formulas depend on; `ffalm.data.types.Task` has them."""
 
@@ -166,7 +170,7 @@ class Algorithm:
     client_vectors: ClassVar[tuple[str, ...]] = ()  # model-sized, kept by each client from round to round; start at 0
     uploads: ClassVar[tuple[str, ...]] = ()  # model-sized, sent with the trained model and averaged like it
     server_settings: ClassVar[tuple[str, ...]] = ()  # settings on which nothing that clients do depends
-    trains_on: ClassVar[Literal["clients", "pooled"]] = "clients"  # "pooled": all rows as one client, a reference
+    trains_on: ClassVar[TrainsOn] = "clients"  # the others are references, not federated methods
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

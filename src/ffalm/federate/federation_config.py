@@ -239,7 +239,7 @@ class FederationConfig(_Settings):
         require(bool(self.sites), "A federation needs at least one site.")
         require(
             self.algorithm.trains_on == "clients",
-            f"{self.algorithm.title} is a reference for simulations, which needs the rows of all sites in one place.",
+            f"{self.algorithm.title} is a reference for simulations and trains without a federation: choose another.",
         )
         for name in self.sites:
             _check_name("site", name)

@@ -39,8 +39,8 @@ class Mechanism:
         """Refuse an algorithm without clients to protect, or whose Tallies or uploads cannot be given noise."""
         if algorithm.trains_on != "clients":
             raise UserError(
-                f"{algorithm.title} pools the rows of all clients, and privacy is about each client's: use another "
-                "algorithm, or none of the privacy settings."
+                f"{algorithm.title} trains without a federation, and privacy is about what clients tell one: use "
+                "another algorithm, or none of the privacy settings."
             )
         if algorithm.uploads:
             raise UserError(
