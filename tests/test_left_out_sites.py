@@ -81,6 +81,8 @@ def test_sites_must_be_known_and_more_than_one(done: ffalm.LeaveOneOut, table: P
         ffalm.leave_one_out(table, out=tmp_path, **plain)
     with pytest.raises(UserError, match=r"ffalm.leave_one_out"):
         ffalm.compare(table, leave_out="each", **ASKED)
+    with pytest.raises(UserError, match="give a source by its name"):
+        ffalm.leave_one_out(ffalm.load("census", rows=300), out=tmp_path)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="sets 'leave_out' itself"):
         ffalm.leave_one_out(table, out=tmp_path, leave_out="north", **ASKED)
 
@@ -91,7 +93,7 @@ def test_folders_of_sites_with_odd_names_differ() -> None:
 
 def test_studies_are_told_by_their_folders_in_order(done: ffalm.LeaveOneOut) -> None:
     told: list[str] = []
-    stored = {None: done.whole, **done.without}
+    stored = dict[str | None, Study](done.without) | {None: done.whole}
 
     def load(leave_out: str | None, folder: Path, resume: bool) -> Study:
         assert resume

@@ -126,6 +126,10 @@ def leave_one_out(
     The data must name the owners of its rows. `out` is the folder of all studies, continued where it holds some of
     them; `algorithms` and the other keywords are those of `compare`.
     """
+    require(
+        isinstance(data, str | os.PathLike),
+        "Sites are left out of data that names their rows' owners: give a source by its name, or a table by its path.",
+    )
     for name in ("leave_out", "resume"):
         require(name not in keywords, f"`leave_one_out` sets {name!r} itself: leave it out.")
 

@@ -21,7 +21,8 @@ def federation() -> ffalm.Federation:
 
 @pytest.fixture(scope="module")
 def local(federation: ffalm.Federation) -> ffalm.Result:
-    return ffalm.simulate("local", federation, **SETTINGS)
+    found: ffalm.Result = ffalm.simulate("local", federation, **SETTINGS)
+    return found
 
 
 def test_scores_are_means_by_size_of_what_each_client_reaches_alone(

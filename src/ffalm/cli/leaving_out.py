@@ -22,6 +22,7 @@ def show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opti
 
     from ffalm import toml
     from ffalm.files import json_text, write_whole
+    from ffalm.grid import drop_incompatible
     from ffalm.left_out_sites import run_each
     from ffalm.report.rendering import to_rich
     from ffalm.study import make_folder, new_folder
@@ -35,14 +36,16 @@ def show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opti
         require(not values["resume"], "--resume needs the folder of the study: name it with --out.")
         folder = new_folder(Path("ffalm-results"), f"{command}-{config.data.name}-{time.strftime('%Y%m%d-%H%M%S')}")
     make_folder(folder)
-    write_whole(folder / "config.toml", toml.dumps(config.to_plain()))
+    whole, left_out = drop_incompatible(_without(config, None), optional)
+    write_whole(folder / "config.toml", toml.dumps(_without(whole, config.partition.leave_out).to_plain()))
+    console, progress = Console(), Console(stderr=True, quiet=values["quiet"])
+    for one in left_out:
+        progress.print(f"Left out: {one.reason}", highlight=False, markup=False, soft_wrap=True)
 
-    def run(leave_out: str | None, own: Path, resume: bool) -> Study:
-        one = replace(config, partition=replace(config.partition, leave_out=leave_out))
-        return run_shown(one, command, {**values, "out": own, "resume": resume}, optional, folder)
+    def run(site: str | None, own: Path, resume: bool) -> Study:
+        return run_shown(_without(whole, site), command, {**values, "out": own, "resume": resume}, whole=folder)
 
-    console = Console()
-    done = run_each(run, folder, None if values["quiet"] else Console(stderr=True).print)
+    done = run_each(run, folder, lambda name: progress.print(name, highlight=False, markup=False))
     files = done.write()
     if values["json"]:
         named = {name: str(path) for name, path in files.items()}
@@ -50,3 +53,7 @@ def show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opti
         return
     console.print(to_rich(done.table()))
     console.print(f"Table: {files['csv']}; each study: ffalm report {folder}/FOLDER", highlight=False, soft_wrap=True)
+
+
+def _without(config: StudyConfig, site: str | None) -> StudyConfig:
+    return replace(config, partition=replace(config.partition, leave_out=site))
