@@ -17,7 +17,7 @@ from ffalm.errors import UserError
 from ffalm.fairness import ScoreHistogram
 from ffalm.files import json_text
 from ffalm.outcome import Outcome
-from ffalm.simulation import Result
+from ffalm.runs import Result
 from ffalm.store import RunFolder, _flat, _nested, counts_of, intervals_of, locked
 
 

@@ -12,8 +12,11 @@ from ffalm.algorithms import Algorithm
 
 
 def variants() -> Iterator[Algorithm]:
-    """Every registered algorithm, with every value of each choice among names and with all its switches turned."""
-    for cls in ffalm.algorithms().values():
+    """Every registered algorithm, with every value of each choice among names and with all its switches turned.
+
+    Without references such as `central`, whose clients do what FedAvg's do.
+    """
+    for cls in (one for one in ffalm.algorithms().values() if one.trains_on == "clients"):
         yield cls()
         hints = typing.get_type_hints(cls)
         switches = {field.name: not field.default for field in dataclasses.fields(cls) if hints[field.name] is bool}

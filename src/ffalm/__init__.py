@@ -43,9 +43,11 @@ if typing.TYPE_CHECKING:
     from ffalm.fair_answer import FairAnswer, fair
     from ffalm.fairness import Tally
     from ffalm.federation import Federation, load
+    from ffalm.left_out_sites import LeaveOneOut, leave_one_out
     from ffalm.privacy import Privacy
     from ffalm.results import Study
-    from ffalm.simulation import DivergedError, Result, simulate
+    from ffalm.runs import Result
+    from ffalm.simulation import DivergedError, simulate
     from ffalm.study import compare
     from ffalm.sweeps import Sweep, sweep
     from ffalm.targets import Target
@@ -56,9 +58,10 @@ __version__ = "0.3.0"
 __all__ = [
     "AFL", "FCFL", "FFALM", "FPFL", "QFFL", "SCAFFOLD", "Algorithm", "Batch", "BlindAnswer", "DivergedError",
     "Examples", "FairALM", "FairAnswer", "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedFB", "FedGFT", "FedMinMax",
-    "FedProx", "Federation", "Lagrangian", "Measure", "ModelVector", "Privacy", "Reductions", "Result", "Reweighing",
-    "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally", "Target", "Task", "UserError", "algorithms", "blind",
-    "compare", "fair", "fairness", "group_model", "load", "metrics", "register", "repair", "simulate", "sweep",
+    "FedProx", "Federation", "Lagrangian", "LeaveOneOut", "Measure", "ModelVector", "Privacy", "Reductions", "Result",
+    "Reweighing", "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally", "Target", "Task", "UserError",
+    "algorithms", "blind", "compare", "fair", "fairness", "group_model", "leave_one_out", "load", "metrics", "register",
+    "repair", "simulate", "sweep",
 ]  # fmt: skip
 
 _ROOMS = ("algorithms", "fairness", "metrics")  # modules; calling `ffalm.algorithms()` lists the registered algorithms
@@ -75,9 +78,11 @@ _HOMES = {
     "fair_answer": ("FairAnswer", "fair"),
     "fairness": ("Tally",),
     "federation": ("Federation", "load"),
+    "left_out_sites": ("LeaveOneOut", "leave_one_out"),
     "privacy": ("Privacy",),
     "results": ("Study",),
-    "simulation": ("DivergedError", "Result", "simulate"),
+    "runs": ("Result",),
+    "simulation": ("DivergedError", "simulate"),
     "study": ("compare",),
     "sweeps": ("Sweep", "sweep"),
     "targets": ("Target",),

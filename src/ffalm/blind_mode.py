@@ -23,8 +23,9 @@ from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.fairness.histograms import edge_value, scores_of
 from ffalm.federation import Federation
 from ffalm.run_settings import RunSettings, Training
+from ffalm.runs import Result
 from ffalm.settings import with_keywords
-from ffalm.simulation import Result, RunKeywords, simulate
+from ffalm.simulation import RunKeywords, simulate
 from ffalm.targets.answer import CONFIDENCE, CandidateRun, Part, Scores, Verdict
 from ffalm.targets.blind import BlindRule, HeldOutRows, fit_blind, gains
 from ffalm.targets.candidates import judged

@@ -17,6 +17,7 @@ from ffalm.data import source
 from ffalm.data.types import Source
 from ffalm.engines import ENGINES
 from ffalm.errors import UserError, look_up, require, shown, unknown
+from ffalm.federation import silos_of
 from ffalm.files import read_text
 from ffalm.in_memory import CustomModel, InMemory
 from ffalm.models import Architecture, architecture
@@ -179,13 +180,14 @@ def parse(settings: Mapping[str, Any]) -> StudyConfig:
     plugins = [Path(name) for name in settings.get("plugins", ())]
     for path in plugins:
         import_plugin(path)
-    partition, alphas = partitions_of(section(settings, "partition"))
+    data, cut = source_of(section(settings, "data")), section(settings, "partition")
+    partition, alphas = partitions_of({**silos_of(data, cut), **cut})
     algorithms = section(settings, "algorithms")
     return build(
         StudyConfig,
         {
             "entries": tuple(entry_of(key, values) for key, values in algorithms.items()),
-            "data": source_of(section(settings, "data")),
+            "data": data,
             "partition": partition,
             "alphas": alphas,
             "seeds": settings.get("seeds", (0,)),

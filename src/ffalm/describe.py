@@ -48,6 +48,7 @@ def lay_out(
         excluded=task.excluded,
         favourable=task.favourable,
         duals_by_group=tuple(entry.label for entry in config.entries if entry.algorithm.duals_by_group),
+        references=tuple(entry.label for entry in config.entries if entry.algorithm.trains_on != "clients"),
         data_notes=federation.notes,
         left_out=tuple(left_out),
         keep=config.keep,

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ffalm import toml
 from ffalm.config import StudyConfig
-from ffalm.engines import Engine, Round, choose
+from ffalm.engines import Engine, Job, Round, choose
 from ffalm.engines.common import checked_model
 from ffalm.errors import require
-from ffalm.grid import RunPlan, check_owner, job_of, plans, refusal, run_folder
+from ffalm.grid import RunPlan, check_owner, federation_of, job_of, plans, refusal, run_folder, run_of
 from ffalm.hardware import spread_over, threads_for
 from ffalm.model_selection import check_selection
 from ffalm.outcome import Record
-from ffalm.simulation import Result, Run, compute
+from ffalm.runs import Result, Run, compute
 from ffalm.store import RunFolder, locked, outcome_of
 
 #: Called with a run and its newest record, as rounds are done.
@@ -43,12 +43,13 @@ class ExecutionPlan:
 def plan_execution(config: StudyConfig) -> ExecutionPlan:
     """Check that every algorithm and the model fit the data, then plan the work."""
     grid = plans(config)
-    first = job_of(config, grid[0])
+    federation = federation_of(config, grid[0])
     for entry in config.entries:
-        problem = refusal(config, entry, first.federation)
+        problem = refusal(config, entry, federation)
         if problem is not None:
             raise problem
-    check_selection(config.keep, first.federation)
+    check_selection(config.keep, federation)
+    first = job_of(config, next((one for one in grid if one.entry.algorithm.trains_on == "clients"), grid[0]))
     model = checked_model(first)
     devices = spread_over(config.device, config.workers)
     stacked = _tasks(grid, True, len(devices))
@@ -113,12 +114,17 @@ def resumable(saved: list[list[int]]) -> list[int]:
     return [before if rounds[-1] == ahead and before in last else rounds[-1] for rounds in saved]
 
 
-class _StoredRun(Run):
-    """A run whose rounds are kept in a run folder, from which it can be resumed."""
+class _StoredRun:
+    """A run whose rounds are kept in a run folder, from which it can be resumed if it has one model."""
 
     def __init__(self, config: StudyConfig, plan: RunPlan, store: RunFolder, device: str, beside: int) -> None:
-        super().__init__(job_of(config, plan, device, beside), config.keep)
         self.plan, self.store, self._config = plan, store, config
+        self._run = run_of(config, plan, device, beside)
+
+    @property
+    def jobs(self) -> Sequence[Job]:
+        """The run's trainings."""
+        return self._run.jobs
 
     def begin(self, held: ExitStack) -> bool:
         """Lock the folder for this process; False where the run is already finished."""
@@ -134,26 +140,31 @@ class _StoredRun(Run):
         for problem in self.store.problems():
             print(f"ffalm: warning: {problem} {self.plan.title} resumes from round {round}.", file=sys.stderr)
         start, selected = self.store.snapshot(round), self.store.kept(round)
-        self.history = self.store.history(round)
+        history = self.store.history(round)
         require(
-            len(self.history) == round,
+            len(history) == round,
             f"The history in {self.store.path} is damaged: delete that folder to repeat this run.",
         )
-        self.selection.resume(selected, self.history)
-        self.job = replace(self.job, start=start)
+        if isinstance(self._run, Run):
+            self._run.history = history
+            self._run.selection.resume(selected, history)
+            self._run.job = replace(self._run.job, start=start)
 
-    def add(self, done: Round) -> None:
+    def add(self, place: int, done: Round) -> Record | None:
         """Record a round on disk too; a diverged one leaves no checkpoint to resume from."""
-        super().add(done)
-        self.store.append(done.record)
+        record = self._run.add(place, done)
+        if record is None:
+            return None
+        self.store.append(record)
         number = done.snapshot.round
         due = number % self._config.checkpoint_every == 0 or number == self._config.training.rounds
-        if done.diverged is None and due:
-            self.store.save(done.snapshot, self.selection.selected)
+        if done.diverged is None and due and isinstance(self._run, Run):
+            self.store.save(done.snapshot, self._run.selection.selected)
+        return record
 
     def finish(self) -> Result:
         """Score the selected model and write the result."""
-        result, plan = super().finish(), self.plan
+        result, plan = self._run.finish(), self.plan
         alpha = plan.alpha if plan.skewed else None
         self.store.finish(result, outcome_of(result, plan.entry.label, plan.entry.algorithm.name, alpha))
         return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _HASHED_BYTES = 2**28  # of a tensor, for its fingerprint
+_COLUMNS = ("x", "y", "group")
 
 Arrays = tuple[Any, Any, Any]
 """(x, y, group) as numpy arrays, torch tensors or lists."""
@@ -47,6 +48,7 @@ class Federation:
     notes: tuple[str, ...] = ()
     validation_client: Tensor | None = None  # whose each validation row is, -1 for nobody's; None where unknown
     test_client: Tensor | None = None
+    all_groups: bool = field(default=True, repr=False)  # whether every compared group must have training rows
 
     def __post_init__(self) -> None:
         require(len(self.clients) > 0, "A federation needs at least one client.")
@@ -61,7 +63,7 @@ class Federation:
         for name, part in (("validation part", self.validation), ("test part", self.test)):
             if part is not None:
                 _check(part, name, self.task, like)
-        held = self.counts().sum((0, 1))[: self.task.compared]
+        held = self.counts().sum((0, 1))[: self.task.compared if self.all_groups else 0]
         for group, rows in enumerate(held.tolist()):
             require(
                 rows > 0,
@@ -186,6 +188,34 @@ class Federation:
         """The first client's first rows, for a look at what features are like."""
         return self.holdings[0].first(count)
 
+    def pooled(self) -> Federation:
+        """The same rows held by one client, for training without a federation; the other parts stay as they are."""
+        sources = {id(holding.source): holding.source for holding in self.holdings}
+        if len(sources) == 1 and all(holding.rows is not None for holding in self.holdings):
+            rows = torch.cat([holding.rows for holding in self.holdings if holding.rows is not None])
+            whole = Holding(next(iter(sources.values())), rows)
+        else:
+            parts = [holding.examples() for holding in self.holdings]
+            whole = Holding(Examples(*(torch.cat([getattr(part, name) for part in parts]) for name in _COLUMNS)))
+        return Federation(Dealt([whole]), self.validation, self.test, self.task, ("all",), self.notes)
+
+    def alone(self, client: int) -> Federation:
+        """One client by itself, with the shared validation and test rows."""
+        own = {
+            part: None if owners is None else torch.where(owners == client, 0, -1)
+            for part, owners in (("validation", self.validation_client), ("test", self.test_client))
+        }
+        return Federation(
+            clients=Dealt([self.holdings[client]]),
+            validation=self.validation,
+            test=self.test,
+            task=self.task,
+            client_names=(self.client_names[client],),
+            validation_client=own["validation"],
+            test_client=own["test"],
+            all_groups=False,
+        )
+
     def with_group_labels(self) -> Federation:
         """The same rows labelled by (favourable or not, group): what a model of P(label, group | x) is trained on.
 
@@ -245,12 +275,13 @@ def load(
     The partition is "plain" unless given, and "silos" where an `owner` column says which client owns a row; then
     `leave_out` names one whose rows are all kept for the test part: what would a site see that did not train?
     """
-    kind = owners_partition(settings) if partition is None else {"kind": partition}
+    origin = _source(name, settings)
+    kind = owners_partition(origin) if partition is None else {"kind": partition}
     cut = {**kind, "clients": clients, "alpha": alpha, "min_rows": min_rows, "leave_out": leave_out}
     split = build(Partition, cut, "partition")
     whole = isinstance(seed, Integral) and not isinstance(seed, bool) and int(seed) >= 0
     require(whole, f"The seed must be a whole number from 0 up; got {shown(seed)}.")
-    return Federation.from_dataset(_source(name, settings).load(), split, int(seed))
+    return Federation.from_dataset(origin.load(), split, int(seed))
 
 
 def _source(name: Any, settings: Mapping[str, Any]) -> Source:
@@ -283,7 +314,7 @@ def _without_silo(dataset: Dataset, partition: Partition, seed: int) -> Federati
              (dataset.test, dataset.test_owner))  # fmt: skip
     mine = [part.take((owner == place).nonzero().flatten()) for part, owner in owned]
     others = dataset.validation_owner != place
-    test = Examples(*(torch.cat([getattr(part, what) for part in mine]) for what in ("x", "y", "group")))
+    test = Examples(*(torch.cat([getattr(part, what) for part in mine]) for what in _COLUMNS))
     note = (
         f"The site {name!r} took no part in training, validation and thresholds: the test part is all of its "
         f"{len(test):,} rows. Columns were standardised by the training rows of all sites, this one included."
@@ -300,9 +331,15 @@ def _without_silo(dataset: Dataset, partition: Partition, seed: int) -> Federati
     )
 
 
-def owners_partition(data: Mapping[str, Any]) -> dict[str, str]:
-    """The partition that a data source's settings imply: the owners, where a column names them."""
-    return {} if data.get("owner") is None else {"kind": "silos"}
+def owners_partition(source: Source, given: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """The partition that a data source implies: the owners, where a column or the source itself names them."""
+    return {"kind": "silos"} if getattr(source, "owner", None) is not None else silos_of(source, given or {})
+
+
+def silos_of(source: Source, given: Mapping[str, Any]) -> dict[str, str]:
+    """The partition of a source of natural silos, such as states, unless settings of another partition are given."""
+    natural = getattr(source, "natural_silos", False) and not given.keys() & {"kind", "clients", "alpha"}
+    return {"kind": "silos"} if natural else {}
 
 
 def _left_out(rows: int, dealt: int, partition: Partition) -> tuple[str, ...]:

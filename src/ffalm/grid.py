@@ -19,6 +19,7 @@ from ffalm.in_memory import InMemory
 from ffalm.outcome import LeftOut, Outcome
 from ffalm.partition import Partition
 from ffalm.privacy import Mechanism
+from ffalm.runs import ClientsAlone, Run
 from ffalm.store import RunFolder
 
 _CACHED_BYTES = 4 * 2**30  # of clients' rows that a process keeps for the next algorithm
@@ -127,6 +128,11 @@ def federation_of(config: StudyConfig, plan: RunPlan) -> Federation:
 def job_of(config: StudyConfig, plan: RunPlan, device: str = "", processes: int = 1) -> Job:
     """The job of a run."""
     return simulation.job_of(config, plan.entry.algorithm, federation_of(config, plan), plan.seed, device, processes)
+
+
+def run_of(config: StudyConfig, plan: RunPlan, device: str, processes: int) -> Run | ClientsAlone:
+    """A run that is about to be computed."""
+    return simulation.run_of(config, plan.entry.algorithm, federation_of(config, plan), plan.seed, device, processes)
 
 
 def drop_incompatible(config: StudyConfig, optional: Collection[str]) -> tuple[StudyConfig, list[LeftOut]]:

@@ -79,6 +79,7 @@ class StudyRecord:
     engine: str = ""  # that computes the runs, so that a resumed study stays with it
     fingerprints: dict[str, str] = field(default_factory=dict)  # of the settings and the data, to resume the same
     answer_notes: tuple[str, ...] = ()  # what a reader of the answer should know about its rows
+    references: tuple[str, ...] = ()  # labels of algorithms that train without a federation: no answer chooses them
 
     @classmethod
     def from_plain(cls, values: dict[str, Any]) -> StudyRecord:
@@ -86,7 +87,7 @@ class StudyRecord:
         if unknown := sorted(values.keys() - {one.name for one in fields(cls)}):
             raise KeyError(f"unknown entry {unknown[0]!r}")
         known = {one.name: values[one.name] for one in fields(cls) if one.name in values}
-        texts = ("group_names", "duals_by_group", "data_notes", "answer_notes")
+        texts = ("group_names", "duals_by_group", "references", "data_notes", "answer_notes")
         tuples = {name: tuple(known.get(name, ())) for name in texts}
         left_out = tuple(LeftOut(**one) for one in known.get("left_out", ()))
         return cls(**{**known, **tuples, "left_out": left_out})

@@ -30,6 +30,9 @@ _UNEVEN = 1e-3
 _SMALLEST_ALPHA = 1e-4
 _PANEL = "Federation"
 
+#: The value of `leave_out` that stands for every owner in turn.
+EACH = "each"
+
 
 Kind = Literal["plain", "even", "balanced", "group", "iid", "silos"]
 
@@ -54,7 +57,11 @@ class Partition:
     alpha: float = field(default=5.0, metadata=flag("Dirichlet alpha: the smaller, the more clients differ.", _PANEL))
     min_rows: int = field(default=10, metadata=flag("Smallest number of training rows per client.", _PANEL))
     leave_out: str | None = field(
-        default=None, metadata=flag("Owner that takes no part in training: models are tested on all its rows.", _PANEL)
+        default=None,
+        metadata=flag(
+            "Owner that takes no part in training: models are tested on all its rows; each: one after the other.",
+            _PANEL,
+        ),
     )
 
     def __post_init__(self) -> None:

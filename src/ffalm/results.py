@@ -100,11 +100,17 @@ class Study:
         asked = Target.parse(target or record.target or DEFAULT)
         level = record.confidence if confidence is None else confidence
         allowed = repair or record.repair
-        blind = {run.place: self._blind_fit(run, federation) for run in self._runs(alpha) if run.diverged is None
-                 if allowed == "blind"}  # fmt: skip
+        ended = [run for run in self._runs(alpha) if run.diverged is None and run.label not in record.references]
+        blind = {run.place: self._blind_fit(run, federation) for run in ended if allowed == "blind"}
         runs = [FinishedRun(run.label, run.seed, run.alpha, run.place, self.scores(run), blind.get(run.place))
-                for run in self._runs(alpha) if run.diverged is None]  # fmt: skip
-        require(bool(runs), "No run is finished with a result.")
+                for run in ended]  # fmt: skip
+        require(
+            bool(runs),
+            "No run of a federated algorithm is finished with a result; central and local training are "
+            "references, which no answer chooses."
+            if record.references
+            else "No run is finished with a result.",
+        )
         require(
             all("validation" in run.scores for run in runs),
             "thresholds and candidates are chosen on held-out rows, and these runs kept no scores of any.",
@@ -118,8 +124,7 @@ class Study:
                 "A blind rule is one for all sites: give the target's scope as federation, or another repair.",
             )
             return answer
-        folder, names = RunFolder(self.folder / answer.best.run), [str(one["client"]) for one in record.clients]
-        own = dict(zip(names, folder.client_scores(record.favourable, record.excluded), strict=False))
+        own = self._client_scores(answer.best.run)
         sites_may_use = "single" if allowed == "blind" else allowed
         return with_sites(answer, own, scope or record.scope, sites_may_use, record.group_names)
 
@@ -179,6 +184,15 @@ class Study:
     def scores(self, run: Outcome) -> dict[str, ScoreHistogram]:
         """The score histograms of a run on its "validation" and "test" rows."""
         return RunFolder(self.folder / run.place).scores(self.record.favourable, self.record.excluded)
+
+    def client_scores(self, run: Outcome) -> dict[str, dict[str, ScoreHistogram]]:
+        """The same of each client's own rows, by client and part; empty where it is not known whose the rows are."""
+        return self._client_scores(run.place)
+
+    def _client_scores(self, place: str) -> dict[str, dict[str, ScoreHistogram]]:
+        names = (str(one["client"]) for one in self.record.clients)
+        folder = RunFolder(self.folder / place)
+        return dict(zip(names, folder.client_scores(self.record.favourable, self.record.excluded), strict=False))
 
     def _runs(self, alpha: float | None) -> list[Outcome]:
         """The runs at one skew."""

@@ -9,27 +9,26 @@ import inspect
 import operator
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, TypedDict, Unpack, cast, overload
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from ffalm.algorithms import Algorithm, State, algorithm_class
-from ffalm.data.types import Examples
-from ffalm.engines import Engine, Job, ModelFactory, Round, Snapshot, choose
-from ffalm.engines.common import autocast, built_model, checked_model, evaluate, score_histogram
+from ffalm.algorithms import Algorithm, algorithm_class
+from ffalm.engines import Engine, Job, ModelFactory, choose
+from ffalm.engines.common import checked_model
 from ffalm.errors import UserError, require, shown
-from ffalm.fairness import ScoreHistogram, Tally, undefined
 from ffalm.federation import Federation
-from ffalm.hardware import deterministic, threads_for
 from ffalm.hardware import device as device_of
+from ffalm.hardware import threads_for
 from ffalm.memory import require_room
-from ffalm.model_selection import ModelSelection, check_selection
+from ffalm.model_selection import check_selection
 from ffalm.models import ARCHITECTURES, Architecture, architecture, from_scratch
-from ffalm.outcome import HEADLINE, Record
+from ffalm.outcome import Record
 from ffalm.run_settings import Keep, Optimizer, Precision, Privacy, RunSettings, Training
+from ffalm.runs import ClientsAlone, Result, Run, compute
 from ffalm.settings import with_keywords
 
 Model = str | Architecture | ModelFactory
@@ -65,58 +64,47 @@ class RunKeywords(TypedDict, total=False):
 def job_of(
     settings: RunSettings, algorithm: Algorithm, federation: Federation, seed: int, device: str = "", processes: int = 1
 ) -> Job:
-    """One run with these settings, on the given device if any; `processes` share that device's memory."""
-    return Job.of(
-        algorithm,
-        federation,
-        model_factory(settings.model, federation),
-        settings.training,
-        seed,
-        device_of(device or settings.device),
-        precision=settings.precision,
-        channels_last=settings.channels_last,
-        compiled=settings.compiled,
-        processes=processes,
-        privacy=settings.privacy,
-    )
+    """One run with these settings, on the given device if any; `processes` share that device's memory.
+
+    Of a run in which every client trains alone, the first client's.
+    """
+    return _jobs(settings, algorithm, federation, seed, device, processes)[0]
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a run gave. Metrics are fractions; NaN means undefined."""
+def run_of(
+    settings: RunSettings, algorithm: Algorithm, federation: Federation, seed: int, device: str = "", processes: int = 1
+) -> Run | ClientsAlone:
+    """A run that is about to be computed; the arguments are those of `job_of`."""
+    jobs = _jobs(settings, algorithm, federation, seed, device, processes)
+    alone = algorithm.trains_on == "alone"
+    return ClientsAlone(jobs, settings.keep, federation) if alone else Run(jobs[0], settings.keep, federation)
 
-    test: dict[str, float]  # metrics of the final model on the test part
-    history: list[Record]  # one record per round
-    state_dict: dict[str, Tensor]  # the final global model
-    state: State  # the server's final state, such as its duals
-    tally: Tally | None  # the test part's Tally, from which other metrics and intervals can be had
-    clients: list[dict[str, float]]  # metrics of the final model on each client's own rows
-    seed: int = 0
-    notes: list[str] = field(default_factory=list)  # what a reader of the numbers should know
-    diverged: str | None = None  # why the run was stopped early, in one sentence
-    favourable: int = 1  # the label that the task's metrics are about
-    kept: int | None = None  # the round whose model this is, None where it is the last
-    scores: dict[str, ScoreHistogram] = field(default_factory=dict)  # of the "validation" and "test" part, if any
-    client_scores: dict[str, list[ScoreHistogram]] = field(default_factory=dict)  # the same of each client's own rows
 
-    def __repr__(self) -> str:
-        shown = [f"{name}={self.test[name]:.4f}" for name in HEADLINE if name in self.test]
-        ended = ["diverged"] if self.diverged else []
-        return f"Result({', '.join([f'seed={self.seed}', f'rounds={len(self.history)}', *shown, *ended])})"
-
-    @property
-    def epsilon(self) -> float | None:
-        """The differential privacy budget spent by the whole run, at its settings' delta; None without privacy."""
-        return self.history[-1].get("epsilon") if self.history else None
-
-    def interval(self, metric: str, level: float = 0.95, favourable: int | None = None) -> tuple[float, float]:
-        """A confidence interval of a test metric over the sampling of the test rows.
-
-        It is about the label that `test` is about, unless another is said to be favourable.
-        """
-        require(self.tally is not None, "The federation has no test part, so there is nothing to take an interval of.")
-        assert self.tally is not None
-        return self.tally.interval(metric, level, self.favourable if favourable is None else favourable)
+def _jobs(
+    settings: RunSettings, algorithm: Algorithm, federation: Federation, seed: int, device: str, processes: int
+) -> list[Job]:
+    """The trainings of a run, by whom the algorithm trains on: all clients, their rows pooled, or each client alone."""
+    trained = {
+        "clients": lambda: [federation],
+        "pooled": lambda: [federation.pooled()],
+        "alone": lambda: [federation.alone(client) for client in range(len(federation.clients))],
+    }[algorithm.trains_on]()
+    return [
+        Job.of(
+            algorithm,
+            owned,
+            model_factory(settings.model, owned),
+            settings.training,
+            seed,
+            device_of(device or settings.device),
+            precision=settings.precision,
+            channels_last=settings.channels_last,
+            compiled=settings.compiled,
+            processes=processes,
+            privacy=settings.privacy,
+        )
+        for owned in trained
+    ]
 
 
 class DivergedError(UserError):
@@ -187,11 +175,8 @@ def simulate(
     )
     for owned in federations:
         check_selection(shared.keep, owned)
-    runs = [
-        Run(job_of(shared, chosen, owned, number), shared.keep)
-        for owned, number in zip(federations, seeds, strict=True)
-    ]
-    first = runs[0].job
+    runs = [run_of(shared, chosen, owned, number) for owned, number in zip(federations, seeds, strict=True)]
+    first = runs[0].jobs[0]
     threads = threads or threads_for(checked_model(first))
     tell = on_round or (lambda record: None)
     results = compute(runs, choose(shared.engine, first, len(runs))[0], threads, lambda run, record: tell(record))
@@ -209,40 +194,6 @@ def default_algorithm(name: str) -> tuple[Algorithm, str | None]:
     return cls(**({} if cls.default_preset is None else cls.presets()[cls.default_preset])), cls.default_preset
 
 
-class Run:
-    """One run while it is computed: its rounds so far, and the model that it would end with."""
-
-    def __init__(self, job: Job, keep: Keep) -> None:
-        self.job = job
-        self.history: list[Record] = []
-        self.selection = ModelSelection(keep)
-        self.diverged: str | None = None
-
-    def add(self, done: Round) -> None:
-        """Record a round."""
-        self.history.append(done.record)
-        self.selection.add(done)
-        self.diverged = done.diverged
-
-    def finish(self) -> Result:
-        """Score the selected model on the test part and on each client's rows."""
-        return _scored(self.job, self.history, self.selection.final(), self.diverged)
-
-
-R = TypeVar("R", bound=Run)
-
-
-def compute(runs: Sequence[R], engine: Engine, threads: int, on_round: Callable[[R, Record], None]) -> list[Result]:
-    """Compute runs to their ends, in one call of the engine."""
-    if not runs:
-        return []
-    with deterministic(threads, tf32=runs[0].job.spec.precision != "fp32"):
-        for index, done in engine.train([run.job for run in runs]):
-            runs[index].add(done)
-            on_round(runs[index], done.record)
-        return [run.finish() for run in runs]
-
-
 def listed(values: Any) -> list[Any]:
     """The items of a list or array; a single value, or an array of no dimensions, is one item."""
     single = not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0 or isinstance(values, str)
@@ -258,41 +209,6 @@ def seed_of(number: Any) -> int:
     fits = 0 <= seed < 2**63 and not isinstance(number, bool)
     require(fits, f"Seeds are whole numbers from 0 up, of at most 18 digits; got {shown(number)}.")
     return seed
-
-
-def _scored(job: Job, history: list[Record], final: Snapshot, diverged: str | None) -> Result:
-    federation = job.federation
-    module = built_model(job.spec)
-    module.load_state_dict(final.model)
-
-    def scored(examples: Examples) -> Tally:
-        with autocast(job.spec):
-            return evaluate(module, examples.to(job.spec.device), federation.task)
-
-    def histogram(examples: Examples) -> ScoreHistogram:
-        with autocast(job.spec):
-            return score_histogram(module, examples.to(job.spec.device), federation.task)
-
-    parts = {"validation": federation.validation, "test": federation.test}
-    own = {"validation": federation.own_parts("validation"), "test": federation.own_parts("test")}
-    tally = None if federation.test is None else scored(federation.test)
-    clients = Tally.stack([scored(examples) for examples in federation.clients])
-    names = federation.task.label_names, federation.task.group_names
-    return Result(
-        test={} if tally is None else tally.metrics(federation.task.favourable),
-        history=history,
-        state_dict={name: value.cpu() for name, value in final.model.items()},
-        state={name: value.cpu() for name, value in final.state.items()},
-        tally=tally,
-        clients=clients.metrics_of_each(federation.task.favourable),
-        seed=job.spec.seed,
-        notes=[] if tally is None else undefined(tally, *names),
-        diverged=diverged,
-        favourable=federation.task.favourable,
-        kept=final.round if final.round != history[-1]["round"] else None,
-        scores={name: histogram(part) for name, part in parts.items() if part is not None},
-        client_scores={name: [histogram(one) for one in each] for name, each in own.items() if each is not None},
-    )
 
 
 @dataclass(frozen=True)

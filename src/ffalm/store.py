@@ -40,7 +40,7 @@ from ffalm.errors import UserError, require
 from ffalm.fairness import ScoreHistogram
 from ffalm.files import json_text, remove_leftovers, synced, write_whole
 from ffalm.outcome import Counts, Outcome, Record
-from ffalm.simulation import Result
+from ffalm.runs import Result
 
 _LOCK_SECONDS = 30.0
 _SYNC_SECONDS = 1.0  # at most so often is a run's checkpoint forced to the disk, which takes milliseconds a file

@@ -33,7 +33,7 @@ from ffalm.grid import RunPlan, drop_incompatible, finished, plans
 from ffalm.in_memory import CustomModel, InMemory
 from ffalm.models import ARCHITECTURES, Architecture, Pretrained, architecture
 from ffalm.outcome import StudyRecord
-from ffalm.partition import Kind
+from ffalm.partition import EACH, Kind
 from ffalm.results import Study
 from ffalm.run_settings import MOST_SEEDS, RunSettings, Training
 from ffalm.settings import build, with_keywords
@@ -111,10 +111,11 @@ def compare(
     given |= data_settings or {}
     cut = _without_none({"kind": partition, "clients": clients, "alpha": alpha, "min_rows": min_rows,
                          "leave_out": leave_out})  # fmt: skip
+    require(leave_out != EACH, "To leave every site out in turn, call `ffalm.leave_one_out(...)`.")
     if isinstance(data, str | os.PathLike):
         require(isinstance(os.fspath(data), str), f"The path of a table must be a text; got {shown(data)}.")
         origin = find_source(os.fspath(data), given)
-        first, alphas = partitions_of({**owners_partition(given), **cut})
+        first, alphas = partitions_of({**owners_partition(origin, cut), **cut})
     else:
         asked = bool(given or cut or fresh_data)
         require(not asked, "A Federation already has its data, clients and partition: leave those settings out.")

@@ -138,7 +138,7 @@ def test_every_published_file_has_a_secure_address_and_a_whole_checksum() -> Non
         assert published.page.startswith("https://")
         for file in published.files:
             assert file.url.startswith("https://") and file.url.endswith(file.name)
-            assert len(file.sha256) == 64
+            assert file.sha256 is not None and len(file.sha256) == 64
 
 
 @pytest.mark.parametrize("name", ["adult", "compas"])

@@ -31,11 +31,11 @@ def _killed_after(rounds: int) -> Iterator[None]:
 
     left, add = [rounds], _StoredRun.add
 
-    def counted(self: Any, done: Any) -> None:
+    def counted(self: Any, place: int, done: Any) -> Any:
         if left[0] == 0:
             raise _Killed
         left[0] -= 1
-        add(self, done)
+        return add(self, place, done)
 
     with patch.object(_StoredRun, "add", counted):
         yield

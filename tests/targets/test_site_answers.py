@@ -74,6 +74,26 @@ def test_a_site_of_few_rows_keeps_the_federations_thresholds_and_decides_the_ver
     assert [one["own_thresholds"] for one in to_plain(answer)["sites"]] == [True, True, False]
 
 
+def test_a_target_for_both_is_fitted_together_where_sites_apart_leave_the_federation_beyond_it() -> None:
+    """Group a lives where few labels are favourable: rates that are equal within each site differ between them."""
+
+    def skewed(seed: int, base: float, share: float) -> dict[str, ScoreHistogram]:
+        draws = torch.Generator().manual_seed(seed)
+        found = {}
+        for part in ("validation", "test"):
+            labels, group = ((torch.rand(6000, generator=draws) < one).long() for one in (base, share))
+            scores = torch.randn(6000, generator=draws) + 2 * labels - 1
+            found[part] = ScoreHistogram.of(scores, torch.zeros_like(labels), labels, group, (2, 2), 1)
+        return found
+
+    given = {"north": skewed(0, 0.35, 0.3), "south": skewed(1, 0.65, 0.7)}
+    apart, together = answered("sites", given).together, answered("both", given).together
+    assert apart is not None and together is not None
+    assert apart.metrics["dpd"] > 0.07
+    assert together.metrics["dpd"] < 0.06
+    assert together.metrics["accuracy"] > 0.7
+
+
 def test_a_site_without_rows_of_a_group_cannot_be_judged() -> None:
     alone = {part: histogram(7, 400, 0.0, groups=1) for part in ("validation", "test")}
     answer = answered("sites", {"north": SITES["north"], "east": alone})

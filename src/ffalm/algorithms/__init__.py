@@ -10,6 +10,7 @@ import sys
 from types import ModuleType
 
 from ffalm.algorithms.afl import AFL
+from ffalm.algorithms.central import Central
 from ffalm.algorithms.contract import (
     Algorithm,
     Batch,
@@ -32,6 +33,7 @@ from ffalm.algorithms.fedminmax import FedMinMax
 from ffalm.algorithms.fedprox import FedProx
 from ffalm.algorithms.ffalm import FFALM
 from ffalm.algorithms.fpfl import FPFL
+from ffalm.algorithms.local_only import LocalOnly
 from ffalm.algorithms.qffl import QFFL
 from ffalm.algorithms.rate_lagrangian import Lagrangian
 from ffalm.algorithms.reductions import Reductions
@@ -49,6 +51,7 @@ __all__ = [
     "SCAFFOLD",
     "Algorithm",
     "Batch",
+    "Central",
     "FairALM",
     "FairFed",
     "FedAdam",
@@ -59,6 +62,7 @@ __all__ = [
     "FedMinMax",
     "FedProx",
     "Lagrangian",
+    "LocalOnly",
     "Measure",
     "ModelVector",
     "Prepared",

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -39,6 +39,10 @@ CHANGE = "change"
 
 Prepared = dict[str, Tensor]
 """What an algorithm computes from batches before their losses, by name; entries have the batches' axes in front."""
+
+
+TrainsOn = Literal["clients", "pooled", "alone"]
+"""A federation of clients; one client with everybody's rows; each client by itself."""
 
 
 class Task(Protocol):
@@ -180,6 +184,7 @@ class Algorithm:
     gradients: ClassVar[tuple[str, ...]] = ()  # those uploads that are gradients of `objectives`: no local training
     products: ClassVar[tuple[str, ...]] = ()  # uploads, or `CHANGE`, whose inner products `update` is told
     server_settings: ClassVar[tuple[str, ...]] = ()  # settings on which nothing that clients do depends
+    trains_on: ClassVar[TrainsOn] = "clients"  # the others are references, not federated methods
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ffalm.cli.flags import DATA, JSON, SET, overrides, takes
+from ffalm.cli.flags import DATA, JSON, SET, listed, overrides, takes
 from ffalm.cli.setting_words import kind_of, shown_default
 from ffalm.errors import require, shown
 
@@ -105,13 +105,22 @@ def check(**values: Any) -> None:
 
 @data.command(epilog="Example: ffalm data get adult --root uci")
 def get(
-    name: Annotated[str, typer.Argument(help="adult or compas.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="adult, compas or acs.", show_default=False)],
     root: Annotated[Path, typer.Option("--root", help="Folder to put the files in.")] = Path("data"),
+    states: Annotated[str | None, typer.Option(help="States of acs, such as CA,TX, or all.")] = None,
+    year: Annotated[int | None, typer.Option(help="Survey year of acs. Default: 2018.")] = None,
 ) -> None:
     """Download a published data set and verify its checksum."""
-    from ffalm.data.download import fetch
+    if name == "acs":
+        from ffalm.data.acs_files import YEAR, fetch_states
 
-    for fetched in fetch(name, root):
+        found = fetch_states(listed(states or ""), YEAR if year is None else year, root)
+    else:
+        from ffalm.data.download import fetch
+
+        require(states is None and year is None, "--states and --year are for acs alone.")
+        found = fetch(name, root)
+    for fetched in found:
         typer.echo(fetched.message)
 
 

@@ -32,8 +32,17 @@ class Stopped(Exception):
     """The user stopped a study; the message says how to resume it."""
 
 
-def run_shown(config: StudyConfig, command: str, values: Mapping[str, Any], optional: Collection[str] = ()) -> Study:
-    """Run a study to its end with its progress on the terminal; `values` are the command's flags."""
+def run_shown(
+    config: StudyConfig,
+    command: str,
+    values: Mapping[str, Any],
+    optional: Collection[str] = (),
+    whole: Path | None = None,
+) -> Study:
+    """Run a study to its end with its progress on the terminal; `values` are the command's flags.
+
+    `whole` is the folder with which the command is resumed, where the study is one of several.
+    """
     from rich.console import Console
 
     from ffalm.study import Existing, begin, new_folder
@@ -49,8 +58,8 @@ def run_shown(config: StudyConfig, command: str, values: Mapping[str, Any], opti
     typed = shlex.join(["ffalm", *sys.argv[1:]])
     existing: Existing = "resume" if values["resume"] else "refuse"
     with begin(config, out, optional, existing, typed, values["ray"]) as begun:
-        again = f"ffalm {command} --out {begun.folder} --resume"
-        with Terminal(Console(stderr=True), begun, again, values["quiet"]) as terminal:
+        again = f"ffalm {command} --out {whole or begun.folder} --resume"
+        with Terminal(Console(stderr=True), begun, again, values["quiet"], clients=whole is None) as terminal:
             return begun.compute(terminal)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ffalm.cli.flags import Flag, alphas_of, listed, overrides, put, seeds_of, study_flags, takes
+from ffalm.cli.leaving_out import show_each
 from ffalm.cli.running import run_shown
 from ffalm.errors import UserError, require
 from ffalm.settings import merged
@@ -99,6 +100,7 @@ def _study(
         put(settings, "partition.alpha", alphas_of(values["alpha"]))
     from ffalm import config as configs
     from ffalm.grid import plans
+    from ffalm.partition import EACH
     from ffalm.targets.candidates import lagrangians
 
     asked = ("config", "preset", "algorithm", "algorithms")
@@ -127,6 +129,9 @@ def _study(
         command == "compare" or runs == 1,
         f"`ffalm run` makes one run, and these settings ask for {runs}: use `ffalm compare`.",
     )
+    if config.partition.leave_out == EACH:
+        show_each(config, command, values, optional)
+        return
     study = run_shown(config, command, values, optional)
     _show(study, study.folder, values["json"])
 

@@ -17,6 +17,7 @@ SOURCES = {
     "faces": "Faces",
     "adult": "Adult",
     "compas": "Compas",
+    "acs": "Acs",
     "utkface": "UTKFace",
     "celeba": "CelebA",
     "table": "Table",

@@ -1,12 +1,18 @@
-"""Download of published data sets from their publishers, each file verified by its checksum."""
+"""Download of published data sets from their publishers, each file verified by its checksum.
+
+A zip archive whose publisher gives no checksum is verified by those that it holds of its own files.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import http.client
+import math
 import os
 import urllib.error
 import urllib.request
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -19,12 +25,23 @@ CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """A published file: URL, size and checksum."""
+    """A published file: URL, size and checksum; without these two it is a zip archive."""
 
     name: str
     url: str
-    size: int
-    sha256: str
+    size: int | None = None
+    sha256: str | None = None
+
+    def is_at(self, path: Path) -> bool:
+        """Whether a file is this one, or at least a whole archive."""
+        if self.sha256 is None:
+            try:
+                with zipfile.ZipFile(path) as archive:
+                    return archive.testzip() is None
+            except (zipfile.BadZipFile, zlib.error, EOFError):
+                return False
+        with path.open("rb") as present:
+            return hashlib.file_digest(present, "sha256").hexdigest() == self.sha256
 
 
 @dataclass(frozen=True)
@@ -82,6 +99,11 @@ def _fetch_file(file: PublishedFile, folder: Path, page: str, timeout: float) ->
     try:
         with _opened(file, folder, page, timeout) as response, partial.open("wb") as output:
             _copy(response, output, file, folder, page)
+        if not file.is_at(partial):
+            raise UserError(
+                f"What {file.url} sent is not the published {file.name} ({_differs(file)}), so it was not kept: "
+                f"download it from {page} by hand and put it into {str(folder)!r}."
+            )
         os.replace(partial, target)
     except OSError as error:
         raise UserError(f"{str(target)!r} cannot be written: {error.strerror or error}.") from None
@@ -93,15 +115,17 @@ def _fetch_file(file: PublishedFile, folder: Path, page: str, timeout: float) ->
 def _check_present(target: Path, file: PublishedFile) -> None:
     """Refuse to overwrite an existing file with other content."""
     try:
-        with target.open("rb") as present:
-            right = hashlib.file_digest(present, "sha256").hexdigest() == file.sha256
+        right = file.is_at(target)
     except OSError as error:
         raise UserError(f"{str(target)!r} cannot be read: {error.strerror}.") from None
     if not right:
         raise UserError(
-            f"{str(target)!r} is there but is not the published file (its checksum differs): move it away "
-            f"and fetch again."
+            f"{str(target)!r} is there but is not the published file ({_differs(file)}): move it away and fetch again."
         )
+
+
+def _differs(file: PublishedFile) -> str:
+    return "its checksum differs" if file.sha256 is not None else "it is no whole zip archive"
 
 
 def _opened(file: PublishedFile, folder: Path, page: str, timeout: float) -> http.client.HTTPResponse:
@@ -118,22 +142,17 @@ def _opened(file: PublishedFile, folder: Path, page: str, timeout: float) -> htt
 
 
 def _copy(response: http.client.HTTPResponse, output: IO[bytes], file: PublishedFile, folder: Path, page: str) -> None:
-    """Copy and verify the body; a body that is too long is rejected without storing all of it."""
-    digest, received, broken = hashlib.sha256(), 0, False
+    """Copy the body; of one that is too long, no more than it takes to know."""
+    received, broken, most = 0, False, math.inf if file.size is None else file.size
+    promised = response.length if file.size is None else file.size
     try:
-        while received <= file.size and (chunk := response.read(CHUNK)):
+        while received <= most and (chunk := response.read(CHUNK)):
             received += len(chunk)
-            digest.update(chunk)
             output.write(chunk)
     except (TimeoutError, ConnectionError, http.client.HTTPException):
         broken = True
-    if broken or (received < file.size and response.length):  # length: what the server promised and did not send
+    if broken or (received < most and response.length):  # length: what the server promised and did not send
         raise UserError(
-            f"The download of {file.url} broke off after {received} of {file.size} bytes: try again, or "
+            f"The download of {file.url} broke off after {received} of {promised or 'unknown'} bytes: try again, or "
             f"download {file.name} from {page} by hand and put it into {str(folder)!r}."
-        )
-    if digest.hexdigest() != file.sha256:
-        raise UserError(
-            f"What {file.url} sent is not the published {file.name} (its checksum differs), so it was not "
-            f"kept: download it from {page} by hand and put it into {str(folder)!r}."
         )

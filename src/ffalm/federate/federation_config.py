@@ -242,6 +242,10 @@ class FederationConfig(_Settings):
             "of 'target' and [privacy].",
         )
         require(bool(self.sites), "A federation needs at least one site.")
+        require(
+            self.algorithm.trains_on == "clients",
+            f"{self.algorithm.title} is a reference for simulations and trains without a federation: choose another.",
+        )
         for name in self.sites:
             _check_name("site", name)
         require("coordinator" not in self.sites, "A site cannot be named 'coordinator', since there is one already.")

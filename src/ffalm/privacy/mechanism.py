@@ -36,7 +36,12 @@ class Mechanism:
 
     @staticmethod
     def check(algorithm: Algorithm) -> None:
-        """Refuse an algorithm whose Tallies or uploads cannot be given noise."""
+        """Refuse an algorithm without clients to protect, or whose Tallies or uploads cannot be given noise."""
+        if algorithm.trains_on != "clients":
+            raise UserError(
+                f"{algorithm.title} trains without a federation, and privacy is about what clients tell one: use "
+                "another algorithm, or none of the privacy settings."
+            )
         if algorithm.uploads:
             raise UserError(
                 f"{algorithm.title} uploads more than models and Tallies ({', '.join(algorithm.uploads)}), and privacy "

@@ -13,11 +13,11 @@ from ffalm.targets.answer import Answer, SiteAnswer
 from ffalm.targets.candidates import LEVELS, MARGIN_COST, judged
 from ffalm.targets.rate_table import RateTable
 from ffalm.targets.repair import Repair, fit
+from ffalm.targets.site_thresholds import ENOUGH_ROWS, SiteThresholds, fit_sites
 from ffalm.targets.target import Repair as RepairSetting
 from ffalm.targets.target import Scope, Target
 
 _ROWS = {"validation": "held-out", "test": "test"}
-_ENOUGH = 100  # held-out rows of each compared group that a rate is taken over, for a site to have its own thresholds
 
 
 def with_sites(
@@ -31,7 +31,8 @@ def with_sites(
 
     `sites` are histograms by site and part. Unless the target is for the federation alone, a site gets the best
     thresholds within the target on its own held-out rows, at the confidence of the choice, or less where that would
-    cost more than a point of accuracy; with too few rows it keeps the federation's.
+    cost more than a point of accuracy; with too few rows it keeps the federation's. Where such thresholds leave the
+    federation beyond a target that is for both, they are fitted together: see `fit_sites`.
     """
     part = "test" if answer.best.test is not None else "validation"
     sites = {site: parts for site, parts in sites.items() if part in parts}
@@ -42,24 +43,33 @@ def with_sites(
     )
     if not sites:
         return answer
+    favourable = next(iter(sites.values()))[part].favourable
     shared, level = Repair.from_plain(answer.best.repair), answer.best.validation.level
+    held_out = {site: parts["validation"] for site, parts in sites.items()}
+    fitted = SiteThresholds({}, shared)
+    if scope != "federation":
+        each = {site: _own(one, answer.target, repair, level) for site, one in held_out.items()}
+        fitted = SiteThresholds({site: own for site, own in each.items() if own is not None}, shared)
+    if scope == "both" and fitted.sites and repair in ("groups", "randomised"):
+        pooled = judged(fitted.tally(held_out), answer.target, favourable, group_names, level)
+        fitted = (
+            fitted if pooled.excess(answer.target) == 0 else _jointly(held_out, answer.target, shared, level, fitted)
+        )
     found, tallies = [], []
     for site, parts in sites.items():
-        own = None if scope == "federation" else _own(parts["validation"], answer.target, repair, level)
         scores = parts[part]
-        before, after = (one.tally(scores) for one in (shared, own or shared))
+        before, after = (one.tally(scores) for one in (shared, fitted.of(site)))
         tallies.append(after)
         found.append(
             SiteAnswer(
                 site,
-                own is not None,
-                (own or shared).to_plain(group_names),
+                site in fitted.sites,
+                fitted.of(site).to_plain(group_names),
                 *(judged(one, answer.target, scores.favourable, group_names) for one in (before, after)),
             )
         )
     together = None
     if any(one.own for one in found):
-        favourable = next(iter(sites.values()))[part].favourable
         together = judged(reduce(add, tallies), answer.target, favourable, group_names)
     return replace(answer, scope=scope, sites=tuple(found), together=together)
 
@@ -67,11 +77,24 @@ def with_sites(
 def _own(held_out: ScoreHistogram, target: Target, repair: RepairSetting, level: float) -> Repair | None:
     """Thresholds fitted to a site's held-out rows; None where these are too few, or none are allowed."""
     trials = [one.trials.min() for one in RateTable.of(held_out.compared(), target).constraints]
-    if repair == "none" or min(trials) < _ENOUGH:
+    if repair == "none" or min(trials) < ENOUGH_ROWS:
         return None
     plain = fit(held_out, target, repair)
     if plain is None:
         return None
     enough = plain.tally(held_out).accuracy() - MARGIN_COST
     margins = (fit(held_out, target, repair, level=one) for one in LEVELS if 0.5 < one <= level)
+    return next((one for one in margins if one and one.tally(held_out).accuracy() >= enough), plain)
+
+
+def _jointly(
+    held_out: Mapping[str, ScoreHistogram], target: Target, shared: Repair, level: float, apart: SiteThresholds
+) -> SiteThresholds:
+    """Thresholds of all sites fitted together, with the margin of `_own`; those fitted apart where there are none."""
+    plain = fit_sites(held_out, target, others=shared)
+    if plain is None:
+        return apart
+    enough = plain.tally(held_out).accuracy() - MARGIN_COST
+    levels = (one for one in LEVELS if 0.5 < one <= level)
+    margins = (fit_sites(held_out, target, others=shared, level=one) for one in levels)
     return next((one for one in margins if one and one.tally(held_out).accuracy() >= enough), plain)

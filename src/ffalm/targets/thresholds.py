@@ -46,7 +46,7 @@ def group_thresholds(table: RateTable, start: int, level: float = 0.5) -> Edges 
     Of equally good choices, the one that changes the fewest predictions of the single threshold `start`. The one-sided
     confidence bound of each gap at `level` must be within its bound; at 0.5 that is the gap itself.
     """
-    table = replace(table, value=table.value - _tie_break(table, start))
+    table = with_tie_break(table, start)
     if len(table.value) == 2:
         return _best_pair(table, level)
     found = _best_windows(table)
@@ -62,12 +62,12 @@ def confident(table: RateTable, edges: Edges, level: float) -> bool:
     )
 
 
-def _tie_break(table: RateTable, start: int) -> Array:
-    """A penalty on changed predictions, too small to outweigh any difference in value."""
+def with_tie_break(table: RateTable, start: int) -> RateTable:
+    """With a penalty on changed predictions, too small to outweigh any difference in value."""
     changed = np.abs(table.rows - table.rows[:, [start]])
     steps = np.abs(np.arange(table.rows.shape[1]) - start)
     penalty: Array = 1e-6 * changed / max(1.0, table.rows[:, 0].sum()) + 1e-12 * steps
-    return penalty
+    return replace(table, value=table.value - penalty)
 
 
 def _best_pair(table: RateTable, level: float) -> Edges | None:

@@ -43,7 +43,7 @@ from ffalm.federate.secure.secure_rounds import secure_round
 from ffalm.models import Pretrained
 from ffalm.outcome import Outcome
 from ffalm.privacy import Mechanism, SystemNoise
-from ffalm.simulation import Result
+from ffalm.runs import Result
 from ffalm.store import RunFolder, counts_of, intervals_of, locked
 
 _MAY_CHANGE = ("rules", "secure", "address", "allow", *study.AFTER_TRAINING)  # settings, between two starts of a run

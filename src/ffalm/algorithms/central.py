@@ -1,0 +1,24 @@
+"""Central training: the reference that has everybody's rows in one place, which federations exist to avoid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ffalm.algorithms.contract import PlainTraining, TrainsOn
+from ffalm.algorithms.registry import register
+
+
+@register
+@dataclass(frozen=True)
+class Central(PlainTraining):
+    """SGD on the mean loss over the rows of all clients, by one client that holds them all.
+
+    Rounds, local epochs and batch size are those of the study, so a round is `local_epochs` passes over all rows. The
+    model is scored as every other one is: on the shared test part, and on each client's own rows.
+    """
+
+    name: ClassVar[str] = "central"
+    title: ClassVar[str] = "Central"
+    separable: ClassVar[bool] = True
+    trains_on: ClassVar[TrainsOn] = "pooled"

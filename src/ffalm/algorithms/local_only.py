@@ -1,0 +1,24 @@
+"""Local training: the reference without a federation, in which every client trains on its own rows alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ffalm.algorithms.contract import PlainTraining, TrainsOn
+from ffalm.algorithms.registry import register
+
+
+@register
+@dataclass(frozen=True)
+class LocalOnly(PlainTraining):
+    """SGD on the mean loss by each client for itself, in as many rounds as the others; nothing is averaged.
+
+    Scores are means, by training rows, of the Tallies of the clients' models on the shared test part: see
+    `ffalm.runs.ClientsAlone`.
+    """
+
+    name: ClassVar[str] = "local"
+    title: ClassVar[str] = "Local only"
+    separable: ClassVar[bool] = True
+    trains_on: ClassVar[TrainsOn] = "alone"

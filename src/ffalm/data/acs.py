@@ -1,0 +1,152 @@
+"""US census PUMS person files (American Community Survey): natural silos by state, five prediction tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ffalm.data.acs_files import person_files, read_persons
+from ffalm.data.acs_tasks import MEANINGS, NUMERIC, STATES, TASKS, WITHIN_STATE
+from ffalm.data.encoding import RawTable
+from ffalm.data.group_settings import check_min_group_size, fewest_rows, group_columns
+from ffalm.data.splits import check_shares, split_rows
+from ffalm.data.table import code_owner
+from ffalm.data.table_columns import MOST_CATEGORIES
+from ffalm.data.table_groups import code_groups, group_column
+from ffalm.data.table_values import Value
+from ffalm.data.types import Dataset, Task
+from ffalm.errors import require, unknown
+
+_OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Acs:
+    """Persons of one survey year; `root` is the folder with files such as psam_p06.csv or csv_pca.zip.
+
+    Tasks, with their features and filters, are those of Ding et al. (2021, "Retiring Adult"): `income` over 50,000,
+    `employment`, public health `coverage`, `mobility` (lives in the same house as a year ago) and `travel_time` to work
+    over 20 minutes; the named outcome counts as favourable. Codes are categories: of a column with more than
+    `most_categories` of them (occupations, places), those that are rarest in training rows are merged. A missing number
+    is 0, a missing code a category of its own. `group` names SEX, RAC1P or another coded column; several with commas
+    are crossed. `against_rest`, `min_group_size` and `use_group_as_feature` are as for a table of your own. `states`
+    lists postal codes; all that the folder holds unless given. Every state is a client unless a partition is named.
+    """
+
+    name: ClassVar[str] = "acs"
+    about: ClassVar[str] = "US census PUMS persons by state (files from the Census Bureau)"
+    asks: ClassVar[str] = "income over 50,000 (favourable), or one of four other tasks, by sex or race"
+    needs_files: ClassVar[bool] = True
+    natural_silos: ClassVar[bool] = True
+
+    root: str
+    task: Literal["income", "employment", "coverage", "mobility", "travel_time"] = "income"
+    group: str | tuple[str, ...] = "SEX"
+    states: tuple[str, ...] = ()
+    against_rest: tuple[Value, ...] = ()
+    min_group_size: int | None = None
+    most_categories: int = 100
+    use_group_as_feature: bool = True
+    validation: float = 0.1
+    test: float = 0.2
+    data_seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.group, str):
+            object.__setattr__(self, "group", tuple(self.group))
+        object.__setattr__(self, "states", tuple(state.upper() for state in self.states))
+        if self.task not in TASKS:
+            raise unknown("task of acs", str(self.task), TASKS)
+        check_min_group_size(self.min_group_size)
+        require(
+            2 <= self.most_categories <= MOST_CATEGORIES,
+            f"The setting 'most_categories' must be from 2 to {MOST_CATEGORIES}; got {self.most_categories}.",
+        )
+        check_shares(self.validation, self.test, " of acs")
+
+    def load(self) -> Dataset:
+        """Read and filter the files, split them and encode."""
+        return self.read().encoded()
+
+    def read(self) -> RawTable:
+        """The table before it is encoded."""
+        task, crossed = TASKS[self.task], group_columns(self.group)
+        columns = dict.fromkeys((*task.features, *crossed, task.target, *task.filter_columns, "ST"))
+        parts = [read_persons(path, list(columns), task.kept) for path in person_files(self.root, self.states)]
+        persons, everybody = pd.concat(parts, ignore_index=True), sum(part.attrs["rows"] for part in parts)
+        del parts
+        if self.states:  # a file of the whole country holds the others too
+            numbers = [number for number, state in STATES.items() if state in self.states]
+            persons = persons[persons["ST"].isin(numbers)].reset_index(drop=True)
+        require(len(persons) > 0, f"No person in {self.root!r} passes the filter of the task {self.task!r}.")
+        y = task.favourable(persons[task.target]).to_numpy(dtype=np.int64)
+        state = _categories(persons["ST"], STATES)
+        coded = {name: _categories(persons[name], MEANINGS.get(name, {})) for name in crossed}
+        column = group_column(pd.DataFrame(coded), crossed, self.root)
+        found = code_groups(column, (), self.against_rest, self.root)
+        strata = (state.cat.codes.to_numpy(dtype=np.int64) * 2 + y) * len(found.names) + found.codes
+        shares = (1 - self.validation - self.test, self.validation, self.test)
+        train, validation, test = split_rows(strata, shares, self.data_seed)
+        found = found.with_small_last(train, fewest_rows(self.min_group_size, crossed), self.root)
+        owner, owners = code_owner(state, train, self.root)
+        merged: list[str] = []
+        features = {}
+        for name in task.features:
+            if self.use_group_as_feature or name not in crossed:
+                features[name] = self._feature(persons, name, train, merged)
+        notes = [f"{len(persons):,} of {everybody:,} persons pass the filter of the task {self.task}."]
+        if merged:
+            notes.append(
+                f"Beyond the {self.most_categories} most frequent, codes of {', '.join(merged)} are one category."
+            )
+        return RawTable(
+            task=Task(
+                f"acs-{self.task}", task.label, str(column.name), task.label_names, found.names, 1, found.excluded
+            ),
+            features=pd.DataFrame(features),
+            y=y,
+            group=found.codes,
+            train=train,
+            validation=validation,
+            test=test,
+            owner=owner[train],
+            owner_names=owners,
+            notes=(*notes, *found.notes),
+            validation_owner=owner[validation],
+            test_owner=owner[test],
+        )
+
+    def _feature(self, persons: pd.DataFrame, name: str, train: NDArray[np.int64], merged: list[str]) -> pd.Series:
+        """A feature column; adds its name to `merged` where rare codes became one category."""
+        if name in NUMERIC:
+            return persons[name].fillna(0.0)
+        if name in WITHIN_STATE:
+            column = _categories((persons["ST"] * 100_000 + persons[name]).rename(name), {})
+        else:
+            column = _categories(persons[name], {**MEANINGS, "ST": STATES}.get(name, {}))
+        return _bounded(column, train, self.most_categories, merged)
+
+
+def _categories(column: pd.Series, meanings: dict[int, str]) -> pd.Series:
+    """Codes as categories, by their meaning where it is known; a missing code stays missing."""
+    codes, values = pd.factorize(column, sort=True)
+    names = [meanings.get(int(value), str(int(value))) for value in values]
+    return pd.Series(pd.Categorical.from_codes(codes, names), name=column.name)
+
+
+def _bounded(column: pd.Series, train: NDArray[np.int64], most: int, merged: list[str]) -> pd.Series:
+    """At most so many categories: the most frequent ones of the training rows, and one for all others."""
+    names = column.cat.categories
+    if len(names) <= most:
+        return column
+    codes = column.cat.codes.to_numpy()
+    counts = np.bincount(codes[train] + 1, minlength=len(names) + 1)[1:]
+    kept = np.sort(np.argsort(-counts, kind="stable")[: most - 1])
+    lookup = np.full(len(names) + 1, len(kept))  # the last one serves the code -1, which stays missing
+    lookup[kept], lookup[-1] = np.arange(len(kept)), -1
+    merged.append(str(column.name))
+    return pd.Series(pd.Categorical.from_codes(lookup[codes], [*names[kept], _OTHER]), name=column.name)

@@ -1,0 +1,138 @@
+"""The census PUMS person files as their publisher names them: found in a folder, read, and downloaded."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import pandas as pd
+
+from ffalm.data.acs_tasks import RENAMED, STATES
+from ffalm.data.download import Fetched, Publication, PublishedFile, fetch_publication
+from ffalm.errors import UserError, require, unknown
+
+PAGE = "https://www.census.gov/programs-surveys/acs/microdata.html"
+SITE = "https://www2.census.gov/programs-surveys/acs/data/pums"
+YEAR = 2018
+
+_WHOLE = "US"  # the country in one archive, or in files a, b, ...
+_ARCHIVE = re.compile(r"csv_p([a-z]{2})\.zip")
+_TABLE = re.compile(r"psam_p(?:(\d\d)|us[a-d])\.csv|ss\d\dp([a-z]{2})[a-d]?\.csv")  # since 2017, and before
+_CODES = {name: number for number, name in STATES.items()}
+
+
+def person_files(root: str, states: Sequence[str] = ()) -> list[Path]:
+    """The person files in a folder, of these states or of all; a table is preferred to the archive that holds it.
+
+    Files of the whole country are used where there are none of states.
+    """
+    folder = Path(root).expanduser()
+    for name in states:
+        known_state(name)
+    require(
+        folder.is_dir(), f"There is no folder {root!r}: get files with `ffalm data get acs --states CA --root DIR`."
+    )
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.iterdir(), key=lambda one: (one.suffix, one.name)):
+        state = _state_of(path.name)
+        if state is not None and all(one.suffix == path.suffix for one in found.get(state, ())):
+            found.setdefault(state, []).append(path)
+    whole = found.pop(_WHOLE, [])
+    if not found and whole:
+        return whole
+    missing = [name for name in states if name not in found]
+    require(
+        bool(found) and not missing,
+        f"The folder {root!r} has no PUMS person file{f' of {missing[0]}' if missing else ''}, such as psam_p06.csv or "
+        f"csv_pca.zip: get it with `ffalm data get acs --states {missing[0] if missing else 'CA'} --root {root}`.",
+    )
+    return [path for state, paths in sorted(found.items()) if not states or state in states for path in paths]
+
+
+def read_persons(path: Path, columns: Sequence[str], kept: Callable[[pd.DataFrame], pd.Series] | None) -> pd.DataFrame:
+    """Columns of a person file as float32, in which all codes are exact, of the rows that are `kept`."""
+    tables = [_read(path, member, columns) for member in _members(path)]
+    frame = pd.concat(tables, ignore_index=True)
+    frame.attrs["rows"] = len(frame)
+    if kept is None:
+        return frame
+    chosen = frame[kept(frame).to_numpy()].reset_index(drop=True)
+    chosen.attrs["rows"] = len(frame)
+    return chosen
+
+
+def publication(states: Sequence[str], year: int) -> Publication:
+    """The archives of some states, one-year survey; the publisher gives no checksums."""
+    require(bool(states), "Name the states whose files to download, such as --states CA,TX, or --states all.")
+    require(2000 <= year <= 2100, f"The year of the survey must be a number such as {YEAR}; got {year}.")
+    chosen = sorted(set(STATES.values()) - {"PR"}) if [one.lower() for one in states] == ["all"] else list(states)
+    names = [f"csv_p{known_state(state).lower()}.zip" for state in chosen]
+    return Publication(PAGE, tuple(PublishedFile(name, f"{SITE}/{year}/1-Year/{name}") for name in names))
+
+
+def fetch_states(states: Sequence[str], year: int, folder: str | Path, timeout: float = 30.0) -> list[Fetched]:
+    """Download the archives of some states into a folder."""
+    return fetch_publication(publication(states, year), folder, timeout)
+
+
+def known_state(name: str) -> str:
+    """The postal code of a state."""
+    if name.upper() not in _CODES:
+        raise unknown("state", name, _CODES)
+    return name.upper()
+
+
+def _state_of(name: str) -> str | None:
+    """The state of a person file by its name; None for other files."""
+    archive, table = _ARCHIVE.fullmatch(name.lower()), _TABLE.fullmatch(name.lower())
+    if archive is None and table is None:
+        return None
+    number, letters = (None, archive[1]) if archive is not None else table.groups() if table is not None else ("", "")
+    if number:
+        return STATES.get(int(number))
+    state = (letters or _WHOLE).upper()
+    return state if state in _CODES or state == _WHOLE else None
+
+
+def _members(path: Path) -> list[str | None]:
+    """The tables in an archive; None for a file that is a table itself."""
+    if path.suffix != ".zip":
+        return [None]
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if _TABLE.fullmatch(Path(name).name.lower())]
+    except (zipfile.BadZipFile, OSError) as error:
+        raise UserError(f"The archive {str(path)!r} cannot be read ({error}): download it again.") from None
+    require(bool(names), f"The archive {str(path)!r} holds no person file such as psam_p06.csv: download it again.")
+    return list(names)
+
+
+def _read(path: Path, member: str | None, columns: Sequence[str]) -> pd.DataFrame:
+    try:
+        with _opened(path, member) as file:
+            header = pd.read_csv(file, nrows=0).columns
+        present = {name: name if name in header else RENAMED.get(name, name) for name in columns}
+        missing = [name for name, own in present.items() if own not in header]
+        require(not missing, f"The file {str(path)!r} has no column {', '.join(missing)}: it is no PUMS person file.")
+        with _opened(path, member) as file:
+            table = pd.read_csv(file, usecols=list(present.values()), dtype=np.float32)
+    except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise UserError(f"{str(path)!r} is no PUMS person file as published: {reason}.") from None
+    return table.rename(columns={own: name for name, own in present.items()})[list(columns)]
+
+
+@contextmanager
+def _opened(path: Path, member: str | None) -> Iterator[IO[bytes]]:
+    """A table, alone or in its archive."""
+    if member is None:
+        with path.open("rb") as file:
+            yield file
+    else:
+        with zipfile.ZipFile(path) as archive, archive.open(member) as file:
+            yield file

@@ -1,0 +1,29 @@
+"""`--leave-out each`, as a user meets it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+
+def test_every_branch_is_left_out_in_turn_and_the_command_resumes(cli: Cli, loans: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    flags = ["--data", loans, "--label", "paid", "--group", "sex", "--favourable", "yes", "--owner", "branch"]
+    flags += ["--rounds", "1", "--algorithm", "central", "--model", "linear", "--engine", "loop", "--workers", "1"]
+    command = ["run", *flags, "--leave-out", "each", "--out", out]
+    code, shown, told = cli(*command)
+    assert code == 0, told
+    assert "Leave one site out" in shown and "without-west" in told
+    assert all(site in shown for site in ("north", "south", "west", "Central"))
+    code, shown, _ = cli("run", "--out", out, "--resume", "--json", "--quiet")
+    again = json.loads(shown)
+    assert code == 0 and [one["site"] for one in again["sites"]] == ["north", "south", "west"]
+    assert sum(one["rows"] for one in again["sites"]) == 400
+    code, _, told = cli(*command)
+    assert code == 2 and "is not empty" in told
+    code, shown, _ = cli("report", out / "without-west")
+    assert code == 0 and (out / "without-west" / "report.html").exists()
