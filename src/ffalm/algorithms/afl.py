@@ -20,6 +20,7 @@ from ffalm.algorithms.checks import not_negative
 from ffalm.algorithms.contract import Measure, PlainTraining, RoundReport, State, Task
 from ffalm.algorithms.registry import register
 from ffalm.algorithms.simplex import normalised, onto_simplex
+from ffalm.settings import setting
 
 
 @register
@@ -30,10 +31,13 @@ class AFL(PlainTraining):
     name: ClassVar[str] = "afl"
     title: ClassVar[str] = "AFL"
     paper: ClassVar[str] = "Mohri, Sivek and Suresh, ICML 2019 (arXiv 1902.00146)"
+    limits: ClassVar[str] = (
+        "About the worst client, not about groups. The server needs each client's loss: no secure aggregation."
+    )
     server_settings: ClassVar[tuple[str, ...]] = ("step",)
     remedies: ClassVar[str] = "a smaller step or a smaller lr"
 
-    step: float = 0.1
+    step: float = setting(0.1, "Step size of the clients' weights.")
 
     def __post_init__(self) -> None:
         not_negative(self, "step")

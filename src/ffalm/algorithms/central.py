@@ -20,5 +20,7 @@ class Central(PlainTraining):
 
     name: ClassVar[str] = "central"
     title: ClassVar[str] = "Central"
+    paper: ClassVar[str] = "No paper: a reference"
+    limits: ClassVar[str] = "Simulation only: it needs all rows in one place."
     separable: ClassVar[bool] = True
     trains_on: ClassVar[TrainsOn] = "pooled"

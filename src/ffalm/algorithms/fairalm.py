@@ -26,6 +26,7 @@ from ffalm.algorithms.lagrangian import AugmentedLagrangian
 from ffalm.algorithms.registry import register
 from ffalm.fairness import Tally
 from ffalm.fairness.groups import equal_weights
+from ffalm.settings import setting
 
 _MEASURES = {"full": Measure.TRAINED, "last_batch": Measure.LAST_BATCH}
 
@@ -42,16 +43,19 @@ class FairALM(AugmentedLagrangian):
     name: ClassVar[str] = "fairalm"
     title: ClassVar[str] = "FairALM"
     paper: ClassVar[str] = "Lokhande et al., ECCV 2020 (arXiv 2004.01355)"
+    limits: ClassVar[str] = "Compares mean losses, not rates: equal losses need not mean equal rates."
     broadcasts: ClassVar[tuple[str, ...]] = ("dual", "step")
     server_settings: ClassVar[tuple[str, ...]] = ("step", "step_growth")
     dual_name: ClassVar[str] = "dual"
     duals_by_group: ClassVar[bool] = True
     remedies: ClassVar[str] = "a smaller step or a smaller lr"
 
-    step: float = 1.0
-    step_growth: float = 1 / 1.01
-    labels: Literal["all", "favourable"] = "all"
-    dual_data: Literal["full", "last_batch"] = "full"
+    step: float = setting(1.0, "Step size of the dual, and weight of the sum of the groups' losses.")
+    step_growth: float = setting(1 / 1.01, "Factor of the step from round to round.")
+    labels: Literal["all", "favourable"] = setting("all", "Rows whose losses are compared.")
+    dual_data: Literal["full", "last_batch"] = setting(
+        "full", "Rows on which clients measure the gap for the dual step."
+    )
 
     def __post_init__(self) -> None:
         not_negative(self, "step")

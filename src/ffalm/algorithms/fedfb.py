@@ -31,6 +31,7 @@ from ffalm.algorithms.registry import register
 from ffalm.algorithms.simplex import normalised
 from ffalm.algorithms.weighted_rows import WeightedRows
 from ffalm.fairness import Tally
+from ffalm.settings import setting
 
 
 @register
@@ -44,13 +45,16 @@ class FedFB(WeightedRows):
     name: ClassVar[str] = "fedfb"
     title: ClassVar[str] = "FedFB"
     paper: ClassVar[str] = "Zeng, Chen and Lee, 2021 (arXiv 2110.15545)"
+    limits: ClassVar[str] = (
+        "Two labels. The gap is measured one round late. Weights can be large where a group has few rows of a label."
+    )
     server_settings: ClassVar[tuple[str, ...]] = ("step", "metric", "normalised_step")
     duals_by_group: ClassVar[bool] = True
     remedies: ClassVar[str] = "a smaller step or a smaller lr"
 
-    step: float = 0.3
-    metric: Literal["dp", "eo"] = "dp"
-    normalised_step: bool = False
+    step: float = setting(0.3, "Step size of the row weights; divided by the root of the round.")
+    metric: Literal["dp", "eo"] = setting("dp", "Gap: demographic parity or equal opportunity.")
+    normalised_step: bool = setting(False, "Divide the gaps by their norm.")
 
     def __post_init__(self) -> None:
         not_negative(self, "step")

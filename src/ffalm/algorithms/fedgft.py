@@ -25,6 +25,7 @@ from ffalm.algorithms.checks import not_negative
 from ffalm.algorithms.contract import Measure, RoundReport, State, Task
 from ffalm.algorithms.rate_prices import PricedRates
 from ffalm.algorithms.registry import register
+from ffalm.settings import setting
 
 
 @register
@@ -38,12 +39,13 @@ class FedGFT(PricedRates):
     name: ClassVar[str] = "fedgft"
     title: ClassVar[str] = "FedGFT"
     paper: ClassVar[str] = "Wang, Payani, Lee and Kompella, TMLR 2024 (arXiv 2305.09931)"
+    limits: ClassVar[str] = "A penalty only trades the gap against the loss: no setting promises a bound."
     separable: ClassVar[bool] = True
     server_settings: ClassVar[tuple[str, ...]] = ("constraint", "penalty")
     remedies: ClassVar[str] = "a smaller penalty or a smaller lr"
 
-    constraint: str = "dp"
-    penalty: float = 0.5
+    constraint: str = setting("dp", "Rates to be equal: dp, eo, odds, accuracy or loss; several with commas.")
+    penalty: float = setting(0.5, "Coefficient of the squared gap.")
 
     def __post_init__(self) -> None:
         not_negative(self, "penalty")

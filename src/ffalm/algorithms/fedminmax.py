@@ -22,6 +22,7 @@ from ffalm.algorithms.contract import Measure, RoundReport, State, Task
 from ffalm.algorithms.registry import register
 from ffalm.algorithms.simplex import onto_simplex
 from ffalm.algorithms.weighted_rows import WeightedRows
+from ffalm.settings import setting
 
 
 @register
@@ -32,11 +33,12 @@ class FedMinMax(WeightedRows):
     name: ClassVar[str] = "fedminmax"
     title: ClassVar[str] = "FedMinMax"
     paper: ClassVar[str] = "Papadaki et al., FAccT 2022 (arXiv 2201.08304)"
+    limits: ClassVar[str] = "Improves the group with the largest loss; gaps of rates may stay."
     separable: ClassVar[bool] = True
     server_settings: ClassVar[tuple[str, ...]] = ("step",)
     remedies: ClassVar[str] = "a smaller step or a smaller lr"
 
-    step: float = 0.1
+    step: float = setting(0.1, "Step size of the groups' weights.")
 
     def __post_init__(self) -> None:
         not_negative(self, "step")

@@ -20,5 +20,7 @@ class LocalOnly(PlainTraining):
 
     name: ClassVar[str] = "local"
     title: ClassVar[str] = "Local only"
+    paper: ClassVar[str] = "No paper: a reference"
+    limits: ClassVar[str] = "Simulation only. Its scores are means over the clients' models: there is no one model."
     separable: ClassVar[bool] = True
     trains_on: ClassVar[TrainsOn] = "alone"

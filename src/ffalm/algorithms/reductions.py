@@ -25,6 +25,7 @@ from ffalm.algorithms.checks import finite, not_negative, positive, two_groups
 from ffalm.algorithms.contract import Measure, RoundReport, State, Task
 from ffalm.algorithms.rate_prices import PricedRates, measured_tally
 from ffalm.algorithms.registry import register
+from ffalm.settings import setting
 
 
 @register
@@ -39,15 +40,18 @@ class Reductions(PricedRates):
     name: ClassVar[str] = "reductions"
     title: ClassVar[str] = "Reductions"
     paper: ClassVar[str] = "Agarwal et al., ICML 2018 (arXiv 1803.02453)"
+    limits: ClassVar[str] = (
+        "The last round's model stands for the paper's mixture of all rounds. A fixed multiplier is for two groups."
+    )
     server_settings: ClassVar[tuple[str, ...]] = ("constraint", "multiplier", "tolerance", "dual_lr", "bound")
     remedies: ClassVar[str] = "a smaller dual_lr, bound or multiplier"
 
-    constraint: str = "dp"
-    multiplier: float | None = None
-    tolerance: float = 0.0
-    dual_lr: float = 0.3
-    bound: float = 2.0
-    measured: Literal["held_out", "train"] = "held_out"
+    constraint: str = setting("dp", "Rates to be equal: dp, eo, odds, accuracy or loss; several with commas.")
+    multiplier: float | None = setting(None, "Fixed multiplier of the gap of two groups; none: it is learned.")
+    tolerance: float = setting(0.0, "Largest gap that is allowed.")
+    dual_lr: float = setting(0.3, "Step size of the exponentiated gradient.")
+    bound: float = setting(2.0, "Largest sum of the multipliers.")
+    measured: Literal["held_out", "train"] = setting("held_out", "Rows on which the gaps are measured.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

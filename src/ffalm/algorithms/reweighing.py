@@ -17,6 +17,7 @@ from torch import Tensor
 from ffalm.algorithms.contract import State, Task
 from ffalm.algorithms.registry import register
 from ffalm.algorithms.weighted_rows import WeightedRows
+from ffalm.settings import setting
 
 
 @register
@@ -30,9 +31,10 @@ class Reweighing(WeightedRows):
     name: ClassVar[str] = "reweighing"
     title: ClassVar[str] = "Reweighing"
     paper: ClassVar[str] = "Kamiran and Calders, 2012; in federated learning: Abay et al., 2020 (arXiv 2012.02447)"
+    limits: ClassVar[str] = "Makes label and group independent in the training rows; the model need not follow."
     separable: ClassVar[bool] = True
 
-    scope: Literal["global", "local"] = "global"
+    scope: Literal["global", "local"] = setting("global", "Whose counts give the weights.")
 
     def start(self, task: Task, counts: Tensor) -> State:
         """The weights by the counts of all clients."""

@@ -13,8 +13,8 @@ from ffalm.data.acs_files import person_files, read_persons
 from ffalm.data.acs_tasks import MEANINGS, NUMERIC, STATES, TASKS, WITHIN_STATE
 from ffalm.data.encoding import RawTable
 from ffalm.data.group_settings import check_min_group_size, fewest_rows, group_columns
+from ffalm.data.owners import code_owner
 from ffalm.data.splits import check_shares, split_rows
-from ffalm.data.table import code_owner
 from ffalm.data.table_columns import MOST_CATEGORIES
 from ffalm.data.table_groups import code_groups, group_column
 from ffalm.data.table_values import Value

@@ -12,9 +12,10 @@ import torch
 
 from ffalm.data.decode import Crop, Recipe
 from ffalm.data.group_settings import check_min_group_size, fewest_rows, group_columns
+from ffalm.data.owners import code_owner
 from ffalm.data.pictures import ENDINGS, Codes, examples, existing_folder, load_usable, shared_content, split_by_content
 from ffalm.data.splits import check_shares
-from ffalm.data.table import check_training_labels, code_label, code_owner, parts_of
+from ffalm.data.table import check_training_labels, code_label, parts_of
 from ffalm.data.table_files import read_table
 from ffalm.data.table_groups import code_groups, group_column
 from ffalm.data.table_values import Value, pick
