@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +25,7 @@ from ffalm.reproduce.ablation import (
     verdicts,
 )
 
+PUBLISHED = Path(__file__).parents[2] / "docs" / "results" / "ablation.csv"
 ONE, OTHER = ("adult", "plain", 0.3), ("adult", "balanced", 5.0)
 POOLED, CAPPED = "ffalm-safe-pooled-gap", "ffalm-paper-capped-steps"
 
@@ -94,3 +97,22 @@ def test_every_variant_is_ffalm_with_settings_of_its_own() -> None:
     algorithms = [entry_of(name, settings).algorithm for name, settings in VARIANTS.items()]
     assert all(isinstance(one, FFALM) for one in algorithms)
     assert len(set(algorithms)) == len(algorithms)
+
+
+def test_what_is_recommended_is_what_the_rule_chooses_from_the_published_runs() -> None:
+    runs = [
+        Scored(
+            (row["data"], row["partition"], float(row["alpha"])),
+            row["algorithm"],
+            int(row["seed"]),
+            {name: float(row[f"validation_{name}"] or "nan") for name in ("accuracy", "dpd", "eod")},
+            {},
+            row["degenerate"],
+            0.0,
+        )
+        for row in csv.DictReader(PUBLISHED.read_text().splitlines())
+    ]
+    label = chosen(verdicts(runs))
+    assert label is not None
+    settings = {name: value for name, value in VARIANTS[label].items() if name not in ("name", "preset")}
+    assert FFALM.preset(VARIANTS[label]["preset"], **settings) == FFALM.recommended()

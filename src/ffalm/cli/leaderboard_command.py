@@ -91,7 +91,7 @@ class _Progress:
     def _count(self, plan: RunPlan, record: Record) -> None:
         self._done += 1
         now = time.monotonic()
-        if now - self._told > _SECONDS_PER_LINE:
+        if now - self._told > _SECONDS_PER_LINE and self._done > self._left / 50:
             self._told = now
             left = (self._left - self._done) * (now - self._started) / self._done
             self._say(f"  {self._done / self._left:.0%}, about {left:.0f} s left for this cell")
