@@ -15,7 +15,7 @@ from ffalm.describe import describe, read_study
 from ffalm.errors import UserError, require
 from ffalm.fairness import ScoreHistogram
 from ffalm.grid import federation_of, plans
-from ffalm.outcome import Outcome, StudyOutcome, StudyRecord
+from ffalm.outcome import Outcome, StudyOutcome, StudyRecord, degenerate
 from ffalm.report.summary import more_is_better
 from ffalm.store import RunFolder
 from ffalm.targets.answer import Answer
@@ -180,6 +180,7 @@ class Study:
                 "rounds": len(run.history),
                 "seconds": run.seconds,
                 "diverged": run.diverged,
+                "degenerate": run.degenerate or None,
             }
             for run in self.results
         )
@@ -191,7 +192,8 @@ class Study:
 
         `study.best(subject_to={"dpd": 0.05})` is the most accurate algorithm whose mean DPD is at most 0.05. Bounds are
         upper bounds for gaps and losses, lower bounds for accuracies. Only algorithms all of whose runs finished with
-        all of these metrics defined are candidates. A study of several skews needs `alpha`.
+        all of these metrics defined, and none of which is degenerate, are candidates. A study of several skews needs
+        `alpha`.
         """
         bounds = dict(subject_to or {})
         runs = self._runs(alpha)
@@ -201,13 +203,15 @@ class Study:
         found = []
         for label in dict.fromkeys(run.label for run in runs):
             own = [run for run in runs if run.label == label]
+            if degenerate(own):
+                continue
             means = {name: fmean(run.test.get(name, math.nan) for run in own) for name in known}
             if all(_meets(means[name], name, bound) for name, bound in {metric: math.nan, **bounds}.items()):
                 found.append(Best(label, own[0].alpha, means, own))
         if not found:
             signs = {name: ">=" if more_is_better(name) else "<=" for name in bounds}
             told = ", ".join(f"{name} {signs[name]} {bound:g}" for name, bound in bounds.items())
-            raise UserError(f"No algorithm meets {told or 'this'} with all of its runs finished.")
+            raise UserError(f"No algorithm meets {told or 'this'} with all of its runs finished and sound.")
         return max(found, key=lambda one: one.means[metric] if more_is_better(metric) else -one.means[metric])
 
     def write_report(self, folder: str | Path | None = None) -> dict[str, Path]:

@@ -20,7 +20,7 @@ from ffalm.algorithms import Algorithm, State, algorithm_class
 from ffalm.data.types import Examples
 from ffalm.engines import Engine, Job, ModelFactory, Round, Snapshot, choose
 from ffalm.engines.common import autocast, built_model, checked_model, evaluate, score_histogram
-from ffalm.errors import UserError, require, shown
+from ffalm.errors import TrainingDiverged, UserError, require, shown
 from ffalm.fairness import ScoreHistogram, Tally, undefined
 from ffalm.federation import Federation
 from ffalm.hardware import deterministic, threads_for
@@ -119,7 +119,7 @@ class Result:
         return self.tally.interval(metric, level, self.favourable if favourable is None else favourable)
 
 
-class DivergedError(UserError):
+class DivergedError(TrainingDiverged):
     """A run's loss, model or dual stopped being finite; `results` holds what there is, history included."""
 
     def __init__(self, message: str, results: list[Result]) -> None:

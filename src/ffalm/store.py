@@ -209,6 +209,7 @@ class RunFolder:
         for name, content in contents.items():
             write_whole(self.path / name, content)
         values = {name: value for name, value in asdict(outcome).items() if name not in ("history", "place")}
+        values["degenerate"] = outcome.degenerate or None
         values["clients"] = result.clients
         values["notes"] = result.notes
         text = json_text(values, indent=2)

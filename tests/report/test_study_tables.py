@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -149,3 +150,7 @@ def test_a_degenerate_model_is_called_neither_better_nor_worse_than_the_baseline
     (row,) = table.rows
     assert {cell.verdict for cell in row.cells[1:]} == {"degenerate"}
     assert row.note.startswith("degenerate: in 2 of 2 runs")
+    names = {"FedAvg": "ffalm", "FFALM": "fedavg"}
+    swapped = against_baseline(study(*(replace(one, algorithm=names[one.label]) for one in runs)))
+    assert swapped is not None
+    assert {cell.verdict for cell in swapped.rows[0].cells[1:]} == {"baseline degenerate"}

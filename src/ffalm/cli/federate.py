@@ -14,7 +14,7 @@ import typer
 
 from ffalm.cli.flags import assign, listed, put
 from ffalm.cli.running import Stopped
-from ffalm.errors import UserError, require
+from ffalm.errors import TrainingDiverged, require
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -385,7 +385,7 @@ def _show_result(run: Path, as_json: bool) -> None:
             typer.echo(f"- {line}")
         typer.echo(f"Report: {run / 'report.md'}")
     if found["diverged"]:
-        raise UserError(f"The training stopped early. {found['diverged']}")
+        raise TrainingDiverged(f"The training stopped early. {found['diverged']}")
 
 
 def _print_json(value: Any) -> None:

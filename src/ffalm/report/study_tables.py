@@ -74,7 +74,9 @@ def against_baseline(study: StudyOutcome) -> Table | None:
     rows = []
     for line in lines:
         reason = reasons[line[0].alpha, line[0].label]
-        cells = [replace(_change(change), verdict="degenerate") if reason else _change(change) for change in line]
+        against = reasons[line[0].alpha, baseline_label(study) or ""]
+        lost = "degenerate" if reason else "baseline degenerate" if against else ""
+        cells = [replace(_change(change), verdict=lost) if lost else _change(change) for change in line]
         rows.append((line[0].alpha, row(line[0].label, *cells, note=f"degenerate: {reason}" if reason else "")))
     return Table("", [Column("Algorithm"), *columns], by_skew(study, rows), caption, style="changes")
 

@@ -21,9 +21,6 @@ Verdict = Literal["met with confidence", "met in the sample", "not met"]
 _TIE = 0.001  # of held-out merit
 _NO_SLACK = 1e-6
 
-#: A model that predicts one label for a larger share of the rows than this is degenerate.
-ONE_LABEL = 0.99
-
 #: One-sided confidence at which a verdict is "met with confidence".
 CONFIDENCE = 0.95
 
