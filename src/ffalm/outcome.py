@@ -167,6 +167,9 @@ class StudyOutcome:
     favourable: int = 1  # the label that people want, as the runs' counts number it
     duals_by_group: tuple[str, ...] = ()  # labels of the algorithms whose duals charts name by group
     answers: list[Answer] = field(default_factory=list)  # to the study's target, one a skew
+    command: str = ""  # that started the study
+    versions: dict[str, str] = field(default_factory=dict)
+    finished: str = ""  # when the last run was, as text
 
     @property
     def compared(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -61,7 +62,7 @@ class Study:
     @cached_property
     def outcome(self) -> StudyOutcome:
         """Everything that a report says."""
-        told = describe(self.record, self.results)
+        told = replace(describe(self.record, self.results), finished=self._finished())
         if self.record.target is None:
             return told
         answers, notes = [], []
@@ -71,6 +72,12 @@ class Study:
             except UserError as error:
                 notes += [f"The target {self.record.target} has no answer: {error}", *self.record.answer_notes]
         return replace(told, answers=answers, notes=[*dict.fromkeys(notes), *told.notes])
+
+    def _finished(self) -> str:
+        """When the last run was finished, by the time of its result file."""
+        files = [self.folder / run.place / "result.json" for run in self.results]
+        times = [file.stat().st_mtime for file in files if file.exists()]
+        return datetime.fromtimestamp(max(times), UTC).strftime("%Y-%m-%d %H:%M UTC") if times else ""
 
     def answer(
         self,

@@ -38,7 +38,7 @@ def results(study: StudyOutcome) -> Table:
         title=study.title + ("" if several or not found else skew(found[0].alpha, ", ")),
         columns=[Column("Algorithm"), *(Column(head, "percent") for head in HEADS.values()), Column("Seeds", "count")],
         sections=by_skew(study, rows),
-        caption=_how_to_read(found, len(study.compared)),
+        caption=how_to_read(found, len(study.compared)),
         key=ALPHA if several else "",
     )
 
@@ -131,7 +131,7 @@ def clients(study: StudyOutcome) -> Table | None:
 
 def settings(study: StudyOutcome) -> Table | None:
     """Every choice a reader needs to judge the numbers."""
-    rows = [row(name, value) for name, value in study.choices.items() if name != "command"]
+    rows = [row(name, value) for name, value in study.choices.items()]
     return Table("", [Column(""), Column("")], [Section(rows)], style="settings") if rows else None
 
 
@@ -144,7 +144,7 @@ def by_skew(study: StudyOutcome, rows: Iterable[tuple[float | None, Row]]) -> li
     return found
 
 
-def _how_to_read(found: Sequence[AlgorithmSummary], groups: int) -> str:
+def how_to_read(found: Sequence[AlgorithmSummary], groups: int) -> str:
     """How to read the cells of the results, saying only what applies."""
     cells = [cell for one in found for cell in one.cells.values()]
     parts = ["test metrics in percent"]

@@ -35,6 +35,7 @@ class GroupRates:
     true_positive_rate: float
     accuracy: float
     compared: bool = True  # whether gaps are about it too
+    positives: float = 0.0  # rows whose true outcome is the favourable one
 
 
 @dataclass(frozen=True)

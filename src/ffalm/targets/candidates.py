@@ -149,6 +149,7 @@ def judged(
         else metrics[bound.metric]
         for bound in target.bounds
     }
+    positives = tally.count[favourable].tolist()
     shares = zip(
         group_names,
         tally.count.sum(0).tolist(),
@@ -158,7 +159,7 @@ def judged(
         strict=True,
     )
     compared = len(group_names) - tally.excluded
-    groups = tuple(GroupRates(*share, compared=place < compared) for place, share in enumerate(shares))
+    groups = tuple(GroupRates(*share, place < compared, positives[place]) for place, share in enumerate(shares))
     return Scores(metrics, ends, level, groups, _degenerate(tally, metrics["accuracy"] if costs is None else 1.0))
 
 
