@@ -49,7 +49,7 @@ def test_the_card_names_the_model_the_verdict_the_numbers_and_the_cost(answer: A
     )
     assert tiles["Thresholds"] == (
         "one a group",
-        "favourable from a score of: women -0.50, men inf (all in answer.json)",
+        "favourable from a score of: women -0.50, men never (all in answer.json)",
     )
 
 
