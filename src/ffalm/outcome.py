@@ -170,6 +170,7 @@ class StudyOutcome:
     command: str = ""  # that started the study
     versions: dict[str, str] = field(default_factory=dict)
     finished: str = ""  # when the last run was, as text
+    progress: str = ""  # how far a study is that still runs, in a sentence
 
     @property
     def compared(self) -> tuple[str, ...]:

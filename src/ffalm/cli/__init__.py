@@ -16,7 +16,7 @@ import traceback
 import typer
 
 from ffalm import __version__
-from ffalm.cli import data_commands, federate, repair_command, reproduce, study_commands, sweep_command
+from ffalm.cli import data_commands, federate, repair_command, reproduce, study_commands, sweep_command, watch_command
 from ffalm.cli.failures import explained
 from ffalm.cli.flags import prepare
 from ffalm.cli.running import Stopped
@@ -38,6 +38,7 @@ repair_command.add_to(app)
 reproduce.add_to(app)
 federate.add_to(app)
 data_commands.add_to(app)
+watch_command.add_to(app)
 
 
 def _show_version(wanted: bool) -> None:

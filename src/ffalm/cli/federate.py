@@ -370,8 +370,10 @@ def _show_result(run: Path, as_json: bool) -> None:
     from ffalm.cli.answers import show_answer
     from ffalm.federate.coordinator.federation_answer import read_answer
     from ffalm.federate.coordinator.federation_report import summary
+    from ffalm.results import Study
 
     found = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    page = Study.load(run).write_report()["report.html"]
     answered = run / "answer.json"
     if as_json:
         told = json.loads(answered.read_text(encoding="utf-8")) if answered.exists() else {}
@@ -383,7 +385,7 @@ def _show_result(run: Path, as_json: bool) -> None:
             show_answer(Console(), answer)
         for line in obstacles:
             typer.echo(f"- {line}")
-        typer.echo(f"Report: {run / 'report.md'}")
+        typer.echo(f"Report: {page} and {run / 'report.md'}")
     if found["diverged"]:
         raise TrainingDiverged(f"The training stopped early. {found['diverged']}")
 
