@@ -63,10 +63,11 @@ def test_before_the_first_run_is_finished_there_is_a_page_too(study: Path) -> No
 
 
 def test_a_federation_is_shown_while_it_trains_and_when_it_is_done(tmp_path: Path) -> None:
-    coordinate(config(), tmp_path / "run", world(tmp_path), pause=0.001)
+    coordinate(config(training={"rounds": 2}), tmp_path / "run", world(tmp_path), pause=0.001)
     page, complete = live_page(tmp_path)
     assert complete
     assert "over 3 sites" in page
+    assert "Client by client" in page
     for name in ("result.json", "study.json"):
         (tmp_path / "run" / name).unlink()
     page, complete = live_page(tmp_path)

@@ -170,6 +170,8 @@ class StudyOutcome:
     command: str = ""  # that started the study
     versions: dict[str, str] = field(default_factory=dict)
     finished: str = ""  # when the last run was, as text
+    per_client: list[dict[str, Any]] = field(default_factory=list)  # one model's metrics on each client's own rows
+    per_client_of: str = ""  # which model that is
     progress: str = ""  # how far a study is that still runs, in a sentence
 
     @property

@@ -64,14 +64,26 @@ class Study:
         """Everything that a report says."""
         told = replace(describe(self.record, self.results), finished=self._finished())
         if self.record.target is None:
-            return told
+            return self._with_clients(told)
         answers, notes = [], []
         for alpha in told.alphas():
             try:
                 answers.append(self.answer(alpha=alpha))
             except UserError as error:
                 notes += [f"The target {self.record.target} has no answer: {error}", *self.record.answer_notes]
-        return replace(told, answers=answers, notes=[*dict.fromkeys(notes), *told.notes])
+        return self._with_clients(replace(told, answers=answers, notes=[*dict.fromkeys(notes), *told.notes]))
+
+    def _with_clients(self, told: StudyOutcome) -> StudyOutcome:
+        """With the metrics of one model at each client: the answer's as trained, else the first run's that finished."""
+        asked = [answer.best.run for answer in told.answers]
+        runs = sorted((run for run in self.results if run.diverged is None), key=lambda run: run.place not in asked)
+        if not runs or not (self.folder / runs[0].place / "result.json").exists():
+            return told
+        metrics = RunFolder(self.folder / runs[0].place).client_metrics()
+        names = [str(one["client"]) for one in self.record.clients]
+        names = names if len(names) == len(metrics) else [str(place) for place in range(len(metrics))]
+        rows = [{"client": name, **own} for name, own in zip(names, metrics, strict=True) if own]
+        return replace(told, per_client=rows, per_client_of=f"{runs[0].label}, seed {runs[0].seed}")
 
     def _finished(self) -> str:
         """When the last run was finished, by the time of its result file."""

@@ -238,6 +238,11 @@ class RunFolder:
         except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             raise UserError(f"The result {self._result} is damaged ({error}): delete it and resume.") from None
 
+    def client_metrics(self) -> list[dict[str, float]]:
+        """The final model's metrics on each client's own rows; empty for a client whose metrics are not known."""
+        stored = json.loads(self._result.read_text(encoding="utf-8")).get("clients") or []
+        return [_with_nan(one) for one in stored]
+
     def model(self) -> dict[str, Tensor]:
         """The final model of a finished run."""
         return self._tensors("model.safetensors")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["compare"], ["data"], ["data", "check"], ["data", "get"]])
+@pytest.mark.parametrize("command", [[], ["run"], ["compare"], ["data"], ["data", "check"], ["data", "get"], ["watch"]])
 def test_every_command_has_help_with_an_example(cli: Cli, command: list[str]) -> None:
     code, shown, _ = cli(*command, "--help")
     assert code == 0

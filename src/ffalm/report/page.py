@@ -43,10 +43,12 @@ def render(study: StudyOutcome, drawings: Drawings | None, notes: Iterable[str])
         "changes": study_tables.against_baseline(study),
         "groups": study_tables.by_group(study),
         "clients": study_tables.clients(study),
+        "per_client": study_tables.per_client(study),
         "settings": study_tables.settings(study),
         "notes": [*study.notes, *notes, *_about_runs(study)],
         "charts": charts,
         "baseline": baseline_label(study),
+        "labels": study.labels(),
     }
     return (
         environment()
@@ -72,7 +74,6 @@ def render(study: StudyOutcome, drawings: Drawings | None, notes: Iterable[str])
             if groups > 2
             else "the gap between groups",
             margins=_margins(study.outcomes),
-            labels=study.labels(),
             made=_made(study),
             scripts=scripts,
             plural=plural,
@@ -90,12 +91,13 @@ def _contents(parts: Mapping[str, Any]) -> dict[str, str]:
         "short": ("In short", not asked and len(parts["texts"]) == 1),
         "trade": ("Accuracy against fairness", parts["trade_offs"]),
         "skews": ("By skew", parts["skews"]),
-        "results": ("Results", True),
+        "results": ("Results", parts["labels"]),
         "candidates": ("All candidates", parts["tried"]),
         "against": (f"Change against {parts['baseline']}", parts["changes"]),
         "groups": ("Group by group", parts["groups"]),
         "curves": ("Round by round", "metrics" in charts),
         "duals": ("Duals", "duals" in charts),
+        "each": ("Client by client", parts["per_client"]),
         "clients": ("Clients", parts["clients"]),
         "settings": ("Settings", parts["settings"]),
         "notes": ("Notes", parts["notes"]),
@@ -137,7 +139,7 @@ def _facts(study: StudyOutcome) -> dict[str, str]:
     shown = f" {TIMES} ".join(plural(count, word) for count, word in counts if count > 1 or word == "algorithm")
     return {
         **{_FACTS.get(key, key): value for key, value in study.task.items()},
-        "Compared" if len(study.labels()) > 1 else "Run": shown,
+        **({"Compared" if len(study.labels()) > 1 else "Run": shown} if study.outcomes else {}),
         **({"Finished": study.finished} if study.finished else {}),
     }
 

@@ -26,6 +26,8 @@ from ffalm.report.summary import (
 )
 from ffalm.report.tables import Cell, Column, Kind, Row, Section, Table, row
 
+#: Clients beyond this are left out of the table of one model at each client.
+MOST_CLIENTS = 100
 RUN_COLUMNS = ("alpha", "algorithm", "metric", "mean", "std", "n", "n_diverged", "n_undefined", "low", "high")
 
 
@@ -127,6 +129,20 @@ def clients(study: StudyOutcome) -> Table | None:
     rows = [row(str(one.get(names[0], "")), *(_plain(one.get(name)) for name in names[1:])) for one in flat]
     caption = f"{len(rows)} client{'' if len(rows) == 1 else 's'} of the first seed's federation."
     return Table("", columns, [Section(rows)], caption, style="clients")
+
+
+def per_client(study: StudyOutcome) -> Table | None:
+    """One model on each client's own rows, the least accurate first; None where that is not known."""
+    shown = [name for name in HEADS if any(name in one for one in study.per_client)]
+    if not shown:
+        return None
+    ordered = sorted(study.per_client, key=lambda one: (not math.isfinite(one[shown[0]]), one[shown[0]]))
+    rows = [row(one["client"], *(one.get(name, math.nan) for name in shown)) for one in ordered[:MOST_CLIENTS]]
+    left = f" The {len(rows)} least accurate of {len(ordered)} clients." if len(rows) < len(ordered) else ""
+    caption = f"{study.per_client_of}, as trained, on each client's own rows, in percent.{left}"
+    return Table(
+        "", [Column("client"), *(Column(HEADS[name], "percent", 1) for name in shown)], [Section(rows)], caption
+    )
 
 
 def settings(study: StudyOutcome) -> Table | None:
