@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -97,3 +98,22 @@ def test_the_page_begins_with_the_answer_and_who_pays(answer: Answer) -> None:
     places = [page.words.index(part) for part in order]
     assert places == sorted(places)
     assert "20.0 → 40.0 (+20.0)" in page.words
+
+
+def test_a_degenerate_model_is_not_recommended() -> None:
+    trivial = replace(scored(0.9, 0.0, (0.0, 0.0, 0.9)), degenerate="one label is predicted for over 99 % of the rows")
+    answer = choose(Target.parse("dpd <= 0.05"), [candidate("A", "none", trivial)])
+    card = answer_card(answer, "yes")
+    assert (card.state, card.sound) == ("bad", False)
+    assert card.verdict.startswith("No model can be recommended: of the nearest one, one label")
+    page = Page(render(study(run("A", 3, 0.9, 0.0, 0.1, alpha=None), answers=[answer]), None, []))
+    assert "Do not use A as trained." in page.words
+
+
+def test_where_the_answer_is_the_most_accurate_model_rates_stand_alone() -> None:
+    card = answer_card(
+        choose(Target.parse("dpd <= 0.05"), [candidate("A", "none", scored(0.9, 0.01, (0.2, 0.5, 0.9)))]), "yes"
+    )
+    women = card.groups.rows[0]
+    assert women.cells[2].interval == wilson(20, 100)
+    assert all(cell.before is None for cell in women.cells)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ffalm.fairness.intervals import wilson
@@ -57,6 +57,7 @@ class AnswerCard:
     place: str  # the folder of its run
     asked: list[str]  # the target in words
     state: str  # "good", "open" or "bad"
+    sound: bool  # whether the model is a result at all
     verdict: str
     tiles: list[Tile]
     details: list[str]
@@ -67,6 +68,8 @@ class AnswerCard:
 def answer_card(answer: Answer, favourable: str) -> AnswerCard:
     """The card of one answer."""
     state, verdict = _VERDICTS[answer.verdict]
+    if answer.degenerate:
+        state, verdict = "bad", f"No model can be recommended: of the nearest one, {answer.degenerate}"
     where = {"federation": "", "sites": ", at every site", "both": ", together and at every site"}[answer.scope]
     asked = [
         _MEANING[bound.metric].format(f"{100 * bound.value:g}", favourable=favourable) + where
@@ -78,6 +81,7 @@ def answer_card(answer: Answer, favourable: str) -> AnswerCard:
         answer.best.run,
         asked,
         state,
+        not answer.degenerate,
         verdict,
         _tiles(answer),
         sentences(answer)[1:],
@@ -103,9 +107,9 @@ def _tiles(answer: Answer) -> list[Tile]:
         tiles.append(Tile(metric_title(bound.metric), value, about))
     asked = {bound.metric for bound in answer.target.bounds}
     for name, about in _OTHERS.items():
-        value = scored.metrics.get(name, math.nan)
-        if name not in asked and math.isfinite(value):
-            tiles.append(Tile(f"{metric_title(name)}, not in the target", f"{percent(value, 1)} points", about))
+        other = scored.metrics.get(name, math.nan)
+        if name not in asked and math.isfinite(other):
+            tiles.append(Tile(f"{metric_title(name)}, not in the target", f"{percent(other, 1)} points", about))
     if best.test is not None:
         tiles.append(_cost(answer))
     return [*tiles, Tile("Thresholds", *_thresholds(best.repair))]
@@ -172,6 +176,9 @@ def payers(answer: Answer, favourable: str) -> list[str]:
 def who_pays_bars(answer: Answer, favourable: str) -> Table:
     """Each group's rates before (the unconstrained best) and after, with 95 % intervals, as bars."""
     heads = (f"predicted “{favourable}”", f"true “{favourable}” found", "right predictions")
+    part = "test" if answer.best.test is not None else "held-out"
+    if answer.unconstrained is answer.chosen:
+        return _alone(answer, heads, part)
     rows = [_bars(old, new) for old, new in zip(_before(answer), answer.scored.groups, strict=True)]
     columns = []
     for place, head in enumerate(heads, start=2):
@@ -180,12 +187,20 @@ def who_pays_bars(answer: Answer, favourable: str) -> Table:
             cell.before_interval[1] for cell in cells if cell.before_interval
         ]
         columns.append(Column(head, "percent", 1, graphic="pair", reach=max(ends, default=1.0) or 1.0))
-    part = "test" if answer.best.test is not None else "held-out"
     caption = (
         f"In percent of each group's {part} rows. Upper bar, before: {used(answer.unconstrained)}. Lower bar, after: "
         f"{used(answer.chosen)}. Seed {answer.best.seed}. Thin lines are 95 % intervals (Wilson)."
     )
     return Table("", [Column("Group"), Column("rows", "count"), *columns], [Section(rows)], caption, style="pays")
+
+
+def _alone(answer: Answer, heads: Sequence[str], part: str) -> Table:
+    """Each group's rates with their intervals, where there is nothing to compare them with."""
+    columns = [Column("Group"), Column("rows", "count"), *(Column(head, "percent", 1) for head in heads)]
+    rows = [_bars(group, group) for group in answer.scored.groups]
+    plain = [Row([replace(cell, before=None, before_interval=None, verdict="") for cell in one.cells]) for one in rows]
+    caption = f"In percent of each group's {part} rows, with 95 % intervals (Wilson); seed {answer.best.seed}."
+    return Table("", columns, [Section(plain)], caption, style="pays")
 
 
 def _before(answer: Answer) -> Sequence[GroupRates]:

@@ -105,6 +105,8 @@ def _doubts(answer: Answer, scored: Scores) -> list[str]:
         told.append("No candidate is within the target on the held-out rows of every seed; this one comes nearest.")
     if answer.chosen.degenerate:
         told.append(f"Every candidate is degenerate; of this one, {answer.chosen.degenerate}.")
+    elif answer.degenerate:
+        told.append(f"It is degenerate on these rows: {answer.degenerate}.")
     factor = scored.rows_factor(answer.target)
     if answer.verdict == "met in the sample" and factor is not None and math.isfinite(factor):
         total = sum(one.rows for one in scored.groups)
@@ -238,6 +240,7 @@ def to_plain(answer: Answer) -> dict[str, Any]:
     return {
         "target": str(answer.target),
         "verdict": answer.verdict,
+        "degenerate": answer.degenerate or None,
         "alpha": answer.chosen.alpha,
         "algorithm": answer.chosen.label,
         "seed": best.seed,

@@ -11,6 +11,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from typing import Any
 
 from ffalm.files import cache_folder, write_whole
@@ -79,7 +80,7 @@ def _library() -> str:
     """Bundling takes vl-convert two seconds and always gives the same script, so it is kept in the cache folder."""
     import vl_convert
 
-    kept = cache_folder() / f"vega-{vl_convert.__version__}.js"
+    kept = cache_folder() / f"vega-{version('vl-convert-python')}.js"
     with suppress(OSError, UnicodeDecodeError):
         return kept.read_text(encoding="utf-8")
     script = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))

@@ -15,7 +15,7 @@ Place = tuple[float, float]
 Tick = tuple[float, str]
 
 WIDTH, HEIGHT = 420, 300
-LEFT, RIGHT, TOP, BOTTOM = 46, 12, 12, 42
+LEFT, RIGHT, TOP, BOTTOM = 58, 14, 14, 42
 #: Room between the outermost mark and the end of its axis, as a share of the axis.
 _ROOM = 0.06
 

@@ -180,6 +180,11 @@ class Answer:
         return max([whole, *told] if self.scope == "both" else told, key=get_args(Verdict).index)
 
     @property
+    def degenerate(self) -> str:
+        """Why the chosen model is no result, on held-out or on test rows; empty where it is one."""
+        return self.chosen.degenerate or self.scored.degenerate
+
+    @property
     def cost(self) -> float:
         """Mean test accuracy given up against the unconstrained best; of one seed where sites have own thresholds."""
         if self.together is not None and self.before.test is not None:
