@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ffalm.errors import UserError
-from ffalm.files import read_text, write_whole
+from ffalm.files import cache_folder, read_text, write_whole
 
 
 def test_text_and_bytes_are_written_into_folders_that_need_not_be_there(tmp_path: Path) -> None:
@@ -42,3 +42,14 @@ def test_what_cannot_be_written_leaves_the_old_file_and_nothing_beside_it(
 def test_what_is_no_text_file_is_refused_unread(name: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
         read_text(Path(name), "list")
+
+
+def test_the_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FFALM_CACHE", str(tmp_path / "mine"))
+    assert cache_folder() == tmp_path / "mine"
+    monkeypatch.delenv("FFALM_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "ffalm"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache_folder() == tmp_path / "home" / ".cache" / "ffalm"

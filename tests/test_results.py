@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,16 @@ def test_an_algorithm_with_a_run_that_diverged_is_never_the_best() -> None:
     lost = study(*TWO.results, run("C", 0, 0.99, 0.0), run("C", 1, math.nan, math.nan, diverged="It diverged."))
     assert lost.best().label == "A"
     assert "1 diverged" in repr(lost)
+
+
+def test_a_degenerate_algorithm_is_never_the_best_and_the_data_frame_says_why() -> None:
+    everybody = [[[40.0, 40.0], [10.0, 10.0]], [[0.0, 0.0], [0.0, 0.0]]]
+    collapsed = [replace(run("C", seed, 0.99, 0.0), confusion=everybody) for seed in (0, 1)]
+    both = study(*TWO.results, *collapsed)
+    assert both.best("dpd").label == "B"
+    assert list(both.to_dataframe()["degenerate"])[-1] == "one label is predicted for over 99 % of the test rows"
+    with pytest.raises(UserError, match="finished and sound"):
+        study(*collapsed).best()
 
 
 def test_a_study_of_several_skews_is_asked_at_one() -> None:

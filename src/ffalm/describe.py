@@ -157,8 +157,14 @@ def _choices(config: StudyConfig, spread: ExecutionPlan) -> dict[str, str]:
 
 
 def _warnings(outcomes: Sequence[Outcome]) -> list[str]:
-    """Runs that diverged, and runs in which many steps increased the loss of some rows."""
+    """Runs that diverged or are degenerate, and runs in which many steps increased the loss of some rows."""
     notes = [f"{outcome.diverged} (seed {outcome.seed})" for outcome in outcomes if outcome.diverged]
+    notes += [
+        f"{run.label} is degenerate with seed {run.seed}{'' if run.alpha is None else f' and alpha {run.alpha:g}'}, so "
+        f"its gaps are no result: {run.degenerate}."
+        for run in outcomes
+        if run.degenerate
+    ]
     for label, runs in _by_label(outcomes).items():
         shares = [_ascent(run) for run in runs]
         high = [share for share in shares if share > _ASCENT_WARNING]

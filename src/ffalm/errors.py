@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 #: What a site sends of an error that has no public part.
 NOT_PUBLIC = "The reason may name local data, so it is in the site's own log only."
@@ -27,9 +27,17 @@ class UserError(Exception):
     and control characters, which names may hold, are escaped, so that a message is always one line.
     """
 
+    exit_code: ClassVar[int] = 2  # of the command line
+
     def __init__(self, message: str, public: str = NOT_PUBLIC) -> None:
         super().__init__(_cut(printable(message), _LONGEST_SENTENCE))
         self.public = printable(public)
+
+
+class TrainingDiverged(UserError):
+    """A training lost its numbers and was stopped; the command line exits with a code of its own."""
+
+    exit_code: ClassVar[int] = 4
 
 
 class PublicError(UserError):

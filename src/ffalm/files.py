@@ -30,6 +30,15 @@ def read_text(path: Path, what: str) -> str:
         raise UserError(f"The {what} {printable(str(path))} cannot be read: {reason(error)}.") from None
 
 
+def cache_folder() -> Path:
+    """The cache folder: $FFALM_CACHE, or `ffalm` in the user's cache folder."""
+    chosen = os.environ.get("FFALM_CACHE")
+    if chosen:
+        return Path(os.path.expanduser(chosen))
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base) / "ffalm"
+
+
 def reason(error: BaseException) -> str:
     """Why a file operation failed, in words that fit into a sentence."""
     words = getattr(error, "strerror", None) or str(error)

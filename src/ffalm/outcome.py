@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from statistics import fmean
 from typing import Any
 
 from ffalm.targets.answer import Answer
+from ffalm.targets.degenerate import Flaws, degenerate_reason, flaws_of, majority_share
 from ffalm.targets.target import Repair, Scope
 
 #: The metrics of the paper's tables, with what a reader calls them and whether more is better.
@@ -21,6 +23,21 @@ def validation_accuracy(record: Record) -> float:
     """By which rounds are compared; below every other where it was not measured or is undefined."""
     accuracy = record.get("accuracy")
     return -math.inf if accuracy is None or math.isnan(accuracy) else float(accuracy)
+
+
+def duals(record: Record) -> list[float]:
+    """The duals of a round as a flat list, whatever shape the algorithm keeps them in; NaN where one is no number."""
+    return list(_flat(record.get("dual", record.get("duals"))))
+
+
+def _flat(value: Any) -> Iterator[float]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _flat(item)
+    elif value is not None:
+        yield float(value) if isinstance(value, int | float) else math.nan
 
 
 Counts = Sequence[Sequence[Sequence[float]]]
@@ -43,6 +60,49 @@ class Outcome:
     confusion: Counts | None = None  # the test rows behind the metrics, None in runs that kept none
     kept: int | None = None  # the round whose model was scored, None where it was the last
     place: str = "."  # the run's folder within the study's
+
+    @property
+    def scored_round(self) -> Record:
+        """The record of the round whose model was scored; empty without a history."""
+        rounds = [record for record in self.history if self.kept in (None, record["round"])]
+        return rounds[-1] if rounds else {}
+
+    @property
+    def majority(self) -> float:
+        """The share of the most frequent label among the test rows; NaN in runs that kept no counts."""
+        return math.nan if self.confusion is None else majority_share(_labels(self.confusion))
+
+    @property
+    def flaws(self) -> Flaws:
+        """What makes its model degenerate; runs that diverged or kept no counts are judged by their duals alone."""
+        largest = max((abs(dual) for dual in duals(self.scored_round) if math.isfinite(dual)), default=0.0)
+        counts = self.confusion if self.diverged is None and self.confusion is not None else []
+        predicted = [sum(map(sum, part)) for part in counts]
+        accuracy = self.test.get("accuracy", math.nan)
+        return flaws_of(predicted or [0.0], _labels(counts) or [0.0], accuracy, largest)
+
+    @property
+    def degenerate(self) -> str:
+        """Why its model is no result, in words; empty where it is one or where the run diverged."""
+        return "" if self.diverged else degenerate([self])
+
+
+def _labels(counts: Counts) -> list[float]:
+    """The rows of each true label."""
+    return [sum(sum(part) for part in same) for same in zip(*counts, strict=True)]
+
+
+def degenerate(finished: Sequence[Outcome]) -> str:
+    """Why the models of an algorithm's finished runs are degenerate, in words; empty where they are not."""
+    flaws = [run.flaws for run in finished]
+    counted = [run for run in finished if run.confusion is not None]
+    accuracy, majority = (
+        (fmean(run.test.get("accuracy", math.nan) for run in counted), fmean(run.majority for run in counted))
+        if counted
+        else (math.nan, math.nan)
+    )
+    single, runaway = sum(one.one_label for one in flaws), sum(one.runaway_dual for one in flaws)
+    return degenerate_reason(single, len(finished), accuracy, majority, runaway)
 
 
 @dataclass(frozen=True)
@@ -108,6 +168,12 @@ class StudyOutcome:
     favourable: int = 1  # the label that people want, as the runs' counts number it
     duals_by_group: tuple[str, ...] = ()  # labels of the algorithms whose duals charts name by group
     answers: list[Answer] = field(default_factory=list)  # to the study's target, one a skew
+    command: str = ""  # that started the study
+    versions: dict[str, str] = field(default_factory=dict)
+    finished: str = ""  # when the last run was, as text
+    per_client: list[dict[str, Any]] = field(default_factory=list)  # one model's metrics on each client's own rows
+    per_client_of: str = ""  # which model that is
+    progress: str = ""  # how far a study is that still runs, in a sentence
 
     @property
     def compared(self) -> tuple[str, ...]:

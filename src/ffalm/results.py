@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -16,7 +17,7 @@ from ffalm.describe import describe, read_study
 from ffalm.errors import UserError, require
 from ffalm.fairness import ScoreHistogram
 from ffalm.grid import federation_of, plans
-from ffalm.outcome import Outcome, StudyOutcome, StudyRecord
+from ffalm.outcome import Outcome, StudyOutcome, StudyRecord, degenerate
 from ffalm.report.summary import more_is_better
 from ffalm.simulation import RunKeywords
 from ffalm.store import RunFolder
@@ -63,16 +64,34 @@ class Study:
     @cached_property
     def outcome(self) -> StudyOutcome:
         """Everything that a report says."""
-        told = describe(self.record, self.results)
+        told = replace(describe(self.record, self.results), finished=self._finished())
         if self.record.target is None:
-            return told
+            return self._with_clients(told)
         answers, notes = [], []
         for alpha in told.alphas():
             try:
                 answers.append(self.answer(alpha=alpha))
             except UserError as error:
                 notes += [f"The target {self.record.target} has no answer: {error}", *self.record.answer_notes]
-        return replace(told, answers=answers, notes=[*dict.fromkeys(notes), *told.notes])
+        return self._with_clients(replace(told, answers=answers, notes=[*dict.fromkeys(notes), *told.notes]))
+
+    def _with_clients(self, told: StudyOutcome) -> StudyOutcome:
+        """With the metrics of one model at each client: the answer's as trained, else the first run's that finished."""
+        asked = [answer.best.run for answer in told.answers]
+        runs = sorted((run for run in self.results if run.diverged is None), key=lambda run: run.place not in asked)
+        if not runs or not (self.folder / runs[0].place / "result.json").exists():
+            return told
+        metrics = RunFolder(self.folder / runs[0].place).client_metrics()
+        names = [str(one["client"]) for one in self.record.clients]
+        names = names if len(names) == len(metrics) else [str(place) for place in range(len(metrics))]
+        rows = [{"client": name, **own} for name, own in zip(names, metrics, strict=True) if own]
+        return replace(told, per_client=rows, per_client_of=f"{runs[0].label}, seed {runs[0].seed}")
+
+    def _finished(self) -> str:
+        """When the last run was finished, by the time of its result file."""
+        files = [self.folder / run.place / "result.json" for run in self.results]
+        times = [file.stat().st_mtime for file in files if file.exists()]
+        return datetime.fromtimestamp(max(times), UTC).strftime("%Y-%m-%d %H:%M UTC") if times else ""
 
     def answer(
         self,
@@ -235,6 +254,7 @@ class Study:
                 "rounds": len(run.history),
                 "seconds": run.seconds,
                 "diverged": run.diverged,
+                "degenerate": run.degenerate or None,
             }
             for run in self.results
         )
@@ -246,7 +266,8 @@ class Study:
 
         `study.best(subject_to={"dpd": 0.05})` is the most accurate algorithm whose mean DPD is at most 0.05. Bounds are
         upper bounds for gaps and losses, lower bounds for accuracies. Only algorithms all of whose runs finished with
-        all of these metrics defined are candidates. A study of several skews needs `alpha`.
+        all of these metrics defined, and none of which is degenerate, are candidates. A study of several skews needs
+        `alpha`.
         """
         bounds = dict(subject_to or {})
         runs = self._runs(alpha)
@@ -256,13 +277,15 @@ class Study:
         found = []
         for label in dict.fromkeys(run.label for run in runs):
             own = [run for run in runs if run.label == label]
+            if degenerate(own):
+                continue
             means = {name: fmean(run.test.get(name, math.nan) for run in own) for name in known}
             if all(_meets(means[name], name, bound) for name, bound in {metric: math.nan, **bounds}.items()):
                 found.append(Best(label, own[0].alpha, means, own))
         if not found:
             signs = {name: ">=" if more_is_better(name) else "<=" for name in bounds}
             told = ", ".join(f"{name} {signs[name]} {bound:g}" for name, bound in bounds.items())
-            raise UserError(f"No algorithm meets {told or 'this'} with all of its runs finished.")
+            raise UserError(f"No algorithm meets {told or 'this'} with all of its runs finished and sound.")
         return max(found, key=lambda one: one.means[metric] if more_is_better(metric) else -one.means[metric])
 
     def write_report(self, folder: str | Path | None = None) -> dict[str, Path]:

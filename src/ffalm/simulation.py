@@ -19,7 +19,7 @@ from torch import nn
 from ffalm.algorithms import Algorithm, algorithm_class
 from ffalm.engines import Engine, Job, ModelFactory, choose
 from ffalm.engines.common import checked_model
-from ffalm.errors import UserError, require, shown
+from ffalm.errors import TrainingDiverged, UserError, require, shown
 from ffalm.federation import Federation
 from ffalm.hardware import device as device_of
 from ffalm.hardware import threads_for
@@ -107,7 +107,7 @@ def _jobs(
     ]
 
 
-class DivergedError(UserError):
+class DivergedError(TrainingDiverged):
     """A run's loss, model or dual stopped being finite; `results` holds what there is, history included."""
 
     def __init__(self, message: str, results: list[Result]) -> None:

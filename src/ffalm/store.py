@@ -209,6 +209,7 @@ class RunFolder:
         for name, content in contents.items():
             write_whole(self.path / name, content)
         values = {name: value for name, value in asdict(outcome).items() if name not in ("history", "place")}
+        values["degenerate"] = outcome.degenerate or None
         values["clients"] = result.clients
         values["notes"] = result.notes
         text = json_text(values, indent=2)
@@ -236,6 +237,11 @@ class RunFolder:
             return Outcome(**values, history=self.history())
         except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             raise UserError(f"The result {self._result} is damaged ({error}): delete it and resume.") from None
+
+    def client_metrics(self) -> list[dict[str, float]]:
+        """The final model's metrics on each client's own rows; empty for a client whose metrics are not known."""
+        stored = json.loads(self._result.read_text(encoding="utf-8")).get("clients") or []
+        return [_with_nan(one) for one in stored]
 
     def model(self) -> dict[str, Tensor]:
         """The final model of a finished run."""

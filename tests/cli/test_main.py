@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["run"], ["compare"], ["data"], ["data", "check"], ["data", "get"], ["algorithms"]]
+    "command", [[], ["run"], ["compare"], ["data"], ["data", "check"], ["data", "get"], ["algorithms"], ["watch"]]
 )
 def test_every_command_has_help_with_an_example(cli: Cli, command: list[str]) -> None:
     code, shown, _ = cli(*command, "--help")

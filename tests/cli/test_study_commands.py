@@ -288,7 +288,7 @@ def test_a_diverging_run_is_stopped_named_and_kept(cli: Cli, flags: list[str], t
     out = tmp_path / "out"
     wild = ["--lr", "1e30", "--set", "training.clip=none"]
     code, shown, said = cli("run", *flags, *wild, "--out", out)
-    assert code == 2
+    assert code == 4
     assert "diverged in round" in said
     assert "dual" in said
     assert "dual_bound" in said

@@ -16,7 +16,7 @@ from PIL import Image
 
 from ffalm.data import imagecache
 from ffalm.data.decode import Chunk, Recipe, decode_all
-from ffalm.data.imagecache import cache_folder, load_images
+from ffalm.data.imagecache import load_images
 from ffalm.errors import UserError
 
 RECIPE = Recipe(8)
@@ -195,17 +195,6 @@ def test_a_file_system_without_locks_still_caches(
     monkeypatch.setattr("fcntl.flock", unsupported)
     assert first_pixels(shades) == first_pixels(shades) == list(range(10))
     assert decodings == [10]
-
-
-def test_the_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FFALM_CACHE", str(tmp_path / "mine"))
-    assert cache_folder() == tmp_path / "mine"
-    monkeypatch.delenv("FFALM_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / "ffalm"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert cache_folder() == tmp_path / "home" / ".cache" / "ffalm"
 
 
 #: Loads the folder named by its argument, decoding slowly; tells on stdout when it begins and what it got.

@@ -172,7 +172,7 @@ def _short(arguments: list[str]) -> bool:
 
 
 def outcome_of_command(arguments: list[str], train: bool = False) -> Outcome:
-    """The exit code is 0 or 2, and with 2 there is one sentence of one line."""
+    """The exit code is 0, 2 or, of a training that diverged, 4; without success there is one sentence of one line."""
     from ffalm import cli
 
     seen: list[BaseException] = []
@@ -200,7 +200,7 @@ def outcome_of_command(arguments: list[str], train: bool = False) -> Outcome:
     said = err.getvalue()
     if code == 0:
         return Outcome(True, "done")
-    if code == 2:
+    if code in (2, 4):
         lines = [line for line in said.splitlines() if line.startswith("ffalm: ") and "warning" not in line]
         plain = all(character.isprintable() or character == "\n" for character in said)
         fine = len(lines) == 1 and said.count("\n") == len(said.splitlines()) and plain

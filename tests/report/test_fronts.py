@@ -76,6 +76,15 @@ def test_runs_that_diverged_leave_their_point_off_the_front() -> None:
     assert "1 of 2 diverged" in {one.note for one in points([front]).rows}
 
 
+def test_a_degenerate_point_is_never_on_the_front_nor_chosen() -> None:
+    everybody = [[[40.0, 40.0], [10.0, 10.0]], [[0.0, 0.0], [0.0, 0.0]]]
+    outcomes = [run("a", 0.1, 0.9), run("b", 0.0, 0.95, confusion=everybody)]
+    (front,) = fronts_of(outcomes, {name: ("A", {"x": name}) for name in "ab"}, "dpd")
+    assert [one.label for one in front.best] == ["a"]
+    assert best_at([front], Target.parse("dpd <= 0.2"))[0].label == "a"
+    assert "degenerate: one label" in points([front]).rows[1].note
+
+
 def test_the_most_accurate_point_within_a_bound_is_chosen_on_held_out_rows() -> None:
     fronts, bound = two_fronts(), Target.parse("dpd <= 0.1")
     best, part = best_at(fronts, bound)

@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tests.report.makers import run, study
 
 from ffalm.outcome import StudyOutcome
 from ffalm.report.rendering import latex, to_csv, to_latex, to_markdown, to_rich
-from ffalm.report.study_tables import against_baseline, results, tidy
+from ffalm.report.study_tables import against_baseline, per_client, results, tidy
 from ffalm.report.summary import ALPHA
 
 
@@ -149,3 +150,19 @@ def test_a_degenerate_model_is_called_neither_better_nor_worse_than_the_baseline
     (row,) = table.rows
     assert {cell.verdict for cell in row.cells[1:]} == {"degenerate"}
     assert row.note.startswith("degenerate: in 2 of 2 runs")
+    names = {"FedAvg": "ffalm", "FFALM": "fedavg"}
+    swapped = against_baseline(study(*(replace(one, algorithm=names[one.label]) for one in runs)))
+    assert swapped is not None
+    assert {cell.verdict for cell in swapped.rows[0].cells[1:]} == {"baseline degenerate"}
+
+
+def test_one_model_is_shown_at_each_client_the_least_accurate_first() -> None:
+    own = [{"client": "north", "accuracy": 0.9, "dpd": 0.1}, {"client": "south", "accuracy": 0.7, "dpd": math.nan}]
+    table = per_client(study(run("A"), per_client=own, per_client_of="A, seed 0"))
+    assert table is not None
+    assert [[cell.value for cell in one.cells[:2]] for one in table.rows] == [["south", 0.7], ["north", 0.9]]
+    assert table.caption == "A, seed 0, as trained, on each client's own rows, in percent."
+    many = per_client(study(run("A"), per_client=own * 60))
+    assert many is not None
+    assert (len(many.rows), "least accurate of 120 clients" in many.caption) == (100, True)
+    assert per_client(study(run("A"))) is None

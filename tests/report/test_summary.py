@@ -152,3 +152,19 @@ def test_without_counts_nobody_can_be_called_degenerate() -> None:
 def test_accuracies_should_be_high_and_gaps_low_also_the_gap_between_accuracies() -> None:
     metrics = ("accuracy", "worst_group_accuracy", "impact_ratio", "accuracy_parity", "dpd", "equalized_odds", "loss")
     assert [metric for metric in metrics if more_is_better(metric)] == list(metrics[:3])
+
+
+def test_a_dual_that_ran_away_is_degenerate_by_the_round_whose_model_was_scored() -> None:
+    history = [{"round": 1, "dual": 3.0}, {"round": 2, "duals": {"a": [2e6], "b": [-1.0]}}]
+    last, early = run("A", 0, 0.9, history=history), run("A", 0, 0.9, history=history, kept=1)
+    assert last.degenerate == "a dual ran away (beyond 100)"
+    assert early.degenerate == ""
+    assert summarise(study(last))[0].degenerate == last.degenerate
+    assert run("A", 0, history=history, diverged="stopped").degenerate == ""
+
+
+def test_single_runs_below_the_majority_are_counted_where_the_mean_is_above() -> None:
+    runs = [run("A", seed, 0.9, confusion=SOUND) for seed in range(4)] + [run("A", 4, 0.5, confusion=BELOW)]
+    (row,) = summarise(study(*runs))
+    assert row.degenerate == ""
+    assert row.note == "accuracy below the majority share in 1 of 5"

@@ -24,12 +24,13 @@ from tests.reproduce.published import (
 )
 
 from ffalm.report.rendering import to_markdown
-from ffalm.report.summary import HEADS, AlgorithmSummary, Statistic, degenerate_reason, more_is_better, skew
+from ffalm.report.summary import HEADS, AlgorithmSummary, Statistic, more_is_better, skew
 from ffalm.report.tables import best
 from ffalm.reproduce.constraint_diagnostics import Diagnostics
 from ffalm.reproduce.frontier import on_frontier
 from ffalm.reproduce.paper import METRICS, reported
 from ffalm.reproduce.paper_comparison import Line, wide
+from ffalm.targets.degenerate import degenerate_reason
 
 #: How runs.csv calls the algorithms of the tables.
 KEYS = {

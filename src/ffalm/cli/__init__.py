@@ -1,4 +1,8 @@
-"""The command line. Exit codes: 0 done, 2 the user's mistake, 1 our bug, 130 stopped by the user."""
+"""The command line.
+
+Exit codes: 0 done, 1 a bug of ours, 2 a mistake that the user can mend, 4 a training that diverged, 130 stopped by the
+user, 141 nobody reads the output any more.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,7 @@ from ffalm.cli import (
     reproduce,
     study_commands,
     sweep_command,
+    watch_command,
 )
 from ffalm.cli.failures import explained
 from ffalm.cli.flags import prepare
@@ -30,7 +35,8 @@ from ffalm.errors import UserError
 app = typer.Typer(
     name="ffalm",
     help="Group-fair federated learning: train one classifier over many data owners so that it treats groups alike.",
-    epilog="Start with: ffalm compare",
+    epilog="Start with: ffalm compare\n\nExit codes: 0 done, 1 a bug of ours, 2 a mistake in what was given, "
+    "4 a training that diverged (its runs and report are written), 130 stopped.",
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -44,6 +50,7 @@ reproduce.add_to(app)
 federate.add_to(app)
 data_commands.add_to(app)
 algorithms_command.add_to(app)
+watch_command.add_to(app)
 
 
 def _show_version(wanted: bool) -> None:
@@ -89,7 +96,7 @@ def run(arguments: list[str]) -> int:
         told = explained(error)
         if told is not None:
             print(f"ffalm: {told}", file=sys.stderr)
-            return 2
+            return error.exit_code if isinstance(error, UserError) else 2
         traceback.print_exc()
         print("ffalm: this is a bug of ours, not a mistake of yours; please report the lines above.", file=sys.stderr)
         return 1

@@ -14,7 +14,7 @@ import typer
 
 from ffalm.cli.flags import assign, listed, put
 from ffalm.cli.running import Stopped
-from ffalm.errors import UserError, require
+from ffalm.errors import TrainingDiverged, require
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -379,8 +379,10 @@ def _show_result(run: Path, as_json: bool) -> None:
     from ffalm.cli.answers import show_answer
     from ffalm.federate.coordinator.federation_answer import read_answer
     from ffalm.federate.coordinator.federation_report import summary
+    from ffalm.results import Study
 
     found = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    page = Study.load(run).write_report()["report.html"]
     answered = run / "answer.json"
     if as_json:
         told = json.loads(answered.read_text(encoding="utf-8")) if answered.exists() else {}
@@ -392,9 +394,9 @@ def _show_result(run: Path, as_json: bool) -> None:
             show_answer(Console(), answer)
         for line in obstacles:
             typer.echo(f"- {line}")
-        typer.echo(f"Report: {run / 'report.md'}")
+        typer.echo(f"Report: {page} and {run / 'report.md'}")
     if found["diverged"]:
-        raise UserError(f"The training stopped early. {found['diverged']}")
+        raise TrainingDiverged(f"The training stopped early. {found['diverged']}")
 
 
 def _print_json(value: Any) -> None:

@@ -11,7 +11,7 @@ import typer
 from ffalm.cli.flags import Flag, alphas_of, listed, overrides, put, seeds_of, study_flags, takes
 from ffalm.cli.leaving_out import show_each
 from ffalm.cli.running import run_shown
-from ffalm.errors import UserError, require
+from ffalm.errors import TrainingDiverged, require
 from ffalm.settings import merged
 from ffalm.targets.target import DEFAULT, Target
 
@@ -166,7 +166,7 @@ def _show(study: Study, folder: Path, as_json: bool) -> None:
 
     written, outcome = study.write_report(folder), study.outcome
     if as_json:
-        shown = ("algorithm", "label", "alpha", "seed", "test", "intervals", "diverged")
+        shown = ("algorithm", "label", "alpha", "seed", "test", "intervals", "diverged", "degenerate")
         runs = [
             {name: getattr(one, name) for name in shown}
             | {name: value for name, value in one.history[-1].items() if name == "epsilon"}
@@ -186,4 +186,4 @@ def _show(study: Study, folder: Path, as_json: bool) -> None:
         console.print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
     diverged = [one.diverged for one in study.results if one.diverged]
     if diverged:
-        raise UserError(f"{len(diverged)} of {len(study.results)} runs stopped early. {diverged[0]}")
+        raise TrainingDiverged(f"{len(diverged)} of {len(study.results)} runs stopped early. {diverged[0]}")

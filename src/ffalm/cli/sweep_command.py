@@ -9,7 +9,7 @@ import typer
 
 from ffalm.cli.flags import Flag, alphas_of, listed, literal, overrides, put, seeds_of, study_flags, takes
 from ffalm.cli.running import run_shown
-from ffalm.errors import UserError, require
+from ffalm.errors import TrainingDiverged, require
 from ffalm.settings import merged
 from ffalm.targets.target import Target
 
@@ -127,4 +127,4 @@ def _show(sweep: Sweep, bound: Target | None, as_json: bool) -> None:
         )
     diverged = [one.diverged for one in sweep.study.results if one.diverged]
     if diverged:
-        raise UserError(f"{len(diverged)} of {len(sweep.study.results)} runs stopped early. {diverged[0]}")
+        raise TrainingDiverged(f"{len(diverged)} of {len(sweep.study.results)} runs stopped early. {diverged[0]}")

@@ -28,6 +28,7 @@ from rich.progress import track
 
 from ffalm.data.decode import DECODER_VERSION, Chunk, Pixels, Recipe, decode_all
 from ffalm.errors import UserError
+from ffalm.files import cache_folder
 
 LAYOUT_VERSION = 1  # of the two files; raise it when what they hold changes
 log = logging.getLogger(__name__)
@@ -41,15 +42,6 @@ class Decoded:
     contents: list[str]  # a digest of each file's bytes
     bad: dict[int, str]
     notes: tuple[str, ...] = ()
-
-
-def cache_folder() -> Path:
-    """The cache folder: $FFALM_CACHE, or `ffalm` in the user's cache folder."""
-    chosen = os.environ.get("FFALM_CACHE")
-    if chosen:
-        return Path(os.path.expanduser(chosen))
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base) / "ffalm"
 
 
 def load_images(root: Path, names: Sequence[str], recipe: Recipe) -> Decoded:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from ffalm.config import entry_of
 from ffalm.leaderboard.board import METRICS, Board, Method
 from ffalm.report.fronts import hypervolume, reference_of
-from ffalm.report.summary import degenerate
 from ffalm.results import Study
 from ffalm.targets.answer import Answer
 from ffalm.targets.candidates import FinishedRun, answer_of
@@ -40,7 +39,7 @@ class Entry:
 def entries_of(board: Board, cell: str, studies: Sequence[Study]) -> Iterator[Entry]:
     """What every method chose in a cell, for every bound and seed."""
     finished = [run for study in studies for run in study.results if run.diverged is None]
-    sound = [run for run in finished if not degenerate([run])]
+    sound = [run for run in finished if not run.degenerate]
     references = {metric: reference_of(sound or finished, metric) for metric in METRICS}
     names = studies[0].record.group_names
     for seed in dict.fromkeys(run.seed for study in studies for run in study.results):

@@ -40,7 +40,7 @@ def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
         "tables.csv": to_csv(study_tables.tidy(study)).encode(),
     }
     written = _write(tables, folder)  # before the curves, whose drawing needs much memory
-    drawings, notes = _drawn(study)
+    drawings, notes = drawn(study)
     contents: dict[str, bytes | None] = {
         "curves.png": drawings.png if drawings else None,
         "curves.pdf": drawings.pdf if drawings else None,
@@ -67,7 +67,8 @@ def answer_file(answers: Sequence[Answer]) -> bytes:
     return json_text({"answers": [to_plain(answer) for answer in answers]}, indent=2).encode()
 
 
-def _drawn(study: StudyOutcome) -> tuple[Drawings | None, list[str]]:
+def drawn(study: StudyOutcome) -> tuple[Drawings | None, list[str]]:
+    """The curves of a study, or None and a note that says why there are none."""
     from ffalm.report.drawing import draw, draw_apart, memory_is_limited
 
     try:
@@ -78,4 +79,4 @@ def _drawn(study: StudyOutcome) -> tuple[Drawings | None, list[str]]:
         return None, [OUT_OF_MEMORY]
 
 
-__all__ = ["answer_file", "write_report"]
+__all__ = ["answer_file", "drawn", "write_report"]

@@ -106,6 +106,8 @@ def _doubts(answer: Answer, scored: Scores) -> list[str]:
         told += _too_few(answer)
     if answer.chosen.degenerate:
         told.append(f"Every candidate is degenerate; of this one, {answer.chosen.degenerate}.")
+    elif answer.degenerate:
+        told.append(f"It is degenerate on these rows: {answer.degenerate}.")
     return [*told, *(rows_to_confirm(answer.target, scored) if answer.verdict == "met in the sample" else [])]
 
 
@@ -263,6 +265,7 @@ def to_plain(answer: Answer) -> dict[str, Any]:
     return {
         "target": str(answer.target),
         "verdict": answer.verdict,
+        "degenerate": answer.degenerate or None,
         "alpha": answer.chosen.alpha,
         "algorithm": answer.chosen.label,
         "seed": best.seed,

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from typing import Any
 
+from ffalm.files import cache_folder, write_whole
 from ffalm.outcome import StudyOutcome
 
 #: Okabe and Ito's colours, told apart with any colour vision; yellow and black are left out because they
@@ -74,10 +77,16 @@ def draw(study: StudyOutcome) -> Drawings:
 
 @cache
 def _library() -> str:
-    """Bundling takes vl-convert two seconds and always gives the same script."""
+    """Bundling takes vl-convert two seconds and always gives the same script, so it is kept in the cache folder."""
     import vl_convert
 
-    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+    kept = cache_folder() / f"vega-{version('vl-convert-python')}.js"
+    with suppress(OSError, UnicodeDecodeError):
+        return kept.read_text(encoding="utf-8")
+    script = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+    with suppress(OSError):
+        write_whole(kept, script)
+    return script
 
 
 def memory_is_limited() -> bool:

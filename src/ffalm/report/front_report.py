@@ -147,8 +147,9 @@ def _row(one: FrontPoint, best: bool, parts: list[Part], metric: str) -> Any:
         for name in ("accuracy", metric)
     ]
     name = ", ".join(f"{key} {value}" for key, value in one.settings.items()) or "as it is"
-    note = f"{one.diverged} of {one.diverged + len(one.runs)} diverged" if one.diverged else ""
-    return row(Cell(name, bold=best), *cells, note=note)
+    notes = [f"{one.diverged} of {one.diverged + len(one.runs)} diverged"] if one.diverged else []
+    notes += [f"degenerate: {one.degenerate}"] if one.degenerate else []
+    return row(Cell(name, bold=best), *cells, note="; ".join(notes))
 
 
 def _drawn(front: Front) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from statistics import fmean, stdev
 from typing import Any, Literal
 
 from ffalm.errors import UserError, require
-from ffalm.outcome import Outcome
+from ffalm.outcome import Outcome, degenerate
 from ffalm.report.summary import t_quantile
 from ffalm.report.tables import Interval
 from ffalm.targets.target import Target
@@ -60,11 +60,12 @@ class FrontPoint:
     settings: dict[str, Any]  # those that are swept
     runs: tuple[SeedScores, ...]
     diverged: int = 0
+    degenerate: str = ""  # why its models are no result, empty where they are
 
     @property
     def usable(self) -> bool:
-        """Whether every run finished."""
-        return self.diverged == 0 and bool(self.runs)
+        """Whether every run finished with a model that is a result."""
+        return self.diverged == 0 and bool(self.runs) and not self.degenerate
 
     def values(self, metric: str, part: Part = "test") -> list[float]:
         """A metric of each finished run; NaN where it is undefined."""
@@ -140,9 +141,11 @@ def fronts_of(
     points: dict[str, list[FrontPoint]] = {}
     for label, (algorithm, settings) in members.items():
         own = [run for run in outcomes if run.label == label]
-        finished = tuple(SeedScores(run.seed, run.test, _held_out(run)) for run in own if run.diverged is None)
+        finished = [run for run in own if run.diverged is None]
+        scores = tuple(SeedScores(run.seed, run.test, _held_out(run)) for run in finished)
+        lost = len(own) - len(finished)
         points.setdefault(algorithm, []).append(
-            FrontPoint(label, algorithm, settings, finished, len(own) - len(finished))
+            FrontPoint(label, algorithm, settings, scores, lost, degenerate(finished))
         )
     reference = reference_of([run for run in outcomes if run.diverged is None], metric)
     return [Front(algorithm, metric, tuple(own), reference) for algorithm, own in points.items()]
@@ -157,7 +160,7 @@ def best_at(fronts: Sequence[Front], target: Target) -> tuple[FrontPoint, Part]:
     part: Part = "held_out" if all(run.held_out for one in points for run in one.runs) else "test"
     wanted = [bound.metric for bound in target.bounds]
     within = [one for one in points if target.meets({metric: one.mean(metric, part) for metric in wanted})]
-    require(bool(points), "No point of the sweep has finished in every seed.")
+    require(bool(points), "No point of the sweep has finished with a sound model in every seed.")
     if not within:
         nearest = min(points, key=lambda one: target.excess({metric: one.mean(metric, part) for metric in wanted}))
         found = ", ".join(f"{metric} {nearest.mean(metric, part):.3f}" for metric in wanted)
@@ -167,20 +170,13 @@ def best_at(fronts: Sequence[Front], target: Target) -> tuple[FrontPoint, Part]:
 
 def _held_out(run: Outcome) -> dict[str, float]:
     """The validation metrics of the round whose model was scored."""
-    rounds = [record for record in run.history if run.kept in (None, record["round"])]
-    return {name: rounds[-1][name] for name in run.test if name in rounds[-1]} if rounds else {}
+    return {name: run.scored_round[name] for name in run.test if name in run.scored_round}
 
 
 def reference_of(runs: Sequence[Outcome], metric: str) -> Reference:
     """The largest gap of any run, and the accuracy of always predicting the most frequent label."""
     gaps = [run.test.get(metric, math.nan) for run in runs]
     widest = max((gap for gap in gaps if math.isfinite(gap)), default=math.nan)
-    majorities = [_majority(run.confusion) for run in runs if run.confusion is not None]
+    majorities = [run.majority for run in runs if run.confusion is not None]
     lowest = fmean(majorities) if majorities else min((run.test["accuracy"] for run in runs), default=math.nan)
     return widest, lowest
-
-
-def _majority(confusion: Sequence[Sequence[Sequence[float]]]) -> float:
-    """The share of the most frequent label."""
-    by_label = [sum(sum(prediction[label]) for prediction in confusion) for label in range(len(confusion))]
-    return max(by_label) / sum(by_label)

@@ -1,6 +1,6 @@
 """`report.html`: one file that says everything about a study and opens offline.
 
-Its content security policy forbids every network request, and every script but the two included here, which are
+Its content security policy forbids every network request, and every script but those included here, which are
 identified by their hashes.
 """
 
@@ -9,60 +9,114 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ffalm.outcome import HEADLINE, Outcome, StudyOutcome
 from ffalm.report import study_tables
-from ffalm.report.answer_report import candidates, sentences, sites, who_pays
+from ffalm.report.answer_card import answer_card
+from ffalm.report.answer_report import candidates, sites
 from ffalm.report.drawing import Drawings
-from ffalm.report.rendering import asset, environment, to_latex, to_markdown
+from ffalm.report.overview import overview
+from ffalm.report.rendering import asset, environment, to_csv, to_latex, to_markdown
 from ffalm.report.summary import baseline_label, in_sentence, metric_name, skew
 from ffalm.report.summary_text import summary_text
 from ffalm.report.tables import TIMES, percent
+from ffalm.report.trade_off import by_skew, trade_off
 
 _FACTS = {"data": "Data", "label": "Predicted", "favourable": "Favourable outcome", "groups": "Compared groups"}
 
 
 def render(study: StudyOutcome, drawings: Drawings | None, notes: Iterable[str]) -> str:
-    """The page; without drawings it has no charts, and the notes say why."""
+    """The page; without drawings it has no curves, and the notes say why."""
     charts = {chart.name: chart for chart in drawings.charts} if drawings else {}
-    scripts = [drawings.library, asset("page.js")] if drawings and charts else []
+    scripts = [asset("sort.js"), *([drawings.library, asset("page.js")] if drawings and charts else [])]
     groups = len(study.compared)
     results = study_tables.results(study)
+    favourable = study.task.get("favourable", "the favourable outcome")
+    parts: dict[str, Any] = {
+        "cards": [answer_card(answer, favourable) for answer in study.answers],
+        "texts": summary_text(study),
+        "trade_offs": [(alpha, both) for alpha in study.alphas() if (both := trade_off(study, alpha))],
+        "skews": by_skew(study),
+        "tried": [(one.chosen.alpha, candidates(one), sites(one)) for one in study.answers],
+        "changes": study_tables.against_baseline(study),
+        "groups": study_tables.by_group(study),
+        "clients": study_tables.clients(study),
+        "per_client": study_tables.per_client(study),
+        "settings": study_tables.settings(study),
+        "notes": [*study.notes, *notes, *_about_runs(study)],
+        "charts": charts,
+        "baseline": baseline_label(study),
+        "labels": study.labels(),
+    }
     return (
         environment()
         .get_template("page.html")
         .render(
+            **parts,
+            contents=_contents(parts),
             study=study,
             policy=_policy(scripts),
             style=asset("page.css"),
             facts=_facts(study),
             diverged=sum(outcome.diverged is not None for outcome in study.outcomes),
-            texts=summary_text(study),
-            answers=[
-                (answer, sentences(answer), who_pays(answer), candidates(answer), sites(answer))
-                for answer in study.answers
-            ],
-            results=results,
+            flawed=sum(bool(outcome.degenerate) for outcome in study.outcomes),
+            results=overview(study),
             sources={"LaTeX": to_latex(results), "Markdown": to_markdown(results)},
-            outcome=study.task.get("favourable", "the favourable outcome"),
+            downloads={
+                "tables.csv": _download("text/csv", to_csv(study_tables.tidy(study))),
+                "tables.tex": _download("application/x-tex", to_latex(results)),
+                "tables.md": _download("text/markdown", to_markdown(results)),
+            },
+            outcome=favourable,
             gap=f"the largest difference between two of the {groups} groups"
             if groups > 2
             else "the gap between groups",
             margins=_margins(study.outcomes),
-            baseline=baseline_label(study),
-            changes=study_tables.against_baseline(study),
-            groups=study_tables.by_group(study),
-            clients=study_tables.clients(study),
-            settings=study_tables.settings(study),
-            notes=[*study.notes, *notes, *_about_runs(study)],
-            labels=study.labels(),
-            charts=charts,
+            made=_made(study),
             scripts=scripts,
             plural=plural,
             skew=skew,
         )
     )
+
+
+def _contents(parts: Mapping[str, Any]) -> dict[str, str]:
+    """The headings of the sections that the page has, by the names of their places."""
+    asked, charts = bool(parts["cards"]), parts["charts"]
+    present = {
+        "answer": ("The answer", asked),
+        "pays": ("Who pays", asked),
+        "short": ("In short", not asked and len(parts["texts"]) == 1),
+        "trade": ("Accuracy against fairness", parts["trade_offs"]),
+        "skews": ("By skew", parts["skews"]),
+        "results": ("Results", parts["labels"]),
+        "candidates": ("All candidates", parts["tried"]),
+        "against": (f"Change against {parts['baseline']}", parts["changes"]),
+        "groups": ("Group by group", parts["groups"]),
+        "curves": ("Round by round", "metrics" in charts),
+        "duals": ("Duals", "duals" in charts),
+        "each": ("Client by client", parts["per_client"]),
+        "clients": ("Clients", parts["clients"]),
+        "settings": ("Settings", parts["settings"]),
+        "notes": ("Notes", parts["notes"]),
+        "again": ("Run it again", True),
+    }
+    return {name: heading for name, (heading, there) in present.items() if there}
+
+
+def _made(study: StudyOutcome) -> str:
+    """When the runs were finished, how long they took, and with which versions."""
+    versions = ", ".join(f"{name} {version}" for name, version in study.versions.items())
+    when = f"The last run was finished {study.finished}. " if study.finished else ""
+    took = f"Computing took {duration(sum(outcome.seconds for outcome in study.outcomes))}"
+    return f"{when}{took}{f' with {versions}' if versions else ''}."
+
+
+def _download(kind: str, text: str) -> str:
+    """A file as a link that holds it."""
+    return f"data:{kind};charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"
 
 
 def plural(count: int, word: str) -> str:
@@ -85,8 +139,8 @@ def _facts(study: StudyOutcome) -> dict[str, str]:
     shown = f" {TIMES} ".join(plural(count, word) for count, word in counts if count > 1 or word == "algorithm")
     return {
         **{_FACTS.get(key, key): value for key, value in study.task.items()},
-        "Compared" if len(study.labels()) > 1 else "Run": shown,
-        "Computing": duration(sum(outcome.seconds for outcome in study.outcomes)),
+        **({"Compared" if len(study.labels()) > 1 else "Run": shown} if study.outcomes else {}),
+        **({"Finished": study.finished} if study.finished else {}),
     }
 
 

@@ -6,12 +6,12 @@ They are computed here rather than by the chart, so that the page holds a few nu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any
 
-from ffalm.outcome import HEADLINE, Outcome, Record, StudyOutcome
+from ffalm.outcome import HEADLINE, Outcome, Record, StudyOutcome, duals
 from ffalm.report.summary import pick
 
 Point = dict[str, Any]
@@ -120,21 +120,6 @@ def _metric(name: str, record: Record) -> float:
 def _dual(index: int, record: Record) -> float:
     found = duals(record)
     return found[index] if index < len(found) else math.nan
-
-
-def duals(record: Record) -> list[float]:
-    """The duals of a round as a flat list, whatever shape the algorithm keeps them in; NaN where one is no number."""
-    return list(_flat(record.get("dual", record.get("duals"))))
-
-
-def _flat(value: Any) -> Iterator[float]:
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        for item in value:
-            yield from _flat(item)
-    elif value is not None:
-        yield _number(value)
 
 
 def _number(value: Any) -> float:

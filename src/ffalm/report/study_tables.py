@@ -26,6 +26,8 @@ from ffalm.report.summary import (
 )
 from ffalm.report.tables import Cell, Column, Kind, Row, Section, Table, row
 
+#: Clients beyond this are left out of the table of one model at each client.
+MOST_CLIENTS = 100
 RUN_COLUMNS = ("alpha", "algorithm", "metric", "mean", "std", "n", "n_diverged", "n_undefined", "low", "high")
 
 
@@ -38,7 +40,7 @@ def results(study: StudyOutcome) -> Table:
         title=study.title + ("" if several or not found else skew(found[0].alpha, ", ")),
         columns=[Column("Algorithm"), *(Column(head, "percent") for head in HEADS.values()), Column("Seeds", "count")],
         sections=by_skew(study, rows),
-        caption=_how_to_read(found, len(study.compared)),
+        caption=how_to_read(found, len(study.compared)),
         key=ALPHA if several else "",
     )
 
@@ -74,7 +76,9 @@ def against_baseline(study: StudyOutcome) -> Table | None:
     rows = []
     for line in lines:
         reason = reasons[line[0].alpha, line[0].label]
-        cells = [replace(_change(change), verdict="degenerate") if reason else _change(change) for change in line]
+        against = reasons[line[0].alpha, baseline_label(study) or ""]
+        lost = "degenerate" if reason else "baseline degenerate" if against else ""
+        cells = [replace(_change(change), verdict=lost) if lost else _change(change) for change in line]
         rows.append((line[0].alpha, row(line[0].label, *cells, note=f"degenerate: {reason}" if reason else "")))
     return Table("", [Column("Algorithm"), *columns], by_skew(study, rows), caption, style="changes")
 
@@ -127,9 +131,23 @@ def clients(study: StudyOutcome) -> Table | None:
     return Table("", columns, [Section(rows)], caption, style="clients")
 
 
+def per_client(study: StudyOutcome) -> Table | None:
+    """One model on each client's own rows, the least accurate first; None where that is not known."""
+    shown = [name for name in HEADS if any(name in one for one in study.per_client)]
+    if not shown:
+        return None
+    ordered = sorted(study.per_client, key=lambda one: (not math.isfinite(one[shown[0]]), one[shown[0]]))
+    rows = [row(one["client"], *(one.get(name, math.nan) for name in shown)) for one in ordered[:MOST_CLIENTS]]
+    left = f" The {len(rows)} least accurate of {len(ordered)} clients." if len(rows) < len(ordered) else ""
+    caption = f"{study.per_client_of}, as trained, on each client's own rows, in percent.{left}"
+    return Table(
+        "", [Column("client"), *(Column(HEADS[name], "percent", 1) for name in shown)], [Section(rows)], caption
+    )
+
+
 def settings(study: StudyOutcome) -> Table | None:
     """Every choice a reader needs to judge the numbers."""
-    rows = [row(name, value) for name, value in study.choices.items() if name != "command"]
+    rows = [row(name, value) for name, value in study.choices.items()]
     return Table("", [Column(""), Column("")], [Section(rows)], style="settings") if rows else None
 
 
@@ -142,7 +160,7 @@ def by_skew(study: StudyOutcome, rows: Iterable[tuple[float | None, Row]]) -> li
     return found
 
 
-def _how_to_read(found: Sequence[AlgorithmSummary], groups: int) -> str:
+def how_to_read(found: Sequence[AlgorithmSummary], groups: int) -> str:
     """How to read the cells of the results, saying only what applies."""
     cells = [cell for one in found for cell in one.cells.values()]
     parts = ["test metrics in percent"]

@@ -6,13 +6,11 @@ A run that diverged has no result: it is left out of the mean and counted.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist, fmean, stdev
 
-from ffalm.outcome import HEADLINE, Outcome, StudyOutcome
-from ffalm.report.tables import Cell, Interval, best, percent
-from ffalm.targets.answer import ONE_LABEL
+from ffalm.outcome import HEADLINE, Outcome, StudyOutcome, degenerate
+from ffalm.report.tables import Cell, Interval, best
 
 ALPHA = "\N{GREEK SMALL LETTER ALPHA}"
 
@@ -54,6 +52,7 @@ class AlgorithmSummary:
     diverged: int
     cells: dict[str, Statistic]
     degenerate: str = ""  # why its model is no result, so that its small gaps count for nothing; empty where it is one
+    below: int = 0  # finished runs with less accuracy than the majority share
 
     @property
     def finished(self) -> int:
@@ -72,7 +71,11 @@ class AlgorithmSummary:
         for metric, cell in self.cells.items():
             if cell.undefined and cell.n:
                 parts.append(f"{metric_name(metric)} undefined in {cell.undefined} of {self.finished}")
-        return "; ".join([*parts, *([f"degenerate: {self.degenerate}"] if self.degenerate else [])])
+        if self.degenerate:
+            parts.append(f"degenerate: {self.degenerate}")
+        elif self.below:
+            parts.append(f"accuracy below the majority share in {self.below} of {self.finished}")
+        return "; ".join(parts)
 
     def cell(self, metric: str) -> Cell:
         """A metric as a cell of a table."""
@@ -163,37 +166,6 @@ def changes(study: StudyOutcome) -> list[Change]:
     return found
 
 
-def degenerate(finished: list[Outcome]) -> str:
-    """Why the model of some finished runs is degenerate; empty where it is not, or where the runs kept no counts."""
-    runs = [(run.test.get("accuracy", math.nan), run.confusion) for run in finished if run.confusion is not None]
-    if not runs:
-        return ""
-    single = sum(max(_shares(counts)) > ONE_LABEL for _, counts in runs)
-    majority = fmean(max(_shares(list(zip(*counts, strict=True)))) for _, counts in runs)
-    return degenerate_reason(single, len(finished), fmean(accuracy for accuracy, _ in runs), majority)
-
-
-def degenerate_reason(single: int, runs: int, accuracy: float, majority: float) -> str:
-    """Why a model is degenerate, empty where it is not.
-
-    It is where a run predicts one label for more than 99 % of the test rows (`single` counts such runs), or where the
-    mean accuracy is below that of always predicting the most frequent label.
-    """
-    reasons = []
-    if single:
-        where = f"in {single} of {runs} runs " if runs > 1 else ""
-        reasons.append(f"{where}one label is predicted for over 99 % of the test rows")
-    if accuracy < majority:
-        reasons.append(f"accuracy is below the majority share ({percent(majority, 1)} %)")
-    return " and ".join(reasons)
-
-
-def _shares(counts: Sequence[Sequence[Sequence[float]]]) -> list[float]:
-    """The share of the rows in each part of the first axis."""
-    totals = [sum(sum(cells) for cells in part) for part in counts]
-    return [total / sum(totals) if sum(totals) else 0.0 for total in totals]
-
-
 def t_quantile(degrees: int) -> float:
     """The 97.5 % quantile of Student's t.
 
@@ -211,7 +183,8 @@ def t_quantile(degrees: int) -> float:
 def _row(alpha: float | None, label: str, runs: list[Outcome], metrics: list[str]) -> AlgorithmSummary:
     finished = [outcome for outcome in runs if outcome.diverged is None]
     cells = {metric: _cell(finished, metric) for metric in metrics}
-    return AlgorithmSummary(alpha, label, len(runs), len(runs) - len(finished), cells, degenerate(finished))
+    below = sum(run.flaws.below_majority for run in finished)
+    return AlgorithmSummary(alpha, label, len(runs), len(runs) - len(finished), cells, degenerate(finished), below)
 
 
 def _cell(finished: list[Outcome], metric: str) -> Statistic:

@@ -37,6 +37,8 @@ class Cell:
     interval: Interval | None = None
     bold: bool = False  # the best of its column, or a clear change
     verdict: str = ""  # on the page, a word below the numbers: "better", "worse", "not clear"
+    before: float | None = None  # of a pair: the value that this one replaces, with its interval
+    before_interval: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Column:
     kind: Kind = "text"
     decimals: int = DECIMALS
     over: str = ""  # a heading above this one, shared with the neighbours that have the same
-    graphic: Literal["", "bar", "interval"] = ""  # what the page draws beside the number
+    graphic: Literal["", "bar", "interval", "pair"] = ""  # what the page draws beside the number
     reach: float = 1.0  # the value at the end of the drawing
 
     def text(self, cell: Cell) -> str:
@@ -72,6 +74,10 @@ class Column:
         if cell.interval is not None:
             return f"[{self.text(Cell(cell.interval[0]))}, {self.text(Cell(cell.interval[1]))}]"
         return ""
+
+    def earlier(self, cell: Cell) -> str:
+        """Of a pair, the value that this one replaces."""
+        return self.text(Cell(cell.before))
 
     @property
     def heads(self) -> str:
@@ -128,6 +134,17 @@ class Table:
     def noted(self) -> bool:
         """Whether some row has a note."""
         return any(one.note for one in self.rows)
+
+    @property
+    def wide(self) -> bool:
+        """Whether a narrow screen shows each row as a list of its cells."""
+        return len(self.columns) > 3
+
+    @property
+    def classes(self) -> str:
+        """The table's classes on the page; rows that share a name cannot be sorted."""
+        sortable = len(self.rows) > 1 and self.names == 1 and all(column.head for column in self.columns)
+        return " ".join(filter(None, [self.style, "wide" * self.wide, "sortable" * sortable]))
 
     def spans(self, section: Section) -> list[int]:
         """For each row of a section how many rows its first cell stands for; 0 where it repeats the one above."""

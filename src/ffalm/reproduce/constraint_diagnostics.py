@@ -11,8 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ffalm.outcome import Outcome
-from ffalm.report.series import duals
+from ffalm.outcome import Outcome, duals
 from ffalm.report.tables import Column, Kind, Row, Section, Table, row
 
 #: No group's share of a batch is larger than this.

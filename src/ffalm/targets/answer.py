@@ -21,9 +21,6 @@ Verdict = Literal["met with confidence", "met in the sample", "not met"]
 _TIE = 0.001  # of held-out merit
 _NO_SLACK = 1e-6
 
-#: A model that predicts one label for a larger share of the rows than this is degenerate.
-ONE_LABEL = 0.99
-
 #: One-sided confidence at which a verdict is "met with confidence".
 CONFIDENCE = 0.95
 
@@ -38,6 +35,7 @@ class GroupRates:
     true_positive_rate: float
     accuracy: float
     compared: bool = True  # whether gaps are about it too
+    positives: float = 0.0  # rows whose true outcome is the favourable one
 
 
 @dataclass(frozen=True)
@@ -197,6 +195,11 @@ class Answer:
         if self.scope == "federation" or not told:
             return whole
         return max([whole, *told] if self.scope == "both" else told, key=get_args(Verdict).index)
+
+    @property
+    def degenerate(self) -> str:
+        """Why the chosen model is no result, on held-out or on test rows; empty where it is one."""
+        return self.chosen.degenerate or self.scored.degenerate
 
     @property
     def cost(self) -> float:

@@ -9,7 +9,8 @@ from typing import Any
 
 from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.fairness.group_metrics import favourable_rate, group_accuracy, selection_rate
-from ffalm.targets.answer import CONFIDENCE, ONE_LABEL, Answer, Candidate, CandidateRun, GroupRates, Scores, choose
+from ffalm.targets.answer import CONFIDENCE, Answer, Candidate, CandidateRun, GroupRates, Scores, choose
+from ffalm.targets.degenerate import degenerate_reason, flaws_of, majority_share
 from ffalm.targets.rate_table import Costs
 from ffalm.targets.repair import Repair, fit
 from ffalm.targets.target import KINDS, TITLES, Kind, Target, check_confidence
@@ -171,6 +172,7 @@ def judged(
         else metrics[bound.metric]
         for bound in target.bounds
     }
+    positives = tally.count[favourable].tolist()
     shares = zip(
         group_names,
         tally.count.sum(0).tolist(),
@@ -180,17 +182,12 @@ def judged(
         strict=True,
     )
     compared = len(group_names) - tally.excluded
-    groups = tuple(GroupRates(*share, compared=place < compared) for place, share in enumerate(shares))
+    groups = tuple(GroupRates(*share, place < compared, positives[place]) for place, share in enumerate(shares))
     return Scores(metrics, ends, level, groups, why_degenerate(tally, metrics["accuracy"] if costs is None else 1.0))
 
 
 def why_degenerate(tally: Tally, accuracy: float) -> str:
     """Why a model with this Tally is no result; empty where it is one."""
-    total = float(tally.confusion.sum())
-    if total == 0:
-        return ""
-    if float(tally.confusion.sum((-1, -2)).max()) > ONE_LABEL * total:
-        return "one label is predicted for over 99 % of the rows"
-    if accuracy < float(tally.count.sum(-1).max()) / total:
-        return "accuracy is below the majority share"
-    return ""
+    predicted, actual = tally.confusion.sum((-1, -2)).tolist(), tally.count.sum(-1).tolist()
+    flaws = flaws_of(predicted, actual, accuracy)
+    return degenerate_reason(flaws.one_label, 1, accuracy, majority_share(actual), rows="rows")

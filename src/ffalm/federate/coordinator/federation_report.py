@@ -116,6 +116,8 @@ def write_report(folder: Path, answer: Answer | None = None, obstacles: Sequence
     ]
     if result["diverged"]:
         parts.append(f"**The training stopped: {result['diverged']}**")
+    if result.get("degenerate"):
+        parts.append(f"**The model is degenerate, so its gaps are no result: {result['degenerate']}.**")
     together, each = (to_markdown(table).rstrip() for table in _tables(result, sites))
     parts += [f"## All sites together\n\n{together}", f"## Each site\n\n{each}", *([_STAR] if "*" in each else [])]
     if answer is not None:
@@ -191,7 +193,8 @@ def summary(folder: Path, width: int = 100) -> str:
         after = each_site(sites, "Each site before and after the answer's thresholds (test rows, %)")
         for table in tables if after is None else (*tables, after):
             console.print(to_rich(table))
-        for line in ([result["diverged"]] if result["diverged"] else []) + result["notes"]:
+        flawed = [f"The model is degenerate: {result['degenerate']}."] if result.get("degenerate") else []
+        for line in ([result["diverged"]] if result["diverged"] else []) + flawed + result["notes"]:
             console.print(f"- {line}", markup=False)
     return captured.get()
 

@@ -1,0 +1,232 @@
+"""The answer at the top of the page: which model, whether the target is met, what it costs and who pays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ffalm.fairness.intervals import wilson
+from ffalm.report.answer_report import bound_number, metric_title, sentences
+from ffalm.report.tables import Cell, Column, Interval, Row, Section, Table, percent, row, signed
+from ffalm.targets.answer import Answer, Candidate, GroupRates, Verdict
+from ffalm.targets.target import TITLES
+
+#: What each bound asks for, in words; {} is the bound and {favourable} the favourable outcome.
+_MEANING = {
+    "dpd": "the share of people predicted “{favourable}” may differ by at most {} points between groups",
+    "eod": "of the people whose true outcome is “{favourable}”, the share found may differ by at most {} points "
+    "between groups",
+    "equalized_odds": "the share of people predicted “{favourable}” may differ by at most {} points between groups, "
+    "both among those whose true outcome it is and among the others",
+    "accuracy_parity": "the share of right predictions may differ by at most {} points between groups",
+    "impact_ratio": "the group selected least often must be selected at least {} % as often as the one selected most",
+}
+_VERDICTS: dict[Verdict, tuple[str, str]] = {
+    "met with confidence": ("good", "Met, with 95 % confidence"),
+    "met in the sample": ("open", "Met on the test rows, which are too few to be sure"),
+    "not met": ("bad", "Not met on the test rows"),
+}
+#: Gaps that are shown also where the target does not bound them.
+_OTHERS = {
+    "dpd": "difference between groups in how often the favourable outcome is predicted",
+    "eod": "difference between groups in how many of those whose true outcome is favourable are found",
+}
+#: A change of accuracy that is shown as none.
+_SMALL = 0.0005
+#: Groups beyond this are in the table of who pays, not in its sentences.
+_MOST_TOLD = 4
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One number of the card, with what it means below it."""
+
+    name: str
+    value: str
+    about: str
+
+
+@dataclass(frozen=True)
+class AnswerCard:
+    """Everything that the top of the page says about one answer."""
+
+    alpha: float | None
+    model: str
+    place: str  # the folder of its run
+    asked: list[str]  # the target in words
+    state: str  # "good", "open" or "bad"
+    sound: bool  # whether the model is a result at all
+    verdict: str
+    tiles: list[Tile]
+    details: list[str]
+    payers: list[str]
+    groups: Table
+
+
+def answer_card(answer: Answer, favourable: str) -> AnswerCard:
+    """The card of one answer."""
+    state, verdict = _VERDICTS[answer.verdict]
+    if answer.degenerate:
+        state, verdict = "bad", f"No model can be recommended: of the nearest one, {answer.degenerate}"
+    where = {"federation": "", "sites": ", at every site", "both": ", together and at every site"}[answer.scope]
+    asked = [
+        _MEANING[bound.metric].format(f"{100 * bound.value:g}", favourable=favourable) + where
+        for bound in answer.target.bounds
+    ]
+    return AnswerCard(
+        answer.chosen.alpha,
+        used(answer.chosen),
+        answer.best.run,
+        asked,
+        state,
+        not answer.degenerate,
+        verdict,
+        _tiles(answer),
+        sentences(answer)[1:],
+        payers(answer, favourable),
+        who_pays_bars(answer, favourable),
+    )
+
+
+def _tiles(answer: Answer) -> list[Tile]:
+    scored, best = answer.scored, answer.best
+    rows = sum(group.rows for group in scored.groups)
+    accuracy = scored.metrics["accuracy"]
+    part = "test" if best.test is not None else "held-out"
+    low, high = wilson(accuracy * rows, rows) if rows else (math.nan, math.nan)
+    between = f"95 % interval {percent(low, 1)} to {percent(high, 1)}, " if rows else ""
+    tiles = [Tile("Accuracy", f"{percent(accuracy, 1)} %", f"{between}on {rows:,.0f} {part} rows")]
+    for bound in answer.target.bounds:
+        end = bound_number(bound, scored.ends[bound.metric])
+        value = bound_number(bound, scored.metrics[bound.metric]) + (" points" if bound.at_most else "")
+        limit = "at most" if bound.at_most else "at least"
+        wanted = f"{100 * bound.value:g}" if bound.at_most else f"{bound.value:g}"
+        about = f"{limit} {end} with {percent(scored.level, 0)} % confidence; target: {limit} {wanted}"
+        tiles.append(Tile(metric_title(bound.metric), value, about))
+    asked = {bound.metric for bound in answer.target.bounds}
+    for name, about in _OTHERS.items():
+        other = scored.metrics.get(name, math.nan)
+        if name not in asked and math.isfinite(other):
+            tiles.append(Tile(f"{metric_title(name)}, not in the target", f"{percent(other, 1)} points", about))
+    if best.test is not None:
+        tiles.append(_cost(answer))
+    return [*tiles, Tile("Thresholds", *_thresholds(best.repair))]
+
+
+def _cost(answer: Answer) -> Tile:
+    free = answer.unconstrained
+    if free is answer.chosen:
+        return Tile("Cost in accuracy", "none", "it is also the most accurate model of all")
+    gaps = ", ".join(
+        f"{metric_title(bound.metric)} {bound_number(bound, free.mean(bound.metric))}" for bound in answer.target.bounds
+    )
+    cost = answer.cost
+    value = "none" if abs(cost) < _SMALL else f"{percent(abs(cost), 1)} points"
+    name = "Gain in accuracy" if cost <= -_SMALL else "Cost in accuracy"
+    rival = f"{used(free)}: {percent(free.mean('accuracy'), 1)} %, {gaps}"
+    return Tile(name, value, f"against the most accurate model whatever its gaps, {rival}")
+
+
+def _thresholds(repair: dict[str, Any]) -> tuple[str, str]:
+    """Above which score each group is predicted the favourable outcome."""
+    groups: dict[str, list[dict[str, Any]]] = repair.get("groups", {})
+    kind = repair.get("kind", "none")
+    if kind == "none" or not groups:
+        return "as trained", "the model's own predictions, no threshold was fitted"
+    if kind in ("groups", "randomised"):
+        shown = [f"{name} {' or '.join(_number(one['threshold']) for one in mix)}" for name, mix in groups.items()]
+        several = "one a group" if kind == "groups" else "drawn by group"
+        more = f" and {len(shown) - _MOST_TOLD} more" if len(shown) > _MOST_TOLD else ""
+        return several, f"favourable from a score of: {', '.join(shown[:_MOST_TOLD])}{more} (all in answer.json)"
+    return "one for everybody", f"favourable from a score of {_number(repair['single'])} (0 is the model's own)"
+
+
+def _number(threshold: float | str) -> str:
+    value = float(threshold)
+    return f"{value:.2f}" if math.isfinite(value) else "never" if value > 0 else "always"
+
+
+def used(candidate: Candidate) -> str:
+    """An algorithm and its thresholds as a sentence names them."""
+    between = {"none": " ", "accurate": " with its "}.get(candidate.kind, " with ")
+    return f"{candidate.label}{between}{TITLES[candidate.kind]}"
+
+
+def payers(answer: Answer, favourable: str) -> list[str]:
+    """Who gains and who loses, in words, the largest changes first."""
+    if answer.unconstrained is answer.chosen:
+        return ["Nobody pays: the answer is also the most accurate model."]
+    pairs = list(zip(_before(answer), answer.scored.groups, strict=True))
+    pairs.sort(key=lambda pair: -_size(pair[1].selection_rate - pair[0].selection_rate))
+    told = []
+    for old, new in pairs[:_MOST_TOLD]:
+        told.append(
+            f"{new.group}: {percent(new.selection_rate, 1)} % are predicted “{favourable}” instead of "
+            f"{percent(old.selection_rate, 1)} %. Of those whose true outcome is “{favourable}”, "
+            f"{_rate(new.true_positive_rate)} are found instead of {_rate(old.true_positive_rate)}. "
+            f"{percent(new.accuracy, 1)} % of predictions are right instead of {percent(old.accuracy, 1)} %."
+        )
+    if len(pairs) > _MOST_TOLD:
+        told.append(f"The other {len(pairs) - _MOST_TOLD} groups are in the table.")
+    return told
+
+
+def who_pays_bars(answer: Answer, favourable: str) -> Table:
+    """Each group's rates before (the unconstrained best) and after, with 95 % intervals, as bars."""
+    heads = (f"predicted “{favourable}”", f"true “{favourable}” found", "right predictions")
+    part = "test" if answer.best.test is not None else "held-out"
+    if answer.unconstrained is answer.chosen:
+        return _alone(answer, heads, part)
+    rows = [_bars(old, new) for old, new in zip(_before(answer), answer.scored.groups, strict=True)]
+    columns = []
+    for place, head in enumerate(heads, start=2):
+        cells = [one.cells[place] for one in rows]
+        ends = [cell.interval[1] for cell in cells if cell.interval] + [
+            cell.before_interval[1] for cell in cells if cell.before_interval
+        ]
+        columns.append(Column(head, "percent", 1, graphic="pair", reach=max(ends, default=1.0) or 1.0))
+    caption = (
+        f"In percent of each group's {part} rows. Upper bar, before: {used(answer.unconstrained)}. Lower bar, after: "
+        f"{used(answer.chosen)}. Seed {answer.best.seed}. Thin lines are 95 % intervals (Wilson)."
+    )
+    return Table("", [Column("Group"), Column("rows", "count"), *columns], [Section(rows)], caption, style="pays")
+
+
+def _alone(answer: Answer, heads: Sequence[str], part: str) -> Table:
+    """Each group's rates with their intervals, where there is nothing to compare them with."""
+    columns = [Column("Group"), Column("rows", "count"), *(Column(head, "percent", 1) for head in heads)]
+    rows = [_bars(group, group) for group in answer.scored.groups]
+    plain = [Row([replace(cell, before=None, before_interval=None, verdict="") for cell in one.cells]) for one in rows]
+    caption = f"In percent of each group's {part} rows, with 95 % intervals (Wilson); seed {answer.best.seed}."
+    return Table("", columns, [Section(plain)], caption, style="pays")
+
+
+def _before(answer: Answer) -> Sequence[GroupRates]:
+    return (answer.before.test or answer.before.validation).groups
+
+
+def _bars(old: GroupRates, new: GroupRates) -> Row:
+    cells = [
+        Cell(after, interval=_interval(after, of[1]), before=before, before_interval=_interval(before, of[0]),
+             verdict=signed(after - before, 1) if math.isfinite(after - before) else "")
+        for before, after, of in (
+            (old.selection_rate, new.selection_rate, (old.rows, new.rows)),
+            (old.true_positive_rate, new.true_positive_rate, (old.positives, new.positives)),
+            (old.accuracy, new.accuracy, (old.rows, new.rows)),
+        )
+    ]  # fmt: skip
+    return row(new.group if new.compared else f"{new.group} (not compared)", new.rows, *cells)
+
+
+def _interval(rate: float, rows: float) -> Interval | None:
+    return wilson(rate * rows, rows) if rows > 0 and math.isfinite(rate) else None
+
+
+def _rate(value: float) -> str:
+    return f"{percent(value, 1)} %" if math.isfinite(value) else "an unknown share"
+
+
+def _size(change: float) -> float:
+    return abs(change) if math.isfinite(change) else 0.0

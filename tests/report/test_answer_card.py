@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.report.makers import run, study
+from tests.report.test_page import Page
+
+from ffalm.fairness.intervals import wilson
+from ffalm.report.answer_card import answer_card
+from ffalm.report.page import render
+from ffalm.targets.answer import Answer, Candidate, CandidateRun, GroupRates, Scores, choose
+from ffalm.targets.target import Target
+
+REPAIR = {"kind": "groups", "single": 0.0, "groups": {
+    "women": [{"threshold": -0.5, "probability": 1.0}], "men": [{"threshold": "inf", "probability": 1.0}]}}  # fmt: skip
+
+
+def scored(accuracy: float, dpd: float, women: tuple[float, float, float], end: float | None = None) -> Scores:
+    groups = (GroupRates("women", 100, *women, True, 40), GroupRates("men", 300, 0.5, 0.6, 0.8, True, 0))
+    metrics = {"accuracy": accuracy, "dpd": dpd, "eod": 0.1}
+    return Scores(metrics, {"dpd": dpd if end is None else end}, 0.95, groups)
+
+
+def candidate(label: str, kind: Any, one: Scores, repair: dict[str, Any] | None = None) -> Candidate:
+    return Candidate(label, kind, (CandidateRun(3, "runs/x", repair or {"kind": "none"}, one, one),))
+
+
+@pytest.fixture
+def answer() -> Answer:
+    free = candidate("Free", "accurate", scored(0.90, 0.20, (0.2, 0.5, 0.9)))
+    fair = candidate("Fair", "groups", scored(0.88, 0.04, (0.4, 0.75, 0.8)), REPAIR)
+    return choose(Target.parse("dpd <= 0.05"), [free, fair])
+
+
+def test_the_card_names_the_model_the_verdict_the_numbers_and_the_cost(answer: Answer) -> None:
+    card = answer_card(answer, "yes")
+    assert card.model == "Fair with group thresholds"
+    assert (card.state, card.verdict) == ("good", "Met, with 95 % confidence")
+    assert card.asked == ["the share of people predicted “yes” may differ by at most 5 points between groups"]
+    tiles = {tile.name: (tile.value, tile.about) for tile in card.tiles}
+    low, high = (f"{100 * end:.1f}" for end in wilson(352, 400))
+    assert tiles["Accuracy"] == ("88.0 %", f"95 % interval {low} to {high}, on 400 test rows")
+    assert tiles["DPD"] == ("4.0 points", "at most 4.0 with 95 % confidence; target: at most 5")
+    assert tiles["EOD, not in the target"][0] == "10.0 points"
+    assert tiles["Cost in accuracy"] == (
+        "2.0 points",
+        "against the most accurate model whatever its gaps, Free with its most accurate threshold: 90.0 %, DPD 20.0",
+    )
+    assert tiles["Thresholds"] == (
+        "one a group",
+        "favourable from a score of: women -0.50, men never (all in answer.json)",
+    )
+
+
+def test_who_pays_is_told_in_words_and_in_bars_with_intervals(answer: Answer) -> None:
+    card = answer_card(answer, "yes")
+    assert card.payers[0] == (
+        "women: 40.0 % are predicted “yes” instead of 20.0 %. Of those whose true outcome is “yes”, 75.0 % are found "
+        "instead of 50.0 %. 80.0 % of predictions are right instead of 90.0 %."
+    )
+    women, men = card.groups.rows
+    selected, found, _ = women.cells[2:]
+    assert (selected.before, selected.value, selected.verdict) == (0.2, 0.4, "+20.0")
+    assert selected.interval == wilson(40, 100)
+    assert found.before_interval == wilson(20, 40)
+    assert men.cells[3].interval is None  # no man's true outcome is favourable
+
+
+@pytest.mark.parametrize(("dpd", "end", "state"), [(0.04, 0.06, "open"), (0.06, 0.08, "bad")])
+def test_a_doubtful_or_missed_target_is_said_to_be_that(dpd: float, end: float, state: str) -> None:
+    one = candidate("A", "none", scored(0.9, dpd, (0.2, 0.5, 0.9), end))
+    card = answer_card(choose(Target.parse("dpd <= 0.05"), [one]), "yes")
+    assert card.state == state
+    assert card.model == "A as trained"
+    assert card.payers == ["Nobody pays: the answer is also the most accurate model."]
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [("impact_ratio >= 0.8", "at least 80 % as often"), ("equalized_odds <= 0.1", "both among those")],
+)
+def test_every_target_is_explained(target: str, words: str) -> None:
+    bound = Target.parse(target)
+    metric = bound.bounds[0].metric
+    one = Scores({"accuracy": 0.9, metric: 0.9}, {metric: 0.9}, 0.95, ())
+    repair = {"kind": "single", "single": 0.25, "groups": {"a": []}}
+    only = Candidate("A", "single", (CandidateRun(0, ".", repair, one),))
+    card = answer_card(choose(bound, [only]), "yes")
+    assert words in card.asked[0]
+    assert card.tiles[-1].about == "favourable from a score of 0.25 (0 is the model's own)"
+
+
+def test_the_page_begins_with_the_answer_and_who_pays(answer: Answer) -> None:
+    page = Page(render(study(run("Fair", 3, 0.88, 0.04, 0.1, alpha=None), answers=[answer]), None, []))
+    order = ["Use Fair with group thresholds.", "The answer against the most accurate", "Up is more accurate"]
+    places = [page.words.index(part) for part in order]
+    assert places == sorted(places)
+    assert "20.0 → 40.0 (+20.0)" in page.words
+
+
+def test_a_degenerate_model_is_not_recommended() -> None:
+    trivial = replace(scored(0.9, 0.0, (0.0, 0.0, 0.9)), degenerate="one label is predicted for over 99 % of the rows")
+    answer = choose(Target.parse("dpd <= 0.05"), [candidate("A", "none", trivial)])
+    card = answer_card(answer, "yes")
+    assert (card.state, card.sound) == ("bad", False)
+    assert card.verdict.startswith("No model can be recommended: of the nearest one, one label")
+    page = Page(render(study(run("A", 3, 0.9, 0.0, 0.1, alpha=None), answers=[answer]), None, []))
+    assert "Do not use A as trained." in page.words
+
+
+def test_where_the_answer_is_the_most_accurate_model_rates_stand_alone() -> None:
+    card = answer_card(
+        choose(Target.parse("dpd <= 0.05"), [candidate("A", "none", scored(0.9, 0.01, (0.2, 0.5, 0.9)))]), "yes"
+    )
+    women = card.groups.rows[0]
+    assert women.cells[2].interval == wilson(20, 100)
+    assert all(cell.before is None for cell in women.cells)

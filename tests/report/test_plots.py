@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from ffalm.report.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Line, Mark, Plot, axis, step_line
+
+
+@pytest.mark.parametrize(
+    ("values", "start", "ticks"),
+    [
+        ([0.0, 20.0], 0.0, ["0", "5", "10", "15", "20"]),
+        ([82.1, 84.3], None, ["82.0", "82.5", "83.0", "83.5", "84.0"]),
+        ([0.0, 0.02], 0.0, ["0.000", "0.005", "0.010", "0.015", "0.020"]),
+        ([], None, ["0.0", "0.5", "1.0"]),
+    ],
+)
+def test_an_axis_has_round_numbers(values: list[float], start: float | None, ticks: list[str]) -> None:
+    low, high, found = axis(values, start)
+    assert [text for _, text in found] == ticks
+    assert all(low <= place <= high for place, _ in found)
+
+
+def test_an_axis_of_one_value_has_a_width() -> None:
+    low, high, _ = axis([5.0])
+    assert low < 5.0 < high
+
+
+def test_marks_lie_within_the_drawing_and_reference_lines_reach_its_edges() -> None:
+    line = Line([(5.0, -math.inf), (5.0, math.inf)], "target")
+    plot = Plot("about", "x", "y", [Mark(2.0, 80.0, "seed", 0), Mark(10.0, 90.0, "seed", 0)], [line])
+    assert [plot.at(x, y)[1] for x, y in line.points] == [HEIGHT - BOTTOM, TOP]
+    for mark in plot.marks:
+        x, y = plot.at(mark.x, mark.y)
+        assert LEFT <= x <= WIDTH - RIGHT
+        assert TOP <= y <= HEIGHT - BOTTOM
+    assert plot.at(0.0, 85.0)[0] == LEFT
+    assert plot.path(line).count(",") == 2
+
+
+def test_a_front_is_level_until_the_next_point() -> None:
+    assert step_line([(1.0, 80.0), (3.0, 82.0)]) == [(1.0, 80.0), (3.0, 80.0), (3.0, 82.0)]
