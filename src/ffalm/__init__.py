@@ -34,6 +34,7 @@ if typing.TYPE_CHECKING:
     from ffalm.fair_answer import FairAnswer, fair
     from ffalm.fairness import Tally
     from ffalm.federation import Federation, load
+    from ffalm.model_folders import load_model
     from ffalm.privacy import Privacy
     from ffalm.results import Study
     from ffalm.simulation import DivergedError, Result, simulate
@@ -42,14 +43,15 @@ if typing.TYPE_CHECKING:
     from ffalm.targets import Target
     from ffalm.targets.score_repair import repair
     from ffalm.targets.score_thresholds import ScoreThresholds
+    from ffalm.trained_model import TrainedModel
 
 __version__ = "0.3.0"
 __all__ = [
     "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "BlindAnswer", "DivergedError", "Examples", "FairAnswer",
     "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure", "ModelVector",
-    "Privacy", "Result", "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally", "Target", "Task", "UserError",
-    "algorithms", "blind", "compare", "fair", "fairness", "group_model", "load", "metrics", "register", "repair",
-    "simulate", "sweep",
+    "Privacy", "Result", "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally", "Target", "Task", "TrainedModel",
+    "UserError", "algorithms", "blind", "compare", "fair", "fairness", "group_model", "load", "load_model", "metrics",
+    "register", "repair", "simulate", "sweep",
 ]  # fmt: skip
 
 _ROOMS = ("algorithms", "fairness", "metrics")  # modules; calling `ffalm.algorithms()` lists the registered algorithms
@@ -65,6 +67,7 @@ _HOMES = {
     "fair_answer": ("FairAnswer", "fair"),
     "fairness": ("Tally",),
     "federation": ("Federation", "load"),
+    "model_folders": ("load_model",),
     "privacy": ("Privacy",),
     "results": ("Study",),
     "simulation": ("DivergedError", "Result", "simulate"),
@@ -73,6 +76,7 @@ _HOMES = {
     "targets": ("Target",),
     "targets.score_repair": ("repair",),
     "targets.score_thresholds": ("ScoreThresholds",),
+    "trained_model": ("TrainedModel",),
 }  # fmt: skip
 
 

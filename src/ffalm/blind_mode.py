@@ -23,7 +23,7 @@ from ffalm.fairness.histograms import edge_value, scores_of
 from ffalm.federation import Federation
 from ffalm.run_settings import RunSettings, Training
 from ffalm.settings import with_keywords
-from ffalm.simulation import Result, RunKeywords, simulate
+from ffalm.simulation import Result, RunKeywords, rebuilt, simulate
 from ffalm.targets.answer import CONFIDENCE, Part, Scores, Verdict
 from ffalm.targets.blind import BlindRule, HeldOutRows, fit_blind, gains
 from ffalm.targets.candidates import judged
@@ -86,8 +86,8 @@ class BlindAnswer:
 
     def predict(self, x: Any) -> Tensor:
         """The label of each row, as its number in the task; nobody's group is asked for."""
-        rows = self.model.rows(x)
-        favourable = self.model.spec.task.favourable
+        rows = self.model.features(x)
+        favourable = self.model.task.favourable
         return self.rule.predict(self.model.logits(rows), self.group_model.cells(rows), favourable)
 
     def explain(self) -> str:
@@ -114,7 +114,7 @@ def group_model(federation: Federation, *, seed: int = 0, **settings: Unpack[Run
     """Train P(label, group | x) over a federation by FedAvg, with the keywords of `simulate`."""
     crossed = federation.with_group_labels()
     result = simulate(FedAvg(), crossed, seed=seed, **settings)
-    network = TrainedModel.of(result.state_dict, crossed, settings)
+    network = rebuilt(result.state_dict, crossed, settings)
     groups = federation.task.groups
     held_out = _held_out(federation)
     compared = federation.task.compared
@@ -145,7 +145,7 @@ def blind(
     aim, task, held_out = Target.parse(target), federation.task, _held_out(federation)
     own_seed = trained.seed if isinstance(trained, Result) else 0
     weights = trained.state_dict if isinstance(trained, Result) else trained
-    network = TrainedModel.of(weights, federation, settings)
+    network = rebuilt(weights, federation, settings)
     groups = groups or group_model(federation, seed=own_seed if seed is None else seed, **settings)
     logits = network.logits(held_out.x)
     offset = _offset(logits, held_out, task, aim)

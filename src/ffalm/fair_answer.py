@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ffalm.config import entry_of
-from ffalm.data.types import Task
 from ffalm.errors import require
-from ffalm.fairness.histograms import scores_of
 from ffalm.federation import Federation
+from ffalm.model_folders import facts_of
 from ffalm.run_settings import RunSettings, Training
 from ffalm.settings import with_keywords
-from ffalm.simulation import RunKeywords, seed_of
+from ffalm.simulation import RunKeywords, rebuilt, seed_of
 from ffalm.store import RunFolder
 from ffalm.study import Named, compare
 from ffalm.targets.answer import Answer
 from ffalm.targets.candidates import lagrangians
-from ffalm.targets.repair import Repair, draws_of
+from ffalm.targets.repair import Repair
 from ffalm.targets.target import DEFAULT, Target
 from ffalm.targets.target import Repair as RepairSetting
 from ffalm.trained_model import TrainedModel
@@ -31,46 +31,27 @@ from ffalm.trained_model import TrainedModel
 BASELINES = ("fedavg", "ffalm")
 
 
-@dataclass(frozen=True)
-class Predictor:
-    """A trained model with its thresholds."""
+@dataclass(frozen=True, kw_only=True)
+class FairAnswer(Answer):
+    """The answer to a target: `test`, `verdict`, `bounds`, `candidates`, and the `model` with its thresholds."""
 
     model: TrainedModel
-    repair: Repair
-    task: Task
 
     def predict(self, x: Any, group: Any = None) -> Tensor:
-        """The label of each row, as its number in the task.
+        """The label of each row, as its number in the task; `model.predict` gives its name, and tells what `x` may be.
 
         `group` has one entry a row, by number or by name; a row whose group is none of the task's, and every row where
         `group` is left out, gets the one threshold for everybody.
         """
-        rows = self.model.rows(x)
-        codes = None if group is None else self._codes(group, len(rows))
-        scores, fallback = scores_of(self.model.logits(rows), self.task.favourable)
-        draws = draws_of(row.tobytes() for row in rows.numpy()) if self.repair.kind == "randomised" else None
-        chosen = self.repair.favourable(scores, codes, draws)
-        return torch.where(chosen, self.task.favourable, fallback)
+        return self.model.decide(x, group)
 
-    def _codes(self, group: Any, rows: int) -> Tensor:
-        """Groups by number; -1 for those that the task does not know."""
-        given = np.asarray(group)
-        require(given.shape == (rows,), f"There must be one group per row; got {given.shape} for {rows} rows.")
-        if given.dtype.kind in "iu":
-            return torch.as_tensor(given.astype(np.int64))
-        places = {name: place for place, name in enumerate(self.task.group_names)}
-        return torch.tensor([places.get(str(name), -1) for name in given.tolist()])
+    def predict_proba(self, x: Any) -> NDArray[np.float64]:
+        """P(label) of each row, of shape (rows, labels)."""
+        return self.model.predict_proba(x)
 
-
-@dataclass(frozen=True, kw_only=True)
-class FairAnswer(Answer):
-    """The answer to a target: `test`, `verdict`, `bounds`, `candidates`, and the model's `predict`."""
-
-    predictor: Predictor
-
-    def predict(self, x: Any, group: Any = None) -> Tensor:
-        """The label of each row: see `Predictor.predict`."""
-        return self.predictor.predict(x, group)
+    def save(self, folder: str | Path) -> Path:
+        """Write the model with its thresholds into a folder, from which `ffalm.load_model` reads it again."""
+        return self.model.save(folder)
 
     def explain(self) -> str:
         """The answer in sentences: how sure it is, what it costs and what it needs."""
@@ -125,6 +106,8 @@ def fair(
         **settings,
     )
     answer = study.answer()
-    model = TrainedModel.of(RunFolder(study.folder / answer.best.run).model(), federation, settings)
-    predictor = Predictor(model, Repair.from_plain(answer.best.repair), federation.task)
-    return FairAnswer(**{one.name: getattr(answer, one.name) for one in fields(Answer)}, predictor=predictor)
+    plain = rebuilt(RunFolder(study.folder / answer.best.run).model(), federation, settings)
+    run = next(one for one in study.results if one.place == answer.best.run)
+    thresholds = Repair.from_plain(answer.best.repair)
+    model = replace(plain, repair=thresholds, facts=facts_of(study, run, thresholds))
+    return FairAnswer(**{one.name: getattr(answer, one.name) for one in fields(Answer)}, model=model)

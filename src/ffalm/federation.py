@@ -25,6 +25,8 @@ from ffalm.settings import build
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from ffalm.data.preprocessing import Preprocessing
+
 _HASHED_BYTES = 2**28  # of a tensor, for its fingerprint
 
 Arrays = tuple[Any, Any, Any]
@@ -47,6 +49,7 @@ class Federation:
     notes: tuple[str, ...] = ()
     validation_client: Tensor | None = None  # whose each validation row is, -1 for nobody's; None where unknown
     test_client: Tensor | None = None
+    preprocessing: Preprocessing | None = None  # that made the features, None where they were given as arrays
 
     def __post_init__(self) -> None:
         require(len(self.clients) > 0, "A federation needs at least one client.")
@@ -139,6 +142,7 @@ class Federation:
             notes=(*dataset.notes, *_left_out(len(dataset.train), sum(map(len, parts)), partition)),
             validation_client=dataset.validation_owner if silos else None,
             test_client=dataset.test_owner if silos else None,
+            preprocessing=dataset.preprocessing,
         )
 
     def __repr__(self) -> str:
@@ -211,6 +215,7 @@ class Federation:
             ),
             self.client_names,
             self.notes,
+            preprocessing=self.preprocessing,
         )
 
     def summary(self) -> list[dict[str, Any]]:
@@ -297,6 +302,7 @@ def _without_silo(dataset: Dataset, partition: Partition, seed: int) -> Federati
         client_names=tuple(own for own in dataset.owner_names if own != name),
         notes=(*whole.notes, note),
         validation_client=rest - (rest > place).long(),
+        preprocessing=dataset.preprocessing,
     )
 
 

@@ -14,6 +14,7 @@ from ffalm.config import parse, read
 from ffalm.describe import describe, read_study
 from ffalm.errors import UserError, require
 from ffalm.fairness import ScoreHistogram
+from ffalm.files import json_text, write_whole
 from ffalm.grid import federation_of, plans
 from ffalm.outcome import Outcome, StudyOutcome, StudyRecord
 from ffalm.report.summary import more_is_better
@@ -22,6 +23,7 @@ from ffalm.targets.answer import Answer
 from ffalm.targets.candidates import FinishedRun, answer_of
 from ffalm.targets.site_answers import with_sites
 from ffalm.targets.target import DEFAULT, Repair, Scope, Target
+from ffalm.trained_model import REPAIR
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -214,7 +216,20 @@ class Study:
         """Write tables, curves and the page, into the study's folder unless another is given; returns each file."""
         from ffalm.report import write_report
 
-        return write_report(self.outcome, Path(folder or self.folder))
+        written = write_report(self.outcome, Path(folder or self.folder))
+        if Path(folder or self.folder) == self.folder:
+            self._write_repairs()
+        return written
+
+    def _write_repairs(self) -> None:
+        """Write the thresholds of each answer beside the chosen model, and remove those of earlier answers."""
+        chosen = {answer.best.run: answer.best.repair for answer in self.outcome.answers}
+        for run in self.results:
+            file = self.folder / run.place / REPAIR
+            if run.place in chosen:
+                write_whole(file, json_text(chosen[run.place], indent=2) + "\n")
+            else:
+                file.unlink(missing_ok=True)
 
 
 def _meets(mean: float, metric: str, bound: float) -> bool:

@@ -8,15 +8,20 @@ from __future__ import annotations
 import inspect
 import operator
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ffalm.algorithms import Algorithm, State, algorithm_class
+import ffalm
+from ffalm.algorithms import Algorithm, FedAvg, State, algorithm_class
+from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.types import Examples
 from ffalm.engines import Engine, Job, ModelFactory, Round, Snapshot, choose
 from ffalm.engines.common import autocast, built_model, checked_model, evaluate, score_histogram
@@ -26,11 +31,13 @@ from ffalm.federation import Federation
 from ffalm.hardware import deterministic, threads_for
 from ffalm.hardware import device as device_of
 from ffalm.memory import require_room
+from ffalm.model_facts import ModelFacts, task_facts
 from ffalm.model_selection import ModelSelection, check_selection
 from ffalm.models import ARCHITECTURES, Architecture, architecture, from_scratch
 from ffalm.outcome import HEADLINE, Record
 from ffalm.run_settings import Keep, Optimizer, Precision, Privacy, RunSettings, Training
-from ffalm.settings import with_keywords
+from ffalm.settings import to_plain, with_keywords
+from ffalm.trained_model import CUSTOM, ModelDescription, TrainedModel
 
 Model = str | Architecture | ModelFactory
 
@@ -98,6 +105,35 @@ class Result:
     kept: int | None = None  # the round whose model this is, None where it is the last
     scores: dict[str, ScoreHistogram] = field(default_factory=dict)  # of the "validation" and "test" part, if any
     client_scores: dict[str, list[ScoreHistogram]] = field(default_factory=dict)  # the same of each client's own rows
+    description: ModelDescription | None = field(default=None, repr=False, compare=False)  # what the model takes
+    factory: ModelFactory | None = field(default=None, repr=False, compare=False)  # that makes the untrained model
+    facts: ModelFacts | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the function that makes the model, which need not be picklable."""
+        return {**self.__dict__, "factory": None}
+
+    @property
+    def model(self) -> TrainedModel:
+        """The trained model, which takes new rows."""
+        if self.description is None:
+            raise UserError("This result does not say what its model takes: use ffalm.load_model(FOLDER).")
+        return TrainedModel.of(self.state_dict, self.description, self.factory, facts=self.facts)
+
+    def predict(self, data: Any) -> NDArray[Any]:
+        """The most probable label of each row of a table, an array of features or a list of images.
+
+        See `TrainedModel.predict`. Thresholds that keep a fairness target come with `ffalm.fair` and `load_model`.
+        """
+        return self.model.predict(data)
+
+    def predict_proba(self, data: Any) -> NDArray[np.float64]:
+        """P(label) of each row, of shape (rows, labels)."""
+        return self.model.predict_proba(data)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model into a folder, from which `ffalm.load_model` reads it again."""
+        return self.model.save(folder)
 
     def __repr__(self) -> str:
         shown = [f"{name}={self.test[name]:.4f}" for name in HEADLINE if name in self.test]
@@ -292,6 +328,49 @@ def _scored(job: Job, history: list[Record], final: Snapshot, diverged: str | No
         kept=final.round if final.round != history[-1]["round"] else None,
         scores={name: histogram(part) for name, part in parts.items() if part is not None},
         client_scores={name: [histogram(one) for one in each] for name, each in own.items() if each is not None},
+        description=_description(job),
+        factory=job.spec.model,
+        facts=_facts(job, history, tally),
+    )
+
+
+def rebuilt(weights: Mapping[str, Tensor], federation: Federation, settings: RunKeywords) -> TrainedModel:
+    """A trained model from its weights and the settings that made it."""
+    job = job_of(RunSettings.from_keywords(settings), FedAvg(), federation, 0)
+    return TrainedModel.of(weights, _description(job), job.spec.model, device=job.spec.device)
+
+
+def _description(job: Job) -> ModelDescription:
+    """What must be known of a run's model to apply it."""
+    task, made, like = job.federation.task, job.spec.model, job.federation.first_rows(0).x
+    known = isinstance(made, Built) and type(from_scratch(made.architecture)) in ARCHITECTURES.values()
+    function = getattr(made, "__qualname__", repr(made))
+    plain = to_plain(from_scratch(made.architecture)) if known else {"name": CUSTOM, "function": function}
+    dtype = str(like.dtype).removeprefix("torch.")
+    own = job.federation.preprocessing or Preprocessing()
+    return ModelDescription(task, tuple(like.shape[1:]), plain, own, dtype, job.spec.precision)  # type: ignore[arg-type]
+
+
+def _facts(job: Job, history: list[Record], tally: Tally | None) -> ModelFacts:
+    """What a model card says of a run that is no part of a study."""
+    task, federation = job.federation.task, job.federation
+    label = job.spec.algorithm.title
+    return ModelFacts(
+        title=f"{label} on {task.name}",
+        algorithm=label,
+        seed=job.spec.seed,
+        rounds=len(history),
+        task=task_facts(task),
+        group_names=task.group_names,
+        favourable=task.favourable,
+        excluded=task.excluded,
+        clients=len(federation.clients),
+        training_rows=sum(map(len, federation.holdings)),
+        counts=None if tally is None else tally.confusion.tolist(),
+        epsilon=history[-1].get("epsilon") if history else None,
+        delta=None if job.privacy is None else job.privacy.delta,
+        notes=federation.notes,
+        versions={"ffalm": ffalm.__version__, "torch": torch.__version__},
     )
 
 

@@ -12,7 +12,15 @@ import traceback
 import typer
 
 from ffalm import __version__
-from ffalm.cli import data_commands, federate, repair_command, reproduce, study_commands, sweep_command
+from ffalm.cli import (
+    data_commands,
+    federate,
+    model_commands,
+    repair_command,
+    reproduce,
+    study_commands,
+    sweep_command,
+)
 from ffalm.cli.failures import explained
 from ffalm.cli.flags import prepare
 from ffalm.cli.running import Stopped
@@ -30,6 +38,7 @@ app = typer.Typer(
 study_commands.add_to(app)
 sweep_command.add_to(app)
 repair_command.add_to(app)
+model_commands.add_to(app)
 reproduce.add_to(app)
 federate.add_to(app)
 data_commands.add_to(app)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ffalm.data.encoding import RawTable
+from ffalm.data.preprocessing import Preprocessing, merged_values
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require
@@ -70,6 +71,9 @@ class Adult:
             train=train,
             validation=validation,
             test=np.arange(boundary, len(frame)),
+            preprocessing=Preprocessing(
+                group_values=merged_values(frame[self.sensitive], group, GROUP_NAMES[self.sensitive])
+            ),
         )
 
     def _task(self) -> Task:
