@@ -33,6 +33,7 @@ if typing.TYPE_CHECKING:
     from ffalm.errors import UserError
     from ffalm.fair_answer import FairAnswer, fair
     from ffalm.fairness import Tally
+    from ffalm.fairness_audit import Audit, audit
     from ffalm.federation import Federation, load
     from ffalm.model_folders import load_model
     from ffalm.privacy import Privacy
@@ -47,11 +48,11 @@ if typing.TYPE_CHECKING:
 
 __version__ = "0.3.0"
 __all__ = [
-    "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "BlindAnswer", "DivergedError", "Examples", "FairAnswer",
-    "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure", "ModelVector",
-    "Privacy", "Result", "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally", "Target", "Task", "TrainedModel",
-    "UserError", "algorithms", "blind", "compare", "fair", "fairness", "group_model", "load", "load_model", "metrics",
-    "register", "repair", "simulate", "sweep",
+    "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Audit", "Batch", "BlindAnswer", "DivergedError", "Examples",
+    "FairAnswer", "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure",
+    "ModelVector", "Privacy", "Result", "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally", "Target", "Task",
+    "TrainedModel", "UserError", "algorithms", "audit", "blind", "compare", "fair", "fairness", "group_model", "load",
+    "load_model", "metrics", "register", "repair", "simulate", "sweep",
 ]  # fmt: skip
 
 _ROOMS = ("algorithms", "fairness", "metrics")  # modules; calling `ffalm.algorithms()` lists the registered algorithms
@@ -66,6 +67,7 @@ _HOMES = {
     "errors": ("UserError",),
     "fair_answer": ("FairAnswer", "fair"),
     "fairness": ("Tally",),
+    "fairness_audit": ("Audit", "audit"),
     "federation": ("Federation", "load"),
     "model_folders": ("load_model",),
     "privacy": ("Privacy",),

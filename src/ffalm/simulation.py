@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 import ffalm
 from ffalm.algorithms import Algorithm, FedAvg, State, algorithm_class
-from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.types import Examples
 from ffalm.engines import Engine, Job, ModelFactory, Round, Snapshot, choose
 from ffalm.engines.common import autocast, built_model, checked_model, evaluate, score_histogram
@@ -347,7 +346,7 @@ def _description(job: Job) -> ModelDescription:
     function = getattr(made, "__qualname__", repr(made))
     plain = to_plain(from_scratch(made.architecture)) if known else {"name": CUSTOM, "function": function}
     dtype = str(like.dtype).removeprefix("torch.")
-    own = job.federation.preprocessing or Preprocessing()
+    own = job.federation.preprocessing
     return ModelDescription(task, tuple(like.shape[1:]), plain, own, dtype, job.spec.precision)  # type: ignore[arg-type]
 
 

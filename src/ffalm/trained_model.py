@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
@@ -27,9 +25,6 @@ from safetensors.torch import save as tensors_as_bytes
 from torch import Tensor, nn
 
 from ffalm.arrays import numbers
-from ffalm.data.decode import Recipe
-from ffalm.data.encoding import TableEncoding
-from ffalm.data.preprocessing import Data, Preprocessing
 from ffalm.data.types import Task
 from ffalm.engines.common import dtype_of, inputs
 from ffalm.engines.jobs import ModelFactory
@@ -41,6 +36,9 @@ from ffalm.models import Architecture, architecture
 from ffalm.run_settings import Precision
 from ffalm.settings import build
 from ffalm.targets.repair import Repair, draws_of
+
+if TYPE_CHECKING:
+    from ffalm.data.preprocessing import Data, Preprocessing  # it imports pandas, which a site spares itself
 
 ENCODING, MODEL, REPAIR, FACTS = "encoding.json", "model.safetensors", "repair.json", "facts.json"
 CUSTOM = "custom"  # the name of an architecture that is a user's own function
@@ -55,17 +53,20 @@ class ModelDescription:
     task: Task
     shape: tuple[int, ...]  # of one row of features
     model: dict[str, Any]  # the architecture in plain values
-    preprocessing: Preprocessing = field(default_factory=Preprocessing)
+    preprocessing: Preprocessing | None = None  # None where features were given as arrays
     dtype: Literal["float32", "float64", "uint8"] = "float32"  # of features; bytes are pixels, of which 255 counts as 1
     precision: Precision = "fp32"
 
     def to_plain(self) -> dict[str, Any]:
         """Plain values for a file."""
-        return {**asdict(self), "preprocessing": self.preprocessing.to_plain()}
+        own = self.preprocessing and self.preprocessing.to_plain()
+        return {**asdict(replace(self, preprocessing=None)), "preprocessing": own}
 
     @classmethod
     def read(cls, file: Path) -> ModelDescription:
         """The description in a file, or in a federation's agreement."""
+        from ffalm.data.preprocessing import Preprocessing
+
         try:
             values = json.loads(file.read_text(encoding="utf-8"))
             task = build(Task, values["task"], "task")
@@ -75,7 +76,7 @@ class ModelDescription:
                 task,
                 tuple(values["shape"]),
                 values["model"],
-                Preprocessing.from_plain(values["preprocessing"]),
+                values["preprocessing"] and Preprocessing.from_plain(values["preprocessing"]),
                 values["dtype"],
                 values["precision"],
             )
@@ -184,7 +185,7 @@ class TrainedModel:
 
     def decide(self, data: Data, group: Any = None) -> Tensor:
         """The number of the label that `predict` names, for each row."""
-        rows = self.description.preprocessing.read(data)
+        rows = self._read(data)
         features, repair = self.features(rows), self.repair
         logits = self.logits(features)
         if repair is None:
@@ -194,22 +195,29 @@ class TrainedModel:
                 "out.",
             )
             return logits.argmax(-1)
-        groups = None
-        if group is not None:
-            given = rows if isinstance(rows, pd.DataFrame | list) else features
-            groups = self.description.preprocessing.groups(given, group, self.task.group_names, len(features))
+        groups = None if group is None else self._groups(rows, features, group)
         scores, fallback = scores_of(logits, self.task.favourable)
         draws = draws_of(row.tobytes() for row in features.numpy()) if repair.kind == "randomised" else None
         return torch.where(repair.favourable(scores, groups, draws), self.task.favourable, fallback)
 
     def features(self, data: Data) -> Tensor:
         """Rows as the model takes them."""
-        description = self.description
-        rows = description.preprocessing.read(data)
-        array = hasattr(rows, "__array__") and not isinstance(rows, pd.DataFrame)
-        if array or description.preprocessing == Preprocessing():
+        rows, own = self._read(data), self.description.preprocessing
+        if own is None or (hasattr(rows, "__array__") and not hasattr(rows, "columns")):
             return self._checked(numbers(rows, "features"))
-        return description.preprocessing.encode(rows)
+        return own.encode(rows)
+
+    def _read(self, data: Data) -> Data:
+        own = self.description.preprocessing
+        return data if own is None else own.read(data)
+
+    def _groups(self, rows: Data, features: Tensor, group: Any) -> Tensor:
+        """The number of each row's group; -1 where it is none of the task's."""
+        from ffalm.data.preprocessing import Preprocessing
+
+        given = rows if hasattr(rows, "columns") or isinstance(rows, list) else features
+        own = self.description.preprocessing or Preprocessing()
+        return own.groups(given, group, self.task.group_names, len(features))
 
     def logits(self, rows: Tensor) -> Tensor:
         """One row of logits for each row of features."""
@@ -234,12 +242,11 @@ class TrainedModel:
             write_whole(place / FACTS, json_text(asdict(self.facts), 2) + "\n")
         return place
 
-    @cached_property
+    @property
     def _numbered(self) -> bool:
-        """Whether labels and features were given as arrays."""
-        return self.description.preprocessing == Preprocessing() and self.labels == tuple(
-            map(str, range(self.task.labels))
-        )
+        """Whether labels and features were given as arrays of numbers."""
+        numbered = self.labels == tuple(map(str, range(self.task.labels)))
+        return self.description.preprocessing is None and numbered
 
     def _checked(self, rows: Tensor) -> Tensor:
         """Features of the right shape; a table's bytes are numbers, not pixels."""
@@ -250,6 +257,10 @@ class TrainedModel:
 
 def _agreed(task: Task, values: Mapping[str, Any]) -> ModelDescription:
     """The description in a federation's agreement."""
+    from ffalm.data.decode import Recipe
+    from ffalm.data.encoding import TableEncoding
+    from ffalm.data.preprocessing import Preprocessing
+
     data, encoding = values["data"], values["encoding"]
     if data["source"] == "images":
         preprocessing = Preprocessing(images=Recipe(data["size"], data["crop"]))

@@ -1,4 +1,4 @@
-"""The command line. Exit codes: 0 done, 2 the user's mistake, 1 our bug, 130 stopped by the user."""
+"""The command line. Exit codes: 0 done, 1 our bug, 2 the user's mistake, 3 an audit's condition holds, 130 stopped."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import typer
 
 from ffalm import __version__
 from ffalm.cli import (
+    audit_command,
     data_commands,
     federate,
     model_commands,
@@ -38,6 +39,7 @@ app = typer.Typer(
 study_commands.add_to(app)
 sweep_command.add_to(app)
 repair_command.add_to(app)
+audit_command.add_to(app)
 model_commands.add_to(app)
 reproduce.add_to(app)
 federate.add_to(app)

@@ -62,12 +62,11 @@ def predictions(model: TrainedModel, data: Path, group: str | None, proba: bool)
     """The label and its probability for each row, and what a user should know about them."""
     import pandas as pd
 
-    from ffalm.data.preprocessing import Preprocessing
     from ffalm.data.table_files import read_table
 
-    preprocessing, notes = model.description.preprocessing, []
-    rows = preprocessing.read(data) if preprocessing != Preprocessing() else read_table(str(data))[0].to_numpy()
-    if isinstance(rows, pd.DataFrame):
+    preprocessing, notes = model.description.preprocessing, list[str]()
+    rows = read_table(str(data))[0].to_numpy() if preprocessing is None else preprocessing.read(data)
+    if preprocessing is not None and isinstance(rows, pd.DataFrame):
         for column, count in preprocessing.unseen(rows).items():
             notes.append(
                 f"{count:,} of {len(rows):,} rows have a value of {column!r} that no training row had: it counts as "
