@@ -53,6 +53,7 @@ def test_a_saved_model_predicts_the_same(result: ffalm.Result, tmp_path: Path) -
     assert np.allclose(loaded.predict_proba(tmp_path / "new.csv"), result.predict_proba(frame))
     assert loaded.facts is not None and loaded.facts.counts == result.tally.confusion.tolist()  # type: ignore[union-attr]
     assert "paid" in repr(loaded)
+    assert loaded.card() == result.model.card() == (tmp_path / "model" / "card.md").read_text(encoding="utf-8")
 
 
 def test_arrays_get_labels_as_numbers() -> None:

@@ -4,6 +4,7 @@
     model.safetensors  the weights
     repair.json        the thresholds of the answer to a fairness target, where there is one
     facts.json         what a model card says
+    card.md            the model card
 
 A run folder holds these files, and so does what `TrainedModel.save` writes.
 """
@@ -33,14 +34,18 @@ from ffalm.fairness.histograms import scores_of
 from ffalm.files import json_text, write_whole
 from ffalm.model_facts import ModelFacts
 from ffalm.models import Architecture, architecture
+from ffalm.privacy import describe_guarantee
+from ffalm.report.model_card import ModelUse, card
 from ffalm.run_settings import Precision
 from ffalm.settings import build
 from ffalm.targets.repair import Repair, draws_of
+from ffalm.targets.target import TITLES
 
 if TYPE_CHECKING:
     from ffalm.data.preprocessing import Data, Preprocessing  # it imports pandas, which a site spares itself
 
 ENCODING, MODEL, REPAIR, FACTS = "encoding.json", "model.safetensors", "repair.json", "facts.json"
+CARD = "card.md"
 CUSTOM = "custom"  # the name of an architecture that is a user's own function
 
 _VALUES_AT_ONCE = 2**24  # of features: bounds memory whatever their shape
@@ -207,6 +212,19 @@ class TrainedModel:
             return self._checked(numbers(rows, "features"))
         return own.encode(rows)
 
+    def card(self) -> str:
+        """The model card in Markdown: use, data, groups, metrics, target, privacy and limits, from stored facts."""
+        if self.facts is None:
+            raise UserError("Nothing is stored about how this model was trained: load it from the folder of its run.")
+        facts, own = self.facts, self.description.preprocessing
+        guarantee = None if facts.epsilon is None else f"differential privacy, epsilon {facts.epsilon:.3g}"
+        if facts.epsilon is not None and facts.delta is not None:
+            guarantee = describe_guarantee(facts.epsilon, facts.delta)
+        kind = "the most probable label" if self.repair is None else f"its thresholds ({TITLES[self.repair.kind]})"
+        shape = " x ".join(map(str, self.description.shape))
+        takes = f"arrays of features of shape {shape}" if own is None else own.describe()
+        return card(facts, ModelUse(takes, kind, self.task.group, self.by_group, self.description.model, guarantee))
+
     def _read(self, data: Data) -> Data:
         own = self.description.preprocessing
         return data if own is None else own.read(data)
@@ -240,6 +258,7 @@ class TrainedModel:
             (place / REPAIR).unlink(missing_ok=True)
         if self.facts is not None:
             write_whole(place / FACTS, json_text(asdict(self.facts), 2) + "\n")
+            write_whole(place / CARD, self.card())
         return place
 
     @property

@@ -54,3 +54,11 @@ def test_what_cannot_be_predicted_is_one_sentence(model: Path, new: Path, capsys
     assert "lacks the columns 'income', 'job'" in capsys.readouterr().err
     assert run(["predict", str(model), str(new.with_name("none.csv"))]) == 2
     assert "There is no file" in capsys.readouterr().err
+
+
+def test_the_card_is_printed_or_written(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["card", str(model)]) == 0
+    told = capsys.readouterr().out
+    assert told == ffalm.load_model(model).card()
+    assert run(["card", str(model), "--out", str(tmp_path / "card.md")]) == 0
+    assert (tmp_path / "card.md").read_text(encoding="utf-8") == told

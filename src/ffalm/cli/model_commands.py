@@ -1,4 +1,4 @@
-"""`ffalm predict`: a trained model applied to new rows."""
+"""`ffalm predict` and `ffalm card`: a trained model applied to new rows, and its model card."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("predict", epilog="Example: ffalm predict ffalm-results/loans new.csv --group sex --out labels.csv")(
         predict
     )
+    app.command("card", epilog="Example: ffalm card ffalm-results/loans --out MODEL_CARD.md")(card)
 
 
 def predict(
@@ -56,6 +57,24 @@ def predict(
     require(not out.is_dir(), f"The output {out} is a folder: name a file.")
     write_whole(out, text)
     print(f"Written: {out} ({len(table):,} rows)")
+
+
+def card(
+    model: _Folder,
+    out: Annotated[Path | None, typer.Option(help="Markdown file to write. Default: print to the terminal.")] = None,
+    alpha: _Alpha = None,
+) -> None:
+    """Write the model card: use, data, groups, metrics with intervals, fairness target, privacy and limits."""
+    from ffalm.files import write_whole
+    from ffalm.model_folders import load_model
+
+    text = load_model(model, alpha=alpha).card()
+    if out is None:
+        print(text, end="")
+        return
+    require(not out.is_dir(), f"The output {out} is a folder: name a file.")
+    write_whole(out, text)
+    print(f"Written: {out}")
 
 
 def predictions(model: TrainedModel, data: Path, group: str | None, proba: bool) -> tuple[pd.DataFrame, list[str]]:

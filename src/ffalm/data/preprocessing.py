@@ -105,6 +105,13 @@ class Preprocessing:
         numeric = {name: mean for name, mean in means.items() if is_numeric(frame[name])}
         return frame.assign(**{name: frame[name].astype(np.float64).fillna(mean) for name, mean in numeric.items()})
 
+    def describe(self) -> str:
+        """What a model is given, in words."""
+        if self.images is not None:
+            return f"images, of which {self.images.size} x {self.images.size} pixels are used"
+        assert self.table is not None
+        return f"a table with the columns {', '.join(column.name for column in self.table.columns)}"
+
     def to_plain(self) -> dict[str, Any]:
         """Plain values for a file."""
         return {
