@@ -11,6 +11,7 @@ A run folder holds these files, and so does what `TrainedModel.save` writes.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -211,6 +212,14 @@ class TrainedModel:
         if own is None or (hasattr(rows, "__array__") and not hasattr(rows, "columns")):
             return self._checked(numbers(rows, "features"))
         return own.encode(rows)
+
+    def to_onnx(self, file: str | Path) -> Path:
+        """Write the model as ONNX with its preprocessing, thresholds and label names: see `ffalm.onnx_export`."""
+        from ffalm.onnx_export import write_onnx
+
+        own = self.description
+        module = copy.deepcopy(self.module).cpu()
+        return write_onnx(file, module, self.task, own.shape, own.dtype == "uint8", own.preprocessing, self.repair)
 
     def card(self) -> str:
         """The model card in Markdown: use, data, groups, metrics, target, privacy and limits, from stored facts."""

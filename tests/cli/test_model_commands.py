@@ -62,3 +62,11 @@ def test_the_card_is_printed_or_written(model: Path, tmp_path: Path, capsys: pyt
     assert told == ffalm.load_model(model).card()
     assert run(["card", str(model), "--out", str(tmp_path / "card.md")]) == 0
     assert (tmp_path / "card.md").read_text(encoding="utf-8") == told
+
+
+def test_a_model_is_exported_as_onnx(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx = pytest.importorskip("onnx")
+    assert run(["export", str(model), str(tmp_path / "m.onnx")]) == 0
+    assert [one.name for one in onnx.load(tmp_path / "m.onnx").graph.input] == ["income", "job", "sex", "group"]
+    assert run(["export", str(model), str(tmp_path / "m.txt")]) == 2
+    assert "ends in .onnx" in capsys.readouterr().err

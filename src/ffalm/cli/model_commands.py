@@ -1,4 +1,4 @@
-"""`ffalm predict` and `ffalm card`: a trained model applied to new rows, and its model card."""
+"""`ffalm predict`, `ffalm card` and `ffalm export`: a trained model put to use."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def add_to(app: typer.Typer) -> None:
         predict
     )
     app.command("card", epilog="Example: ffalm card ffalm-results/loans --out MODEL_CARD.md")(card)
+    app.command("export", epilog="Example: ffalm export ffalm-results/loans model.onnx")(export)
 
 
 def predict(
@@ -75,6 +76,18 @@ def card(
     require(not out.is_dir(), f"The output {out} is a folder: name a file.")
     write_whole(out, text)
     print(f"Written: {out}")
+
+
+def export(
+    model: _Folder,
+    file: Annotated[Path, typer.Argument(help="ONNX file to write.", show_default=False)],
+    alpha: _Alpha = None,
+) -> None:
+    """Write the model as ONNX: columns in, label and probabilities out, thresholds included."""
+    from ffalm.model_folders import load_model
+
+    require(file.suffix == ".onnx" and not file.is_dir(), f"The output {file} must be a file that ends in .onnx.")
+    print(f"Written: {load_model(model, alpha=alpha).to_onnx(file)}")
 
 
 def predictions(model: TrainedModel, data: Path, group: str | None, proba: bool) -> tuple[pd.DataFrame, list[str]]:

@@ -74,7 +74,8 @@ def card(facts: ModelFacts, use: ModelUse) -> str:
 
 
 def _architecture(plain: Mapping[str, Any]) -> str:
-    settings = ", ".join(f"{name} {value}" for name, value in plain.items() if name != "name")
+    lists = {name: value if isinstance(value, list | tuple) else [value] for name, value in plain.items()}
+    settings = "; ".join(f"{name} {', '.join(map(str, own))}" for name, own in lists.items() if name != "name")
     return f"{plain['name']} ({settings})" if settings else str(plain["name"])
 
 
