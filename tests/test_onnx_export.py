@@ -80,7 +80,7 @@ def test_one_threshold_needs_no_group(model: TrainedModel, tmp_path: Path) -> No
 def test_missing_numbers_are_filled_as_in_training(tmp_path: Path) -> None:
     frame = people(300)
     frame.loc[::9, "income"] = np.nan
-    settings = {"label": "paid", "group": "sex", "favourable": "yes", "missing": "mean", "clients": 2}
+    settings: dict[str, Any] = {"label": "paid", "group": "sex", "favourable": "yes", "missing": "mean", "clients": 2}
     model = ffalm.simulate("fedavg", ffalm.load(frame, **settings), rounds=1, model="linear").model
     _, found = computed(model.to_onnx(tmp_path / "m.onnx"), columns(frame, ["sex", "income", "job"]))
     assert np.allclose(found, model.predict_proba(frame), atol=1e-6)

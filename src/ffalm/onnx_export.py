@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import nn
@@ -130,7 +130,11 @@ def _threshold(
         return graph.constant(np.array(single, dtype=np.float32)), []
     merged = {} if preprocessing is None else preprocessing.group_values
     values |= {value: values[name] for value, name in merged.items() if value not in values}
-    found = {"keys_strings": list(values), "values_floats": list(values.values()), "default_float": single}
+    found: dict[str, Any] = {
+        "keys_strings": list(values),
+        "values_floats": list(values.values()),
+        "default_float": single,
+    }
     threshold = graph.add("LabelEncoder", "group", domain=_ML, **found)
     flat = graph.add("Reshape", threshold, graph.constant(np.array([-1])))
     return flat, [helper.make_tensor_value_info("group", TensorProto.STRING, ["rows", 1])]

@@ -342,9 +342,9 @@ def rebuilt(weights: Mapping[str, Tensor], federation: Federation, settings: Run
 def _description(job: Job) -> ModelDescription:
     """What must be known of a run's model to apply it."""
     task, made, like = job.federation.task, job.spec.model, job.federation.first_rows(0).x
-    known = isinstance(made, Built) and type(from_scratch(made.architecture)) in ARCHITECTURES.values()
-    function = getattr(made, "__qualname__", repr(made))
-    plain = to_plain(from_scratch(made.architecture)) if known else {"name": CUSTOM, "function": function}
+    plain = {"name": CUSTOM, "function": getattr(made, "__qualname__", repr(made))}
+    if isinstance(made, Built) and type(from_scratch(made.architecture)) in ARCHITECTURES.values():
+        plain = to_plain(from_scratch(made.architecture))
     dtype = str(like.dtype).removeprefix("torch.")
     own = job.federation.preprocessing
     return ModelDescription(task, tuple(like.shape[1:]), plain, own, dtype, job.spec.precision)  # type: ignore[arg-type]

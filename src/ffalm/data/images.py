@@ -93,8 +93,9 @@ class Images:
             owned[0],
             owners,
             (*notes, *assumed, *unseen, *found.notes, *skipped, *copies),
-            *owned[1:],
-            preprocessing=Preprocessing(images=Recipe(self.size, self.crop)),
+            owned[1],
+            owned[2],
+            Preprocessing(images=Recipe(self.size, self.crop)),
         )
 
     def _owners(self, frame: pd.DataFrame, train: Codes) -> tuple[torch.Tensor | None, tuple[str, ...]]:

@@ -18,7 +18,7 @@ from ffalm.data.decode import Recipe, decode_bytes
 from ffalm.data.encoding import CategoryColumn, NumericColumn, TableEncoding, distinct, is_numeric
 from ffalm.data.table_files import as_frame, read_table
 from ffalm.data.table_groups import group_column
-from ffalm.data.table_values import place_of
+from ffalm.data.table_values import Codes, place_of
 from ffalm.errors import PublicError, UserError, require
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
@@ -35,7 +35,7 @@ class Preprocessing:
     images: Recipe | None = None
     missing: Literal["refuse", "mean"] = "refuse"  # numbers of a table: refused, or replaced by the training rows' mean
     separator: str | None = None  # of the file, as in `Table`
-    decimal: str = "."
+    decimal: Literal[".", ","] = "."
     group_values: Mapping[str, str] = field(default_factory=dict)  # value -> group, where groups are merged values
 
     def read(self, data: Data) -> Data:
@@ -134,7 +134,7 @@ class Preprocessing:
         )
 
 
-def merged_values(column: pd.Series, codes: Sequence[int], names: Sequence[str]) -> dict[str, str]:
+def merged_values(column: pd.Series, codes: Codes, names: Sequence[str]) -> dict[str, str]:
     """The group of each value of a column, where it is not called as the value is."""
     own, values = distinct(column)
     places = {value: int(codes[int(np.argmax(own == number))]) for number, value in enumerate(values)}

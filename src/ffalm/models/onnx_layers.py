@@ -88,7 +88,7 @@ def _layer(graph: Graph, layer: nn.Module, value: str) -> str:
     raise UserError(f"This model cannot be written as ONNX: the layer {type(layer).__name__} is not known.")
 
 
-def _window(kernel: Any, stride: Any, padding: Any) -> dict[str, list[int]]:
+def _window(kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:
     height, width = _pair(padding)
     return {"kernel_shape": _pair(kernel), "strides": _pair(stride), "pads": [height, width, height, width]}
 

@@ -157,10 +157,7 @@ def sweep(audit: AuditFacts, one: GroupingFacts) -> Table | None:
         return None
     names = list(one.sweep[0].metrics)
     columns = [Column("favourable from score", "number", 2), Column("selected", "percent", 1)]
-    columns += [
-        Column(TITLES[name], *(("number", 1) if name in _RATIOS else ("percent", 1)))  # type: ignore[arg-type]
-        for name in names
-    ]
+    columns += [Column(TITLES[name], *(("number", 1) if name in _RATIOS else ("percent", 1))) for name in names]
     rows = [row(swept.threshold, swept.selected, *swept.metrics.values()) for swept in one.sweep]
     caption = "If the favourable outcome were predicted from this score up; in percent of all rows."
     return Table(f"Threshold sweep by {one.name}", columns, [Section(rows)], caption)
