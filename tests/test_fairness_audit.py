@@ -157,6 +157,7 @@ def test_an_undefined_metric_fails_a_condition() -> None:
     found = ffalm.audit(label=[0, 1, 0, 1], prediction=[0, 0, 0, 0], group=["a", "a", "b", "b"], min_group=0)
     assert math.isnan(found.metrics["predictive_parity"])
     assert [one.metric for one in found.failures(["predictive_parity > 0.5"])] == ["predictive_parity"]
+    assert "dpd" not in found.groupings[0].pairs  # nobody is selected in either group
 
 
 def test_more_labels_than_two_are_audited_by_the_favourable_one() -> None:

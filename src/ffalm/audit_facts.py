@@ -55,7 +55,10 @@ class GroupFacts:
 
 @dataclass(frozen=True)
 class Pair:
-    """The two groups that a metric finds farthest apart, with the interval of their difference."""
+    """The two groups that a metric finds farthest apart, with the interval of their difference.
+
+    There is none where all groups are equal.
+    """
 
     high: str
     low: str

@@ -152,7 +152,7 @@ class AuditedGroups:
     def _pairs(self, metrics: Mapping[str, Estimate]) -> dict[str, Pair]:
         found, rows = {}, self.rows
         for name in _PAIRED:
-            if math.isnan(metrics[name].value):
+            if math.isnan(metrics[name].value) or metrics[name].value == 0:
                 continue
             shares = compared_shares(self.tally.compared(), name, rows.favourable)
             which, high, low = farthest(shares)

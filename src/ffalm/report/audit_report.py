@@ -28,10 +28,10 @@ TITLES = {
     "calibration_error": "largest calibration error",
 }
 _RATES = {
-    "base_rate": "favourable",
+    "base_rate": "base rate",
     "selection_rate": "selected",
-    "true_positive_rate": "found",
-    "false_positive_rate": "false alarms",
+    "true_positive_rate": "TPR",
+    "false_positive_rate": "FPR",
     "precision": "precision",
     "accuracy": "accuracy",
 }
@@ -56,8 +56,10 @@ def _about(audit: AuditFacts, one: GroupingFacts) -> list[str]:
     told = []
     gap, pair = one.metrics["dpd"], one.pairs.get("dpd")
     rates = {group.name: group.metrics["selection_rate"].value for group in one.groups}
-    if pair is None:
+    if math.isnan(gap.value):
         told.append(f"{one.name}: a group has no rows to compare, so gaps are undefined.")
+    elif pair is None:
+        told.append(f"{one.name}: “{audit.favourable}” is predicted for the same share of every group.")
     else:
         told.append(
             f"{one.name}: “{audit.favourable}” is predicted for {percent(rates[pair.high], 1)} % of {pair.high} and "
@@ -122,9 +124,9 @@ def groups(audit: AuditFacts, one: GroupingFacts, intervals: bool = True) -> Tab
         cells = [_cell(group.metrics[name], intervals) for name in (*_RATES, "impact_ratio")]
         rows.append(row(group.name, group.rows, *cells, note=_flag(audit, group)))
     caption = (
-        f"In percent of the group. Favourable: true outcome “{audit.favourable}”; selected: predicted it; found: "
-        "selected of these; false alarms: selected of the others; precision: favourable of the selected; impact ratio: "
-        "selected over the highest of the compared groups'."
+        f"In percent of the group. Base rate: true outcome “{audit.favourable}”; selected: predicted it; TPR: selected "
+        "of these; FPR: selected of the others; precision: true of the selected; impact ratio: selected over the "
+        "highest of the compared groups'."
     )
     return Table(f"Groups of {one.name}", columns, [Section(rows)], caption, style="groups")
 
