@@ -112,8 +112,9 @@ def predictions(model: TrainedModel, data: Path, group: str | None, proba: bool)
     if group is not None and not model.by_group:
         notes.append("This model has the same threshold for everybody: --group changes nothing.")
         group = None
-    labels = model.decide(rows, group)
-    chances = model.predict_proba(rows)
+    features = model.features(rows)
+    labels = model.decide(features if group is None else rows, group)
+    chances = model.predict_proba(features)
     columns = {"prediction": [model.labels[code] for code in labels.tolist()]}
     told = pd.DataFrame({**columns, "probability": chances[range(len(labels)), labels.numpy()]})
     if proba:
