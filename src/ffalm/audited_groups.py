@@ -1,11 +1,10 @@
-"""The numbers of an audit for one way of grouping the rows: rates, gaps, pairs, bounds, calibration and a sweep."""
+"""The numbers of an audit for one way of grouping rows: those of their counts, and those of their scores."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -13,19 +12,15 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from ffalm.audit_facts import CalibrationBin, Estimate, GroupFacts, GroupingFacts, Pair, SweptThreshold
+from ffalm.audit_facts import CalibrationBin, Estimate, GroupFacts, GroupingFacts, SweptThreshold
+from ffalm.counted_groups import CountedGroups
 from ffalm.data.table_groups import Grouping, code_groups, group_column
 from ffalm.fairness import METRICS, Tally
-from ffalm.fairness.intervals import compared_shares, farthest, katz, newcombe, wilson
-from ffalm.fairness.missing_groups import BOUNDED, bounds
 from ffalm.fairness.ranking import auc_interval
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
-#: The metrics that compare groups; those of losses and of joint probabilities are not about predictions.
-OVERALL = tuple(name for name in METRICS if name not in ("loss", "loss_gap", "joint_dpd", "joint_eod"))
-_PAIRED = ("dpd", "eod", "equalized_odds", "predictive_parity", "accuracy_parity")
 _SWEPT = ("accuracy", "dpd", "eod", "impact_ratio", "worst_group_accuracy")
 _THRESHOLDS = 19
 _BINS = 10  # of calibration
@@ -84,83 +79,28 @@ class AuditedGroups:
             grouping = found
         return cls(rows, ", ".join(columns), grouping, small, found.excluded > 0)
 
-    @cached_property
-    def tally(self) -> Tally:
-        """The counts of the predictions."""
-        counts = self.rows.tally(self.rows.predicted, self.grouping.codes, len(self.grouping.names))
-        return counts.excluding(self.grouping.excluded)
-
     def facts(self) -> GroupingFacts:
         """Everything that an audit says about these groups."""
-        rows, tally = self.rows, self.tally
-        favourable, level = rows.favourable, rows.level
-        metrics = {
-            name: Estimate(float(METRICS[name](tally, favourable)), *tally.interval(name, level, favourable))
-            for name in OVERALL
-        }
-        groups = tuple(self._group(place) for place in range(len(self.grouping.names)))
-        if rows.scores is not None:
-            metrics |= self._of_scores(groups)
-        outside = Tally.of_counts(tally.confusion[..., -1:] if self.unknown else 0 * tally.confusion[..., :1])
-        unknown = int(outside.count.sum())
-        ends = {name: bounds(tally.compared(), outside, name, favourable) for name in BOUNDED} if unknown else None
-        return GroupingFacts(self.name, groups, metrics, self._pairs(metrics), unknown, ends, self._sweep())
+        rows, names = self.rows, self.grouping.names
+        tally = rows.tally(rows.predicted, self.grouping.codes, len(names)).excluding(self.grouping.excluded)
+        found = CountedGroups(
+            self.name, tally, names, rows.names, rows.favourable, self.small, self.unknown, rows.level
+        ).facts()
+        if rows.scores is None:
+            return found
+        groups = tuple(self._with_scores(place, one) for place, one in enumerate(found.groups))
+        return replace(found, groups=groups, metrics=found.metrics | self._of_scores(groups), sweep=self._sweep())
 
-    def _group(self, place: int) -> GroupFacts:
-        """The rates of one group, each with Wilson's interval, and those of its scores."""
-        rows, counts = self.rows, self.tally.confusion[..., place]
-        favourable, level = rows.favourable, rows.level
-        total, wanted, chosen = counts.sum(), counts[:, favourable].sum(), counts[favourable].sum()
-        found = {
-            "base_rate": (wanted, total),
-            "selection_rate": (chosen, total),
-            "true_positive_rate": (counts[favourable, favourable], wanted),
-            "false_positive_rate": (chosen - counts[favourable, favourable], total - wanted),
-            "precision": (counts[favourable, favourable], chosen),
-            "accuracy": (counts.diagonal().sum(), total),
-        }
-        shares = {name: (float(hits), float(trials)) for name, (hits, trials) in found.items()}
-        metrics = {
-            name: Estimate(hits / trials if trials else math.nan, *wilson(hits, trials, level))
-            for name, (hits, trials) in shares.items()
-        }
-        metrics["impact_ratio"] = self._impact_ratio(place)
-        bins: tuple[CalibrationBin, ...] = ()
-        if rows.scores is not None:
-            own = self.grouping.codes == place
-            scores, wants = rows.scores[own], rows.labels[own] == favourable
-            metrics["auc"] = Estimate(*auc_interval(scores, wants, level))
-            if rows.probabilities:
-                bins = _calibration(scores, wants)
-                metrics |= _calibrated(scores, wants, bins, level)
-        name = self.grouping.names[place]
-        compared = place < len(self.grouping.names) - self.grouping.excluded
-        return GroupFacts(name, int(total), compared, name in self.small, metrics, bins)
-
-    def _impact_ratio(self, place: int) -> Estimate:
-        """A group's selection rate over the highest of the compared groups', with Katz's interval."""
-        shares = compared_shares(self.tally, "dpd", self.rows.favourable)[0]
-        compared = shares[: len(shares) - self.grouping.excluded]
-        rates = [hits / trials if trials else math.nan for hits, trials in compared]
-        best = compared[int(np.nanargmax(rates))] if not np.isnan(rates).all() else (0.0, 0.0)
-        own = shares[place]
-        if not own[1] or not best[0]:
-            return Estimate(math.nan)
-        ratio = (own[0] / own[1]) / (best[0] / best[1])
-        return Estimate(1.0) if own is best else Estimate(ratio, *katz(own, best, self.rows.level))
-
-    def _pairs(self, metrics: Mapping[str, Estimate]) -> dict[str, Pair]:
-        found, rows = {}, self.rows
-        for name in _PAIRED:
-            if math.isnan(metrics[name].value) or metrics[name].value == 0:
-                continue
-            shares = compared_shares(self.tally.compared(), name, rows.favourable)
-            which, high, low = farthest(shares)
-            pair = shares[which][high], shares[which][low]
-            difference = Estimate(metrics[name].value, *newcombe(*pair, rows.level))
-            label = rows.names[which] if len(shares) > 1 else None
-            found[name] = Pair(self.grouping.names[high], self.grouping.names[low], label, difference)
-        return found
+    def _with_scores(self, place: int, group: GroupFacts) -> GroupFacts:
+        """A group with what its scores tell."""
+        rows, own = self.rows, self.grouping.codes == place
+        assert rows.scores is not None
+        scores, wants = rows.scores[own], rows.labels[own] == rows.favourable
+        metrics = {**group.metrics, "auc": Estimate(*auc_interval(scores, wants, rows.level))}
+        if not rows.probabilities:
+            return replace(group, metrics=metrics)
+        bins = _calibration(scores, wants)
+        return replace(group, metrics=metrics | _calibrated(scores, wants, bins, rows.level), calibration=bins)
 
     def _of_scores(self, groups: Sequence[GroupFacts]) -> dict[str, Estimate]:
         """The area under the ROC curve of all rows, its largest gap, and the largest calibration error."""
@@ -180,8 +120,7 @@ class AuditedGroups:
     def _sweep(self) -> tuple[SweptThreshold, ...]:
         """Metrics at thresholds of the score: evenly spaced for probabilities, else at quantiles."""
         rows, count = self.rows, len(self.grouping.names)
-        if rows.scores is None:
-            return ()
+        assert rows.scores is not None
         places = np.arange(1, _THRESHOLDS + 1) / (_THRESHOLDS + 1)
         found = []
         labels = (rows.labels == rows.favourable).astype(np.int64)
