@@ -21,7 +21,14 @@ COMMANDS = (
     "run", "compare", "data check", "data describe", "data get", "report", "reproduce", "federate init", "audit",
     "predict", "card", "export",
 )  # fmt: skip
-_FOLDERS = ("federate status", "federate stop", "federate run", "federate site", "federate coordinator")
+_FOLDERS = (
+    "federate audit",
+    "federate status",
+    "federate stop",
+    "federate run",
+    "federate site",
+    "federate coordinator",
+)
 _TINY = ("--rounds", "1", "--set", "data.rows=300", "--clients", "2", "--workers", "1", "--quiet")
 _SETTINGS = (
     "seeds", "keep", "engine", "device", "precision", "channels_last", "compiled", "fresh_data", "checkpoint_every",

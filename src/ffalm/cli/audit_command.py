@@ -69,8 +69,6 @@ def audit(
     Exit codes: 0 done, 2 a mistake in the command or the file, 3 a condition of --fail-if holds.
     """
     from ffalm.fairness_audit import audit as audited
-    from ffalm.files import json_text
-    from ffalm.report.audit_report import to_plain, write_page
 
     require(out is None or not out.is_dir(), f"The output {out} is a folder: name an HTML file.")
     found = audited(
@@ -83,7 +81,15 @@ def audit(
         decision=decision,
         min_group=min_group,
     )
-    failures = found.failures(fail_if or ())
+    finish_audit(found, fail_if or (), out, as_json)
+
+
+def finish_audit(found: Audit, conditions: Sequence[str], out: Path | None, as_json: bool) -> None:
+    """Write the page, print everything, and end with code 3 where a condition holds."""
+    from ffalm.files import json_text
+    from ffalm.report.audit_report import to_plain, write_page
+
+    failures = found.failures(conditions)
     if out is not None:
         write_page(found, out, failures)
     if as_json:
