@@ -19,9 +19,10 @@ from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.types import Task
 from ffalm.errors import UserError
 from ffalm.fairness.histograms import AS_TRAINED, BINS
+from ffalm.model_description import ModelDescription
 from ffalm.models import CNN, Architecture, Linear, ResNet18
 from ffalm.targets.repair import Repair
-from ffalm.trained_model import ModelDescription, TrainedModel
+from ffalm.trained_model import TrainedModel
 
 pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")

@@ -19,7 +19,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-import ffalm
 from ffalm.algorithms import Algorithm, FedAvg, State, algorithm_class
 from ffalm.data.types import Examples
 from ffalm.engines import Engine, Job, ModelFactory, Round, Snapshot, choose
@@ -30,13 +29,15 @@ from ffalm.federation import Federation
 from ffalm.hardware import deterministic, threads_for
 from ffalm.hardware import device as device_of
 from ffalm.memory import require_room
-from ffalm.model_facts import ModelFacts, task_facts
+from ffalm.model_description import ModelDescription
+from ffalm.model_facts import ModelFacts
 from ffalm.model_selection import ModelSelection, check_selection
 from ffalm.models import ARCHITECTURES, Architecture, architecture, from_scratch
 from ffalm.outcome import HEADLINE, Record
+from ffalm.run_facts import description_of, facts_of_run
 from ffalm.run_settings import Keep, Optimizer, Precision, Privacy, RunSettings, Training
-from ffalm.settings import to_plain, with_keywords
-from ffalm.trained_model import CUSTOM, ModelDescription, TrainedModel
+from ffalm.settings import with_keywords
+from ffalm.trained_model import TrainedModel
 
 Model = str | Architecture | ModelFactory
 
@@ -327,50 +328,16 @@ def _scored(job: Job, history: list[Record], final: Snapshot, diverged: str | No
         kept=final.round if final.round != history[-1]["round"] else None,
         scores={name: histogram(part) for name, part in parts.items() if part is not None},
         client_scores={name: [histogram(one) for one in each] for name, each in own.items() if each is not None},
-        description=_description(job),
+        description=description_of(job),
         factory=job.spec.model,
-        facts=_facts(job, history, tally),
+        facts=facts_of_run(job, history, tally),
     )
 
 
 def rebuilt(weights: Mapping[str, Tensor], federation: Federation, settings: RunKeywords) -> TrainedModel:
     """A trained model from its weights and the settings that made it."""
     job = job_of(RunSettings.from_keywords(settings), FedAvg(), federation, 0)
-    return TrainedModel.of(weights, _description(job), job.spec.model, device=job.spec.device)
-
-
-def _description(job: Job) -> ModelDescription:
-    """What must be known of a run's model to apply it."""
-    task, made, like = job.federation.task, job.spec.model, job.federation.first_rows(0).x
-    plain = {"name": CUSTOM, "function": getattr(made, "__qualname__", repr(made))}
-    if isinstance(made, Built) and type(from_scratch(made.architecture)) in ARCHITECTURES.values():
-        plain = to_plain(from_scratch(made.architecture))
-    dtype = str(like.dtype).removeprefix("torch.")
-    own = job.federation.preprocessing
-    return ModelDescription(task, tuple(like.shape[1:]), plain, own, dtype, job.spec.precision)  # type: ignore[arg-type]
-
-
-def _facts(job: Job, history: list[Record], tally: Tally | None) -> ModelFacts:
-    """What a model card says of a run that is no part of a study."""
-    task, federation = job.federation.task, job.federation
-    label = job.spec.algorithm.title
-    return ModelFacts(
-        title=f"{label} on {task.name}",
-        algorithm=label,
-        seed=job.spec.seed,
-        rounds=len(history),
-        task=task_facts(task),
-        group_names=task.group_names,
-        favourable=task.favourable,
-        excluded=task.excluded,
-        clients=len(federation.clients),
-        training_rows=sum(map(len, federation.holdings)),
-        counts=None if tally is None else tally.confusion.tolist(),
-        epsilon=history[-1].get("epsilon") if history else None,
-        delta=None if job.privacy is None else job.privacy.delta,
-        notes=federation.notes,
-        versions={"ffalm": ffalm.__version__, "torch": torch.__version__},
-    )
+    return TrainedModel.of(weights, description_of(job), job.spec.model, device=job.spec.device)
 
 
 @dataclass(frozen=True)

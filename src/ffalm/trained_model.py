@@ -14,9 +14,9 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -33,74 +33,21 @@ from ffalm.engines.jobs import ModelFactory
 from ffalm.errors import UserError, require
 from ffalm.fairness.histograms import scores_of
 from ffalm.files import json_text, write_whole
+from ffalm.model_description import ModelDescription
 from ffalm.model_facts import ModelFacts
-from ffalm.models import Architecture, architecture
+from ffalm.models import Architecture
 from ffalm.privacy import describe_guarantee
 from ffalm.report.model_card import ModelUse, card
-from ffalm.run_settings import Precision
-from ffalm.settings import build
 from ffalm.targets.repair import Repair, draws_of
 from ffalm.targets.target import TITLES
 
 if TYPE_CHECKING:
-    from ffalm.data.preprocessing import Data, Preprocessing  # it imports pandas, which a site spares itself
+    from ffalm.data.preprocessing import Data  # it imports pandas, which a site spares itself
 
 ENCODING, MODEL, REPAIR, FACTS = "encoding.json", "model.safetensors", "repair.json", "facts.json"
 CARD = "card.md"
-CUSTOM = "custom"  # the name of an architecture that is a user's own function
 
 _VALUES_AT_ONCE = 2**24  # of features: bounds memory whatever their shape
-
-
-@dataclass(frozen=True)
-class ModelDescription:
-    """What must be known beside the weights: `encoding.json`."""
-
-    task: Task
-    shape: tuple[int, ...]  # of one row of features
-    model: dict[str, Any]  # the architecture in plain values
-    preprocessing: Preprocessing | None = None  # None where features were given as arrays
-    dtype: Literal["float32", "float64", "uint8"] = "float32"  # of features; bytes are pixels, of which 255 counts as 1
-    precision: Precision = "fp32"
-
-    def to_plain(self) -> dict[str, Any]:
-        """Plain values for a file."""
-        own = self.preprocessing and self.preprocessing.to_plain()
-        return {**asdict(replace(self, preprocessing=None)), "preprocessing": own}
-
-    @classmethod
-    def read(cls, file: Path) -> ModelDescription:
-        """The description in a file, or in a federation's agreement."""
-        from ffalm.data.preprocessing import Preprocessing
-
-        try:
-            values = json.loads(file.read_text(encoding="utf-8"))
-            task = build(Task, values["task"], "task")
-            if "preprocessing" not in values:
-                return _agreed(task, values)
-            return cls(
-                task,
-                tuple(values["shape"]),
-                values["model"],
-                values["preprocessing"] and Preprocessing.from_plain(values["preprocessing"]),
-                values["dtype"],
-                values["precision"],
-            )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError) as error:
-            raise UserError(
-                f"The file {file} cannot be read ({error}): restore it, or train the model again."
-            ) from None
-
-    def build(self, model: ModelFactory | Architecture | None = None) -> nn.Module:
-        """A module of this architecture; `model` makes it where it is a user's own."""
-        if model is None and self.model["name"] == CUSTOM:
-            raise UserError(
-                f"This model is made by a function of yours, {self.model.get('function', '')!r}: give it as "
-                "load_model(folder, model=FUNCTION)."
-            )
-        settings = {key: value for key, value in self.model.items() if key not in ("name", "weights")}
-        made: Any = model or architecture(self.model["name"], settings)
-        return cast(nn.Module, made.build(self.shape, self.task.labels) if hasattr(made, "build") else made())
 
 
 @dataclass(frozen=True, repr=False)
@@ -281,20 +228,6 @@ class TrainedModel:
         shape = self.description.shape
         require(rows.shape[1:] == shape, f"The model takes rows of shape {shape}; got {tuple(rows.shape[1:])}.")
         return rows if self.description.dtype == "uint8" else rows.to(getattr(torch, self.description.dtype))
-
-
-def _agreed(task: Task, values: Mapping[str, Any]) -> ModelDescription:
-    """The description in a federation's agreement."""
-    from ffalm.data.decode import Recipe
-    from ffalm.data.encoding import TableEncoding
-    from ffalm.data.preprocessing import Preprocessing
-
-    data, encoding = values["data"], values["encoding"]
-    if data["source"] == "images":
-        preprocessing = Preprocessing(images=Recipe(data["size"], data["crop"]))
-        return ModelDescription(task, (3, data["size"], data["size"]), values["model"], preprocessing, "uint8")
-    table = TableEncoding.from_json(json.dumps(encoding))
-    return ModelDescription(task, (len(table.features),), values["model"], Preprocessing(table))
 
 
 def _thresholds(file: Path) -> Repair | None:
