@@ -105,7 +105,7 @@ def test_the_coordinators_app_leads_an_audit(tmp_path: Path, sites: World) -> No
     folder = tmp_path / "audits" / "1"
     folder.mkdir(parents=True)
     AuditRequest(prediction="said").write(folder)
-    lead(sites, {"folder": str(tmp_path), "run": "audits/1", "audit": True})
+    lead(sites, {"folder": str(tmp_path), "audit": "audits/1"})
     assert (folder / "result.json").exists()
 
 

@@ -157,4 +157,4 @@ def test_each_audit_has_a_folder_of_its_own(tmp_path: Path) -> None:
     second.write_app()
     app = tomllib.loads((second.app / "pyproject.toml").read_text(encoding="utf-8"))
     settings = app["tool"]["flwr"]["app"]["config"]
-    assert settings == {"folder": str(tmp_path), "run": "audits/2", "audit": True}
+    assert settings == {"folder": str(tmp_path), "audit": "audits/2"}

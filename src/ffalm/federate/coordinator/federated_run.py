@@ -55,14 +55,13 @@ def lead(sites: Sites, settings: dict[str, Fact]) -> None:
     require("folder" in settings, "The run does not say where the federation folder is: set folder in its config.")
     folder = Path(str(settings["folder"]))
     config = FederationConfig.read(folder / "federation.toml")
-    run = folder / str(settings.get("run", "run"))
     owners = _owners(folder / "coordinator" / "registered.json")
-    if settings.get("audit"):
+    if "audit" in settings:
         from ffalm.federate.coordinator.federated_audit import audit_sites
 
-        audit_sites(config, run, sites, owners)
+        audit_sites(config, folder / str(settings["audit"]), sites, owners)
     else:
-        coordinate(config, run, sites, owners)
+        coordinate(config, folder / "run", sites, owners)
 
 
 def coordinate(

@@ -100,7 +100,7 @@ class FederationFolder:
                             "serverapp": "ffalm.federate.deploy.federation_apps:server",
                             "clientapp": "ffalm.federate.deploy.federation_apps:client",
                         },
-                        "config": {"folder": str(self.path), "run": self.audit or "run", "audit": bool(self.audit)},
+                        "config": {"folder": str(self.path), **({"audit": self.audit} if self.audit else {})},
                     }
                 }
             },
