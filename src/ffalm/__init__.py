@@ -42,8 +42,10 @@ if typing.TYPE_CHECKING:
     from ffalm.errors import UserError
     from ffalm.fair_answer import FairAnswer, fair
     from ffalm.fairness import Tally
+    from ffalm.fairness_audit import Audit, audit
     from ffalm.federation import Federation, load
     from ffalm.left_out_sites import LeaveOneOut, leave_one_out
+    from ffalm.model_folders import load_model
     from ffalm.privacy import Privacy
     from ffalm.results import Study
     from ffalm.runs import Result
@@ -53,15 +55,16 @@ if typing.TYPE_CHECKING:
     from ffalm.targets import Target
     from ffalm.targets.score_repair import repair
     from ffalm.targets.score_thresholds import ScoreThresholds
+    from ffalm.trained_model import TrainedModel
 
 __version__ = "0.3.0"
 __all__ = [
-    "AFL", "FCFL", "FFALM", "FPFL", "QFFL", "SCAFFOLD", "Algorithm", "Batch", "BlindAnswer", "DivergedError",
+    "AFL", "FCFL", "FFALM", "FPFL", "QFFL", "SCAFFOLD", "Algorithm", "Audit", "Batch", "BlindAnswer", "DivergedError",
     "Examples", "FairALM", "FairAnswer", "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedFB", "FedGFT", "FedMinMax",
     "FedProx", "Federation", "Lagrangian", "LeaveOneOut", "Measure", "ModelVector", "Privacy", "Reductions", "Result",
-    "Reweighing", "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally", "Target", "Task", "UserError",
-    "algorithms", "blind", "compare", "fair", "fairness", "group_model", "leave_one_out", "load", "metrics", "register",
-    "repair", "simulate", "sweep",
+    "Reweighing", "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally", "Target", "Task", "TrainedModel",
+    "UserError", "algorithms", "audit", "blind", "compare", "fair", "fairness", "group_model", "leave_one_out", "load",
+    "load_model", "metrics", "register", "repair", "simulate", "sweep",
 ]  # fmt: skip
 
 _ROOMS = ("algorithms", "fairness", "metrics")  # modules; calling `ffalm.algorithms()` lists the registered algorithms
@@ -77,8 +80,10 @@ _HOMES = {
     "errors": ("UserError",),
     "fair_answer": ("FairAnswer", "fair"),
     "fairness": ("Tally",),
+    "fairness_audit": ("Audit", "audit"),
     "federation": ("Federation", "load"),
     "left_out_sites": ("LeaveOneOut", "leave_one_out"),
+    "model_folders": ("load_model",),
     "privacy": ("Privacy",),
     "results": ("Study",),
     "runs": ("Result",),
@@ -88,6 +93,7 @@ _HOMES = {
     "targets": ("Target",),
     "targets.score_repair": ("repair",),
     "targets.score_thresholds": ("ScoreThresholds",),
+    "trained_model": ("TrainedModel",),
 }  # fmt: skip
 
 

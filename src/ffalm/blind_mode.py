@@ -25,7 +25,7 @@ from ffalm.federation import Federation
 from ffalm.run_settings import RunSettings, Training
 from ffalm.runs import Result
 from ffalm.settings import with_keywords
-from ffalm.simulation import RunKeywords, simulate
+from ffalm.simulation import RunKeywords, rebuilt, simulate
 from ffalm.targets.answer import CONFIDENCE, CandidateRun, Part, Scores, Verdict
 from ffalm.targets.blind import BlindRule, HeldOutRows, fit_blind, gains
 from ffalm.targets.candidates import judged
@@ -88,8 +88,8 @@ class BlindAnswer:
 
     def predict(self, x: Any) -> Tensor:
         """The label of each row, as its number in the task; nobody's group is asked for."""
-        rows = self.model.rows(x)
-        favourable = self.model.spec.task.favourable
+        rows = self.model.features(x)
+        favourable = self.model.task.favourable
         return self.rule.predict(self.model.logits(rows), self.group_model.cells(rows), favourable)
 
     def explain(self) -> str:
@@ -114,7 +114,7 @@ class BlindAnswer:
 
     def candidate_run(self, seed: int, run: str) -> CandidateRun:
         """The rule as one run of a candidate."""
-        names, test = self.model.spec.task.group_names, self.after_scores if self.part == "test" else None
+        names, test = self.model.task.group_names, self.after_scores if self.part == "test" else None
         return CandidateRun(seed, run, self.rule.to_plain(names), self.held_out, test)
 
     def __repr__(self) -> str:
@@ -128,7 +128,7 @@ def group_model(federation: Federation, *, seed: int = 0, **settings: Unpack[Run
     """Train P(label, group | x) over a federation by FedAvg, with the keywords of `simulate`."""
     crossed = federation.with_group_labels()
     result = simulate(FedAvg(), crossed, seed=seed, **settings)
-    network = TrainedModel.of(result.state_dict, crossed, settings)
+    network = rebuilt(result.state_dict, crossed, settings)
     groups = federation.task.groups
     held_out = _held_out(federation)
     compared = federation.task.compared
@@ -238,7 +238,7 @@ def blind(
     own_seed = trained.seed if isinstance(trained, Result) else 0
     weights = trained.state_dict if isinstance(trained, Result) else trained
     _held_out(federation)
-    network = TrainedModel.of(weights, federation, settings)
+    network = rebuilt(weights, federation, settings)
     groups = groups or group_model(federation, seed=own_seed if seed is None else seed, **settings)
     answer = BlindModel(network, groups, federation).fit(aim, confidence)
     if answer.warning:

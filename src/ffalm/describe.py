@@ -18,7 +18,8 @@ from ffalm.errors import UserError, require
 from ffalm.execution import ExecutionPlan
 from ffalm.files import json_text, write_whole
 from ffalm.grid import federation_of, plans, run_place
-from ffalm.outcome import LeftOut, Outcome, StudyOutcome, StudyRecord, groups_text
+from ffalm.model_facts import task_facts
+from ffalm.outcome import LeftOut, Outcome, StudyOutcome, StudyRecord
 from ffalm.privacy import describe_guarantee
 from ffalm.store import RunFolder
 
@@ -35,12 +36,7 @@ def lay_out(
     task = federation.task
     return StudyRecord(
         title=f"{' / '.join(entry.label for entry in config.entries)} on {task.name}",
-        task={
-            "data": task.name,
-            "label": task.label,
-            "favourable": task.label_names[task.favourable],
-            "groups": groups_text(task.group, task.group_names, task.excluded),
-        },
+        task=task_facts(task),
         choices=_choices(config, spread),
         clients=federation.summary(),
         runs=[run_place(config, plan) for plan in grid],

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ffalm.blind_mode import GroupModel
 from ffalm.config import entry_of
-from ffalm.data.types import Task
 from ffalm.errors import require
-from ffalm.fairness.histograms import scores_of
 from ffalm.federation import Federation
+from ffalm.model_folders import facts_of
 from ffalm.run_settings import RunSettings, Training
 from ffalm.settings import with_keywords
-from ffalm.simulation import RunKeywords, seed_of
+from ffalm.simulation import RunKeywords, rebuilt, seed_of
 from ffalm.store import RunFolder
 from ffalm.study import Named, compare
 from ffalm.targets.answer import Answer
 from ffalm.targets.blind import BlindRule
 from ffalm.targets.candidates import lagrangians
-from ffalm.targets.repair import Repair, draws_of
+from ffalm.targets.repair import Repair
 from ffalm.targets.target import DEFAULT, Target
 from ffalm.targets.target import Repair as RepairSetting
 from ffalm.trained_model import TrainedModel
@@ -33,50 +33,36 @@ from ffalm.trained_model import TrainedModel
 BASELINES = ("fedavg", "ffalm")
 
 
-@dataclass(frozen=True)
-class Predictor:
-    """A trained model with its thresholds, or with its blind rule and the model of the groups that it needs."""
+@dataclass(frozen=True, kw_only=True)
+class FairAnswer(Answer):
+    """The answer to a target: `test`, `verdict`, `bounds`, `candidates`, and the `model` with its thresholds.
+
+    Where the answer is a blind rule, `rule` and `groups`, the model of the groups, stand in the place of thresholds.
+    """
 
     model: TrainedModel
-    repair: Repair | BlindRule
-    task: Task
+    rule: BlindRule | None = None
     groups: GroupModel | None = None
 
     def predict(self, x: Any, group: Any = None) -> Tensor:
-        """The label of each row, as its number in the task.
+        """The label of each row, as its number in the task; `model.predict` gives its name, and tells what `x` may be.
 
         `group` has one entry a row, by number or by name; a row whose group is none of the task's, and every row where
         `group` is left out, gets the one threshold for everybody. A blind rule asks for no group and uses none.
         """
-        rows = self.model.rows(x)
-        if isinstance(self.repair, BlindRule):
-            assert self.groups is not None
-            return self.repair.predict(self.model.logits(rows), self.groups.cells(rows), self.task.favourable)
-        codes = None if group is None else self._codes(group, len(rows))
-        scores, fallback = scores_of(self.model.logits(rows), self.task.favourable)
-        draws = draws_of(row.tobytes() for row in rows.numpy()) if self.repair.kind == "randomised" else None
-        chosen = self.repair.favourable(scores, codes, draws)
-        return torch.where(chosen, self.task.favourable, fallback)
+        if self.rule is None or self.groups is None:
+            return self.model.decide(x, group)
+        rows = self.model.features(x)
+        return self.rule.predict(self.model.logits(rows), self.groups.cells(rows), self.model.task.favourable)
 
-    def _codes(self, group: Any, rows: int) -> Tensor:
-        """Groups by number; -1 for those that the task does not know."""
-        given = np.asarray(group)
-        require(given.shape == (rows,), f"There must be one group per row; got {given.shape} for {rows} rows.")
-        if given.dtype.kind in "iu":
-            return torch.as_tensor(given.astype(np.int64))
-        places = {name: place for place, name in enumerate(self.task.group_names)}
-        return torch.tensor([places.get(str(name), -1) for name in given.tolist()])
+    def predict_proba(self, x: Any) -> NDArray[np.float64]:
+        """P(label) of each row, of shape (rows, labels)."""
+        return self.model.predict_proba(x)
 
-
-@dataclass(frozen=True, kw_only=True)
-class FairAnswer(Answer):
-    """The answer to a target: `test`, `verdict`, `bounds`, `candidates`, and the model's `predict`."""
-
-    predictor: Predictor
-
-    def predict(self, x: Any, group: Any = None) -> Tensor:
-        """The label of each row: see `Predictor.predict`."""
-        return self.predictor.predict(x, group)
+    def save(self, folder: str | Path) -> Path:
+        """Write the model with its thresholds into a folder, from which `ffalm.load_model` reads it again."""
+        require(self.rule is None, "A blind rule needs the model of the groups and cannot be saved: keep the object.")
+        return self.model.save(folder)
 
     def explain(self) -> str:
         """The answer in sentences: how sure it is, what it costs and what it needs."""
@@ -131,11 +117,11 @@ def fair(
         **settings,
     )
     answer = study.answer(federation=federation)
-    model = TrainedModel.of(RunFolder(study.folder / answer.best.run).model(), federation, settings)
+    plain = rebuilt(RunFolder(study.folder / answer.best.run).model(), federation, settings)
+    run = next(one for one in study.results if one.place == answer.best.run)
+    own = {one.name: getattr(answer, one.name) for one in fields(Answer)}
     if answer.chosen.kind == "blind":
-        (run,) = (one for one in study.results if one.place == answer.best.run)
         rule, groups = BlindRule.from_plain(answer.best.repair), study.blind_model(run, federation).groups
-        predictor = Predictor(model, rule, federation.task, groups)
-    else:
-        predictor = Predictor(model, Repair.from_plain(answer.best.repair), federation.task)
-    return FairAnswer(**{one.name: getattr(answer, one.name) for one in fields(Answer)}, predictor=predictor)
+        return FairAnswer(**own, model=replace(plain, facts=facts_of(study, run, None)), rule=rule, groups=groups)
+    thresholds = Repair.from_plain(answer.best.repair)
+    return FairAnswer(**own, model=replace(plain, repair=thresholds, facts=facts_of(study, run, thresholds)))

@@ -25,6 +25,8 @@ from ffalm.settings import build
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from ffalm.data.preprocessing import Preprocessing
+
 _HASHED_BYTES = 2**28  # of a tensor, for its fingerprint
 _COLUMNS = ("x", "y", "group")
 
@@ -49,6 +51,7 @@ class Federation:
     validation_client: Tensor | None = None  # whose each validation row is, -1 for nobody's; None where unknown
     test_client: Tensor | None = None
     all_groups: bool = field(default=True, repr=False)  # whether every compared group must have training rows
+    preprocessing: Preprocessing | None = None  # that made the features, None where they were given as arrays
 
     def __post_init__(self) -> None:
         require(len(self.clients) > 0, "A federation needs at least one client.")
@@ -141,6 +144,7 @@ class Federation:
             notes=(*dataset.notes, *_left_out(len(dataset.train), sum(map(len, parts)), partition)),
             validation_client=dataset.validation_owner if silos else None,
             test_client=dataset.test_owner if silos else None,
+            preprocessing=dataset.preprocessing,
         )
 
     def __repr__(self) -> str:
@@ -241,6 +245,7 @@ class Federation:
             ),
             self.client_names,
             self.notes,
+            preprocessing=self.preprocessing,
         )
 
     def summary(self) -> list[dict[str, Any]]:
@@ -328,6 +333,7 @@ def _without_silo(dataset: Dataset, partition: Partition, seed: int) -> Federati
         client_names=tuple(own for own in dataset.owner_names if own != name),
         notes=(*whole.notes, note),
         validation_client=rest - (rest > place).long(),
+        preprocessing=dataset.preprocessing,
     )
 
 

@@ -16,6 +16,7 @@ from ffalm.config import parse, read
 from ffalm.describe import describe, read_study
 from ffalm.errors import UserError, require
 from ffalm.fairness import ScoreHistogram
+from ffalm.files import json_text, write_whole
 from ffalm.grid import federation_of, plans
 from ffalm.outcome import Outcome, StudyOutcome, StudyRecord, degenerate
 from ffalm.report.summary import more_is_better
@@ -25,6 +26,7 @@ from ffalm.targets.answer import Answer, choose
 from ffalm.targets.candidates import BlindFit, FinishedRun, answer_of
 from ffalm.targets.site_answers import with_sites
 from ffalm.targets.target import DEFAULT, Repair, Scope, Target
+from ffalm.trained_model import REPAIR
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -173,7 +175,7 @@ class Study:
     ) -> BlindModel:
         """A run's model with the model of the groups, which is trained once for all runs of a seed."""
         from ffalm.blind_mode import BlindModel, group_model
-        from ffalm.trained_model import TrainedModel
+        from ffalm.simulation import rebuilt
 
         folder = RunFolder(self.folder / run.place)
         config = parse(read(folder.path / "config.toml"))
@@ -181,7 +183,7 @@ class Study:
         known, key = self._group_models, (run.alpha, run.seed)
         if groups is None and key not in known:
             known[key] = group_model(owned, seed=run.seed, **settings)
-        return BlindModel(TrainedModel.of(folder.model(), owned, settings), groups or known[key], owned)
+        return BlindModel(rebuilt(folder.model(), owned, settings), groups or known[key], owned)
 
     @cached_property
     def _group_models(self) -> dict[tuple[float | None, int], GroupModel]:
@@ -292,7 +294,21 @@ class Study:
         """Write tables, curves and the page, into the study's folder unless another is given; returns each file."""
         from ffalm.report import write_report
 
-        return write_report(self.outcome, Path(folder or self.folder))
+        written = write_report(self.outcome, Path(folder or self.folder))
+        if Path(folder or self.folder) == self.folder:
+            self._write_repairs()
+        return written
+
+    def _write_repairs(self) -> None:
+        """Write the thresholds of each answer beside the chosen model, and remove those of earlier answers."""
+        answers = [answer for answer in self.outcome.answers if answer.chosen.kind != "blind"]
+        chosen = {answer.best.run: answer.best.repair for answer in answers}
+        for run in self.results:
+            file = self.folder / run.place / REPAIR
+            if run.place in chosen:
+                write_whole(file, json_text(chosen[run.place], indent=2) + "\n")
+            else:
+                file.unlink(missing_ok=True)
 
 
 def _meets(mean: float, metric: str, bound: float) -> bool:

@@ -6,21 +6,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
-from typing import Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ffalm.algorithms import State
 from ffalm.data.types import Examples
-from ffalm.engines import Engine, Job, Round, Snapshot
+from ffalm.engines import Engine, Job, ModelFactory, Round, Snapshot
 from ffalm.engines.common import autocast, built_model, evaluate, score_histogram
-from ffalm.errors import require
+from ffalm.errors import UserError, require
 from ffalm.fairness import ScoreHistogram, Tally, undefined
 from ffalm.federation import Federation
 from ffalm.hardware import deterministic
+from ffalm.model_description import ModelDescription
+from ffalm.model_facts import ModelFacts
 from ffalm.model_selection import ModelSelection
 from ffalm.outcome import HEADLINE, Record
+from ffalm.run_facts import description_of, facts_of_run
 from ffalm.run_settings import Keep
+from ffalm.trained_model import TrainedModel
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,35 @@ class Result:
     kept: int | None = None  # the round whose model this is, None where it is the last
     scores: dict[str, ScoreHistogram] = field(default_factory=dict)  # of the "validation" and "test" part, if any
     client_scores: dict[str, list[ScoreHistogram]] = field(default_factory=dict)  # the same of each client's own rows
+    description: ModelDescription | None = field(default=None, repr=False, compare=False)  # what the model takes
+    factory: ModelFactory | None = field(default=None, repr=False, compare=False)  # that makes the untrained model
+    facts: ModelFacts | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the function that makes the model, which need not be picklable."""
+        return {**self.__dict__, "factory": None}
+
+    @property
+    def model(self) -> TrainedModel:
+        """The trained model, which takes new rows."""
+        if self.description is None:
+            raise UserError("This result does not say what its model takes: use ffalm.load_model(FOLDER).")
+        return TrainedModel.of(self.state_dict, self.description, self.factory, facts=self.facts)
+
+    def predict(self, data: Any) -> NDArray[Any]:
+        """The most probable label of each row of a table, an array of features or a list of images.
+
+        See `TrainedModel.predict`. Thresholds that keep a fairness target come with `ffalm.fair` and `load_model`.
+        """
+        return self.model.predict(data)
+
+    def predict_proba(self, data: Any) -> NDArray[np.float64]:
+        """P(label) of each row, of shape (rows, labels)."""
+        return self.model.predict_proba(data)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model into a folder, from which `ffalm.load_model` reads it again."""
+        return self.model.save(folder)
 
     def __repr__(self) -> str:
         shown = [f"{name}={self.test[name]:.4f}" for name in HEADLINE if name in self.test]
@@ -218,4 +254,7 @@ def _scored(job: Job, federation: Federation, history: list[Record], final: Snap
         kept=final.round if final.round != history[-1]["round"] else None,
         scores={name: histogram(part) for name, part in parts.items() if part is not None},
         client_scores={name: [histogram(one) for one in each] for name, each in own.items() if each is not None},
+        description=description_of(job),
+        factory=job.spec.model,
+        facts=facts_of_run(job, history, tally),
     )

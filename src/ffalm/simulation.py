@@ -8,15 +8,15 @@ from __future__ import annotations
 import inspect
 import operator
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypedDict, Unpack, cast, overload
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from ffalm.algorithms import Algorithm, algorithm_class
+from ffalm.algorithms import Algorithm, FedAvg, algorithm_class
 from ffalm.engines import Engine, Job, ModelFactory, choose
 from ffalm.engines.common import checked_model
 from ffalm.errors import TrainingDiverged, UserError, require, shown
@@ -27,9 +27,11 @@ from ffalm.memory import require_room
 from ffalm.model_selection import check_selection
 from ffalm.models import ARCHITECTURES, Architecture, architecture, from_scratch
 from ffalm.outcome import Record
+from ffalm.run_facts import description_of
 from ffalm.run_settings import Keep, Optimizer, Precision, Privacy, RunSettings, Training
 from ffalm.runs import ClientsAlone, Result, Run, compute
 from ffalm.settings import with_keywords
+from ffalm.trained_model import TrainedModel
 
 Model = str | Architecture | ModelFactory
 
@@ -209,6 +211,12 @@ def seed_of(number: Any) -> int:
     fits = 0 <= seed < 2**63 and not isinstance(number, bool)
     require(fits, f"Seeds are whole numbers from 0 up, of at most 18 digits; got {shown(number)}.")
     return seed
+
+
+def rebuilt(weights: Mapping[str, Tensor], federation: Federation, settings: RunKeywords) -> TrainedModel:
+    """A trained model from its weights and the settings that made it."""
+    job = job_of(RunSettings.from_keywords(settings), FedAvg(), federation, 0)
+    return TrainedModel.of(weights, description_of(job), job.spec.model, device=job.spec.device)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@
     history.jsonl      one record per round, appended and flushed
     checkpoint/        model, server state and round after the last whole round, and of the best where that is kept
     model.safetensors  the final model
+    encoding.json      what turns new rows into the model's features, and its architecture
+    repair.json        the thresholds of the study's answer, in the folder of the run that was chosen
     scores.safetensors histograms of the final model's scores on held-out and on test rows
     client_scores.safetensors  the same of each client's own rows, where it is known whose they are
     checksums.json     of the files of a checkpoint, or of a finished run
@@ -41,6 +43,7 @@ from ffalm.fairness import ScoreHistogram
 from ffalm.files import json_text, remove_leftovers, synced, write_whole
 from ffalm.outcome import Counts, Outcome, Record
 from ffalm.runs import Result
+from ffalm.trained_model import ENCODING
 
 _LOCK_SECONDS = 30.0
 _SYNC_SECONDS = 1.0  # at most so often is a run's checkpoint forced to the disk, which takes milliseconds a file
@@ -206,6 +209,8 @@ class RunFolder:
         contents: dict[str, bytes | str] = {
             f"{name}.safetensors": tensors_as_bytes(one) for name, one in tensors.items()
         }
+        if result.description is not None:
+            contents[ENCODING] = json_text(result.description.to_plain(), 2) + "\n"
         for name, content in contents.items():
             write_whole(self.path / name, content)
         values = {name: value for name, value in asdict(outcome).items() if name not in ("history", "place")}

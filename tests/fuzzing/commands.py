@@ -18,17 +18,17 @@ from tests.fuzzing.outcomes import Hang, Outcome, limited, place_of
 from tests.fuzzing.values import path, text
 
 COMMANDS = (
-    "run",
-    "compare",
-    "data check",
-    "data describe",
-    "data get",
-    "report",
-    "reproduce",
-    "federate init",
-    "algorithms",
+    "run", "compare", "data check", "data describe", "data get", "report", "reproduce", "federate init", "algorithms",
+    "audit", "predict", "card", "export",
+)  # fmt: skip
+_FOLDERS = (
+    "federate audit",
+    "federate status",
+    "federate stop",
+    "federate run",
+    "federate site",
+    "federate coordinator",
 )
-_FOLDERS = ("federate status", "federate stop", "federate run", "federate site", "federate coordinator")
 _TINY = ("--rounds", "1", "--set", "data.rows=300", "--clients", "2", "--workers", "1", "--quiet")
 _SETTINGS = (
     "seeds", "keep", "engine", "device", "precision", "channels_last", "compiled", "fresh_data", "checkpoint_every",
@@ -88,6 +88,15 @@ def command_line(draws: random.Random, here: str, number: int) -> list[str]:
     arguments = command.split()
     if command in _FOLDERS or command == "report":
         return [*arguments, path(draws, here, number), *draws.choice(([], ["--json"], ["--x"]))]
+    if command in ("predict", "card", "export"):
+        folder = path(draws, here, number)
+        return [command, folder] if command == "card" else [command, folder, path(draws, here, number)]
+    if command == "audit":
+        arguments += [draws.choice((f"{here}/good.csv", path(draws, here, number)))]
+        for flag in ("--label", "--group", "--prediction", "--score", "--favourable", "--decision", "--min-group"):
+            if flag in ("--label", "--group") or draws.random() < 0.4:
+                arguments += [flag, draws.choice(("a", "sex", "paid", "1", "m", text(draws)))]
+        return [*arguments, *draws.choice(([], ["--json"], ["--fail-if", text(draws)]))]
     if command == "data get":
         return [*arguments, draws.choice(("adul", "", "\x1b", "x" * 5000)), "--root", path(draws, here, number)]
     if command == "data describe":

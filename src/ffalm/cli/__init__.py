@@ -1,7 +1,7 @@
 """The command line.
 
-Exit codes: 0 done, 1 a bug of ours, 2 a mistake that the user can mend, 4 a training that diverged, 130 stopped by the
-user, 141 nobody reads the output any more.
+Exit codes: 0 done, 1 a bug of ours, 2 a mistake that the user can mend, 3 a condition of an audit holds, 4 a training
+that diverged, 130 stopped by the user, 141 nobody reads the output any more.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import typer
 from ffalm import __version__
 from ffalm.cli import (
     algorithms_command,
+    audit_command,
     data_commands,
     federate,
     leaderboard_command,
+    model_commands,
     repair_command,
     reproduce,
     study_commands,
@@ -46,6 +48,8 @@ study_commands.add_to(app)
 sweep_command.add_to(app)
 repair_command.add_to(app)
 leaderboard_command.add_to(app)
+audit_command.add_to(app)
+model_commands.add_to(app)
 reproduce.add_to(app)
 federate.add_to(app)
 data_commands.add_to(app)

@@ -201,6 +201,41 @@ def run(
     _show_result(folder.run, as_json)
 
 
+@federate.command(epilog="Example: ffalm federate audit hospitals --prediction said --local")
+def audit(
+    name: _Folder,
+    prediction: Annotated[str | None, typer.Option(help="Column of predicted outcomes at every site.")] = None,
+    score: Annotated[str | None, typer.Option(help="Column of scores at every site.")] = None,
+    decision: Annotated[float, typer.Option(help="Score from which the favourable outcome is predicted.")] = 0.5,
+    model: Annotated[Path | None, typer.Option(help="Folder of a trained model, such as this federation's.")] = None,
+    fail_if: Annotated[list[str] | None, typer.Option(help="Exit with code 3 if this holds; see ffalm audit.")] = None,
+    out: Annotated[Path | None, typer.Option(help="HTML file for the report.")] = None,
+    local: Annotated[bool, typer.Option("--local", help="Run the coordinator and all sites on this machine.")] = False,
+    insecure: _Insecure = False,
+    as_json: _Json = False,
+) -> None:
+    """Audit predictions, scores or a model over all sites' held-out rows, without training: only counts are sent."""
+    from rich.console import Console
+
+    from ffalm.cli.audit_command import finish_audit
+    from ffalm.federate.coordinator.federated_audit import AuditRequest, read_audit
+    from ffalm.federate.deploy import follow
+    from ffalm.federate.deploy.operations import CoordinatorProcess
+    from ffalm.federate.federation_config import FederationConfig
+
+    folder, console = _sound_federation(name), Console(stderr=True)
+    request = AuditRequest(prediction, score, decision, None if model is None else str(model.resolve()))
+    request.check(FederationConfig.read(folder.path / "federation.toml"))
+    folder = folder.new_audit()
+    request.write(folder.run)
+    leader = CoordinatorProcess(folder)
+    _warn(insecure)
+    with _undone(lambda: None, "stopped"), _all_here(leader, console, insecure) if local else _there(leader):
+        number = follow.submit(leader)
+        follow.watch(leader, number, lambda _: None, _Rounds(console, folder.facts).tell)
+    finish_audit(read_audit(folder.run), fail_if or (), out, as_json)
+
+
 @federate.command(epilog="Example: ffalm federate status hospitals --json")
 def status(name: _Any, as_json: _Json = False) -> None:
     """Show processes on this machine, sites online, the round and the last metrics; for a site, whether it runs."""

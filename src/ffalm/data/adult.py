@@ -12,6 +12,7 @@ import pandas as pd
 
 from ffalm.data.encoding import RawTable
 from ffalm.data.owners import with_owners
+from ffalm.data.preprocessing import Preprocessing, merged_values
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require
@@ -72,6 +73,9 @@ class Adult:
             train=train,
             validation=validation,
             test=np.arange(boundary, len(frame)),
+            preprocessing=Preprocessing(
+                group_values=merged_values(frame[self.sensitive], group, GROUP_NAMES[self.sensitive])
+            ),
         )
         return with_owners(table, self.owner)
 

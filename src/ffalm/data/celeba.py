@@ -16,6 +16,7 @@ import pandas as pd
 
 from ffalm.data.decode import Recipe
 from ffalm.data.pictures import Codes, check_present, examples, existing_folder, load_usable, shared_content
+from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.splits import split_by_key
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require, unknown
@@ -73,7 +74,14 @@ class CelebA:
             parts = split_by_key(identity, (2 * y + group)[good], fractions, self.data_seed)
         copies = shared_content([decoded.contents[row] for row in good], parts)
         train, validation, test = (examples(decoded, good[part], y, group) for part in parts)
-        return Dataset(task, train, validation, test, notes=(*missing, *notes, *copies))
+        return Dataset(
+            task,
+            train,
+            validation,
+            test,
+            notes=(*missing, *notes, *copies),
+            preprocessing=Preprocessing(images=Recipe(self.size)),
+        )
 
 
 def _task(label: str, group: str) -> Task:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from ffalm.data.encoding import RawTable
 from ffalm.data.owners import with_owners
+from ffalm.data.preprocessing import Preprocessing, merged_values
 from ffalm.data.splits import check_shares, split_rows
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require
@@ -64,6 +65,7 @@ class Compas:
             frame = frame[frame["race"].isin(["African-American", "Caucasian"])]
         y = (frame[LABEL] == 0).to_numpy(dtype=np.int64)
         group = (frame["race"] != "African-American").to_numpy(dtype=np.int64)
+        names = ("African-American", "other" if self.groups == "black_vs_rest" else "Caucasian")
         fractions = (1 - self.validation - self.test, self.validation, self.test)
         train, validation, test = split_rows(2 * y + group, fractions, self.data_seed)
         table = RawTable(
@@ -72,7 +74,7 @@ class Compas:
                 label="no new offence within two years",
                 group="race",
                 label_names=("reoffended", "did not reoffend"),
-                group_names=("African-American", "other" if self.groups == "black_vs_rest" else "Caucasian"),
+                group_names=names,
             ),
             features=frame[[*NUMERIC, *CATEGORIES]].drop(columns=[] if self.use_group_as_feature else ["race"]),
             y=y,
@@ -81,6 +83,7 @@ class Compas:
             validation=validation,
             test=test,
             notes=(f"{len(frame)} of {len(everyone)} published records pass the filter and belong to a group.",),
+            preprocessing=Preprocessing(group_values=merged_values(frame["race"], group, names)),
         )
         return with_owners(table, self.owner)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,9 @@ from torch import Tensor
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.errors import PublicError, UserError, require
 from ffalm.memory import require_room
+
+if TYPE_CHECKING:
+    from ffalm.data.preprocessing import Preprocessing
 
 #: A variance below this share of the mean square is rounding error: the column is constant.
 ROUNDING = 1e-13
@@ -187,6 +190,7 @@ class RawTable:
     notes: tuple[str, ...] = ()
     validation_owner: NDArray[np.int64] | None = None  # -1 for an owner without training rows
     test_owner: NDArray[np.int64] | None = None
+    preprocessing: Preprocessing | None = None  # what is known of it before the encoding
 
     def summary(self) -> TableSummary:
         """The summary of the training rows; validation and test rows never influence the encoding."""
@@ -194,6 +198,8 @@ class RawTable:
 
     def encoded(self, encoding: TableEncoding | None = None) -> Dataset:
         """The data set under an agreed encoding, or under that of its own training rows."""
+        from ffalm.data.preprocessing import Preprocessing
+
         encoding = encoding or TableEncoding.of(self.summary())
         rows, features = len(self.features), len(encoding.features)
         require_room(
@@ -211,6 +217,7 @@ class RawTable:
             notes=self.notes,
             validation_owner=_tensor(self.validation_owner),
             test_owner=_tensor(self.test_owner),
+            preprocessing=replace(self.preprocessing or Preprocessing(), table=encoding),
         )
 
     def _part(self, rows: NDArray[np.int64], encoding: TableEncoding) -> Examples:

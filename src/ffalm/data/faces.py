@@ -13,7 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ffalm.data.decode import Recipe
 from ffalm.data.faces_drawing import Looks, draw_faces
+from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.errors import require
@@ -74,7 +76,8 @@ class Faces:
         parts = split_rows(2 * y + group, PARTS, self.data_seed)
         train, validation, test = (everything.take(torch.from_numpy(rows)) for rows in parts)
         notes = ("These faces are drawn by a program; the gap between skin tones is built in, not observed.",)
-        return Dataset(TASK, train, validation, test, notes=notes)
+        recipe = Preprocessing(images=Recipe(self.size))
+        return Dataset(TASK, train, validation, test, notes=notes, preprocessing=recipe)
 
 
 def _cells(rows: int, draw: np.random.Generator) -> tuple[Codes, Codes]:

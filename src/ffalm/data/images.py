@@ -14,6 +14,7 @@ from ffalm.data.decode import Crop, Recipe
 from ffalm.data.group_settings import check_min_group_size, fewest_rows, group_columns
 from ffalm.data.owners import code_owner
 from ffalm.data.pictures import ENDINGS, Codes, examples, existing_folder, load_usable, shared_content, split_by_content
+from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.splits import check_shares
 from ffalm.data.table import check_training_labels, code_label, parts_of
 from ffalm.data.table_files import read_table
@@ -93,7 +94,9 @@ class Images:
             owned[0],
             owners,
             (*notes, *assumed, *unseen, *found.notes, *skipped, *copies),
-            *owned[1:],
+            owned[1],
+            owned[2],
+            Preprocessing(images=Recipe(self.size, self.crop)),
         )
 
     def _owners(self, frame: pd.DataFrame, train: Codes) -> tuple[torch.Tensor | None, tuple[str, ...]]:

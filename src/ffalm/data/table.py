@@ -12,6 +12,7 @@ import pandas as pd
 from ffalm.data.encoding import RawTable, as_text, is_numeric
 from ffalm.data.group_settings import check_min_group_size, fewest_rows, group_columns
 from ffalm.data.owners import code_owner
+from ffalm.data.preprocessing import Preprocessing, merged_values
 from ffalm.data.splits import check_shares, split_rows
 from ffalm.data.table_columns import FEWEST_IDS, MOST_CATEGORIES, check_feature, filled, remarks
 from ffalm.data.table_files import checked_columns, read_table
@@ -126,6 +127,12 @@ class Table:
             notes=(*notes, *assumed, *unseen, *found.notes, *gaps, *remarks(features)),
             validation_owner=None if owner is None else owner[validation],
             test_owner=None if owner is None else owner[test],
+            preprocessing=Preprocessing(
+                missing=self.missing,
+                separator=self.separator,
+                decimal=self.decimal,
+                group_values=merged_values(column, found.codes, found.names),
+            ),
         )
 
     def _opened(self) -> tuple[pd.DataFrame, tuple[str, ...]]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from ffalm.errors import UserError, require
 from ffalm.settings import typed
+
+if TYPE_CHECKING:
+    from ffalm.data.preprocessing import Preprocessing
 
 
 @typed
@@ -111,6 +114,7 @@ class Dataset:
     notes: tuple[str, ...] = ()  # shown with the results: skipped rows, duplicates and the like
     validation_owner: Tensor | None = None
     test_owner: Tensor | None = None
+    preprocessing: Preprocessing | None = None  # that made the features, None where they were given
 
 
 class Source(Protocol):

@@ -18,6 +18,7 @@ import numpy as np
 
 from ffalm.data.decode import Recipe
 from ffalm.data.pictures import ENDINGS, Codes, check_present, examples, existing_folder, load_usable, split_by_content
+from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, unknown
 
@@ -91,7 +92,14 @@ class UTKFace:
         )
         train, validation, test = (examples(decoded, chosen[part], y, group) for part in parts)
         skipped = _skipped(len(found) - len(names), len(good) - len(chosen), self.sensitive)
-        return Dataset(task, train, validation, test, notes=(*notes, *skipped, *duplicates))
+        return Dataset(
+            task,
+            train,
+            validation,
+            test,
+            notes=(*notes, *skipped, *duplicates),
+            preprocessing=Preprocessing(images=Recipe(self.size)),
+        )
 
 
 def _find(root: Path) -> tuple[Path, list[str]]:

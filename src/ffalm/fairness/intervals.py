@@ -79,9 +79,11 @@ def interval(tally: Tally, metric: str, level: float = 0.95, favourable: int = 1
 
 
 def compared_shares(tally: Tally, metric: str, favourable: int) -> list[list[Share]]:
-    """For each compared label the groups' shares of which one of `GAPS` is the largest difference."""
+    """For each compared label the groups' shares of which a metric is the largest difference, or the smallest ratio."""
     chosen, counts = tally.confusion[favourable], tally.count  # by label and group
-    if metric == "dpd":
+    if metric == "predictive_parity":
+        return [_shares(chosen[favourable], chosen.sum(0))]
+    if metric in ("dpd", "impact_ratio"):
         return [_shares(chosen.sum(0), counts.sum(0))]
     if metric == "eod":
         return [_shares(chosen[favourable], counts[favourable])]
@@ -90,10 +92,18 @@ def compared_shares(tally: Tally, metric: str, favourable: int) -> list[list[Sha
     return [_right(tally)]
 
 
+def farthest(shares: Sequence[Sequence[Share]]) -> tuple[int, int, int]:
+    """Of several lists of shares, the list and the two places in it that are farthest apart, the larger one first."""
+    values = [[hits / trials if trials else math.nan for hits, trials in own] for own in shares]
+    spreads = [max(own) - min(own) for own in values]
+    place = spreads.index(max(spreads))
+    return place, values[place].index(max(values[place])), values[place].index(min(values[place]))
+
+
 def _right(tally: Tally) -> list[Share]:
     """The rows of each group that were predicted correctly."""
     rows = tally.count.sum(0)
-    return _shares(group_metrics.group_accuracy(tally) * rows, rows)
+    return _shares((group_metrics.group_accuracy(tally) * rows).nan_to_num(0), rows)
 
 
 def _shares(hits: Tensor, trials: Tensor) -> list[Share]:

@@ -65,6 +65,13 @@ class Tally:
         return cls(confusion.view(*confusion.shape[:-1], *shape), loss.view(*loss.shape[:-1], *shape))
 
     @classmethod
+    def of_counts(cls, confusion: Any, excluded: int = 0) -> Tally:
+        """The Tally of rows counted by prediction, label and group; their losses are not known."""
+        counts = torch.as_tensor(confusion)
+        counts = counts if counts.is_floating_point() else counts.long()
+        return cls(counts, torch.full(counts.shape[1:], torch.nan, dtype=torch.float64), excluded)
+
+    @classmethod
     def zeros(cls, shape: tuple[int, int], device: torch.device | None = None) -> Tally:
         """The Tally of no rows, the neutral element of addition."""
         labels, groups = shape

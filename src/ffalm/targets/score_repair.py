@@ -231,7 +231,7 @@ def repair_table(
         raise unknown("repair", str(kind), REPAIRS)
     names, rows = table.group_names, table.rows
     probabilities = bool(rows.scores.min() >= 0 and rows.scores.max() <= 1)
-    own, note = _own_decision(rows.scores, probabilities, decision)
+    own, note = own_decision(rows.scores, probabilities, decision)
     bins = ScoreBins.of(rows.scores, rows.groups, own)
     weighed = None if costs == Costs() else costs
     parts = {"calibration": bins.histogram(rows, len(names))}
@@ -273,7 +273,7 @@ def _group_names(column: pd.Series, what: str) -> tuple[str, ...]:
     return tuple(sorted(values, key=natural))
 
 
-def _own_decision(scores: Array, probabilities: bool, given: float | None) -> tuple[float | None, str]:
+def own_decision(scores: Array, probabilities: bool, given: float | None) -> tuple[float | None, str]:
     """The score from which the model predicts the favourable label, and the sentence that says what was assumed."""
     low, high = float(scores.min()), float(scores.max())
     require(low < high, "All scores are equal: no threshold can tell rows apart.")

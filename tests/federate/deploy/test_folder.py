@@ -148,3 +148,13 @@ def test_the_demonstration_gives_everybody_to_exactly_one_site(tmp_path: Path) -
     assert {part.shape[1] for part in parts} == {14}
     shares = [(part[LABEL] == "yes").mean() for part in parts]
     assert max(shares) - min(shares) > 0.1, "the split is skewed"
+
+
+def test_each_audit_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    folder = FederationFolder(tmp_path)
+    first, second = folder.new_audit(), folder.new_audit()
+    assert (folder.run, first.run, second.run) == (tmp_path / "run", tmp_path / "audits/1", tmp_path / "audits/2")
+    second.write_app()
+    app = tomllib.loads((second.app / "pyproject.toml").read_text(encoding="utf-8"))
+    settings = app["tool"]["flwr"]["app"]["config"]
+    assert settings == {"folder": str(tmp_path), "audit": "audits/2"}

@@ -47,7 +47,7 @@ from ffalm.runs import Result
 from ffalm.store import RunFolder, counts_of, intervals_of, locked
 
 _MAY_CHANGE = ("rules", "secure", "address", "allow", *study.AFTER_TRAINING)  # settings, between two starts of a run
-_PAUSE = 3.0  # seconds between two looks for sites that are missing
+PAUSE = 3.0  # seconds between two looks for sites that are missing
 
 
 def lead(sites: Sites, settings: dict[str, Fact]) -> None:
@@ -55,7 +55,13 @@ def lead(sites: Sites, settings: dict[str, Fact]) -> None:
     require("folder" in settings, "The run does not say where the federation folder is: set folder in its config.")
     folder = Path(str(settings["folder"]))
     config = FederationConfig.read(folder / "federation.toml")
-    coordinate(config, folder / "run", sites, _owners(folder / "coordinator" / "registered.json"))
+    owners = _owners(folder / "coordinator" / "registered.json")
+    if "audit" in settings:
+        from ffalm.federate.coordinator.federated_audit import audit_sites
+
+        audit_sites(config, folder / str(settings["audit"]), sites, owners)
+    else:
+        coordinate(config, folder / "run", sites, owners)
 
 
 def coordinate(
@@ -63,7 +69,7 @@ def coordinate(
     folder: Path,
     sites: Sites,
     owners: Mapping[int, str] | None = None,
-    pause: float = _PAUSE,
+    pause: float = PAUSE,
 ) -> Outcome:
     """Train over the sites, from the beginning or from what the run folder holds, and say what came of it."""
     run = RunFolder(folder)
@@ -73,7 +79,7 @@ def coordinate(
         _check_unchanged(config, folder / "config.toml")
     run.start(toml.dumps(config.settings()))
     with locked(folder):
-        outcome = run.outcome() or _Coordinator(config, run, sites, owners or {}, pause).run()
+        outcome = run.outcome() or Coordinator(config, run, sites, owners or {}, pause).run()
         write_record(folder)
         answer, obstacles = read_answer(folder)
         write_answer(folder, answer)
@@ -81,7 +87,7 @@ def coordinate(
         return outcome
 
 
-class _Coordinator:
+class Coordinator:
     """One run while it is led."""
 
     def __init__(
@@ -204,7 +210,7 @@ class _Coordinator:
             favourable=task.favourable,
             scores=clients.histograms.parts,
         )
-        outcome = _outcome(config, result, task)
+        outcome = federation_outcome(config, result, task)
         self._run.finish(result, outcome)
         run_log.say("finished", diverged or f"All {final.round} rounds are done.")
         return outcome
@@ -231,7 +237,8 @@ class _Coordinator:
         return tally, {}, state, privacy_notes(privacy.epsilon(state), privacy.settings.delta, hidden)
 
 
-def _outcome(config: FederationConfig, result: Result, task: Task) -> Outcome:
+def federation_outcome(config: FederationConfig, result: Result, task: Task) -> Outcome:
+    """What a federation's run came to, in plain values."""
     return Outcome(
         label=config.contender.label,
         algorithm=config.algorithm.name,

@@ -1,5 +1,5 @@
 """The answer to a federation's fairness target, as of a study of one run: `answer.json`, and the model's thresholds in
-`repair.json`, which `Trained.predict` applies."""
+`repair.json`, which `ffalm.load_model` applies."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from ffalm.targets.answer import Answer
 from ffalm.targets.candidates import FinishedRun, answer_of
 from ffalm.targets.repair import Repair
 from ffalm.targets.target import Target
-
-#: The file of the thresholds, in the run folder beside the model.
-REPAIR = "repair.json"
+from ffalm.trained_model import REPAIR
 
 _METRICS = {"accuracy": "accuracy", "dpd": "DPD", "eod": "EOD"}
 

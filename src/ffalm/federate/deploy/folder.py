@@ -3,6 +3,7 @@
 NAME/federation.toml   everything that is agreed
 NAME/coordinator/      certificates, the coordinator's database, its processes' logs, and the Flower app (app/)
 NAME/run/              the run: history, checkpoints, model, result
+NAME/audits/           what sites told in audits, one folder each
 NAME/sites/SITE/       what is handed to a site: site.toml, its key pair, ca.crt, the other sites' public keys (peers/),
                        coordinator.toml, INSTRUCTIONS.md
 """
@@ -15,7 +16,8 @@ import re
 import shutil
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +34,7 @@ class FederationFolder:
     """The coordinator's side of a federation on disk."""
 
     path: Path
+    audit: str = ""  # of an audit, its folder within this one
 
     @classmethod
     def find(cls, path: Path) -> FederationFolder:
@@ -55,8 +58,17 @@ class FederationFolder:
 
     @property
     def run(self) -> Path:
-        """The run folder."""
-        return self.path / "run"
+        """The folder of the run, or of the audit."""
+        return self.path / (self.audit or "run")
+
+    def new_audit(self) -> FederationFolder:
+        """The same federation with a new folder for an audit."""
+        for number in itertools.count(1):
+            place = self.path / "audits" / str(number)
+            with suppress(FileExistsError):
+                place.mkdir(parents=True)
+                break
+        return replace(self, audit=f"audits/{number}")
 
     def site(self, name: str) -> Path:
         """The folder of a site."""
@@ -117,7 +129,7 @@ class FederationFolder:
                             "serverapp": "ffalm.federate.deploy.federation_apps:server",
                             "clientapp": "ffalm.federate.deploy.federation_apps:client",
                         },
-                        "config": {"folder": str(self.path)},
+                        "config": {"folder": str(self.path), **({"audit": self.audit} if self.audit else {})},
                     }
                 }
             },

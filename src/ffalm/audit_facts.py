@@ -1,0 +1,163 @@
+"""What an audit of predictions finds, in plain values: the one thing that its tables, page and conditions read."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ffalm.errors import UserError, look_up, unknown
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+_CONDITION = re.compile(r"\s*([A-Za-z_]+)\s*(>=|<=|>|<)\s*([0-9.eE+-]+)\s*(%?)\s*")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its confidence interval; NaN where it is undefined or has none."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+
+@dataclass(frozen=True)
+class CalibrationBin:
+    """The rows of a group whose score lies in one tenth of the range from 0 to 1."""
+
+    rows: int
+    predicted: float  # mean score
+    observed: float  # share of rows whose label is the favourable one
+
+
+@dataclass(frozen=True)
+class GroupFacts:
+    """One group: rates of its rows, and its selection rate over the highest one as `impact_ratio`."""
+
+    name: str
+    rows: int
+    compared: bool  # False for small groups and for rows without a group
+    small: bool
+    metrics: dict[str, Estimate]
+    calibration: tuple[CalibrationBin, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The two groups that a metric finds farthest apart, with the interval of their difference.
+
+    There is none where all groups are equal.
+    """
+
+    high: str
+    low: str
+    label: str | None  # of the rows that are compared, where the metric looks at several labels
+    difference: Estimate
+
+
+@dataclass(frozen=True)
+class SweptThreshold:
+    """The metrics if the favourable outcome were predicted from this score up."""
+
+    threshold: float
+    selected: float
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class GroupingFacts:
+    """All groups of one column, or of several crossed."""
+
+    name: str
+    groups: tuple[GroupFacts, ...]
+    metrics: dict[str, Estimate]
+    pairs: dict[str, Pair]
+    unknown_rows: int = 0  # rows without a group
+    bounds: Mapping[str, tuple[float, float]] | None = None  # of metrics, over every assignment of these to groups
+    sweep: tuple[SweptThreshold, ...] = ()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A condition that holds for a grouping, or whose metric is undefined there."""
+
+    condition: str
+    grouping: str
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True, repr=False)
+class AuditFacts:
+    """What `ffalm.audit` found: `groupings` has every number, `metrics` those of the first group column."""
+
+    label: str
+    favourable: str
+    rows: int
+    scored: bool  # whether there are scores
+    probabilities: bool  # whether these are probabilities
+    threshold: float | None  # of the score, where predictions were made by one
+    min_group: int
+    level: float  # of intervals
+    groupings: tuple[GroupingFacts, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics that compare the groups of the first column."""
+        return {name: one.value for name, one in self.groupings[0].metrics.items()}
+
+    def __getitem__(self, grouping: str) -> GroupingFacts:
+        """The facts about one group column, or about a crossing such as "sex, race"."""
+        return look_up("grouping of this audit", grouping, {one.name: one for one in self.groupings})
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={self.metrics[name]:.4f}" for name in ("accuracy", "dpd", "eod"))
+        return f"Audit({self.label} by {self.groupings[0].name}, {self.rows:,} rows: {shown})"
+
+    def by_group(self, grouping: str | None = None) -> DataFrame:
+        """One row a group, one column a metric, in the shape of fairlearn's `MetricFrame.by_group`."""
+        from pandas import DataFrame
+
+        chosen = self.groupings[0] if grouping is None else self[grouping]
+        rows = {
+            one.name: {"rows": one.rows, **{name: estimate.value for name, estimate in one.metrics.items()}}
+            for one in chosen.groups
+        }
+        return DataFrame.from_dict(rows, orient="index").rename_axis(chosen.name)
+
+    def failures(self, conditions: Sequence[str]) -> list[Failure]:
+        """Those of conditions such as "dpd > 0.1" that hold for some grouping; an undefined metric fails too."""
+        found = []
+        for condition in conditions:
+            metric, compare, bound = parsed_condition(condition, self.groupings[0].metrics)
+            for one in self.groupings:
+                value = one.metrics[metric].value
+                if math.isnan(value) or compare(value, bound):
+                    found.append(Failure(condition.strip(), one.name, metric, value))
+        return found
+
+
+def parsed_condition(text: str, metrics: Mapping[str, Any]) -> tuple[str, Callable[[float, float], bool], float]:
+    """The metric, the comparison and the bound of a condition such as "dpd > 0.1" or "impact_ratio < 80 %"."""
+    found = _CONDITION.fullmatch(text)
+    if found is None:
+        raise UserError(f'The condition {text!r} is not understood: write it as in "dpd > 0.1".')
+    metric, sign, number, percent = found.groups()
+    if metric not in metrics:
+        raise unknown("metric of this audit", metric, metrics)
+    try:
+        return metric, _OPERATORS[sign], float(number) / (100 if percent else 1)
+    except ValueError:
+        raise UserError(f"The bound {number!r} of {metric} is not a number.") from None

@@ -1,0 +1,122 @@
+"""`ffalm audit`: fairness of predictions or scores made anywhere; exit code 3 where a condition of --fail-if holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ffalm.errors import require
+
+if TYPE_CHECKING:
+    from ffalm.audit_facts import Failure
+    from ffalm.fairness_audit import Audit
+
+#: The exit code of an audit that failed.
+FAILED = 3
+
+_COLUMNS, _OUTPUT = "Columns of the file", "Output"
+_WIDE = 120  # columns of a terminal that has room for intervals beside every rate
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command(
+        "audit",
+        epilog="Example: ffalm audit loans.csv --label paid --prediction said --group sex --favourable yes --fail-if "
+        "'dpd > 0.1'",
+    )(audit)
+
+
+def audit(
+    file: Annotated[Path, typer.Argument(help="CSV or Parquet file of predicted rows.", show_default=False)],
+    label: Annotated[str, typer.Option(help="Column of true outcomes.", rich_help_panel=_COLUMNS)],
+    group: Annotated[
+        list[str],
+        typer.Option(help="Column of groups; may be given several times: crossings too.", rich_help_panel=_COLUMNS),
+    ],
+    prediction: Annotated[
+        str | None, typer.Option(help="Column of predicted outcomes.", rich_help_panel=_COLUMNS)
+    ] = None,
+    score: Annotated[
+        str | None, typer.Option(help="Column of scores; more is more favourable.", rich_help_panel=_COLUMNS)
+    ] = None,
+    favourable: Annotated[
+        str | None, typer.Option(help="Favourable value of the label. Default: 1.", rich_help_panel=_COLUMNS)
+    ] = None,
+    decision: Annotated[
+        float | None,
+        typer.Option(
+            help="With scores alone: from which score the favourable outcome is predicted. Default: 0.5 for "
+            "probabilities, else 0.",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = None,
+    min_group: Annotated[
+        int, typer.Option(help="Groups of fewer rows are shown, not compared.", rich_help_panel=_COLUMNS)
+    ] = 30,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(help='Exit with code 3 if this holds, such as "dpd > 0.1"; repeatable.', rich_help_panel=_OUTPUT),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="HTML file for the report.", rich_help_panel=_OUTPUT)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.", rich_help_panel=_OUTPUT)] = False,
+) -> None:
+    """Audit predictions or scores made anywhere: every fairness metric by group, with intervals.
+
+    Exit codes: 0 done, 2 a mistake in the command or the file, 3 a condition of --fail-if holds.
+    """
+    from ffalm.fairness_audit import audit as audited
+
+    require(out is None or not out.is_dir(), f"The output {out} is a folder: name an HTML file.")
+    found = audited(
+        file,
+        label=label,
+        prediction=prediction,
+        score=score,
+        group=group,
+        favourable=favourable,
+        decision=decision,
+        min_group=min_group,
+    )
+    finish_audit(found, fail_if or (), out, as_json)
+
+
+def finish_audit(found: Audit, conditions: Sequence[str], out: Path | None, as_json: bool) -> None:
+    """Write the page, print everything, and end with code 3 where a condition holds."""
+    from ffalm.files import json_text
+    from ffalm.report.audit_report import to_plain, write_page
+
+    failures = found.failures(conditions)
+    if out is not None:
+        write_page(found, out, failures)
+    if as_json:
+        print(json_text(to_plain(found, failures), 2))
+    else:
+        _show(found, failures, out)
+    if failures:
+        raise typer.Exit(FAILED)
+
+
+def _show(found: Audit, failures: Sequence[Failure], out: Path | None) -> None:
+    from rich.console import Console
+
+    from ffalm.report.audit_report import failed_sentences, gaps, groups, score_table, sentences, sweep
+    from ffalm.report.rendering import to_rich
+
+    console = Console()
+    wide = console.width >= _WIDE
+    for one in found.groupings:
+        tables = [groups(found, one, wide), gaps(found, one, brief=not wide), score_table(found, one)]
+        tables.append(sweep(found, one) if one is found.groupings[0] else None)
+        for table in tables:
+            if table is not None:
+                console.print(to_rich(table))
+    for sentence in (*sentences(found), *found.notes):
+        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+    for sentence in failed_sentences(failures):
+        console.print(f"Failed: {sentence}", style="bold", highlight=False, markup=False, soft_wrap=True)
+    if out is not None:
+        console.print(f"Report: {out}", highlight=False, markup=False, soft_wrap=True)

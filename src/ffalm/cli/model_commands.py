@@ -1,0 +1,124 @@
+"""`ffalm predict`, `ffalm card` and `ffalm export`: a trained model put to use."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ffalm.errors import require
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ffalm.trained_model import TrainedModel
+
+_Folder = Annotated[
+    Path, typer.Argument(help="Folder of a study, a run, a federation or a saved model.", show_default=False)
+]
+_Alpha = Annotated[float | None, typer.Option(help="Of a study of several skews: which answer to take.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command("predict", epilog="Example: ffalm predict ffalm-results/loans new.csv --group sex --out labels.csv")(
+        predict
+    )
+    app.command("card", epilog="Example: ffalm card ffalm-results/loans --out MODEL_CARD.md")(card)
+    app.command("export", epilog="Example: ffalm export ffalm-results/loans model.onnx")(export)
+
+
+def predict(
+    model: _Folder,
+    data: Annotated[Path, typer.Argument(help="CSV or Parquet file, or folder of images.", show_default=False)],
+    group: Annotated[
+        str | None, typer.Option(help="Column of groups, for thresholds by group; several with commas are crossed.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="CSV file to write. Default: print to the terminal.")] = None,
+    proba: Annotated[bool, typer.Option("--proba", help="Add the probability of every label.")] = False,
+    alpha: _Alpha = None,
+) -> None:
+    """Predict the label of new rows: a CSV with one line a row.
+
+    The model is that of a run or a federation, or the one that answers a study's fairness target, with its thresholds.
+    """
+    from ffalm.files import write_whole
+    from ffalm.model_folders import load_model
+
+    found = load_model(model, alpha=alpha)
+    table, notes = predictions(found, data, group, proba)
+    for note in notes:
+        print(f"ffalm: {note}", file=sys.stderr)
+    text = table.to_csv(index=False, lineterminator="\n")
+    if out is None:
+        sys.stdout.write(text)
+        return
+    require(not out.is_dir(), f"The output {out} is a folder: name a file.")
+    write_whole(out, text)
+    print(f"Written: {out} ({len(table):,} rows)")
+
+
+def card(
+    model: _Folder,
+    out: Annotated[Path | None, typer.Option(help="Markdown file to write. Default: print to the terminal.")] = None,
+    alpha: _Alpha = None,
+) -> None:
+    """Write the model card: use, data, groups, metrics with intervals, fairness target, privacy and limits."""
+    from ffalm.files import write_whole
+    from ffalm.model_folders import load_model
+
+    text = load_model(model, alpha=alpha).card()
+    if out is None:
+        print(text, end="")
+        return
+    require(not out.is_dir(), f"The output {out} is a folder: name a file.")
+    write_whole(out, text)
+    print(f"Written: {out}")
+
+
+def export(
+    model: _Folder,
+    file: Annotated[Path, typer.Argument(help="ONNX file to write.", show_default=False)],
+    alpha: _Alpha = None,
+) -> None:
+    """Write the model as ONNX: columns in, label and probabilities out, thresholds included."""
+    from ffalm.model_folders import load_model
+
+    require(file.suffix == ".onnx" and not file.is_dir(), f"The output {file} must be a file that ends in .onnx.")
+    print(f"Written: {load_model(model, alpha=alpha).to_onnx(file)}")
+
+
+def predictions(model: TrainedModel, data: Path, group: str | None, proba: bool) -> tuple[pd.DataFrame, list[str]]:
+    """The label and its probability for each row, and what a user should know about them."""
+    import pandas as pd
+
+    from ffalm.data.table_files import read_table
+
+    preprocessing, notes = model.description.preprocessing, list[str]()
+    rows = read_table(str(data))[0].to_numpy() if preprocessing is None else preprocessing.read(data)
+    if preprocessing is not None and isinstance(rows, pd.DataFrame):
+        for column, count in preprocessing.unseen(rows).items():
+            notes.append(
+                f"{count:,} of {len(rows):,} rows have a value of {column!r} that no training row had: it counts as "
+                "none of the known ones."
+            )
+    if model.by_group and group is None:
+        notes.append(
+            f"This model has a threshold for each group of {model.task.group!r}, and no --group was given: all rows "
+            "get the single threshold, and the fairness target need not hold."
+        )
+    if group is not None and not model.by_group:
+        notes.append("This model has the same threshold for everybody: --group changes nothing.")
+        group = None
+    features = model.features(rows)
+    labels = model.decide(features if group is None else rows, group)
+    chances = model.predict_proba(features)
+    columns = {"prediction": [model.labels[code] for code in labels.tolist()]}
+    told = pd.DataFrame({**columns, "probability": chances[range(len(labels)), labels.numpy()]})
+    if proba:
+        told = told.assign(**{f"probability of {name}": chances[:, place] for place, name in enumerate(model.labels)})
+    key = pd.Series([Path(str(file)).name for file in rows], name="file") if isinstance(rows, list) else None
+    told.insert(0, "row" if key is None else "file", range(1, len(told) + 1) if key is None else key)
+    return told, notes

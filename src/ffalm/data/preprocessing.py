@@ -1,0 +1,159 @@
+"""How a user's rows become a model's features: kept with every model, so that it can be applied to new rows."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from ffalm.data.decode import Recipe, decode_bytes
+from ffalm.data.encoding import CategoryColumn, NumericColumn, TableEncoding, distinct, is_numeric
+from ffalm.data.table_files import as_frame, read_table
+from ffalm.data.table_groups import group_column
+from ffalm.data.table_values import Codes, place_of
+from ffalm.errors import PublicError, UserError, require
+
+IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+
+Data: TypeAlias = Any
+"""A table, or the name of a file with one; image files, or a folder with some; or features as an array or tensor."""
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """The encoding of a table's columns, or what becomes of each image; neither where features were given as arrays."""
+
+    table: TableEncoding | None = None
+    images: Recipe | None = None
+    missing: Literal["refuse", "mean"] = "refuse"  # numbers of a table: refused, or replaced by the training rows' mean
+    separator: str | None = None  # of the file, as in `Table`
+    decimal: Literal[".", ","] = "."
+    group_values: Mapping[str, str] = field(default_factory=dict)  # value -> group, where groups are merged values
+
+    def read(self, data: Data) -> Data:
+        """A table as a data frame, images as a list of files; arrays stay as they are."""
+        if self.table is not None:
+            if isinstance(data, str | Path):
+                return read_table(str(data), self.separator, self.decimal)[0]
+            frame = as_frame(data)
+            return data if frame is None else frame
+        return _image_files(data) if self.images is not None and isinstance(data, str | Path) else data
+
+    def encode(self, data: Data) -> Tensor:
+        """The features of what `read` gave."""
+        if self.images is not None:
+            if isinstance(data, pd.DataFrame) or not isinstance(data, Sequence):
+                raise UserError("This model takes images: give a list of image files, or a folder.")
+            require(len(data) > 0, "There are no images to predict.")
+            return torch.from_numpy(np.stack([_decoded(Path(str(file)), self.images) for file in data]))
+        if self.table is None or not isinstance(data, pd.DataFrame):
+            raise UserError("This model takes a table: give a DataFrame or the name of a file.")
+        absent = [column.name for column in self.table.columns if column.name not in data.columns]
+        if absent:
+            names = ", ".join(map(repr, absent))
+            raise PublicError(f"The table lacks the column{'s' * (len(absent) > 1)} {names} that the model takes.")
+        return self.table.encode(self._filled(data))
+
+    def unseen(self, frame: pd.DataFrame) -> dict[str, int]:
+        """For each column with categories that training rows did not have, how many rows have such a one."""
+        found: dict[str, int] = {}
+        for column in () if self.table is None else self.table.columns:
+            if isinstance(column, CategoryColumn) and column.name in frame.columns:
+                codes, values = distinct(frame[column.name])
+                known = np.array([value in column.categories for value in [*values, None]])
+                strange = int((~known[codes]).sum())
+                found |= {column.name: strange} if strange else {}
+        return found
+
+    def groups(self, data: Data, group: str | Sequence[object], names: Sequence[str], rows: int) -> Tensor:
+        """The number of each row's group among `names`, -1 where it is none of them.
+
+        `group` is a column (several with commas are crossed) or has a value for each row. With an array of features,
+        whole numbers are the groups' own numbers.
+        """
+        if isinstance(group, str):
+            require(isinstance(data, pd.DataFrame), "There is no column of groups: give the group of each row.")
+            columns = (group,) if group in data.columns else tuple(name.strip() for name in group.split(","))
+            group = group_column(data, columns, "data").tolist()
+        if not isinstance(data, pd.DataFrame | list | tuple):
+            numbers = np.asarray(group)
+            if numbers.dtype.kind in "iu" and numbers.shape == (rows,):
+                return torch.as_tensor(numbers.astype(np.int64))
+        values = pd.Series(np.asarray(group, dtype=object).ravel(), dtype=object)
+        require(len(values) == rows, f"Give one group per row: there are {len(values)} for {rows} rows.")
+        spelled = list(self.group_values)
+        known: dict[Any, int] = {}
+        for value in values.dropna().unique():
+            place = place_of(value, names)
+            if place < 0 and (own := place_of(value, spelled)) >= 0:
+                place = names.index(self.group_values[spelled[own]])
+            known[value] = place
+        return torch.tensor([known.get(value, -1) for value in values])
+
+    def _filled(self, frame: pd.DataFrame) -> pd.DataFrame:
+        if self.missing == "refuse" or self.table is None:
+            return frame
+        means = {column.name: column.mean for column in self.table.columns if isinstance(column, NumericColumn)}
+        numeric = {name: mean for name, mean in means.items() if is_numeric(frame[name])}
+        return frame.assign(**{name: frame[name].astype(np.float64).fillna(mean) for name, mean in numeric.items()})
+
+    def describe(self) -> str:
+        """What a model is given, in words."""
+        if self.images is not None:
+            return f"images, of which {self.images.size} x {self.images.size} pixels are used"
+        assert self.table is not None
+        return f"a table with the columns {', '.join(column.name for column in self.table.columns)}"
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain values for a file."""
+        return {
+            "table": None if self.table is None else json.loads(self.table.to_json()),
+            "images": None if self.images is None else {"size": self.images.size, "crop": self.images.crop},
+            "missing": self.missing,
+            "separator": self.separator,
+            "decimal": self.decimal,
+            "group_values": dict(self.group_values),
+        }
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> Preprocessing:
+        """The inverse of `to_plain`; raises KeyError or TypeError where the values are of something else."""
+        table, images = values["table"], values["images"]
+        return cls(
+            None if table is None else TableEncoding.from_json(json.dumps(table)),
+            None if images is None else Recipe(**images),
+            **{name: values[name] for name in ("missing", "separator", "decimal", "group_values")},
+        )
+
+
+def merged_values(column: pd.Series, codes: Codes, names: Sequence[str]) -> dict[str, str]:
+    """The group of each value of a column, where it is not called as the value is."""
+    own, values = distinct(column)
+    places = {value: int(codes[int(np.argmax(own == number))]) for number, value in enumerate(values)}
+    return {value: names[place] for value, place in places.items() if names[place] != value}
+
+
+def _image_files(place: str | Path) -> list[Path]:
+    """One image, or all those in a folder in the order of their names."""
+    path = Path(place)
+    require(path.exists(), f"There is no file or folder {path}.")
+    found = sorted(one for one in path.iterdir() if one.suffix.lower() in IMAGE_ENDINGS) if path.is_dir() else [path]
+    require(bool(found), f"The folder {path} holds no images ({', '.join(IMAGE_ENDINGS)}).")
+    return found
+
+
+def _decoded(file: Path, recipe: Recipe) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow's on odd pictures
+            return decode_bytes(file.read_bytes(), recipe)
+    except Exception as error:  # Pillow's plugins raise nearly anything on broken bytes
+        raise UserError(f"The image {file} cannot be used: {error}.") from None

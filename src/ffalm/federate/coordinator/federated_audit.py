@@ -1,0 +1,261 @@
+"""An audit across sites without training: a column of predictions or scores at the sites, or a trained model.
+
+A column is audited as a fixed model that takes it as its only feature, so sites answer what they answer at the end of
+every training, under the same rules: counts of held-out rows by prediction, label and group, without the cells of too
+few rows, and in secure sums where the federation has them. A predicted label l gives the logits e_l; a score s gives
+the favourable label the logit s - decision, up to a positive factor.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ffalm import config as study
+from ffalm import toml
+from ffalm.counted_groups import CountedGroups
+from ffalm.data.encoding import CategoryColumn, NumericColumn
+from ffalm.data.table_values import listed, place_of
+from ffalm.engines import Snapshot
+from ffalm.engines.remote.message import Sites
+from ffalm.errors import UserError, require
+from ffalm.fairness import Tally
+from ffalm.fairness_audit import Audit
+from ffalm.federate.coordinator.agreement import Agreement
+from ffalm.federate.coordinator.federated_run import PAUSE, Coordinator, federation_outcome
+from ffalm.federate.coordinator.federation_report import notes_on, secure_notes
+from ffalm.federate.coordinator.site_clients import SiteClients
+from ffalm.federate.disclosure import cells
+from ffalm.federate.federation_config import FederationConfig, SharedTable
+from ffalm.federate.secure.secure_clients import SecureClients
+from ffalm.files import json_text, write_whole
+from ffalm.outcome import Outcome
+from ffalm.runs import Result
+from ffalm.settings import build
+from ffalm.store import RunFolder, locked
+from ffalm.targets.target import DEFAULT
+from ffalm.trained_model import ENCODING, TrainedModel
+
+#: The file, in an audit's folder, that says what is audited.
+REQUEST = "request.json"
+_TOLERANCE = 1e-5  # of a score's standard deviation, within which it reaches the decision: features have 32 bits
+
+
+@dataclass(frozen=True)
+class AuditRequest:
+    """What is audited: one of a column of predictions, a column of scores, and a trained model."""
+
+    prediction: str | None = None
+    score: str | None = None
+    decision: float = 0.5  # the score from which the favourable outcome is predicted
+    model: str | None = None  # the folder of a run, a federation or a saved model
+
+    def __post_init__(self) -> None:
+        given = [one for one in (self.prediction, self.score, self.model) if one is not None]
+        require(len(given) == 1, "Give one of a column of predictions, a column of scores, and a model to audit.")
+
+    @property
+    def column(self) -> str | None:
+        """The column that is audited."""
+        return self.prediction or self.score
+
+    def trained(self) -> TrainedModel | None:
+        """The trained model, where one is audited."""
+        if self.model is None:
+            return None
+        folder = Path(self.model)
+        return TrainedModel.read(folder / "run" if (folder / "run" / ENCODING).exists() else folder)
+
+    def check(self, config: FederationConfig) -> None:
+        """Refuse, before anybody is asked, what cannot be audited in a federation."""
+        audit_config(config, self, self.trained())
+
+    def write(self, folder: Path) -> None:
+        """Write `request.json`."""
+        write_whole(folder / REQUEST, json_text(asdict(self), 2))
+
+    @classmethod
+    def read(cls, folder: Path) -> AuditRequest:
+        """The request in a folder."""
+        try:
+            return build(cls, json.loads((folder / REQUEST).read_text(encoding="utf-8")), "audit")
+        except (OSError, ValueError) as error:
+            raise UserError(f"The request {folder / REQUEST} cannot be read ({error}).") from None
+
+
+def audit_sites(
+    config: FederationConfig,
+    folder: Path,
+    sites: Sites,
+    owners: Mapping[int, str] | None = None,
+    pause: float = PAUSE,
+) -> Audit:
+    """Audit what the request in a folder names, and keep there what the sites told."""
+    request = AuditRequest.read(folder)
+    model = request.trained()
+    plan, run = audit_config(config, request, model), RunFolder(folder)
+    folder.chmod(0o700)
+    run.start(toml.dumps(plan.settings()))
+    with locked(folder):
+        if run.outcome() is None:
+            Auditor(plan, run, sites, owners or {}, pause, request, model).run()
+    return read_audit(folder)
+
+
+def audit_config(config: FederationConfig, request: AuditRequest, model: TrainedModel | None) -> FederationConfig:
+    """The federation's settings with the column as the only feature, or with the trained model."""
+    require(
+        config.privacy is None,
+        "An audit tells counts without noise, and this federation has [privacy]: take that section out to audit.",
+    )
+    shared = replace(
+        config, training=replace(config.training, rounds=1), contender=study.entry_of("fedavg", {}), target=None
+    )
+    if model is not None:
+        architecture = study.model_of(model.description.model)
+        return replace(shared, model=architecture, target=DEFAULT if model.repair is not None else None)
+    assert request.column is not None
+    if not isinstance(config.data, SharedTable):
+        raise UserError("The sites bring images, which have no column of predictions: name a model to audit.")
+    coded = (request.column,) if request.prediction is not None else ()
+    roles = {"columns": (request.column,), "categorical": coded, "drop": (), "use_group_as_feature": False}
+    taken = (config.data.label, *config.data.group_columns)
+    require(request.column not in taken, f"The column {request.column!r} is the label or a group: name another.")
+    return replace(shared, data=replace(config.data, **roles), model=study.model_of({"name": "linear"}))  # type: ignore[arg-type]
+
+
+class Auditor(Coordinator):
+    """A run of no rounds: agree, and score one model."""
+
+    def __init__(
+        self,
+        config: FederationConfig,
+        run: RunFolder,
+        sites: Sites,
+        owners: Mapping[int, str],
+        pause: float,
+        request: AuditRequest,
+        model: TrainedModel | None,
+    ) -> None:
+        super().__init__(config, run, sites, owners, pause)
+        self._request, self._model = request, model
+
+    def _open(self) -> None:
+        """Agree on the column's encoding, or take the model's own."""
+        if self._model is not None and self._log.agreement() is None:
+            own = self._model.description
+            table = None if own.preprocessing is None else own.preprocessing.table
+            agreed = Agreement(own.task, self._config.data, table, self._config.model, self._config.sites)
+            self._log.keep_members(agreed, {}, {})
+        super()._open()
+
+    def _fresh(self, done: int) -> dict[str, Tensor]:
+        fresh = super()._fresh(done)
+        if self._model is not None:
+            return {name: value.cpu() for name, value in self._model.module.state_dict().items()}
+        weight, bias = column_weights(self._request, self._members.agreed)
+        return dict(zip(fresh, (weight, bias), strict=True))
+
+    def _train(self, clients: SiteClients | SecureClients, start: Snapshot | None) -> tuple[Snapshot, str | None]:
+        return Snapshot(0, dict(clients.begin()), {}), None
+
+    def _finish(self, clients: SiteClients | SecureClients, final: Snapshot, diverged: str | None) -> Outcome:
+        """Count the held-out rows of all sites, both parts together."""
+        config, members, task = self._config, self._members, self._members.agreed.task
+        scores = clients.score(final)
+        scored, parts = scores["test"].sites, list(scores.values())
+        require(bool(scored), "No site told of any row.")
+        repair = None if self._model is None else self._model.repair
+        tally = parts[0].tally + parts[1].tally
+        if repair is not None:
+            told = [repair.tally(one) for one in clients.histograms.parts.values()]
+            require(bool(told), "Thresholds need the sites' score histograms, and no site sent any.")
+            tally = sum(told[1:], told[0])
+        tally = tally.excluding(task.excluded)
+        known = () if repair is not None else parts[1].own
+        own = {site: parts[0].own[site].tally + parts[1].own[site].tally for site in known}
+        metrics = {site: one.excluding(task.excluded).metrics(task.favourable) for site, one in own.items()}
+        missing = {**clients.missed, **clients.quarantined}
+        self._log.write_sites(task, members.counts, members.refused, metrics)
+        notes = notes_on(scored, members.counts, tally, task, members.refused, missing, [])
+        for site in scored:
+            hidden = cells(members.counts[site].withheld["validation"], task)
+            if hidden:
+                untold = f"The site {site!r} withholds cells of its validation rows, too small to be told"
+                notes.append(f"{untold} ({'; '.join(hidden)}): the metrics are of the other rows.")
+        result = Result(
+            test=tally.metrics(task.favourable),
+            history=[],
+            state_dict=final.model,
+            state={},
+            tally=tally,
+            clients=[metrics.get(site, {}) for site in config.sites],
+            seed=config.seed,
+            notes=[*notes, *([] if config.secure is None else secure_notes())],
+            favourable=task.favourable,
+        )
+        outcome = federation_outcome(config, result, task)
+        self._run.finish(result, outcome)
+        self._log.say("finished", f"{len(scored)} sites were audited.")
+        return outcome
+
+
+def column_weights(request: AuditRequest, agreed: Agreement) -> tuple[Tensor, Tensor]:
+    """The weight and bias of the linear model that predicts what a column says."""
+    task, encoding = agreed.task, agreed.encoding
+    assert encoding is not None
+    column = encoding.columns[0]
+    weight, bias = torch.zeros(task.labels, len(encoding.features)), torch.zeros(task.labels)
+    if isinstance(column, CategoryColumn):
+        require(request.prediction is not None, f"The column {column.name!r} holds text: scores are numbers.")
+        places = {value: -1 if value is None else place_of(value, task.label_names) for value in column.categories}
+        stray = [str(value) for value, place in places.items() if place < 0]
+        require(not stray, f"The column {column.name!r} holds {listed(stray)}, which is no value of {task.label!r}.")
+        for feature, place in enumerate(places.values()):
+            weight[place, feature] = 1.0
+        unnamed = sorted({*range(task.labels)} - {*places.values()})
+        require(
+            len(unnamed) < 2,
+            f"Too few rows of every site are predicted {listed([task.label_names[place] for place in unnamed])} for "
+            "these values to be named: lower the rule 'min_group', or list fewer label_values.",
+        )
+        bias[unnamed] = 0.5  # a value that is not named is the one that is missing
+        return weight, bias
+    assert isinstance(column, NumericColumn)
+    require(task.labels == 2, "Scores are audited for labels of two values.")
+    require(column.scale > 0, f"All scores in {column.name!r} are equal.")
+    weight[task.favourable, 0] = 1.0
+    bias[task.favourable] = (column.mean - request.decision) / column.scale + _TOLERANCE
+    return weight, bias
+
+
+def read_audit(folder: Path) -> Audit:
+    """The audit in a folder, from what the sites told."""
+    outcome, request = RunFolder(folder).outcome(), AuditRequest.read(folder)
+    require(outcome is not None and outcome.confusion is not None, f"The audit in {folder} is not finished.")
+    assert outcome is not None and outcome.confusion is not None
+    agreed = Agreement.load(folder / ENCODING)
+    task = agreed.task
+    notes = json.loads((folder / "result.json").read_text(encoding="utf-8"))["notes"]
+    tally = Tally.of_counts(outcome.confusion, task.excluded)
+    small = frozenset(task.group_names[task.compared : -1])
+    counted = CountedGroups(
+        task.group, tally, task.group_names, task.label_names, task.favourable, small, task.excluded > 0
+    )
+    return Audit(
+        label=task.label,
+        favourable=task.label_names[task.favourable],
+        rows=int(tally.count.sum()),
+        scored=False,
+        probabilities=False,
+        threshold=request.decision if request.score is not None else None,
+        min_group=agreed.data.min_group_size or 0,
+        level=0.95,
+        groupings=(counted.facts(),),
+        notes=tuple(notes),
+    )

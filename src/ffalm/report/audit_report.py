@@ -1,0 +1,239 @@
+"""An audit in tables and sentences, for the terminal, as JSON and as one HTML page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ffalm.audit_facts import AuditFacts, Estimate, Failure, GroupFacts, GroupingFacts
+from ffalm.files import write_whole
+from ffalm.report.rendering import asset, environment
+from ffalm.report.tables import Cell, Column, Section, Table, percent, row
+
+#: What readers call the metrics that compare groups.
+TITLES = {
+    "accuracy": "accuracy",
+    "dpd": "DPD",
+    "eod": "EOD",
+    "equalized_odds": "equalised odds difference",
+    "impact_ratio": "impact ratio",
+    "predictive_parity": "predictive parity difference",
+    "accuracy_parity": "accuracy parity difference",
+    "worst_group_accuracy": "worst group's accuracy",
+    "auc": "AUC",
+    "auc_gap": "AUC difference",
+    "calibration_error": "largest calibration error",
+}
+_RATES = {
+    "base_rate": "base rate",
+    "selection_rate": "selected",
+    "true_positive_rate": "TPR",
+    "false_positive_rate": "FPR",
+    "precision": "precision",
+    "accuracy": "accuracy",
+}
+_FOUR_FIFTHS = 0.8
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+_RATIOS = ("impact_ratio", "auc", "auc_gap")  # told as numbers, all others in percent
+
+
+def sentences(audit: AuditFacts) -> list[str]:
+    """What matters most about each grouping, in reading order."""
+    told = [sentence for one in audit.groupings for sentence in _about(audit, one)]
+    below = [one.name for one in audit.groupings if one.metrics["impact_ratio"].value < _FOUR_FIFTHS]
+    if below:
+        told.append(
+            f"The impact ratio is below 0.8, the four-fifths rule of thumb, by {'; '.join(below)}. A ratio above 0.8 "
+            "is no proof of fairness, nor one below it of discrimination."
+        )
+    return told
+
+
+def _about(audit: AuditFacts, one: GroupingFacts) -> list[str]:
+    told = []
+    gap, pair = one.metrics["dpd"], one.pairs.get("dpd")
+    rates = {group.name: group.metrics["selection_rate"].value for group in one.groups}
+    if math.isnan(gap.value):
+        told.append(f"{one.name}: a group has no rows to compare, so gaps are undefined.")
+    elif pair is None:
+        told.append(f"{one.name}: “{audit.favourable}” is predicted for the same share of every group.")
+    else:
+        told.append(
+            f"{one.name}: “{audit.favourable}” is predicted for {percent(rates[pair.high], 1)} % of {pair.high} and "
+            f"{percent(rates[pair.low], 1)} % of {pair.low}: DPD {_points(gap)}, impact ratio "
+            f"{_number(one.metrics['impact_ratio'])}."
+        )
+        found = one.pairs.get("eod")
+        if found is not None:
+            told.append(
+                f"{one.name}: of those whose true outcome is “{audit.favourable}”, {found.high} are found more often "
+                f"than {found.low}: EOD {_points(one.metrics['eod'])}."
+            )
+    small = [group.name for group in one.groups if group.small]
+    if small:
+        compared = any(group.small and group.compared for group in one.groups)
+        what = "compared all the same, since fewer than two groups are larger" if compared else "shown, not compared"
+        told.append(f"{one.name}: groups of fewer than {audit.min_group} rows are {what}: {'; '.join(small)}.")
+    if one.unknown_rows and one.bounds is not None:
+        low, high = one.bounds["dpd"]
+        told.append(
+            f"{one.name}: {one.unknown_rows:,} rows have no group. Whatever groups they belong to, the DPD of all rows "
+            f"is between {percent(low, 1)} and {percent(high, 1)} points."
+        )
+    return told
+
+
+def gaps(audit: AuditFacts, one: GroupingFacts, brief: bool = False) -> Table:
+    """Every metric that compares groups, with its interval, the groups farthest apart and bounds; `brief`: short."""
+    columns = [Column("Metric"), Column("value"), Column(f"{audit.level:.0%} interval"), Column("farthest apart")]
+    bounded = one.bounds or {}
+    if bounded:
+        columns.append(Column("with unknown groups"))
+    rows = []
+    for name, metric in one.metrics.items():
+        ends = "" if math.isnan(metric.low) else f"{_value(name, metric.low)} to {_value(name, metric.high)}"
+        pair = one.pairs.get(name)
+        apart = "" if pair is None else f"{pair.high} > {pair.low}"
+        apart += f" ({audit.label} = {pair.label})" if pair is not None and pair.label is not None and not brief else ""
+        cells = [TITLES[name], _value(name, metric.value), ends, apart]
+        if bounded:
+            both = bounded.get(name)
+            cells.append("" if both is None else f"{_value(name, both[0])} to {_value(name, both[1])}")
+        rows.append(row(*cells))
+    caption = (
+        f"Over the groups that are compared. DPD: largest difference of the share predicted “{audit.favourable}”; EOD: "
+        "the same among those whose true outcome it is; impact ratio: smallest share over the largest."
+    )
+    if bounded:
+        caption += (
+            f" With unknown groups: the smallest and the largest value over every assignment of the "
+            f"{one.unknown_rows:,} rows without a group."
+        )
+    return Table(f"Gaps by {one.name}", columns, [Section(rows)], caption)
+
+
+def groups(audit: AuditFacts, one: GroupingFacts, intervals: bool = True) -> Table:
+    """Each group's rates; narrow terminals are shown no intervals."""
+    columns = [Column("Group"), Column("rows", "count"), *(Column(head, "percent", 1) for head in _RATES.values())]
+    columns.append(Column("impact ratio", "number", 2))
+    rows = []
+    for group in one.groups:
+        cells = [_cell(group.metrics[name], intervals) for name in (*_RATES, "impact_ratio")]
+        rows.append(row(group.name, group.rows, *cells, note=_flag(audit, group)))
+    caption = (
+        f"In percent of the group. Base rate: true outcome “{audit.favourable}”; selected: predicted it; TPR: selected "
+        "of these; FPR: selected of the others; precision: true of the selected; impact ratio: selected over the "
+        "highest of the compared groups'."
+    )
+    return Table(f"Groups of {one.name}", columns, [Section(rows)], caption, style="groups")
+
+
+def score_table(audit: AuditFacts, one: GroupingFacts, intervals: bool = True) -> Table | None:
+    """How well the score ranks within each group, and how far it can be trusted as a probability."""
+    if not audit.scored:
+        return None
+    columns = [Column("Group"), Column("AUC", "number", 2)]
+    if audit.probabilities:
+        columns += [Column("calibration error", "percent", 1), Column("mean score - share favourable", "points", 1)]
+    rows = []
+    for group in one.groups:
+        cells = [_cell(group.metrics["auc"], intervals)]
+        if audit.probabilities:
+            cells += [_cell(group.metrics[name], intervals) for name in ("calibration_error", "mean_score_excess")]
+        rows.append(row(group.name, *cells, note=_flag(audit, group)))
+    caption = "AUC: probability that a favourable row of the group has a higher score than another (DeLong's interval)."
+    if audit.probabilities:
+        caption += (
+            " Calibration error: mean distance between score and observed share over ten bins, in points; last column: "
+            "above 0, the score promises too much for the group."
+        )
+    return Table(f"Scores by {one.name}", columns, [Section(rows)], caption)
+
+
+def sweep(audit: AuditFacts, one: GroupingFacts) -> Table | None:
+    """The metrics at other thresholds of the score."""
+    if not one.sweep:
+        return None
+    names = list(one.sweep[0].metrics)
+    columns = [Column("favourable from score", "number", 2), Column("selected", "percent", 1)]
+    columns += [Column(TITLES[name], *(("number", 1) if name in _RATIOS else ("percent", 1))) for name in names]
+    rows = [row(swept.threshold, swept.selected, *swept.metrics.values()) for swept in one.sweep]
+    caption = "If the favourable outcome were predicted from this score up; in percent of all rows."
+    return Table(f"Threshold sweep by {one.name}", columns, [Section(rows)], caption)
+
+
+def failed_sentences(failures: Sequence[Failure]) -> list[str]:
+    """Each condition of --fail-if that holds, and where."""
+    return [
+        f"{one.condition} holds by {one.grouping}: {one.metric} is "
+        f"{'undefined' if math.isnan(one.value) else f'{one.value:.4f}'}."
+        for one in failures
+    ]
+
+
+def to_plain(audit: AuditFacts, failures: Sequence[Failure] = ()) -> dict[str, Any]:
+    """Everything, for machines."""
+    return {**asdict(audit), "sentences": sentences(audit), "failures": [asdict(one) for one in failures]}
+
+
+def page(audit: AuditFacts, failures: Sequence[Failure] = ()) -> str:
+    """The page: self-contained, and its content security policy forbids every network request and script."""
+    parts = [
+        (one.name, [gaps(audit, one), groups(audit, one), score_table(audit, one)], sweep(audit, one))
+        for one in audit.groupings
+    ]
+    facts = {
+        "Predicted": audit.label,
+        "Favourable outcome": audit.favourable,
+        "Rows": f"{audit.rows:,}",
+        "Groups": "; ".join(one.name for one in audit.groupings),
+    }
+    if audit.threshold is not None:
+        facts["Predicted favourable from score"] = f"{audit.threshold:g}"
+    return (
+        environment()
+        .get_template("audit.html")
+        .render(
+            title=f"Fairness of {audit.label} by {audit.groupings[0].name}",
+            policy=_POLICY,
+            style=asset("page.css"),
+            facts=facts,
+            told=sentences(audit),
+            failures=failed_sentences(failures),
+            parts=[(name, [table for table in tables if table is not None], swept) for name, tables, swept in parts],
+            notes=audit.notes,
+        )
+    )
+
+
+def write_page(audit: AuditFacts, file: str | Path, failures: Sequence[Failure] = ()) -> Path:
+    """Write the page."""
+    return write_whole(Path(file), page(audit, failures))
+
+
+def _flag(audit: AuditFacts, group: GroupFacts) -> str:
+    if group.small:
+        return f"fewer than {audit.min_group} rows"
+    return "" if group.compared else "no group given, not compared"
+
+
+def _cell(metric: Estimate, interval: bool) -> Cell:
+    known = interval and math.isfinite(metric.low) and math.isfinite(metric.high)
+    return Cell(metric.value, interval=(metric.low, metric.high) if known else None)
+
+
+def _value(name: str, value: float) -> str:
+    return "undefined" if math.isnan(value) else f"{value:.3f}" if name in _RATIOS else f"{percent(value, 1)} %"
+
+
+def _points(metric: Estimate) -> str:
+    return f"{percent(metric.value, 1)} points ({percent(metric.low, 1)} to {percent(metric.high, 1)})"
+
+
+def _number(metric: Estimate) -> str:
+    if math.isnan(metric.value):
+        return "undefined"
+    return f"{metric.value:.2f} ({metric.low:.2f} to {metric.high:.2f})"

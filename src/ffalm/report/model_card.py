@@ -1,0 +1,179 @@
+"""The model card of a trained model in Markdown, from stored facts alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ffalm.fairness.intervals import wilson
+from ffalm.fairness.tally import Tally
+from ffalm.model_facts import ModelFacts
+from ffalm.report.rendering import markdown, to_markdown
+from ffalm.report.tables import Cell, Column, Section, Table, percent, row
+
+_TITLES = {
+    "accuracy": "Accuracy",
+    "dpd": "Demographic parity difference (DPD)",
+    "eod": "Equal opportunity difference (EOD)",
+    "equalized_odds": "Equalised odds difference",
+    "impact_ratio": "Impact ratio",
+    "accuracy_parity": "Accuracy parity difference",
+    "worst_group_accuracy": "Worst group's accuracy",
+}
+_PARTS = {"test": "test", "validation": "held-out (the thresholds were fitted to them)"}
+
+
+@dataclass(frozen=True)
+class ModelUse:
+    """How a model is used."""
+
+    takes: str  # what it is given
+    thresholds: str  # by which it decides
+    group: str  # what tells people's groups
+    by_group: bool  # whether predictions need it
+    architecture: Mapping[str, Any]
+    guarantee: str | None  # of differential privacy
+
+
+def card(facts: ModelFacts, use: ModelUse) -> str:
+    """The card."""
+    task = facts.task
+    parts = [
+        f"# {markdown(facts.title)}",
+        *_use(facts, use),
+        "## Training data",
+        _listed(
+            f"Data: {task['data']}",
+            "" if facts.clients is None else f"{facts.clients} clients",
+            "" if facts.training_rows is None else f"{facts.training_rows:,} training rows",
+            f"Groups compared: {task['groups']}",
+            *facts.notes,
+        ),
+        *_metrics(facts),
+        *_target(facts),
+        "## Privacy",
+        "Trained without differential privacy: the weights may tell about single training rows."
+        if use.guarantee is None
+        else f"Trained with {use.guarantee}.",
+        "## Limits",
+        _limits(facts, use.by_group),
+        "## How it was made",
+        _listed(
+            f"{facts.algorithm}, seed {facts.seed}, {facts.rounds} rounds",
+            f"Architecture: {_architecture(use.architecture)}",
+            f"Command: {facts.command}" if facts.command else "",
+            ", ".join(f"{name} {version}" for name, version in facts.versions.items()),
+        ),
+    ]
+    if facts.settings:
+        rows = [row(name, value) for name, value in facts.settings.items()]
+        parts.append(to_markdown(Table("", [Column("Setting"), Column("Value")], [Section(rows)])).rstrip())
+    return "\n\n".join(parts) + "\n"
+
+
+def _architecture(plain: Mapping[str, Any]) -> str:
+    lists = {name: value if isinstance(value, list | tuple) else [value] for name, value in plain.items()}
+    settings = "; ".join(f"{name} {', '.join(map(str, own))}" for name, own in lists.items() if name != "name")
+    return f"{plain['name']} ({settings})" if settings else str(plain["name"])
+
+
+def _use(facts: ModelFacts, use: ModelUse) -> list[str]:
+    task = facts.task
+    needs = (
+        f"Predictions need each row's {use.group}, since thresholds differ between groups; rows without one get a "
+        "single threshold"
+        if use.by_group
+        else "Predictions do not need the group"
+    )
+    return [
+        "## Use",
+        _listed(
+            f"Predicts {task['label']}; the favourable outcome is {task['favourable']}",
+            f"Takes {use.takes}",
+            f"Decides by {use.thresholds}. {needs}",
+        ),
+        "`ffalm predict FOLDER new.csv`, or `ffalm.load_model(FOLDER).predict(data)` in Python.",
+    ]
+
+
+def _metrics(facts: ModelFacts) -> list[str]:
+    if facts.counts is None:
+        return ["## Metrics", "No rows were scored: nothing is known about how well, or how fairly, it predicts."]
+    tally = Tally.of_counts(facts.counts, facts.excluded)
+    metrics = tally.metrics(facts.favourable)
+    noisy = facts.epsilon is not None
+    rows = []
+    for name, title in _TITLES.items():
+        low, high = (math.nan, math.nan) if noisy else tally.interval(name, 0.95, facts.favourable)
+        ends = "" if math.isnan(low) else f"{_shown(name, low)} to {_shown(name, high)}"
+        rows.append(row(title, _shown(name, metrics[name]), ends))
+    columns = [Column("Metric"), Column("Value"), Column("95 % interval")]
+    scored = f"{int(tally.count.sum()):,} {_PARTS[facts.part]} rows, by these predictions with their thresholds."
+    return [
+        "## Metrics",
+        scored,
+        to_markdown(Table("", columns, [Section(rows)])).rstrip(),
+        to_markdown(_groups(tally, facts)).rstrip(),
+    ]
+
+
+def _groups(tally: Tally, facts: ModelFacts) -> Table:
+    """Each group's rates with Wilson's intervals."""
+    rows = []
+    for place, name in enumerate(facts.group_names):
+        counts = tally.confusion[..., place].double()
+        total, wanted = float(counts.sum()), float(counts[:, facts.favourable].sum())
+        chosen = counts[facts.favourable]
+        shares = [
+            (float(chosen.sum()), total),
+            (float(chosen[facts.favourable]), wanted),
+            (float(counts.diagonal().sum()), total),
+        ]
+        cells = [_cell(hits, trials, facts.epsilon is None) for hits, trials in shares]
+        compared = place < len(facts.group_names) - facts.excluded
+        rows.append(row(name if compared else f"{name} (not compared)", total, *cells))
+    heads = ("predicted favourable", "of the favourable", "correct")
+    columns = [Column("Group"), Column("rows", "count"), *(Column(head, "percent", 1) for head in heads)]
+    return Table("Groups", columns, [Section(rows)], "in percent, with 95 % intervals")
+
+
+def _cell(hits: float, trials: float, interval: bool) -> Cell:
+    return Cell(hits / trials if trials else math.nan, interval=wilson(hits, trials) if trials and interval else None)
+
+
+def _target(facts: ModelFacts) -> list[str]:
+    if facts.target is None:
+        return ["## Fairness target", "None was set."]
+    told = f"{facts.target}: {facts.verdict or 'not known'}."
+    ends = [f"{name} {value:.3f}" for name, value in facts.ends.items()]
+    if ends:
+        told += f" One-sided 95 % confidence bounds: {', '.join(ends)}."
+    return ["## Fairness target", told]
+
+
+def _limits(facts: ModelFacts, by_group: bool) -> str:
+    limits = [
+        "The numbers are of rows like those of training; where people, prices or policies change, measure again "
+        "with ffalm audit.",
+        "Gaps between groups that are not named here are not known.",
+        "A category that no training row had counts as none of the known ones.",
+    ]
+    if facts.target is None:
+        limits.append("No fairness target was set, so nothing bounds the gaps.")
+    elif facts.verdict == "met in the sample":
+        limits.append("The target is met in the sample; the rows are too few to say so with 95 % confidence.")
+    elif facts.verdict == "not met":
+        limits.append("The fairness target is not met.")
+    if by_group:
+        limits.append("Thresholds by group treat people differently by group, which some uses forbid by law.")
+    return _listed(*limits)
+
+
+def _shown(name: str, value: float) -> str:
+    return "undefined" if math.isnan(value) else f"{value:.3f}" if name == "impact_ratio" else f"{percent(value, 1)} %"
+
+
+def _listed(*lines: str) -> str:
+    return "\n".join(f"- {markdown(line).rstrip('.')}." for line in lines if line)

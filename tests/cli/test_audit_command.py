@@ -1,0 +1,44 @@
+"""`ffalm audit` on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.test_fairness_audit import scored
+
+from ffalm.cli import run
+
+COLUMNS = ["--label", "paid", "--group", "race", "--favourable", "yes"]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("audit") / "scored.csv"
+    scored().to_csv(path, index=False)
+    return str(path)
+
+
+def test_tables_and_sentences_are_printed_and_the_page_written(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "audit.html"
+    assert run(["audit", file, *COLUMNS, "--score", "score", "--group", "sex", "--out", str(page)]) == 0
+    told = capsys.readouterr().out
+    assert "Gaps by race" in told and "Groups of race, sex" in told and "Threshold sweep" in told
+    assert page.exists()
+
+
+def test_a_condition_that_holds_ends_with_code_3(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["audit", file, *COLUMNS, "--prediction", "said", "--json", "--fail-if"]
+    assert run([*arguments, "dpd > 0.0001", "--fail-if", "accuracy < 0.1"]) == 3
+    assert [one["condition"] for one in json.loads(capsys.readouterr().out)["failures"]] == ["dpd > 0.0001"]
+    assert run([*arguments, "dpd > 0.99"]) == 0
+
+
+def test_mistakes_end_with_code_2_and_one_sentence(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["audit", file, *COLUMNS]) == 2
+    assert "there are neither" in capsys.readouterr().err
+    assert run(["audit", file, *COLUMNS, "--prediction", "said", "--fail-if", "dpd"]) == 2
+    assert "is not understood" in capsys.readouterr().err

@@ -1,0 +1,72 @@
+"""`ffalm predict` on the command line."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from tests.test_trained_model import people
+
+import ffalm
+from ffalm.cli import run
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with thresholds by group."""
+    federation = ffalm.load(people(), label="paid", group="sex", favourable="yes", clients=2)
+    answer = ffalm.fair(federation, "dpd <= 0.02", algorithms=["fedavg"], rounds=3, lr=0.5)
+    assert answer.chosen.kind == "groups"
+    return answer.save(tmp_path_factory.mktemp("models") / "fair")
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> Path:
+    people(30, 1).drop(columns="paid").assign(job="baker").to_csv(tmp_path / "new.csv", index=False)
+    return tmp_path / "new.csv"
+
+
+def test_predictions_are_written_as_csv(model: Path, new: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["predict", str(model), str(new), "--group", "sex", "--out", str(new.with_name("out.csv"))]) == 0
+    told = capsys.readouterr()
+    assert "30 of 30 rows have a value of 'job' that no training row had" in told.err
+    written = pd.read_csv(new.with_name("out.csv"))
+    assert list(written) == ["row", "prediction", "probability"]
+    assert written["prediction"].tolist() == ffalm.load_model(model).predict(new, group="sex").tolist()
+
+
+def test_without_the_group_the_single_threshold_is_used_and_told(
+    model: Path, new: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["predict", str(model), str(new), "--proba"]) == 0
+    told = capsys.readouterr()
+    assert "no --group was given: all rows get the single threshold" in told.err
+    shown = pd.read_csv(io.StringIO(told.out))
+    assert list(shown)[-2:] == ["probability of no", "probability of yes"]
+    assert shown["prediction"].tolist() == ffalm.load_model(model).predict(new).tolist()
+
+
+def test_what_cannot_be_predicted_is_one_sentence(model: Path, new: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    people(3, 1)[["sex", "paid"]].to_csv(new, index=False)
+    assert run(["predict", str(model), str(new)]) == 2
+    assert "lacks the columns 'income', 'job'" in capsys.readouterr().err
+    assert run(["predict", str(model), str(new.with_name("none.csv"))]) == 2
+    assert "There is no file" in capsys.readouterr().err
+
+
+def test_the_card_is_printed_or_written(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["card", str(model)]) == 0
+    told = capsys.readouterr().out
+    assert told == ffalm.load_model(model).card()
+    assert run(["card", str(model), "--out", str(tmp_path / "card.md")]) == 0
+    assert (tmp_path / "card.md").read_text(encoding="utf-8") == told
+
+
+def test_a_model_is_exported_as_onnx(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx = pytest.importorskip("onnx")
+    assert run(["export", str(model), str(tmp_path / "m.onnx")]) == 0
+    assert [one.name for one in onnx.load(tmp_path / "m.onnx").graph.input] == ["income", "job", "sex", "group"]
+    assert run(["export", str(model), str(tmp_path / "m.txt")]) == 2
+    assert "ends in .onnx" in capsys.readouterr().err

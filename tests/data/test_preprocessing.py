@@ -1,0 +1,89 @@
+"""New rows become features as the training rows did."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from ffalm.data.decode import Recipe
+from ffalm.data.encoding import TableEncoding, TableSummary
+from ffalm.data.preprocessing import Preprocessing
+from ffalm.data.table import FrameTable
+from ffalm.errors import UserError
+
+FRAME = pd.DataFrame({"age": [20.0, 40.0, 60.0], "job": ["cook", "nurse", "cook"]})
+TABLE = Preprocessing(TableEncoding.of(TableSummary.of(FRAME)))
+
+
+def people(rows: int = 60) -> pd.DataFrame:
+    numbers = np.arange(rows)
+    return pd.DataFrame(
+        {
+            "age": np.where(numbers % 7 == 0, np.nan, numbers % 13),
+            "race": np.array(["a", "b", "c"])[numbers % 3],
+            "paid": np.array(["no", "yes"])[numbers // 3 % 2],
+        }
+    )
+
+
+def test_a_source_keeps_what_made_its_features() -> None:
+    settings = {"label": "paid", "group": "race", "favourable": "yes", "against_rest": ("a",), "missing": "mean"}
+    source = FrameTable(frame=people(), **settings)  # type: ignore[arg-type]
+    found = source.load()
+    assert found.preprocessing is not None
+    raw = source.read()
+    again = found.preprocessing.encode(people().iloc[raw.test])
+    assert torch.allclose(again, found.test.x)  # missing numbers are the training rows' mean
+    assert found.preprocessing.group_values == {"b": "rest", "c": "rest"}
+    groups = found.preprocessing.groups(people(), "race", found.task.group_names, 60)
+    assert groups.tolist() == [
+        found.task.group_names.index("a" if race == "a" else "rest") for race in people()["race"]
+    ]
+
+
+def test_plain_values_give_it_back() -> None:
+    for one in (TABLE, Preprocessing(images=Recipe(16, "none")), Preprocessing(group_values={"a": "rest"})):
+        assert Preprocessing.from_plain(json.loads(json.dumps(one.to_plain()))) == one
+
+
+def test_missing_columns_are_all_named_and_new_categories_counted() -> None:
+    with pytest.raises(UserError, match="lacks the columns 'age', 'job'"):
+        TABLE.encode(pd.DataFrame({"x": [1]}))
+    new = FRAME.assign(job=["cook", "baker", None])
+    assert TABLE.unseen(new) == {"job": 2}
+    assert TABLE.unseen(FRAME) == {}
+    assert TABLE.encode(new)[1, 1:].tolist() == [0.0, 0.0]
+
+
+def test_missing_numbers_are_refused_unless_training_filled_them() -> None:
+    gaps = FRAME.assign(age=[20.0, None, 60.0])
+    with pytest.raises(UserError, match="'age' has 1 missing"):
+        TABLE.encode(gaps)
+    filled = Preprocessing(TABLE.table, missing="mean")
+    assert filled.encode(gaps)[1, 0] == 0.0
+
+
+def test_images_are_read_from_a_folder_in_the_order_of_their_names(tmp_path: Path) -> None:
+    images = Preprocessing(images=Recipe(8))
+    for name, level in (("b.png", 250), ("a.png", 10)):
+        Image.fromarray(np.full((20, 20, 3), level, dtype=np.uint8)).save(tmp_path / name)
+    assert images.encode(images.read(tmp_path))[:, 0, 0, 0].tolist() == [10, 250]
+    (tmp_path / "none").mkdir()
+    with pytest.raises(UserError, match="holds no images"):
+        images.read(tmp_path / "none")
+    with pytest.raises(UserError, match="no file or folder"):
+        images.read(tmp_path / "absent")
+
+
+def test_with_an_array_of_features_whole_numbers_are_the_groups_own() -> None:
+    names = ("female", "male")
+    assert TABLE.groups(torch.zeros(2, 3), [1, 0], names, 2).tolist() == [1, 0]
+    assert TABLE.groups(torch.zeros(2, 3), ["male", "other"], names, 2).tolist() == [1, -1]
+    with pytest.raises(UserError, match="no column of groups"):
+        TABLE.groups(torch.zeros(2, 3), "sex", names, 2)

@@ -1,0 +1,56 @@
+"""The tables, sentences and page of an audit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.test_fairness_audit import audited, scored
+
+from ffalm.fairness_audit import Audit
+from ffalm.files import json_text
+from ffalm.report.audit_report import failed_sentences, gaps, groups, page, score_table, sentences, sweep
+
+
+@pytest.fixture(scope="module")
+def found() -> Audit:
+    frame = scored()
+    frame.loc[:5, "race"] = "<d>"
+    frame.loc[10:20, "race"] = None
+    return audited(frame, prediction=None, score="score", group=["race", "sex"])
+
+
+def test_every_metric_and_group_has_a_row(found: Audit) -> None:
+    race = found["race"]
+    assert len(gaps(found, race).rows) == len(race.metrics)
+    shown = groups(found, race)
+    assert [one.cells[0].value for one in shown.rows] == ["a", "b", "c", "<d>", "unknown"]
+    assert [one.note for one in shown.rows][-2:] == ["fewer than 30 rows", "no group given, not compared"]
+    assert shown.rows[0].cells[3].interval is not None
+    assert groups(found, race, intervals=False).rows[0].cells[3].interval is None
+    scores, swept = score_table(found, race), sweep(found, race)
+    assert scores is not None and swept is not None and len(swept.rows) == 19
+    assert score_table(audited(scored()), race) is None
+
+
+def test_sentences_tell_small_and_unknown_groups(found: Audit) -> None:
+    told = " ".join(sentences(found))
+    assert "groups of fewer than 30 rows are shown, not compared: <d>" in told
+    assert "11 rows have no group" in told
+
+
+def test_the_page_is_self_contained_and_escapes_what_the_file_says(found: Audit, tmp_path: Path) -> None:
+    failures = found.failures(["dpd > 0"])
+    text = page(found, failures)
+    assert "&lt;d&gt;" in text and "<d>" not in text
+    assert "default-src &#39;none&#39;" in text and "http" not in text.replace("http-equiv", "")
+    assert all(sentence.split(":")[0] in text for sentence in [failures[0].grouping])
+    assert found.write_html(tmp_path / "audit.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_everything_is_told_to_machines(found: Audit) -> None:
+    plain = json.loads(json_text(found.to_dict()))
+    assert plain["groupings"][0]["metrics"]["dpd"]["value"] == pytest.approx(found.metrics["dpd"])
+    assert plain["groupings"][0]["bounds"]["dpd"][0] <= plain["groupings"][0]["bounds"]["dpd"][1]
+    assert failed_sentences(found.failures(["dpd > 0"]))[0].startswith("dpd > 0 holds by race")

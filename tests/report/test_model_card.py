@@ -1,0 +1,66 @@
+"""Model cards say what is stored, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ffalm.fairness import Tally
+from ffalm.model_facts import ModelFacts
+from ffalm.report.model_card import ModelUse, card
+
+COUNTS = [[[30, 10], [10, 5]], [[10, 20], [50, 65]]]  # by prediction, label and group
+FACTS = ModelFacts(
+    title="FFALM on loans",
+    algorithm="FFALM",
+    seed=3,
+    rounds=7,
+    task={"data": "loans", "label": "paid", "favourable": "yes", "groups": "sex: female, male"},
+    group_names=("female", "male"),
+    favourable=1,
+    clients=4,
+    training_rows=1234,
+    counts=COUNTS,
+    target="dpd <= 0.05",
+    verdict="not met",
+    ends={"dpd": 0.31},
+    notes=("5 rows were left out.",),
+    settings={"training: rounds": "7"},
+    versions={"ffalm": "1"},
+    command="ffalm run",
+)
+USE = ModelUse("a table with the columns age, sex", "its thresholds", "sex", True, {"name": "mlp", "hidden": [8]}, None)
+
+
+def test_every_part_is_there_with_the_stored_numbers() -> None:
+    text = card(FACTS, USE)
+    parts = ("Use", "Training data", "Metrics", "Fairness target", "Privacy", "Limits", "How it was made")
+    assert [f"## {part}" in text for part in parts] == [True] * len(parts)
+    tally = Tally.of_counts(COUNTS)
+    low, high = tally.interval("dpd")
+    dpd = f"{100 * tally.dpd():.1f} % | {100 * low:.1f} % to {100 * high:.1f} %"
+    assert f"| Demographic parity difference (DPD) | {dpd} |" in text
+    assert "| female | 100 | 60.0 [50.2, 69.1] |" in text
+    assert "dpd <= 0.05: not met. One-sided 95 % confidence bounds: dpd 0.310." in text
+    assert (
+        "Predictions need each row's sex" in text and "1,234 training rows" in text and "5 rows were left out" in text
+    )
+    assert "without differential privacy" in text and "The fairness target is not met" in text
+
+
+def test_what_is_not_known_is_not_claimed() -> None:
+    bare = replace(
+        FACTS, counts=None, target=None, verdict=None, ends={}, clients=None, training_rows=None, settings={}
+    )
+    text = card(bare, replace(USE, by_group=False, guarantee="differential privacy, epsilon 3"))
+    assert "No rows were scored" in text and "None was set." in text
+    assert "Predictions do not need the group" in text and "Trained with differential privacy, epsilon 3." in text
+    assert "clients" not in text and "| Setting |" not in text
+
+
+def test_noisy_counts_have_no_intervals() -> None:
+    text = card(replace(FACTS, epsilon=2.0), USE)
+    assert "| Accuracy | 77.5 % |  |" in text
+
+
+def test_names_from_files_are_shown_and_never_markup() -> None:
+    assert "\\<b\\>" in card(replace(FACTS, title="<b>"), USE)

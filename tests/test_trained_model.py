@@ -1,0 +1,110 @@
+"""Trained models: what a run gives, saves and loads again predicts new rows."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import ffalm
+from ffalm.errors import UserError
+
+
+def people(rows: int = 400, seed: int = 0) -> pd.DataFrame:
+    """Loans by sex and income."""
+    draw = np.random.default_rng(seed)
+    sex = draw.choice(["female", "male"], rows)
+    income = draw.normal(30 + 6 * (sex == "male"), 8).round(1)
+    job = draw.choice(["cook", "nurse", "clerk"], rows)
+    paid = np.where(income + draw.normal(0, 4, rows) > 33, "yes", "no")
+    return pd.DataFrame({"sex": sex, "income": income, "job": job, "paid": paid})
+
+
+@pytest.fixture(scope="module")
+def federation() -> ffalm.Federation:
+    return ffalm.load(people(), label="paid", group="sex", favourable="yes", clients=2)
+
+
+@pytest.fixture(scope="module")
+def result(federation: ffalm.Federation) -> ffalm.Result:
+    return ffalm.simulate("fedavg", federation, rounds=3, lr=0.5)
+
+
+def test_a_result_predicts_labels_by_name_from_a_table(federation: ffalm.Federation, result: ffalm.Result) -> None:
+    frame = people(50, 1)
+    chances = result.predict_proba(frame)
+    assert chances.shape == (50, 2) and np.allclose(chances.sum(1), 1)
+    assert result.predict(frame).tolist() == ["yes" if one > 0.5 else "no" for one in chances[:, 1]]
+    assert federation.test is not None
+    own = result.model.decide(federation.test.x)  # encoded features are taken too
+    assert float((own == federation.test.y).double().mean()) == pytest.approx(result.test["accuracy"])
+
+
+def test_a_saved_model_predicts_the_same(result: ffalm.Result, tmp_path: Path) -> None:
+    frame = people(50, 1).drop(columns="paid")
+    loaded = ffalm.load_model(result.save(tmp_path / "model"))
+    assert (loaded.predict(frame) == result.predict(frame)).all()
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    assert np.allclose(loaded.predict_proba(tmp_path / "new.csv"), result.predict_proba(frame))
+    assert loaded.facts is not None and loaded.facts.counts == result.tally.confusion.tolist()  # type: ignore[union-attr]
+    assert "paid" in repr(loaded)
+    assert loaded.card() == result.model.card() == (tmp_path / "model" / "card.md").read_text(encoding="utf-8")
+
+
+def test_arrays_get_labels_as_numbers() -> None:
+    x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    part = (x, (x[:, 0] > 0).long(), torch.arange(60) % 2)
+    result = ffalm.simulate("fedavg", ffalm.Federation.from_arrays([part, part], test=part), rounds=1)
+    predicted = result.predict(x.numpy())
+    assert predicted.dtype == np.int64
+    assert float((predicted == part[1].numpy()).mean()) == pytest.approx(result.test["accuracy"])
+    with pytest.raises(UserError, match="takes rows of shape"):
+        result.predict(x[:, 1:])
+
+
+def test_a_model_of_ones_own_needs_its_function_again(federation: ffalm.Federation, tmp_path: Path) -> None:
+    def factory() -> nn.Module:
+        return nn.Linear(federation.first_rows(1).x.shape[1], 2)
+
+    result = ffalm.simulate("fedavg", federation, model=factory, rounds=1)
+    expected = result.predict(people(20, 1)).tolist()
+    place = result.save(tmp_path / "own")
+    with pytest.raises(UserError, match="model=FUNCTION"):
+        ffalm.load_model(place)
+    assert ffalm.load_model(place, model=factory).predict(people(20, 1)).tolist() == expected
+    with pytest.raises(UserError, match="another than these settings make"):
+        ffalm.load_model(place, model=lambda: nn.Linear(2, 2))
+    assert pickle.loads(pickle.dumps(result)).test == result.test
+
+
+def test_the_group_is_refused_where_there_are_no_thresholds(result: ffalm.Result) -> None:
+    with pytest.raises(UserError, match="leave `group` out"):
+        result.model.predict(people(5, 1), group="sex")
+
+
+def test_an_answer_is_saved_with_its_thresholds(federation: ffalm.Federation, tmp_path: Path) -> None:
+    answer = ffalm.fair(federation, "dpd <= 0.02", algorithms=["fedavg"], rounds=3, lr=0.5)
+    frame = people(80, 1)
+    loaded = ffalm.load_model(answer.save(tmp_path / "fair"))
+    names = np.array(loaded.labels)[answer.predict(frame, frame["sex"]).numpy()]
+    assert loaded.predict(frame, group="sex").tolist() == names.tolist()
+    assert loaded.facts is not None and loaded.facts.verdict == answer.verdict
+
+
+def test_damaged_files_are_told(result: ffalm.Result, tmp_path: Path) -> None:
+    place = result.save(tmp_path / "model")
+    (place / "facts.json").write_text("{}")
+    with pytest.raises(UserError, match=r"facts.*cannot be read"):
+        ffalm.load_model(place)
+    (place / "encoding.json").write_text("[]")
+    with pytest.raises(UserError, match=r"encoding.json cannot be read"):
+        ffalm.load_model(place)
+    with pytest.raises(UserError, match="no folder"):
+        ffalm.load_model(tmp_path / "none")
+    with pytest.raises(UserError, match="name a folder"):
+        result.save(place / "facts.json")
