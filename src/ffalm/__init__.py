@@ -31,6 +31,7 @@ if typing.TYPE_CHECKING:
     from ffalm.blind_mode import BlindAnswer, blind, group_model
     from ffalm.data.types import Examples, Task
     from ffalm.errors import UserError
+    from ffalm.estimator import FairFederatedClassifier
     from ffalm.fair_answer import FairAnswer, fair
     from ffalm.fairness import Tally
     from ffalm.federation import Federation, load
@@ -46,10 +47,10 @@ if typing.TYPE_CHECKING:
 __version__ = "0.3.0"
 __all__ = [
     "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "BlindAnswer", "DivergedError", "Examples", "FairAnswer",
-    "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedProx", "Federation", "Lagrangian", "Measure", "ModelVector",
-    "Privacy", "Result", "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally", "Target", "Task", "UserError",
-    "algorithms", "blind", "compare", "fair", "fairness", "group_model", "load", "metrics", "register", "repair",
-    "simulate", "sweep",
+    "FairFed", "FairFederatedClassifier", "FedAdam", "FedAvg", "FedAvgM", "FedProx", "Federation", "Lagrangian",
+    "Measure", "ModelVector", "Privacy", "Result", "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally",
+    "Target", "Task", "UserError", "algorithms", "blind", "compare", "fair", "fairness", "group_model", "load",
+    "metrics", "register", "repair", "simulate", "sweep",
 ]  # fmt: skip
 
 _ROOMS = ("algorithms", "fairness", "metrics")  # modules; calling `ffalm.algorithms()` lists the registered algorithms
@@ -62,6 +63,7 @@ _HOMES = {
     "blind_mode": ("BlindAnswer", "blind", "group_model"),
     "data.types": ("Examples", "Task"),
     "errors": ("UserError",),
+    "estimator": ("FairFederatedClassifier",),
     "fair_answer": ("FairAnswer", "fair"),
     "fairness": ("Tally",),
     "federation": ("Federation", "load"),
