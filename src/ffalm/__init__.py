@@ -28,6 +28,7 @@ if typing.TYPE_CHECKING:
         algorithms,
     )  # fmt: skip
     from ffalm.algorithms.registry import register
+    from ffalm.array_parts import UnscaledFeaturesWarning
     from ffalm.blind_mode import BlindAnswer, blind, group_model
     from ffalm.data.types import Examples, Task
     from ffalm.errors import UserError
@@ -49,8 +50,8 @@ __all__ = [
     "FFALM", "FPFL", "SCAFFOLD", "Algorithm", "Batch", "BlindAnswer", "DivergedError", "Examples", "FairAnswer",
     "FairFed", "FairFederatedClassifier", "FedAdam", "FedAvg", "FedAvgM", "FedProx", "Federation", "Lagrangian",
     "Measure", "ModelVector", "Privacy", "Result", "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally",
-    "Target", "Task", "UserError", "algorithms", "blind", "compare", "fair", "fairness", "group_model", "load",
-    "metrics", "register", "repair", "simulate", "sweep",
+    "Target", "Task", "UnscaledFeaturesWarning", "UserError", "algorithms", "blind", "compare", "fair", "fairness",
+    "group_model", "load", "metrics", "register", "repair", "simulate", "sweep",
 ]  # fmt: skip
 
 _ROOMS = ("algorithms", "fairness", "metrics")  # modules; calling `ffalm.algorithms()` lists the registered algorithms
@@ -60,6 +61,7 @@ _HOMES = {
         "Lagrangian", "Measure", "ModelVector", "RoundReport",
     ),
     "algorithms.registry": ("register",),
+    "array_parts": ("UnscaledFeaturesWarning",),
     "blind_mode": ("BlindAnswer", "blind", "group_model"),
     "data.types": ("Examples", "Task"),
     "errors": ("UserError",),

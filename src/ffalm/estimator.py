@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ffalm.algorithms import Algorithm, Lagrangian, Measure
+from ffalm.array_parts import warn_of_scale
 from ffalm.data.holdings import Dealt, Holding
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Examples, Task
@@ -139,6 +140,8 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         names, codes = (None, np.arange(len(X)) % 2) if groups is None else _coded(groups, len(X), "groups")
         self.groups_ = names
         self.mean_, self.scale_ = self._scaling(X)
+        if not self.standardize:
+            warn_of_scale([torch.as_tensor(X)], stacklevel=2)
         federation = self._federation(Examples(self._scaled(X), *map(torch.as_tensor, (labels, codes))), clients, seed)
         settings: RunKeywords = {"model": self.model, "rounds": self.rounds, "local_epochs": self.local_epochs,
                                  "batch_size": self.batch_size, "lr": self.lr, "optimizer": self.optimizer,

@@ -12,10 +12,11 @@ from itertools import repeat
 from typing import Any
 
 import torch
+from numpy import unique
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from ffalm.arrays import codes, numbers
+from ffalm.arrays import codes, numbers, texts
 from ffalm.errors import require
 from ffalm.fairness import group_metrics, intervals
 from ffalm.fairness.power import rows_needed
@@ -168,10 +169,14 @@ class Tally:
 
 
 def tally(y_true: Any, y_pred: Any, group: Any, losses: Any = None) -> Tally:
-    """The Tally of any predictions: arrays of whole numbers, one entry per row.
+    """The Tally of any predictions: arrays of whole numbers, one entry per row; groups may be texts.
 
-    Without `losses` the loss sums, and every metric computed from them, are NaN.
+    Groups that are texts are numbered in sorted order. Without `losses` the loss sums, and every metric computed from
+    them, are NaN.
     """
+    named = texts(group)
+    if named is not None and None not in named:
+        group = unique(named, return_inverse=True)[1]
     given = {"labels": y_true, "predictions": y_pred, "groups": group}
     labels, predictions, groups = (codes(values, what).flatten() for what, values in given.items())
     group_metrics.check_rows(labels, predictions, groups)
