@@ -115,7 +115,8 @@ def _stacked(rows: list[Any], where: str) -> tuple[Any, Any, Any]:
         features = torch.stack([numbers(row, f"features of the {where}") for row in x])
     except RuntimeError:
         raise UserError(f"The features of the {where} must all have the same shape.") from None
-    return features, *([one.item() if hasattr(one, "item") else one for one in column] for column in (y, group))
+    labels, groups = ([one.item() if hasattr(one, "item") else one for one in column] for column in (y, group))
+    return features, labels, groups
 
 
 def _numbered(given: Sequence[tuple[str, Any]], role: str, missing: int | str | None) -> Named:
@@ -139,7 +140,7 @@ def _numbered(given: Sequence[tuple[str, Any]], role: str, missing: int | str | 
     require(len(names) >= 2, f"The {role} are all the same: there must be two or more.")
     for (where, _), column in zip(given, columns, strict=True):
         require(role == "groups" or None not in column, f"Some {role} of the {where} are missing.")
-    places = {name: place for place, name in enumerate(names)}
+    places: dict[str | None, int] = {name: place for place, name in enumerate(names)}
     return Named([torch.tensor([places.get(name, -1) for name in one], dtype=torch.int64) for one in columns],
                  tuple(names))  # fmt: skip
 

@@ -19,6 +19,7 @@ from ffalm.data import find_source
 from ffalm.data.holdings import Dealt, Holding, holdings_of
 from ffalm.data.types import Dataset, Examples, Source, Task
 from ffalm.errors import UserError, require, shown, unknown
+from ffalm.frame_html import frame_html
 from ffalm.partition import Kind, Partition
 from ffalm.settings import build
 
@@ -137,6 +138,15 @@ class Federation:
             f"{', '.join(f'{name} {0 if part is None else len(part)}' for name, part in parts)} rows, "
             f"{self.task.labels} labels, {self.task.groups} groups)"
         )
+
+    def to_dataframe(self) -> DataFrame:
+        """One row a client, as in `summary`."""
+        from pandas import DataFrame
+
+        return DataFrame(self.summary()).set_index("client")
+
+    def _repr_html_(self) -> str:
+        return frame_html(repr(self), self.to_dataframe(), self.notes)
 
     def own_parts(self, part: Literal["validation", "test"]) -> list[Examples] | None:
         """Each client's own rows of the validation or test part; None where nobody knows whose they are."""

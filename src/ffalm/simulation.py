@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overload
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from ffalm.engines.common import autocast, built_model, checked_model, evaluate,
 from ffalm.errors import UserError, require, shown
 from ffalm.fairness import ScoreHistogram, Tally, undefined
 from ffalm.federation import Federation
+from ffalm.frame_html import frame_html
 from ffalm.hardware import deterministic, threads_for
 from ffalm.hardware import device as device_of
 from ffalm.memory import require_room
@@ -31,6 +32,9 @@ from ffalm.models import ARCHITECTURES, Architecture, architecture, from_scratch
 from ffalm.outcome import HEADLINE, Record
 from ffalm.run_settings import Keep, Optimizer, Precision, Privacy, RunSettings, Training
 from ffalm.settings import with_keywords
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Model = str | Architecture | ModelFactory
 
@@ -98,11 +102,26 @@ class Result:
     kept: int | None = None  # the round whose model this is, None where it is the last
     scores: dict[str, ScoreHistogram] = field(default_factory=dict)  # of the "validation" and "test" part, if any
     client_scores: dict[str, list[ScoreHistogram]] = field(default_factory=dict)  # the same of each client's own rows
+    group_names: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         shown = [f"{name}={self.test[name]:.4f}" for name in HEADLINE if name in self.test]
         ended = ["diverged"] if self.diverged else []
         return f"Result({', '.join([f'seed={self.seed}', f'rounds={len(self.history)}', *shown, *ended])})"
+
+    def by_group(self) -> DataFrame:
+        """Each group's rows, accuracy, rates and loss on the test part: see `Tally.by_group`."""
+        return self._tally().by_group(self.favourable, self.group_names)
+
+    def to_dataframe(self) -> DataFrame:
+        """One row per round: its record of the history."""
+        from pandas import DataFrame
+
+        return DataFrame(self.history).set_index("round")
+
+    def _repr_html_(self) -> str:
+        ended = (self.diverged,) if self.diverged else ()
+        return frame_html(repr(self), self.to_dataframe() if self.tally is None else self.by_group(), ended)
 
     @property
     def epsilon(self) -> float | None:
@@ -114,9 +133,12 @@ class Result:
 
         It is about the label that `test` is about, unless another is said to be favourable.
         """
-        require(self.tally is not None, "The federation has no test part, so there is nothing to take an interval of.")
+        return self._tally().interval(metric, level, self.favourable if favourable is None else favourable)
+
+    def _tally(self) -> Tally:
+        require(self.tally is not None, "The federation has no test part, so there are no test rows to score.")
         assert self.tally is not None
-        return self.tally.interval(metric, level, self.favourable if favourable is None else favourable)
+        return self.tally
 
 
 class DivergedError(UserError):
@@ -292,6 +314,7 @@ def _scored(job: Job, history: list[Record], final: Snapshot, diverged: str | No
         kept=final.round if final.round != history[-1]["round"] else None,
         scores={name: histogram(part) for name, part in parts.items() if part is not None},
         client_scores={name: [histogram(one) for one in each] for name, each in own.items() if each is not None},
+        group_names=federation.task.group_names,
     )
 
 
