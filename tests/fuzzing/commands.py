@@ -17,7 +17,10 @@ from unittest.mock import patch
 from tests.fuzzing.outcomes import Hang, Outcome, limited, place_of
 from tests.fuzzing.values import path, text
 
-COMMANDS = ("run", "compare", "data check", "data describe", "data get", "report", "reproduce", "federate init")
+COMMANDS = (
+    "run", "compare", "data check", "data describe", "data get", "report", "reproduce", "federate init", "settings",
+    "models",
+)  # fmt: skip
 _FOLDERS = ("federate status", "federate stop", "federate run", "federate site", "federate coordinator")
 _TINY = ("--rounds", "1", "--set", "data.rows=300", "--clients", "2", "--workers", "1", "--quiet")
 _SETTINGS = (
@@ -80,8 +83,10 @@ def command_line(draws: random.Random, here: str, number: int) -> list[str]:
         return [*arguments, path(draws, here, number), *draws.choice(([], ["--json"], ["--x"]))]
     if command == "data get":
         return [*arguments, draws.choice(("adul", "", "\x1b", "x" * 5000)), "--root", path(draws, here, number)]
-    if command == "data describe":
+    if command in ("data describe", "settings"):
         return [*arguments, text(draws)]
+    if command == "models":
+        return [*arguments, *draws.choice(([], ["--json"], ["--x"]))]
     if command == "federate init":
         arguments += [path(draws, here, number), "--rows", draws.choice(("300", "300", text(draws)))]
         arguments += draws.choice(([], ["--demo", "census"], ["--demo", "census"], ["--demo", text(draws)]))

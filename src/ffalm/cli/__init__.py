@@ -12,7 +12,15 @@ import traceback
 import typer
 
 from ffalm import __version__
-from ffalm.cli import data_commands, federate, repair_command, reproduce, study_commands, sweep_command
+from ffalm.cli import (
+    data_commands,
+    federate,
+    repair_command,
+    reproduce,
+    setting_commands,
+    study_commands,
+    sweep_command,
+)
 from ffalm.cli.failures import explained
 from ffalm.cli.flags import prepare
 from ffalm.cli.running import Stopped
@@ -23,7 +31,6 @@ app = typer.Typer(
     help="Group-fair federated learning: train one classifier over many data owners so that it treats groups alike.",
     epilog="Start with: ffalm compare",
     invoke_without_command=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
@@ -33,6 +40,7 @@ repair_command.add_to(app)
 reproduce.add_to(app)
 federate.add_to(app)
 data_commands.add_to(app)
+setting_commands.add_to(app)
 
 
 def _show_version(wanted: bool) -> None:
@@ -87,6 +95,8 @@ def run(arguments: list[str]) -> int:
 
 def main() -> None:
     """The entry point of the `ffalm` command."""
+    if "_FFALM_COMPLETE" in os.environ:  # a shell asks how the words that it passes could go on
+        prepare(" ".join(os.environ.get(name, "") for name in ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")).split())
     # As Python ends, its collector would look through every object of torch, twice and in vain: a fifth of a second.
     atexit.register(gc.freeze)
     for stream in (sys.stdout, sys.stderr):  # a terminal or file that takes no UTF-8 is shown escapes

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ffalm.cli.flags import DATA, JSON, SET, overrides, takes
+from ffalm.cli.setting_words import kind_of, shown_default
 from ffalm.errors import require, shown
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def describe(
     cls: Any = source_class(name)
     hints = typing.get_type_hints(cls)
     fields = [
-        (field.name, _kind(hints[field.name]), "needed" if field.default is dataclasses.MISSING else field.default)
+        (field.name, kind_of(hints[field.name]), "needed" if field.default is dataclasses.MISSING else field.default)
         for field in dataclasses.fields(cls)
     ]
     if as_json:
@@ -79,7 +80,7 @@ def describe(
         console.print(" ".join(cls.__doc__.split()), highlight=False, markup=False)
     table = Table("setting", "takes", "default", title="Settings: --set data.NAME=VALUE", title_justify="left")
     for key, kind, default in fields:
-        table.add_row(key, escape(kind), escape(_default(default)))
+        table.add_row(key, escape(kind), escape(shown_default(default)))
     console.print(table)
     if any(kind.startswith("list") for _, kind, _ in fields):
         console.print('A list of several: --set \'data.NAME=["one", "two"]\'', highlight=False, markup=False)
@@ -112,28 +113,6 @@ def get(
 
     for fetched in fetch(name, root):
         typer.echo(fetched.message)
-
-
-def _kind(hint: Any) -> str:
-    """The type of a setting, in words."""
-    words = {str: "text", int: "whole number", float: "number", bool: "true or false"}
-    arguments = typing.get_args(hint)
-    if typing.get_origin(hint) is typing.Literal:
-        return " or ".join(map(str, arguments))
-    if typing.get_origin(hint) is tuple:
-        return f"list of {_kind(arguments[0])}"
-    if arguments:
-        anything = {str, int, float, bool}.issubset(arguments)
-        kinds = ["value"] if anything else [_kind(one) for one in arguments if one is not type(None)]
-        return " or ".join([*kinds, "none"] if type(None) in arguments else kinds)
-    return words.get(hint, str(hint))
-
-
-def _default(value: Any) -> str:
-    """A default as a person would type it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "none" if value is None or value == () else str(value)
 
 
 def _facts(dataset: Dataset) -> dict[str, Any]:
