@@ -197,7 +197,8 @@ def _catchable() -> list[signal.Signals]:
     """Signals that end a study as Ctrl-C does; one that the user had ignored, as by nohup, stays so."""
     if threading.current_thread() is not threading.main_thread():
         return []
-    return [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is signal.SIG_DFL]
+    known = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
+    return [one for one in known if signal.getsignal(one) is signal.SIG_DFL]
 
 
 def _interrupt(*_: object) -> None:
