@@ -71,6 +71,7 @@ COMMON = (
     Flag("config", Path | None, "TOML file of settings; flags override it.", _RUNNING),
     SET,
     Flag("plugin", list[str] | None, "Python file that registers your own algorithm.", _RUNNING),
+    Flag("track", str | None, "Record each round with a tracker: tensorboard or mlflow.", _RUNNING),
     Flag("out", Path | None, "Folder for all results. Default: a new one in ffalm-results.", _RUNNING),
     Flag("resume", bool, "Resume the study in the folder --out.", _RUNNING, default=False),
     JSON,

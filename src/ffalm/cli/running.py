@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from ffalm.config import StudyConfig
+    from ffalm.execution import Listener
     from ffalm.grid import RunPlan
     from ffalm.outcome import Record
     from ffalm.results import Study
@@ -38,6 +39,9 @@ def run_shown(config: StudyConfig, command: str, values: Mapping[str, Any], opti
     from rich.console import Console
 
     from ffalm.study import Existing, begin, new_folder
+    from ffalm.tracking import check_tracker, tracked
+
+    check_tracker(values.get("track"))
 
     folder: Path | None = values["out"]
     require(not values["resume"] or folder is not None, "--resume needs the folder of the study: name it with --out.")
@@ -52,8 +56,19 @@ def run_shown(config: StudyConfig, command: str, values: Mapping[str, Any], opti
     say("Loading the data ...", values["quiet"])
     with begin(config, out, optional, existing, typed, values["ray"]) as begun:
         again = f"ffalm {command} --out {begun.folder} --resume"
-        with Terminal(Console(stderr=True), begun, again, values["quiet"]) as terminal:
-            return begun.compute(terminal)
+        with (
+            Terminal(Console(stderr=True), begun, again, values["quiet"]) as terminal,
+            tracked(values.get("track"), begun.folder) as tracker,
+        ):
+            return begun.compute(terminal if tracker is None else _both(terminal, tracker))
+
+
+def _both(first: Listener, second: Listener) -> Listener:
+    def tell(plan: RunPlan, record: Record) -> None:
+        first(plan, record)
+        second(plan, record)
+
+    return tell
 
 
 def say(text: str, quiet: bool = False) -> None:

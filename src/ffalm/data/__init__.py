@@ -50,16 +50,12 @@ def source(name: str, /, **settings: Any) -> Source:
     """A source with its settings, checked."""
     from ffalm.settings import build
 
-    cls = source_class(name)
-    try:
-        return build(cls, settings, f"data source {name!r}")
-    except UserError:
-        file = settings.get("file")
-        if name == "table" and isinstance(file, str):  # first things first: a mistyped name, then what else is missing
-            from ffalm.data.table_files import require_file
+    cls, file = source_class(name), settings.get("file")
+    if name == "table" and isinstance(file, str) and not {"label", "group"} <= settings.keys():
+        from ffalm.data.table_files import require_file
 
-            require_file(file)
-        raise
+        require_file(file)  # a mistyped name is told before the columns that are not named yet
+    return build(cls, settings, f"data source {name!r}")
 
 
 def find_source(name: str, settings: Mapping[str, Any]) -> Source:
