@@ -36,3 +36,12 @@ def test_the_lock_file_pins_every_direct_dependency_and_names_no_place() -> None
     direct = [*project["dependencies"], *extras["dev"], *extras["flower"]]
     names = [re.split(r"[\[<>=!~ ]", line, maxsplit=1)[0] for line in direct]
     assert {re.sub(r"[-_.]+", "-", name).lower() for name in names} <= pinned
+
+
+def test_the_container_file_copies_what_is_there_and_runs_a_command_of_ours() -> None:
+    text = (ROOT / "Containerfile").read_text(encoding="utf-8")
+    copied = [name for line in re.findall(r"^COPY (.*) \S+$", text, re.MULTILINE) for name in line.split()]
+    assert copied and all((ROOT / name).exists() for name in copied)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert "'.[flower]'" in text and "flower" in project["optional-dependencies"]
+    assert 'ENTRYPOINT ["ffalm", "federate"]' in text and "ffalm" in project["scripts"]

@@ -177,7 +177,8 @@ def test_a_dual_that_blows_up_is_named_with_what_to_do() -> None:
 def test_one_seed_that_diverges_does_not_lose_the_others() -> None:
     calm = federation()
     x, y, s = arrays(0, 20)
-    wild = ffalm.Federation.from_arrays([(x * 1e30, y, s)], test=arrays(1, 20))
+    with pytest.warns(ffalm.UnscaledFeaturesWarning):
+        wild = ffalm.Federation.from_arrays([(x * 1e30, y, s)], test=arrays(1, 20))
     run: dict[str, Any] = {"rounds": 3, "clip": None, "model": "mlp", **FAST}
     with pytest.raises(ffalm.DivergedError) as ended:
         ffalm.simulate(ffalm.FedAvg(), [calm, wild], seed=[0, 1], **run)

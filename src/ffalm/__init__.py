@@ -37,9 +37,11 @@ if typing.TYPE_CHECKING:
         algorithms,
     )  # fmt: skip
     from ffalm.algorithms.registry import register
+    from ffalm.array_parts import UnscaledFeaturesWarning
     from ffalm.blind_mode import BlindAnswer, blind, group_model
     from ffalm.data.types import Examples, Task
     from ffalm.errors import UserError
+    from ffalm.estimator import FairFederatedClassifier
     from ffalm.fair_answer import FairAnswer, fair
     from ffalm.fairness import Tally
     from ffalm.fairness_audit import Audit, audit
@@ -60,11 +62,12 @@ if typing.TYPE_CHECKING:
 __version__ = "0.3.0"
 __all__ = [
     "AFL", "FCFL", "FFALM", "FPFL", "QFFL", "SCAFFOLD", "Algorithm", "Audit", "Batch", "BlindAnswer", "DivergedError",
-    "Examples", "FairALM", "FairAnswer", "FairFed", "FedAdam", "FedAvg", "FedAvgM", "FedFB", "FedGFT", "FedMinMax",
-    "FedProx", "Federation", "Lagrangian", "LeaveOneOut", "Measure", "ModelVector", "Privacy", "Reductions", "Result",
-    "Reweighing", "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally", "Target", "Task", "TrainedModel",
-    "UserError", "algorithms", "audit", "blind", "compare", "fair", "fairness", "group_model", "leave_one_out", "load",
-    "load_model", "metrics", "register", "repair", "simulate", "sweep",
+    "Examples", "FairALM", "FairAnswer", "FairFed", "FairFederatedClassifier", "FedAdam", "FedAvg", "FedAvgM", "FedFB",
+    "FedGFT", "FedMinMax", "FedProx", "Federation", "Lagrangian", "LeaveOneOut", "Measure", "ModelVector", "Privacy",
+    "Reductions", "Result", "Reweighing", "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally", "Target",
+    "Task", "TrainedModel", "UnscaledFeaturesWarning", "UserError", "algorithms", "audit", "blind", "compare", "fair",
+    "fairness", "group_model", "leave_one_out", "load", "load_model", "metrics", "register", "repair", "simulate",
+    "sweep",
 ]  # fmt: skip
 
 _ROOMS = ("algorithms", "fairness", "metrics")  # modules; calling `ffalm.algorithms()` lists the registered algorithms
@@ -75,9 +78,11 @@ _HOMES = {
         "Reductions", "Reweighing", "RoundReport",
     ),
     "algorithms.registry": ("register",),
+    "array_parts": ("UnscaledFeaturesWarning",),
     "blind_mode": ("BlindAnswer", "blind", "group_model"),
     "data.types": ("Examples", "Task"),
     "errors": ("UserError",),
+    "estimator": ("FairFederatedClassifier",),
     "fair_answer": ("FairAnswer", "fair"),
     "fairness": ("Tally",),
     "fairness_audit": ("Audit", "audit"),

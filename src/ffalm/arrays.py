@@ -24,6 +24,8 @@ def numbers(values: Any, what: str) -> Tensor:
     if isinstance(values, np.ma.MaskedArray):
         masked = int(np.ma.getmaskarray(values).sum())
         require(masked == 0, f"The {what} have {masked} masked values: replace them first, as by .filled(0).")
+    if hasattr(values, "select_dtypes"):  # a data frame, of which some columns may be booleans
+        values = _of_frame(values, what)
     if hasattr(values, "__array__"):
         array = _as_array(values, what)
         require(array.dtype.kind in "biuf", f"The {what} must be numbers; got values of type {array.dtype}.")
@@ -38,6 +40,34 @@ def numbers(values: Any, what: str) -> Tensor:
     except Exception:
         raise UserError(f"The {what} must be numbers, in an array or tensor of one shape.") from None
     return _of_tensor(found, what)
+
+
+def _of_frame(frame: Any, what: str) -> Any:
+    """The numbers of a data frame; a missing one is NaN."""
+    texts = [str(name) for name in frame.select_dtypes(exclude=["number", "bool"]).columns]
+    some = ", ".join(map(repr, texts[:5]))
+    require(
+        not texts,
+        f"The {what} must be numbers, and the column{'s' * (len(texts) > 1)} {some} are not: encode them, or give the "
+        "whole data frame to ffalm.load(frame, label=..., group=...), which does.",
+    )
+    return frame.to_numpy(dtype=np.float64, na_value=np.nan) if _as_array(frame, what).dtype == object else frame
+
+
+def texts(values: Any) -> list[str | None] | None:
+    """A column of texts, with None for a missing one (None, NaN); None where the values are anything else."""
+    if isinstance(values, Tensor) or getattr(getattr(values, "dtype", None), "kind", "O") not in "OUT":
+        return None
+    try:
+        column = np.asarray(values, dtype=object)
+        if column.ndim != 1 or not any(isinstance(one, str) for one in column):
+            return None
+        from pandas import isna
+
+        found = [None if missing else one for one, missing in zip(column, isna(column), strict=True)]
+    except Exception:
+        return None
+    return found if all(isinstance(one, str | None) for one in found) else None
 
 
 def _as_array(values: Any, what: str) -> np.ndarray[Any, Any]:

@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffalm.arrays import codes, numbers
+from ffalm.array_parts import read_parts, warn_of_scale
 from ffalm.data import find_source
 from ffalm.data.holdings import Dealt, Holding, holdings_of
 from ffalm.data.types import Dataset, Examples, Source, Task
 from ffalm.errors import UserError, require, shown, unknown
+from ffalm.frame_html import frame_html
 from ffalm.partition import Kind, Partition
 from ffalm.settings import build
 
@@ -77,52 +78,40 @@ class Federation:
     @classmethod
     def from_arrays(
         cls,
-        clients: Sequence[Arrays],
-        validation: Arrays | None = None,
-        test: Arrays | None = None,
-        favourable: int | str = 1,
+        clients: Sequence[Arrays | Any],
+        validation: Arrays | Any = None,
+        test: Arrays | Any = None,
+        favourable: int | str | None = None,
         name: str = "arrays",
-        unknown: int | None = None,
+        unknown: int | str | None = None,
     ) -> Federation:
-        """A federation of arrays that are already cut up by client; labels and groups are whole numbers from 0.
+        """A federation of arrays that are already cut up by client.
 
-        Rows of the group `unknown`, such as -1, train and are scored; gaps and constraints leave them out.
+        Each client is (x, y, group), a torch dataset of such rows, or a Hugging Face dataset (or dict) with these three
+        columns. `x` is an array, tensor or data frame of numbers; labels and groups are whole numbers from 0, or texts.
+        `favourable` is the label that people want, 1 unless given; of labels that are texts it must be named.
+
+        Rows of the group `unknown`, such as -1 or "?", and rows without one where groups are texts, train and are
+        scored; gaps and constraints leave them out.
 
         Features of type uint8 are pixels, of which 255 counts as 1. Only tables of bytes that are all 0 or 1 are taken
-        as they stand: those are one-hot encodings and no pictures.
+        as they stand: those are one-hot encodings and no pictures. Columns of very large numbers give an
+        `UnscaledFeaturesWarning`.
         """
         require(
             isinstance(clients, Iterable) and not isinstance(clients, str | bytes | Mapping | Tensor | np.ndarray),
             f"The clients must be a list with one (x, y, group) each; got {shown(clients)}.",
         )
         require(isinstance(name, str), f"The name of a federation must be a text; got {shown(name)}.")
-        owned = tuple(_examples(arrays, f"client {i}", unknown) for i, arrays in enumerate(clients))
+        owned = [(f"client {number}", arrays) for number, arrays in enumerate(clients)]
         require(len(owned) > 0, "A federation needs at least one client.")
-        parts = [
-            None if arrays is None else _examples(arrays, part, unknown)
-            for arrays, part in ((validation, "validation part"), (test, "test part"))
-        ]
-        everything = [*owned, *(part for part in parts if part is not None)]
-        if all(_one_hot(part.x) for part in everything if part.x.dtype == torch.uint8):
-            owned = tuple(_as_numbers(part) for part in owned)
-            parts = [None if part is None else _as_numbers(part) for part in parts]
-        labels = max([2, *(int(part.y.max()) + 1 for part in everything if len(part))])
-        groups = max([2, *(int(part.group.max()) + 1 for part in everything if len(part))])
-        some_unknown = any(bool((part.group < 0).any()) for part in everything)
-        if some_unknown:
-            owned = tuple(_unknown_last(part, groups) for part in owned)
-            parts = [None if part is None else _unknown_last(part, groups) for part in parts]
-        names = tuple(map(str, range(labels)))
-        if isinstance(favourable, str) and favourable in names:
-            favourable = names.index(favourable)
-        task = Task(
-            name,
-            label_names=names,
-            group_names=(*map(str, range(groups)), *["unknown"] * some_unknown),
-            favourable=cast(int, favourable),
-            excluded=int(some_unknown),
-        )
-        return cls(owned, parts[0], parts[1], task)
+        others = [(part, arrays) for part, arrays in (("validation part", validation), ("test part", test))
+                  if arrays is not None]  # fmt: skip
+        examples, task = read_parts([*owned, *others], favourable, name, unknown)
+        parts = dict(zip([part for part, _ in others], examples[len(owned) :], strict=True))
+        federation = cls(tuple(examples[: len(owned)]), parts.get("validation part"), parts.get("test part"), task)
+        warn_of_scale([client.x for client in federation.clients], stacklevel=2)
+        return federation
 
     @classmethod
     def from_dataset(cls, dataset: Dataset, partition: Partition, seed: int = 0) -> Federation:
@@ -155,6 +144,15 @@ class Federation:
             f"{', '.join(f'{name} {0 if part is None else len(part)}' for name, part in parts)} rows, "
             f"{self.task.labels} labels, {self.task.groups} groups)"
         )
+
+    def to_dataframe(self) -> DataFrame:
+        """One row a client, as in `summary`."""
+        from pandas import DataFrame
+
+        return DataFrame(self.summary()).set_index("client")
+
+    def _repr_html_(self) -> str:
+        return frame_html(repr(self), self.to_dataframe(), self.notes)
 
     def own_parts(self, part: Literal["validation", "test"]) -> list[Examples] | None:
         """Each client's own rows of the validation or test part; None where nobody knows whose they are."""
@@ -353,47 +351,6 @@ def _left_out(rows: int, dealt: int, partition: Partition) -> tuple[str, ...]:
     if dealt == rows:
         return ()
     return (f"The partition {partition.kind!r} gave clients {dealt:,} of {rows:,} training rows; the rest is unused.",)
-
-
-def _examples(arrays: Arrays, where: str, unknown: int | None = None) -> Examples:
-    """Tensors of one (x, y, group), with whole-number labels and groups; an unknown group is -1."""
-    if not isinstance(arrays, tuple | list) or len(arrays) != 3:
-        raise UserError(f"The {where} must be given as (x, y, group).")
-    x = numbers(arrays[0], f"features of the {where}")
-    require(x.ndim > 0, f"The features of the {where} must have one entry per row; got a single number.")
-    if x.dtype not in (torch.uint8, torch.float64):
-        x = x.float()
-    y, group = codes(arrays[1], f"labels of the {where}"), _groups(arrays[2], f"groups of the {where}", unknown)
-    require(
-        y.shape == group.shape == x.shape[:1],
-        f"The {where} needs one label and one group per row; got {len(x)} rows, labels of shape {tuple(y.shape)} and "
-        f"groups of shape {tuple(group.shape)}.",
-    )
-    return Examples(x, y, group)
-
-
-def _groups(values: Any, what: str, unknown: int | None) -> Tensor:
-    """Whole numbers from 0, and -1 for the number that means unknown."""
-    given = numbers(values, what)
-    if unknown is None:
-        return codes(values, what)
-    missing = given == unknown
-    return torch.where(missing, -1, codes(torch.where(missing, torch.zeros_like(given), given), what))
-
-
-def _unknown_last(examples: Examples, groups: int) -> Examples:
-    """Examples whose unknown group, -1, is the one after all others."""
-    return replace(examples, group=torch.where(examples.group < 0, groups, examples.group))
-
-
-def _one_hot(x: Tensor) -> bool:
-    """Whether bytes are a table of zeros and ones."""
-    return x.ndim == 2 and (x.numel() == 0 or int(x.max()) <= 1)
-
-
-def _as_numbers(examples: Examples) -> Examples:
-    """Examples whose bytes are numbers like any others."""
-    return replace(examples, x=examples.x.float()) if examples.x.dtype == torch.uint8 else examples
 
 
 def _sound(examples: Examples, task: Task, like: Examples) -> bool:

@@ -6,12 +6,14 @@ import json
 import math
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 from ffalm.errors import UserError, printable
 
 _LARGEST_TEXT = 16 * 2**20
+_LIMITED_INFORMATION = 0x1000  # the right to ask Windows whether a process is there
 
 
 def read_text(path: Path, what: str) -> str:
@@ -79,6 +81,11 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _alive(process: int) -> bool:
+    if sys.platform == "win32":  # where `os.kill(process, 0)` would interrupt it
+        import ctypes
+
+        handle = ctypes.windll.kernel32.OpenProcess(_LIMITED_INFORMATION, False, process)
+        return bool(handle and ctypes.windll.kernel32.CloseHandle(handle)) and process != os.getpid()
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):

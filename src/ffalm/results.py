@@ -29,6 +29,7 @@ from ffalm.targets.target import DEFAULT, Repair, Scope, Target
 from ffalm.trained_model import REPAIR
 
 if TYPE_CHECKING:
+    from altair import Chart
     from pandas import DataFrame
 
     from ffalm.blind_mode import BlindAnswer, BlindModel, GroupModel
@@ -62,6 +63,19 @@ class Study:
         diverged = sum(run.diverged is not None for run in self.results)
         ended = f", {diverged} diverged" if diverged else ""
         return f"Study({self.record.title}: {len(self.results)} runs{ended}, folder={str(self.folder)!r})"
+
+    def _repr_html_(self) -> str:
+        from ffalm.report import rendering, study_tables
+
+        return rendering.to_html(study_tables.results(self.outcome))
+
+    def plot(self, metric: str = "dpd") -> Chart:
+        """Test accuracy against a gap as an Altair chart: one dot a run, coloured by algorithm."""
+        from ffalm.report.scatter import accuracy_against
+
+        known = sorted({name for run in self.results for name in run.test})
+        require(metric in known, f"The study has no test metric {metric!r}: choose one of {', '.join(known)}.")
+        return accuracy_against(metric, self.results)
 
     @cached_property
     def outcome(self) -> StudyOutcome:

@@ -104,10 +104,18 @@ class Privacy:
     clip: float = field(
         default=1.0, metadata={"help": "Largest norm of a client's model update.", "flag": "privacy_clip"}
     )
-    # of what clients report for the duals; None: as much as `noise`
-    tally_noise: float | None = field(default=None, metadata={"most": 1e38})
-    state_clip: float = 0.1  # largest norm of a client's own step of the duals, where they are averaged
-    loss_bound: float = 2.0  # where single Tallies are needed: the mean loss of a (label, group) cell counts up to this
+    tally_noise: float | None = field(
+        default=None,
+        metadata={"most": 1e38, "about": "Noise multiplier of what clients report for the duals; none: as `noise`."},
+    )
+    state_clip: float = field(
+        default=0.1,
+        metadata={"about": "Largest norm of a client's own step of the duals, where these steps are averaged."},
+    )
+    loss_bound: float = field(
+        default=2.0,
+        metadata={"about": "Where single Tallies are needed: mean loss of a (label, group) cell counts up to this."},
+    )
     # well below 1 / number of clients
     delta: float = field(default=1e-5, metadata={"help": "Delta for which epsilon is reported."})
 
@@ -144,8 +152,12 @@ class RunSettings:
     precision: Precision = field(
         default="fp32", metadata=flag("Precision: fp32, or for speed on a GPU tf32 or bf16.", _RUNNING)
     )
-    channels_last: bool | None = None  # memory layout of images, a matter of speed alone; None: on a CPU
-    compiled: bool = False  # compile whole batches of a graphed model
+    channels_last: bool | None = field(
+        default=None, metadata={"about": "Memory layout of images, a matter of speed alone; none: on a CPU."}
+    )
+    compiled: bool = field(
+        default=False, metadata={"about": "Compile whole batches of a model that the engine graphed runs."}
+    )
 
     @classmethod
     def from_keywords(cls, keywords: Mapping[str, Any]) -> Self:
@@ -169,7 +181,9 @@ class RunSettings:
 class StudySettings(RunSettings):
     """What a study adds to the settings of its runs, apart from its algorithms and its data."""
 
-    seeds: tuple[int, ...] = (0,)
+    seeds: tuple[int, ...] = field(
+        default=(0,), metadata={"about": "Seeds: each draws the partition, the model and the batches anew."}
+    )
     fresh_data: bool = field(
         default=False, metadata=flag("Draw the data, or its split, anew for each seed.", "What to run")
     )

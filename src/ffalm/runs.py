@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from ffalm.engines.common import autocast, built_model, evaluate, score_histogra
 from ffalm.errors import UserError, require
 from ffalm.fairness import ScoreHistogram, Tally, undefined
 from ffalm.federation import Federation
+from ffalm.frame_html import frame_html
 from ffalm.hardware import deterministic
 from ffalm.model_description import ModelDescription
 from ffalm.model_facts import ModelFacts
@@ -28,6 +29,9 @@ from ffalm.outcome import HEADLINE, Record
 from ffalm.run_facts import description_of, facts_of_run
 from ffalm.run_settings import Keep
 from ffalm.trained_model import TrainedModel
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Result:
     kept: int | None = None  # the round whose model this is, None where it is the last
     scores: dict[str, ScoreHistogram] = field(default_factory=dict)  # of the "validation" and "test" part, if any
     client_scores: dict[str, list[ScoreHistogram]] = field(default_factory=dict)  # the same of each client's own rows
+    group_names: tuple[str, ...] = ()
     description: ModelDescription | None = field(default=None, repr=False, compare=False)  # what the model takes
     factory: ModelFactory | None = field(default=None, repr=False, compare=False)  # that makes the untrained model
     facts: ModelFacts | None = field(default=None, repr=False, compare=False)
@@ -82,6 +87,20 @@ class Result:
         ended = ["diverged"] if self.diverged else []
         return f"Result({', '.join([f'seed={self.seed}', f'rounds={len(self.history)}', *shown, *ended])})"
 
+    def by_group(self) -> DataFrame:
+        """Each group's rows, accuracy, rates and loss on the test part: see `Tally.by_group`."""
+        return self._tally().by_group(self.favourable, self.group_names)
+
+    def to_dataframe(self) -> DataFrame:
+        """One row per round: its record of the history."""
+        from pandas import DataFrame
+
+        return DataFrame(self.history).set_index("round")
+
+    def _repr_html_(self) -> str:
+        ended = (self.diverged,) if self.diverged else ()
+        return frame_html(repr(self), self.to_dataframe() if self.tally is None else self.by_group(), ended)
+
     @property
     def epsilon(self) -> float | None:
         """The differential privacy budget spent by the whole run, at its settings' delta; None without privacy."""
@@ -92,9 +111,12 @@ class Result:
 
         It is about the label that `test` is about, unless another is said to be favourable.
         """
-        require(self.tally is not None, "The federation has no test part, so there is nothing to take an interval of.")
+        return self._tally().interval(metric, level, self.favourable if favourable is None else favourable)
+
+    def _tally(self) -> Tally:
+        require(self.tally is not None, "The federation has no test part, so there are no test rows to score.")
         assert self.tally is not None
-        return self.tally.interval(metric, level, self.favourable if favourable is None else favourable)
+        return self.tally
 
 
 class Computed(Protocol):
@@ -195,6 +217,7 @@ class ClientsAlone:
             favourable=task.favourable,
             scores={name: reduce(add, map(_share_of_scores, own, self._shares)) for name, own in scores.items()},
             client_scores={name: [one.client_scores[name][0] for one in each] for name in first.client_scores},
+            group_names=task.group_names,
         )
 
 
@@ -254,6 +277,7 @@ def _scored(job: Job, federation: Federation, history: list[Record], final: Snap
         kept=final.round if final.round != history[-1]["round"] else None,
         scores={name: histogram(part) for name, part in parts.items() if part is not None},
         client_scores={name: [histogram(one) for one in each] for name, each in own.items() if each is not None},
+        group_names=federation.task.group_names,
         description=description_of(job),
         factory=job.spec.model,
         facts=facts_of_run(job, history, tally),

@@ -108,7 +108,7 @@ def require_above_zero(settings: Any, sentence: str, *names: str) -> None:
 def flag(help: str, panel: str, name: str | None = None, most: float | None = None) -> dict[str, Any]:
     """Metadata of a dataclass field that is a command line flag too, under its own name unless another is given.
 
-    `most` is the largest value that `build` takes.
+    `most` is the largest value that `build` takes. A setting without a flag is explained by the metadata "about".
     """
     return {"help": help, "panel": panel, "flag": name, "most": most}
 

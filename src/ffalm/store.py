@@ -17,7 +17,6 @@ before it is. There is no pickle: nothing that is loaded can run code.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import math
@@ -40,6 +39,7 @@ from ffalm import checksums
 from ffalm.engines import Snapshot
 from ffalm.errors import UserError, require
 from ffalm.fairness import ScoreHistogram
+from ffalm.file_locks import wait_for_lock
 from ffalm.files import json_text, remove_leftovers, synced, write_whole
 from ffalm.outcome import Counts, Outcome, Record
 from ffalm.runs import Result
@@ -60,15 +60,8 @@ _INTERVALS = (
 def locked(folder: Path, name: str = "run") -> Iterator[None]:
     """Lock a folder for this process; the lock of a dying process is released by itself, so wait a little for it."""
     with open(folder / f".{name}.lock", "w", encoding="utf-8") as lock:
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise UserError(f"Another process is working in {folder}: wait for it or stop it.") from None
-                time.sleep(0.1)
+        free = wait_for_lock(lock, _LOCK_SECONDS)
+        require(free, f"Another process is working in {folder}: wait for it or stop it.")
         yield
 
 

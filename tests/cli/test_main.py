@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import typer
 
 from ffalm import cli as command_line
+from ffalm.cli.flags import prepare
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -79,3 +81,54 @@ def test_help_says_what_an_argument_is(cli: Cli) -> None:
     code, shown, _ = cli("reproduce", "--help")
     assert code == 0
     assert "What to reproduce, from the list above." in shown
+
+
+def test_python_m_ffalm_is_the_command() -> None:
+    told = subprocess.run([sys.executable, "-m", "ffalm", "--version"], capture_output=True, text=True, check=True)
+    assert told.stdout.startswith("ffalm 0.")
+
+
+def test_a_shell_completes_commands_and_flags(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_FFALM_COMPLETE", "complete_bash")
+    monkeypatch.setattr(sys, "argv", ["ffalm"])
+    for words, expected in (("ffalm comp", "compare"), ("ffalm sweep --ov", "--over")):
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+        with pytest.raises(SystemExit):
+            command_line.main()
+        assert expected in capsys.readouterr().out.split()
+
+
+def test_a_data_file_that_is_missing_is_what_is_told_first(cli: Cli) -> None:
+    code, _, said = cli("compare", "--data", "nofile.csv")
+    assert (code, said) == (2, "ffalm: There is no file 'nofile.csv': check the path.\n")
+    code, _, said = cli("compare", "--data", "loans.xlsx")
+    assert code == 2 and "neither a data source (`ffalm data` lists them) nor a table" in said
+
+
+#: Options without which something is simply not done.
+OFF_UNLESS_GIVEN = {
+    "leave_out", "root", "label", "group", "favourable", "owner", "local_steps", "noise", "ray", "config", "set",
+    "plugin", "over", "at", "data_root", "only", "demo", "sites", "id_column", "test", "out", "target", "costs",
+    "set_", "test_share", "track", "cost_false_favourable", "cost_false_unfavourable", "id", "confidence",
+}  # fmt: skip
+
+
+def test_help_tells_the_default_of_every_option() -> None:
+    prepare(["run", "compare", "sweep", "check", "reproduce"])
+    silent = []
+
+    def look(group: Any, path: str) -> None:
+        for name, command in group.commands.items():
+            if hasattr(command, "commands"):
+                look(command, f"{path} {name}")
+            for option in command.params:
+                given = option.default not in (None, [], ()) or option.is_flag if hasattr(option, "is_flag") else True
+                told = "default" in (getattr(option, "help", "") or "").lower()
+                if not (given or told or option.required or option.name in OFF_UNLESS_GIVEN):
+                    silent.append(f"{path} {name} --{option.name}")
+
+    look(typer.main.get_command(command_line.app), "ffalm")
+    assert silent == []

@@ -202,7 +202,7 @@ def test_an_engine_that_needs_a_gpu_is_refused_before_anything_is_written(
 
 def test_a_model_that_cannot_be_stacked_is_refused_before_anything_is_written(cli: Cli, tmp_path: Path) -> None:
     asked = ["--data", "faces", "--set", "data.rows=200", "--image-size", "32", "--model", "resnet18", "--clients", "2"]
-    code, _, said = cli("run", *asked, "--engine", "stacked", "--device", "cpu", "--out", tmp_path / "out")
+    code, _, said = cli("run", *asked, "--engine", "stacked", "--device", "cpu", "--quiet", "--out", tmp_path / "out")
     assert (code, said.strip()) == (
         2,
         "ffalm: The model ResNet cannot be stacked: its layer 'bn1' (BatchNorm2d) mixes the rows of a batch; "

@@ -349,7 +349,7 @@ def watched_batches(participation: float, rounds: int = 4) -> dict[tuple[int, in
     clients = []
     for client in range(4):
         _, y, s = arrays(client, 20)
-        clients.append((np.stack([client * 1000.0 + np.arange(20), y], 1).astype(np.float32), y, s))
+        clients.append((np.stack([client * 20.0 + np.arange(20), y], 1).astype(np.float32), y, s))
     fed = ffalm.Federation.from_arrays(clients)
     run: dict[str, Any] = {"model": Watching, "rounds": rounds, "batch_size": 6, "participation": participation, **FAST}
     history = ffalm.simulate(ffalm.FedAvg(), fed, **run).history
@@ -358,7 +358,7 @@ def watched_batches(participation: float, rounds: int = 4) -> dict[tuple[int, in
     for record in history:
         for client in (number for number, weight in enumerate(record["weights"]) if weight > 0):
             found[record["round"], client] = [next(remaining) for _ in range(4)]
-            assert all(int(mark) // 1000 == client for batch in found[record["round"], client] for mark in batch)
+            assert all(int(mark) // 20 == client for batch in found[record["round"], client] for mark in batch)
     assert next(remaining, None) is None
     return found
 

@@ -19,7 +19,7 @@ from tests.fuzzing.values import path, text
 
 COMMANDS = (
     "run", "compare", "data check", "data describe", "data get", "report", "reproduce", "federate init", "algorithms",
-    "audit", "predict", "card", "export",
+    "audit", "predict", "card", "export", "settings", "models",
 )  # fmt: skip
 _FOLDERS = (
     "federate audit",
@@ -99,10 +99,12 @@ def command_line(draws: random.Random, here: str, number: int) -> list[str]:
         return [*arguments, *draws.choice(([], ["--json"], ["--fail-if", text(draws)]))]
     if command == "data get":
         return [*arguments, draws.choice(("adul", "", "\x1b", "x" * 5000)), "--root", path(draws, here, number)]
-    if command == "data describe":
+    if command in ("data describe", "settings"):
         return [*arguments, text(draws)]
     if command == "algorithms":
         return [*arguments, *draws.choice(([], [text(draws)], ["--plugin", path(draws, here, number)]))]
+    if command == "models":
+        return [*arguments, *draws.choice(([], ["--json"], ["--x"]))]
     if command == "federate init":
         arguments += [path(draws, here, number), "--rows", draws.choice(("300", "300", text(draws)))]
         arguments += draws.choice(([], ["--demo", "census"], ["--demo", "census"], ["--demo", text(draws)]))

@@ -25,6 +25,7 @@ from ffalm.cli import (
     model_commands,
     repair_command,
     reproduce,
+    setting_commands,
     study_commands,
     sweep_command,
     watch_command,
@@ -40,7 +41,6 @@ app = typer.Typer(
     epilog="Start with: ffalm compare\n\nExit codes: 0 done, 1 a bug of ours, 2 a mistake in what was given, "
     "4 a training that diverged (its runs and report are written), 130 stopped.",
     invoke_without_command=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
@@ -55,6 +55,7 @@ federate.add_to(app)
 data_commands.add_to(app)
 algorithms_command.add_to(app)
 watch_command.add_to(app)
+setting_commands.add_to(app)
 
 
 def _show_version(wanted: bool) -> None:
@@ -109,6 +110,8 @@ def run(arguments: list[str]) -> int:
 
 def main() -> None:
     """The entry point of the `ffalm` command."""
+    if "_FFALM_COMPLETE" in os.environ:  # a shell asks how the words that it passes could go on
+        prepare(" ".join(os.environ.get(name, "") for name in ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")).split())
     # As Python ends, its collector would look through every object of torch, twice and in vain: a fifth of a second.
     atexit.register(gc.freeze)
     for stream in (sys.stdout, sys.stderr):  # a terminal or file that takes no UTF-8 is shown escapes

@@ -54,23 +54,28 @@ _INIT = "ffalm federate init clinics --sites north,south --address fair.example:
 def init(
     name: Annotated[Path, typer.Argument(help="The folder to make; its name is the federation's.", metavar="FOLDER")],
     sites: Annotated[str, typer.Option(help="Names of the sites, with commas; with --demo also a number.")] = "",
-    address: Annotated[str | None, typer.Option(help="HOST:PORT of the coordinator, as sites call it.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="HOST:PORT of the coordinator, as sites call it. Default: 127.0.0.1:18000.")
+    ] = None,
     demo: Annotated[str | None, typer.Option(help="census: give every site a part of generated people.")] = None,
-    data: Annotated[str | None, typer.Option(help="Kind of data at each site: table or images.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data at each site: table or images. Default: table.")] = None,
     label: Annotated[str | None, typer.Option(help="The label column at every site.")] = None,
     group: Annotated[str | None, typer.Option(help="The group column at every site.")] = None,
     favourable: Annotated[str | None, typer.Option(help="The favourable value of the label.")] = None,
-    algorithm: Annotated[str | None, typer.Option(help="Algorithm to train with.")] = None,
+    algorithm: Annotated[str | None, typer.Option(help="Algorithm to train with. Default: ffalm.")] = None,
     preset: Annotated[str | None, typer.Option(help="Preset of the algorithm; by default safe for FFALM.")] = None,
-    model: Annotated[str | None, typer.Option(help="linear, mlp, cnn or resnet18.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the model, the batches and the demo's split.")] = None,
+    model: Annotated[str | None, typer.Option(help="linear, mlp, cnn or resnet18. Default: mlp.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Communication rounds. Default: 70, with --demo 10.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the model, the batches and the demo's split. Default: 0.")
+    ] = None,
     target: Annotated[
         str | None,
         typer.Option(help='Fairness target that the run answers, such as "dpd <= 0.05"; none for no target.'),
     ] = None,
     repair: Annotated[
-        str | None, typer.Option(help="Thresholds that the answer may use: none, single, groups or randomised.")
+        str | None,
+        typer.Option(help="Thresholds that the answer may use: none, single, groups or randomised. Default: groups."),
     ] = None,
     confidence: Annotated[
         float | None, typer.Option(help="Confidence with which held-out gaps must be within the target.")

@@ -44,7 +44,12 @@ class Flag:
 
 _DATA, _RUNNING = "Data", "How to run it"
 DATA = (
-    Flag("data", str | None, "Data source (`ffalm data` lists them), or a CSV or Parquet file of your own.", _DATA),
+    Flag(
+        "data",
+        str | None,
+        "Data source (`ffalm data` lists them), or a CSV or Parquet file of your own. Default: census.",
+        _DATA,
+    ),
     Flag("root", str | None, "Folder with the data source's files.", _DATA, "data.root"),
     Flag("label", str | None, "Label column of your file.", _DATA, "data.label"),
     Flag(
@@ -57,7 +62,7 @@ DATA = (
     ),
     Flag("favourable", str | None, "Favourable value of the label.", _DATA, "data.favourable"),
     Flag("owner", str | None, "Column of your file that says which client owns a row.", _DATA, "data.owner"),
-    Flag("image_size", int | None, "Image size in pixels.", _DATA, "data.size"),
+    Flag("image_size", int | None, "Image size in pixels. Default: the data source's own.", _DATA, "data.size"),
 )
 SET = Flag("set", list[str] | None, "Any setting by its path, e.g. --set training.lr_step=30.", _RUNNING)
 JSON = Flag("json", bool, "Print the results as JSON.", _RUNNING, default=False)
@@ -66,7 +71,8 @@ COMMON = (
     Flag("config", Path | None, "TOML file of settings; flags override it.", _RUNNING),
     SET,
     Flag("plugin", list[str] | None, "Python file that registers your own algorithm.", _RUNNING),
-    Flag("out", Path | None, "Folder for all results.", _RUNNING),
+    Flag("track", str | None, "Record each round with a tracker: tensorboard or mlflow.", _RUNNING),
+    Flag("out", Path | None, "Folder for all results. Default: a new one in ffalm-results.", _RUNNING),
     Flag("resume", bool, "Resume the study in the folder --out.", _RUNNING, default=False),
     JSON,
     Flag("quiet", bool, "Print no progress.", _RUNNING, default=False),

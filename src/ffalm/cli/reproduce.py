@@ -67,9 +67,16 @@ _OWN = (
     Flag("algorithms", str | None, "Algorithms, separated by commas; by default all of the paper's.", _WHAT),
     Flag("vary", str | None, "Choices that sensitivity changes, separated by commas; by default all.", _WHAT),
     Flag("seeds", str | None, "Number of seeds, or a list; by default 10 as in the paper, 2 for smoke.", _WHAT),
-    Flag("scale", str | None, "full, or smoke: a minute on drawn faces, to check the installation.", _WHAT),
+    Flag(
+        "scale", str | None, "full (the default), or smoke: a minute on drawn faces, to check the installation.", _WHAT
+    ),
     *(
-        Flag(choice.name.replace("-", "_"), str | None, f"{choice.question}: {', '.join(choice.options)}.", _OPEN)
+        Flag(
+            choice.name.replace("-", "_"),
+            str | None,
+            f"{choice.question}: {', '.join(choice.options)}. Default: {choice.default}.",
+            _OPEN,
+        )
         for choice in CHOICES
     ),
 )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from ffalm.config import StudyConfig
+    from ffalm.execution import Listener
     from ffalm.grid import RunPlan
     from ffalm.outcome import Record
     from ffalm.results import Study
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = 9  # of the table of clients that fit on 80 columns
 _SECONDS_PER_LINE = 5.0
+_SECONDS_PER_ENDED_RUN = 0.5  # so that a study of a thousand runs does not print a thousand lines
 
 
 class Stopped(Exception):
@@ -46,6 +48,9 @@ def run_shown(
     from rich.console import Console
 
     from ffalm.study import Existing, begin, new_folder
+    from ffalm.tracking import check_tracker, tracked
+
+    check_tracker(values.get("track"))
 
     folder: Path | None = values["out"]
     require(not values["resume"] or folder is not None, "--resume needs the folder of the study: name it with --out.")
@@ -57,10 +62,56 @@ def run_shown(
     out = folder or (lambda: new_folder(Path("ffalm-results"), name))
     typed = shlex.join(["ffalm", *sys.argv[1:]])
     existing: Existing = "resume" if values["resume"] else "refuse"
+    say("Loading the data ...", values["quiet"])
     with begin(config, out, optional, existing, typed, values["ray"]) as begun:
         again = f"ffalm {command} --out {whole or begun.folder} --resume"
-        with Terminal(Console(stderr=True), begun, again, values["quiet"], clients=whole is None) as terminal:
-            return begun.compute(terminal)
+        with (
+            Terminal(Console(stderr=True), begun, again, values["quiet"], clients=whole is None) as terminal,
+            tracked(values.get("track"), begun.folder) as tracker,
+        ):
+            return begun.compute(terminal if tracker is None else _both(terminal, tracker))
+
+
+def _both(first: Listener, second: Listener) -> Listener:
+    def tell(plan: RunPlan, record: Record) -> None:
+        first(plan, record)
+        second(plan, record)
+
+    return tell
+
+
+def say(text: str, quiet: bool = False) -> None:
+    """A line about what takes a moment now, where a person waits for it."""
+    if not quiet:
+        print(text, file=sys.stderr, flush=True)
+
+
+class RemainingTime:
+    """How long the rounds that are left will take, by the pace since the first one was done.
+
+    What comes before it (processes that start, models that are built) happens once and tells nothing about rounds. An
+    engine that computes runs together gives their first rounds at once: the pace is that of the rounds after these.
+    """
+
+    def __init__(self, rounds: int) -> None:
+        self._left = rounds
+        self._begun: set[object] = set()
+        self._start: tuple[float, int] | None = None  # when the pace is counted from, and how many were left then
+        self._counting = False
+
+    def seconds(self, run: object, number: int, now: float) -> float | None:
+        """After a run's round of this number: the seconds left, None where nobody can tell yet."""
+        first = run not in self._begun
+        self._begun.add(run)
+        self._left -= number if first else 1  # of a run that is resumed, some rounds were done before
+        if self._start is None or (first and not self._counting):
+            self._start = (now, self._left)
+            return None
+        if first:  # its earlier rounds took no time now
+            self._start = (self._start[0], self._start[1] - (number - 1))
+        self._counting = True
+        since, left = self._start
+        return self._left * (now - since) / (left - self._left)
 
 
 class Terminal:
@@ -73,8 +124,8 @@ class Terminal:
         self._console, self._begun, self._again, self._quiet = console, begun, again, quiet
         self._rounds = begun.config.training.rounds
         self._left = len(begun.left) * self._rounds
-        self._done = 0
-        self._started = self._told = time.monotonic()
+        self._remaining = RemainingTime(self._left)
+        self._told = time.monotonic()
         self._bars: Progress | None = None
         self._tasks: dict[RunPlan, TaskID] = {}
         self._handlers: dict[signal.Signals, Any] = {}
@@ -110,14 +161,15 @@ class Terminal:
 
     def __call__(self, plan: RunPlan, record: Record) -> None:
         """Show one round of one run."""
-        self._done += 1
         now, number = time.monotonic(), record["round"]
+        left = self._remaining.seconds(plan, number, now)
+        pause = _SECONDS_PER_ENDED_RUN if number == self._rounds else _SECONDS_PER_LINE
         if self._bars is not None:
             self._update(self._bars, plan, record)
-        elif not self._quiet and (number == self._rounds or now - self._told > _SECONDS_PER_LINE):
+        elif not self._quiet and (now - self._told > pause or left == 0):
             self._told = now
-            left = (self._left - self._done) * (now - self._started) / self._done
-            self._print(f"{plan.title}: round {number}/{self._rounds}, {_scores(record)}, about {left:.0f} s left")
+            ahead = "" if left is None else f", about {left:.0f} s left"
+            self._print(f"{plan.title}: round {number}/{self._rounds}, {_scores(record)}{ahead}")
 
     def _update(self, bars: Progress, plan: RunPlan, record: Record) -> None:
         from rich.markup import escape
@@ -169,7 +221,8 @@ def _catchable() -> list[signal.Signals]:
     """Signals that end a study as Ctrl-C does; one that the user had ignored, as by nohup, stays so."""
     if threading.current_thread() is not threading.main_thread():
         return []
-    return [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is signal.SIG_DFL]
+    known = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
+    return [one for one in known if signal.getsignal(one) is signal.SIG_DFL]
 
 
 def _interrupt(*_: object) -> None:

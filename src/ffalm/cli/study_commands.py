@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 
 from ffalm.cli.flags import Flag, alphas_of, listed, overrides, put, seeds_of, study_flags, takes
 from ffalm.cli.leaving_out import show_each
-from ffalm.cli.running import run_shown
+from ffalm.cli.running import run_shown, say
 from ffalm.errors import TrainingDiverged, require
 from ffalm.settings import merged
 from ffalm.targets.target import DEFAULT, Target
@@ -28,8 +29,13 @@ def _compare_flags() -> tuple[Flag, ...]:
         _PRESET,
         Flag("seeds", str | None, "Number of seeds, or a list such as 0,1,2. Default: 5.", _WHAT),
         Flag("alpha", str | None, "Dirichlet alpha of the partition; several with commas. Default: 5.", "Federation"),
-        *study_flags(),
+        *(_with_target(flag) if flag.name == "target" else flag for flag in study_flags()),
     )
+
+
+def _with_target(flag: Flag) -> Flag:
+    """The flag of the target, which `compare` has a default for."""
+    return replace(flag, help=f"{flag.help} none: no target. Default: {DEFAULT}, or none with --config.")
 
 
 def _run_flags() -> tuple[Flag, ...]:
@@ -84,6 +90,7 @@ def report(
     require(folder.is_dir(), f"There is no folder {folder}.")
     study = Study.load(folder)
     require(bool(study.results), f"No run in {folder} is finished yet: resume it with --resume first.")
+    say("Drawing the report ...")
     _show(study, out or folder, as_json)
 
 
@@ -133,6 +140,7 @@ def _study(
         show_each(config, command, values, optional)
         return
     study = run_shown(config, command, values, optional)
+    say("Drawing the report ...", values["quiet"])
     _show(study, study.folder, values["json"])
 
 

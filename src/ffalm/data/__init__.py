@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ffalm.errors import look_up
+from ffalm.errors import UserError, look_up, shown
 
 if TYPE_CHECKING:
     from ffalm.data.types import Source
@@ -37,6 +37,11 @@ def is_table(name: str) -> bool:
 
 def source_class(name: str) -> type[Source]:
     """The class of a source by its name."""
+    if isinstance(name, str) and name not in SOURCES and any(sign in name for sign in "./\\"):
+        raise UserError(
+            f"{shown(name)} is neither a data source (`ffalm data` lists them) nor a table: the files of tables end in "
+            f"{', '.join((*SEPARATORS, *PARQUET))}."
+        )
     class_name = look_up("data source", name, SOURCES)
     found: type[Source] = getattr(import_module(f"ffalm.data.{name}"), class_name)
     return found
@@ -46,7 +51,12 @@ def source(name: str, /, **settings: Any) -> Source:
     """A source with its settings, checked."""
     from ffalm.settings import build
 
-    return build(source_class(name), settings, f"data source {name!r}")
+    cls, file = source_class(name), settings.get("file")
+    if name == "table" and isinstance(file, str) and not {"label", "group"} <= settings.keys():
+        from ffalm.data.table_files import require_file
+
+        require_file(file)  # a mistyped name is told before the columns that are not named yet
+    return build(cls, settings, f"data source {name!r}")
 
 
 def find_source(name: str, settings: Mapping[str, Any]) -> Source:

@@ -54,10 +54,10 @@ class Census:
     asks: ClassVar[str] = "income over 50K (favourable), by sex: female, male"
     needs_files: ClassVar[bool] = False
 
-    rows: int = field(default=45_000, metadata={"most": 10**8})
-    data_seed: int = 0
-    use_group_as_feature: bool = True
-    owner: str | None = None  # a column of text whose values are the data owners
+    rows: int = field(default=45_000, metadata={"most": 10**8, "about": "People to generate."})
+    data_seed: int = field(default=0, metadata={"about": "Seed of the people."})
+    use_group_as_feature: bool = field(default=True, metadata={"about": "Whether sex is a feature too."})
+    owner: str | None = field(default=None, metadata={"about": "Column of text whose values are the data owners."})
 
     def __post_init__(self) -> None:
         require(

@@ -9,7 +9,6 @@ name and renamed, the JSON last, so a cache with a JSON is complete even if a pr
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
@@ -28,6 +27,7 @@ from rich.progress import track
 
 from ffalm.data.decode import DECODER_VERSION, Chunk, Pixels, Recipe, decode_all
 from ffalm.errors import UserError
+from ffalm.file_locks import try_lock, wait_for_lock
 from ffalm.files import cache_folder
 
 LAYOUT_VERSION = 1  # of the two files; raise it when what they hold changes
@@ -193,10 +193,9 @@ def _lock(path: Path) -> Iterator[bool]:
 
 def _locked(file: BinaryIO) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        log.info("Waiting for another process that decodes the same images.")
-        fcntl.flock(file, fcntl.LOCK_EX)
+        if not try_lock(file):
+            log.info("Waiting for another process that decodes the same images.")
+            wait_for_lock(file)
     except OSError:
         return False
     return True

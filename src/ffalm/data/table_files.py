@@ -23,7 +23,7 @@ def read_table(
     file: str, separator: str | None = None, decimal: Literal[".", ","] = "."
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """The columns of a file, with stripped names, and notes on columns that were left out."""
-    path = _existing(file)
+    path = require_file(file)
     require(separator is None or len(separator) == 1, f"The separator must be one character; got {separator!r}.")
     ending = next((ending for ending in (*SEPARATORS, *PARQUET) if path.name.lower().endswith(ending)), None)
     if ending is None:
@@ -77,7 +77,8 @@ def as_frame(values: Any) -> pd.DataFrame | None:
     return values.reset_index(drop=True) if isinstance(values, pd.DataFrame) else None
 
 
-def _existing(file: str) -> Path:
+def require_file(file: str) -> Path:
+    """The path of a file that is there; a `UserError` for anything else."""
     try:
         path = Path(file).expanduser()
         exists, folder, usable = path.exists(), path.is_dir(), path.is_file()

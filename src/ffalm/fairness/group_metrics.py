@@ -34,6 +34,13 @@ def favourable_rate(tally: Tally, favourable: int = 1) -> Tensor:
     return _share(tally.confusion[..., label_of(tally, favourable), :, :], tally.count)
 
 
+def false_positive_rate(tally: Tally, favourable: int = 1) -> Tensor:
+    """P(prediction favourable | label not favourable, group), one entry per group."""
+    label = label_of(tally, favourable)
+    chosen, count = tally.confusion[..., label, :, :], tally.count
+    return _share(chosen.sum(-2) - chosen[..., label, :], count.sum(-2) - count[..., label, :])
+
+
 def label_of(tally: Tally, favourable: int) -> int:
     """The favourable label, which must be one of the Tally's."""
     labels = tally.confusion.shape[-2]

@@ -7,23 +7,28 @@ set, work with secure aggregation, and are never averages of ratios.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from ffalm.arrays import codes, numbers
+from ffalm.arrays import codes, numbers, texts
 from ffalm.errors import require
 from ffalm.fairness import group_metrics, intervals
 from ffalm.fairness.power import rows_needed
+from ffalm.frame_html import frame_html
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 _MOST_MEMBERS = 2**25  # entries of a row's membership in cells, of 8 bytes each
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tally:
     """Counts of predictions and sums of losses, with any leading axes (seed, client).
 
@@ -165,6 +170,35 @@ class Tally:
         columns = {name: metric(self, favourable).tolist() for name, metric in group_metrics.METRICS.items()}
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
+    def by_group(self, favourable: int = 1, names: Sequence[str] = ()) -> DataFrame:
+        """Each group's rows, accuracy, rates and mean loss: a data frame shaped as `MetricFrame.by_group` of fairlearn.
+
+        `true_positive_rate` and `false_positive_rate` are P(prediction favourable | label favourable or not, group).
+        """
+        from pandas import DataFrame, Index
+
+        require(self.loss.ndim == 2, "Groups are shown of one Tally: select one along the leading axes.")
+        count = self.loss.shape[-1]
+        require(len(names) in (0, count), f"There are {count} groups; got {len(names)} names.")
+        columns = {
+            "rows": self.count.sum(0),
+            "accuracy": group_metrics.group_accuracy(self),
+            "selection_rate": group_metrics.selection_rate(self, favourable),
+            "true_positive_rate": group_metrics.favourable_rate(self, favourable)[favourable],
+            "false_positive_rate": group_metrics.false_positive_rate(self, favourable),
+            "loss": self.group_losses(),
+        }
+        values = {name: column.tolist() for name, column in columns.items()}
+        return DataFrame(values, index=Index(names or [str(group) for group in range(count)], name="group"))
+
+    def __repr__(self) -> str:
+        *axes, labels, groups = self.loss.shape
+        several = f"{' x '.join(map(str, axes))} Tallies, " if axes else ""
+        return f"Tally({several}{float(self.confusion.sum()):,.0f} rows, {labels} labels, {groups} groups)"
+
+    def _repr_html_(self) -> str | None:
+        return frame_html(repr(self), self.by_group()) if self.loss.ndim == 2 else None
+
     def interval(self, metric: str, level: float = 0.95, favourable: int = 1) -> tuple[float, float]:
         """A confidence interval of a metric over the sampling of the rows."""
         return intervals.interval(self, metric, level, favourable)
@@ -175,10 +209,16 @@ class Tally:
 
 
 def tally(y_true: Any, y_pred: Any, group: Any, losses: Any = None) -> Tally:
-    """The Tally of any predictions: arrays of whole numbers, one entry per row.
+    """The Tally of any predictions: arrays of whole numbers, one entry per row; groups may be texts.
 
-    Without `losses` the loss sums, and every metric computed from them, are NaN.
+    Groups that are texts are numbered in sorted order. Without `losses` the loss sums, and every metric computed from
+    them, are NaN.
     """
+    named = texts(group)
+    if named is not None:
+        order = {name: place for place, name in enumerate(sorted({name for name in named if name is not None}))}
+        require(None not in named, "Some groups are missing: leave those rows out, or give them a group of their own.")
+        group = [order[name] for name in named if name is not None]
     given = {"labels": y_true, "predictions": y_pred, "groups": group}
     labels, predictions, groups = (codes(values, what).flatten() for what, values in given.items())
     group_metrics.check_rows(labels, predictions, groups)

@@ -18,7 +18,7 @@ class CNN:
 
     name: ClassVar[str] = "cnn"
 
-    channels: tuple[int, ...] = field(default=(16, 32, 64), metadata={"most": 4096})
+    channels: tuple[int, ...] = field(default=(16, 32, 64), metadata={"most": 4096, "about": "Channels of each block."})
 
     def __post_init__(self) -> None:
         require(

@@ -31,7 +31,7 @@ class MLP:
 
     name: ClassVar[str] = "mlp"
 
-    hidden: tuple[int, ...] = field(default=(64,), metadata={"most": 2**16})
+    hidden: tuple[int, ...] = field(default=(64,), metadata={"most": 2**16, "about": "Widths of the hidden layers."})
 
     def __post_init__(self) -> None:
         require(all(width > 0 for width in self.hidden), f"Hidden layers need a width above 0; got {self.hidden}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, cast
 
 import torch
@@ -16,15 +16,18 @@ from ffalm.settings import typed
 @typed
 @dataclass(frozen=True)
 class ResNet18:
-    """Randomly initialised; `head="fairalm"` is the pooling of the paper's released code.
+    """ResNet-18 with the ImageNet stem, randomly initialised.
 
-    That head averages windows of 7 with padding 2 and flattens what is left. On the 4x4 map of a 128 px image this
-    replicates the global mean, scaled by 16/49, four times; it is offered for comparison only.
+    The head "fairalm" is the pooling of the paper's released code: it averages windows of 7 with padding 2 and flattens
+    what is left. On the 4x4 map of a 128 px image this replicates the global mean, scaled by 16/49, four times; it is
+    offered for comparison only.
     """
 
     name: ClassVar[str] = "resnet18"
 
-    head: Literal["pooled", "fairalm"] = "pooled"
+    head: Literal["pooled", "fairalm"] = field(
+        default="pooled", metadata={"about": "Pooling before the last layer: global, or that of the paper's code."}
+    )
 
     def __post_init__(self) -> None:
         if self.head not in ("pooled", "fairalm"):

@@ -91,8 +91,10 @@ def _library() -> str:
 
 def memory_is_limited() -> bool:
     """Whether `ulimit -v` is set: vl-convert's engine reserves so much that it may end the whole process then."""
-    import resource
-
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return False
     return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 

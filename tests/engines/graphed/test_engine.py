@@ -43,7 +43,7 @@ def federation(sizes: tuple[int, ...] = (40, 23, 16), pixels: int = 32) -> ffalm
         return x.astype(np.uint8), y, group
 
     clients = [part(rows, one_group=index == len(sizes) - 1) for index, rows in enumerate(sizes)]
-    return ffalm.Federation.from_arrays(clients, validation=part(50), test=part(1500))  # type: ignore[arg-type]
+    return ffalm.Federation.from_arrays(clients, validation=part(50), test=part(1500))
 
 
 def double(build: Callable[[], nn.Module]) -> Callable[[], nn.Module]:

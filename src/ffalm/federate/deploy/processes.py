@@ -7,7 +7,6 @@ a pid is known to be ours before it is ended, and nothing is left behind.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -25,6 +24,7 @@ import psutil
 
 from ffalm.errors import UserError, require
 from ffalm.federate.deploy import process_table
+from ffalm.file_locks import wait_for_lock
 from ffalm.quiet import QUIET
 
 _SECONDS_TO_END = 12.0
@@ -179,7 +179,7 @@ class FlowerProcess:
         """The pid file, while no other command starts a process of this folder."""
         while True:
             with open(self._pid_file, "a+", encoding="utf-8") as pid_file:
-                fcntl.flock(pid_file, fcntl.LOCK_EX)  # nobody holds it for longer than a start or an end takes
+                wait_for_lock(pid_file)  # nobody holds it for longer than a start or an end takes
                 if self._is_there(pid_file):
                     yield pid_file
                     return

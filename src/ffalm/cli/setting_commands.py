@@ -1,0 +1,125 @@
+"""`ffalm settings`, `ffalm models` and `ffalm init`: what can be set, and a file to set it in."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ffalm.cli.setting_words import shown_default
+from ffalm.errors import require, unknown
+
+if TYPE_CHECKING:
+    from ffalm.cli.setting_facts import Setting
+
+_Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+_STUDY = "study"  # what the settings outside of all sections are asked for by
+_FILE = Path("ffalm.toml")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command("models", epilog="Example: ffalm models")(models)
+    app.command("settings", epilog="Example: ffalm settings training")(settings)
+    app.command("init", epilog="Example: ffalm init && ffalm compare --config ffalm.toml")(init)
+
+
+def models(as_json: _Json = False) -> None:
+    """List the models and their settings."""
+    from ffalm.cli.setting_facts import settings_of
+    from ffalm.models import ARCHITECTURES
+
+    found = {name: (_about(cls), settings_of(cls)) for name, cls in ARCHITECTURES.items()}
+    if as_json:
+        _print_json(
+            {name: {"about": about, "settings": [_plain(one) for one in own]} for name, (about, own) in found.items()}
+        )
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("model", "what it is", "setting", "takes", "default", "meaning", title="Models",
+                  title_justify="left")  # fmt: skip
+    for name, (about, own) in found.items():
+        for place, one in enumerate(own or [None]):
+            shown = ("", "", "", "") if one is None else _cells(one)[:4]
+            table.add_row(*map(escape, ("" if place else name, "" if place else about, *shown)))
+    console = Console()
+    console.print(table)
+    for line in (
+        "Choose one with --model NAME; settings with --set model.SETTING=VALUE.",
+        "Any of them starts from pretrained weights with --set model.weights=FILE.",
+    ):
+        console.print(line, highlight=False, markup=False)
+
+
+def settings(
+    section: Annotated[
+        str | None, typer.Argument(help="Section: study, data, partition, model, training or privacy. Default: all.",
+                                   show_default=False)
+    ] = None,
+    as_json: _Json = False,
+) -> None:  # fmt: skip
+    """List every setting of a study with its default, by section of a configuration file."""
+    from ffalm.cli.setting_facts import sections
+
+    found = {one.name or _STUDY: one for one in sections()}
+    if section is not None and section not in found:
+        raise unknown("section of settings", section, found)
+    asked = found if section is None else {section: found[section]}
+    if as_json:
+        _print_json(
+            {name: {"about": one.about, "settings": [_plain(own) for own in one.settings]}
+             for name, one in asked.items()}
+        )  # fmt: skip
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console()
+    for name, one in asked.items():
+        path = "SETTING" if name == _STUDY else f"{name}.SETTING"
+        title = escape(f"{'Top of the file' if name == _STUDY else f'[{name}]'}: --set {path}=VALUE")
+        table = Table("setting", "takes", "default", "meaning", "flag", title=title, title_justify="left")
+        for own in one.settings:
+            table.add_row(*map(escape, _cells(own)))
+        console.print(table)
+        console.print(one.about, highlight=False, markup=False)
+    console.print("Settings of algorithms: ffalm algorithms NAME, --set algorithms.NAME.SETTING=VALUE",
+                  highlight=False, markup=False)  # fmt: skip
+
+
+def init(
+    file: Annotated[Path, typer.Argument(help="The file to write.", metavar="[FILE]")] = _FILE,
+) -> None:
+    """Write a configuration file with every setting, its default and its meaning, to edit and run."""
+    from ffalm.cli.setting_facts import configuration
+    from ffalm.files import write_whole
+
+    require(not file.exists(), f"The file {file} exists: name another, or remove it first.")
+    write_whole(file, configuration())
+    typer.echo(f"Wrote {file}. Edit it, then run: ffalm compare --config {file}")
+
+
+def _cells(one: Setting) -> tuple[str, ...]:
+    default = "needed" if one.required else shown_default(one.default)
+    return one.name, one.takes, default, one.help, one.flag or ""
+
+
+def _about(cls: Any) -> str:
+    """The first sentence of a class's docstring."""
+    return " ".join(str(cls.__doc__).split()).partition(". ")[0].rstrip(".")
+
+
+def _plain(one: Setting) -> dict[str, Any]:
+    return dataclasses.asdict(one)
+
+
+def _print_json(value: Any) -> None:
+    from ffalm.files import json_text
+
+    typer.echo(json_text(value, indent=2))

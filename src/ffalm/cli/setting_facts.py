@@ -1,0 +1,136 @@
+"""Every setting of a study as facts, read from the settings dataclasses; and a configuration file made of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ffalm import toml
+from ffalm.cli.setting_words import kind_of
+from ffalm.data import source_class
+from ffalm.models import ARCHITECTURES
+from ffalm.partition import Partition
+from ffalm.run_settings import Privacy, StudySettings, Training
+from ffalm.simulation import default_algorithm
+from ffalm.study import ALGORITHMS, SEEDS
+from ffalm.targets.candidates import lagrangians
+from ffalm.targets.target import DEFAULT, Target
+
+_SOURCE, _MODEL = "census", "mlp"
+_WEIGHTS = "File of pretrained weights: safetensors, or a state_dict that torch saved."
+_EXAMPLES = {"leave_out": '"north"', "weights": '"resnet18.safetensors"'}  # of texts that are none by default
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting."""
+
+    name: str
+    takes: str  # its type in words
+    default: Any
+    help: str = ""
+    flag: str | None = None  # the command line flag that sets it, if there is one of its own
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class SettingSection:
+    """A section of a configuration file; the one without a name stands at its top."""
+
+    name: str
+    about: str
+    settings: tuple[Setting, ...]
+    optional: bool = False  # whether the section changes what is done by being there at all
+
+
+def sections() -> list[SettingSection]:
+    """The sections in the order of a configuration file."""
+    study = {one.name: one for one in settings_of(StudySettings, ("model", "training", "privacy"))}
+    study["seeds"] = dataclasses.replace(study["seeds"], default=list(range(SEEDS)), flag="--seeds")
+    study["engine"] = dataclasses.replace(study["engine"], takes="text")
+    study["target"] = dataclasses.replace(study["target"], default=DEFAULT)
+    plugins = Setting("plugins", "list of text", [], "Python files that register your own algorithms.", "--plugin")
+    data = Setting("source", "text", _SOURCE, "Data source: `ffalm data` lists them.", "--data")
+    model = Setting("name", "text", _MODEL, "Model: `ffalm models` lists them.", "--model")
+    weights = Setting("weights", "text or none", None, _WEIGHTS)
+    of_source: Any = source_class(_SOURCE)
+    return [
+        SettingSection("", "What to run, how, and the fairness target.", (*study.values(), plugins)),
+        SettingSection(
+            "data",
+            f"The data source. Settings of others than {_SOURCE}: ffalm data describe NAME. A file of your own:\n"
+            'source = "table", file = "loans.csv", label = "paid", group = "sex", favourable = "yes"',
+            (data, *settings_of(of_source)),
+        ),
+        SettingSection("partition", "How training rows are given to clients.", tuple(_partition())),
+        SettingSection(
+            "model",
+            "The model. Settings of others: ffalm models.",
+            (model, *settings_of(ARCHITECTURES[_MODEL]), weights),
+        ),
+        SettingSection("training", "How clients train, and for how long.", settings_of(Training)),
+        SettingSection(
+            "privacy",
+            "Client-level differential privacy: off unless this section is there.",
+            settings_of(Privacy),
+            optional=True,
+        ),
+    ]
+
+
+def settings_of(cls: Any, without: Collection[str] = ()) -> tuple[Setting, ...]:
+    """The fields of a settings dataclass."""
+    hints = typing.get_type_hints(cls)
+    return tuple(_setting(one, hints[one.name]) for one in dataclasses.fields(cls) if one.name not in without)
+
+
+def _setting(one: dataclasses.Field[Any], hint: Any) -> Setting:
+    missing = dataclasses.MISSING
+    made = one.default_factory() if one.default_factory is not missing else one.default
+    required, told = made is missing, one.metadata.get("help")
+    flag = f"--{(one.metadata.get('flag') or one.name).replace('_', '-')}" if told else None
+    default = None if required else list(made) if isinstance(made, tuple) else made
+    return Setting(one.name, kind_of(hint), default, told or one.metadata.get("about", ""), flag, required)
+
+
+def _partition() -> Iterator[Setting]:
+    for one in settings_of(Partition):
+        yield dataclasses.replace(one, takes="number, or a list of numbers") if one.name == "alpha" else one
+
+
+def configuration() -> str:
+    """A configuration file with every setting at its default: the study that `ffalm compare` makes without flags."""
+    lines = [
+        "# Settings of a study: run it with `ffalm compare --config THIS_FILE`; flags override what stands here.",
+        "# Every setting is at its default, so any line may be left out. What is commented out is off.",
+    ]
+    for section in sections():
+        quiet = "# " if section.optional else ""
+        lines += ["", *_comment(section.about)]
+        lines += [f"{quiet}[{section.name}]"] if section.name else []
+        for one in section.settings:
+            lines += [f"{quiet}{_line(one)}  # {one.help}" if one.help else f"{quiet}{_line(one)}"]
+    lines += ["", *_comment("The algorithms to compare; their settings: ffalm algorithms NAME."), ""]
+    return "\n".join(lines) + toml.dumps({"algorithms": _algorithms()})
+
+
+def _algorithms() -> dict[str, Any]:
+    """What `ffalm compare` compares by default."""
+    presets = {name: default_algorithm(name)[1] for name in ALGORITHMS}
+    usual = {name: {} if preset is None else {"preset": preset} for name, preset in presets.items()}
+    return {**usual, **lagrangians(Target.parse(DEFAULT))}
+
+
+def _line(one: Setting) -> str:
+    if one.required:
+        return f"{one.name} = 1.0"
+    if one.default is None and "text" in one.takes:  # TOML has no null, and "none" would be a text
+        return f"# {one.name} = {_EXAMPLES.get(one.name, '...')}"
+    return toml.dumps({one.name: one.default}).strip()
+
+
+def _comment(text: str) -> list[str]:
+    return [f"# {line}" for line in text.splitlines()]

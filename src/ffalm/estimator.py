@@ -1,0 +1,276 @@
+"""`FairFederatedClassifier`: federated training and fairness targets behind scikit-learn's estimator interface.
+
+scikit-learn is optional (`pip install 'ffalm[sklearn]'`): without it the class can be imported, but not made.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Self, cast
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ffalm.algorithms import Algorithm, Lagrangian, Measure
+from ffalm.array_parts import warn_of_scale
+from ffalm.data.holdings import Dealt, Holding
+from ffalm.data.splits import split_rows
+from ffalm.data.types import Examples, Task
+from ffalm.errors import UserError, shown
+from ffalm.fair_answer import FairAnswer, fair
+from ffalm.fairness.histograms import scores_of
+from ffalm.federation import Federation
+from ffalm.randomness import Purpose, generator
+from ffalm.run_settings import Optimizer, Training
+from ffalm.runs import Result
+from ffalm.simulation import Model, RunKeywords, default_algorithm, model_factory, simulate
+from ffalm.targets.repair import Repair, draws_of
+from ffalm.targets.target import Repair as RepairSetting
+from ffalm.targets.target import Target
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError:  # pragma: no cover
+
+    class ClassifierMixin:  # type: ignore[no-redef]
+        """Stands in for scikit-learn's class."""
+
+    class BaseEstimator:  # type: ignore[no-redef]
+        """Stands in for scikit-learn's class: nothing can be made of it."""
+
+        def __new__(cls, *_: Any, **__: Any) -> Self:
+            raise UserError("FairFederatedClassifier needs scikit-learn: pip install 'ffalm[sklearn]'.")
+
+
+Codes = NDArray[np.int64]
+
+_PLAIN = "fedavg"  # without groups
+_FAIR = "ffalm"  # with groups, and without a target
+
+
+class InvalidInput(UserError, ValueError):
+    """A `UserError` that scikit-learn's tools know as the `ValueError` that they expect of estimators."""
+
+
+class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier trained over a simulated federation, within a fairness target if one is given.
+
+        model = FairFederatedClassifier(target="dpd <= 0.05", random_state=0)
+        model.fit(X, y, groups=people["sex"], clients=people["hospital"])
+        model.predict(X_new, groups=new_people["sex"])
+
+    Without `target` one algorithm is trained on all rows: FedAvg, or FFALM where groups are given, unless `algorithm`
+    names another. With `target`, such as "eod <= 0.05", a share of the rows is held out, the candidates of `ffalm.fair`
+    (or `algorithm` alone) are trained on the others, and the most accurate model within the target is taken together
+    with its thresholds: `repair="groups"` allows one threshold a group, "single" one for everybody. `answer_` has the
+    verdict and the candidates.
+
+    Parameters
+    ----------
+    algorithm : name or algorithm object, such as "fairfed" or `ffalm.FFALM(penalty=5.0)`
+    target : fairness target, None for none
+    favourable : label that people want; by default the last of `classes_`
+    repair : "none", "single", "groups" or "randomised": thresholds that a target's answer may use
+    n_clients : number of equal random parts that rows are split into where `fit` is given no `clients`
+    model : "linear", "mlp", or a function that makes an `nn.Module`
+    rounds, local_epochs, batch_size, lr, optimizer : as in `ffalm.simulate`
+    validation_fraction : share of the rows that is held out for a target
+    standardize : scale each feature to mean 0 and standard deviation 1, by the pooled training rows
+    device : "auto", "cpu" or "cuda"
+    random_state : seed of model, batches and splits: a whole number, a `RandomState`, or None for a new one each time
+
+    Attributes
+    ----------
+    classes_, n_features_in_, feature_names_in_ : as of every classifier of scikit-learn
+    groups_ : the groups that training rows had, None where none were given
+    answer_ : the `FairAnswer` to the target, None without one
+    result_ : the `Result` of the run without a target, None with one
+    """
+
+    def __init__(
+        self,
+        algorithm: str | Algorithm | None = None,
+        *,
+        target: str | Target | None = None,
+        favourable: Any = None,
+        repair: RepairSetting = "groups",
+        n_clients: int = 1,
+        model: Model = "mlp",
+        rounds: int = Training.rounds,
+        local_epochs: int = Training.local_epochs,
+        batch_size: int | None = Training.batch_size,
+        lr: float = Training.lr,
+        optimizer: Optimizer = Training.optimizer,
+        validation_fraction: float = 0.2,
+        standardize: bool = True,
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.algorithm = algorithm
+        self.target = target
+        self.favourable = favourable
+        self.repair = repair
+        self.n_clients = n_clients
+        self.model = model
+        self.rounds = rounds
+        self.local_epochs = local_epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.optimizer = optimizer
+        self.validation_fraction = validation_fraction
+        self.standardize = standardize
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, groups: Any = None, clients: Any = None) -> Self:  # noqa: N803
+        """Train on a table of numbers; `groups` and `clients` have one value of any type a row.
+
+        A missing group (None, NaN) is unknown: such rows train, and are not compared.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64)  # noqa: N806
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        _require(len(self.classes_) >= 2, "All rows are of one class: a classifier needs rows of two or more.")
+        seed = self._seed()
+        names, codes = (None, np.arange(len(X)) % 2) if groups is None else _coded(groups, len(X), "groups")
+        self.groups_ = names
+        self.mean_, self.scale_ = self._scaling(X)
+        if not self.standardize:
+            warn_of_scale([torch.as_tensor(X)], stacklevel=2)
+        federation = self._federation(Examples(self._scaled(X), *map(torch.as_tensor, (labels, codes))), clients, seed)
+        settings: RunKeywords = {"model": self.model, "rounds": self.rounds, "local_epochs": self.local_epochs,
+                                 "batch_size": self.batch_size, "lr": self.lr, "optimizer": self.optimizer,
+                                 "device": self.device}  # fmt: skip
+        self.answer_: FairAnswer | None = None
+        self.result_: Result | None = None
+        if self.target is None:
+            algorithm = self._algorithm()
+            self.result_ = simulate(algorithm, federation, seed=seed, **settings)
+            self.module_ = model_factory(self.model, federation)()
+            self.module_.load_state_dict(self.result_.state_dict)
+            self.repair_: Repair | None = None
+        else:
+            _require(names is not None, "A fairness target compares groups: give each row's as fit(X, y, groups=...).")
+            _require(self.repair != "blind", "A blind rule is not for this estimator: use ffalm.fair.")
+            chosen = None if self.algorithm is None else [self.algorithm]
+            self.answer_ = fair(
+                federation, self.target, seed=seed, algorithms=chosen, repair=self.repair, **settings
+            )  # fmt: skip
+            self.module_ = copy.deepcopy(self.answer_.model.module).cpu()
+            self.repair_ = Repair.from_plain(self.answer_.best.repair)
+        self.module_ = self.module_.double().eval()  # so that a row's prediction does not depend on its neighbours
+        return self
+
+    def predict(self, X: Any, groups: Any = None) -> NDArray[Any]:  # noqa: N803
+        """The class of each row, by the target's thresholds where there are any.
+
+        Thresholds by group need `groups`; rows of an unknown group, and all rows without it, get the single threshold.
+        """
+        logits, rows = self._logits(X)
+        if self.repair_ is None:
+            return cast(NDArray[Any], self.classes_[logits.argmax(-1).numpy()])
+        codes = None
+        if groups is not None:
+            values = pd.Series(np.asarray(groups, dtype=object))
+            _require(len(values) == len(rows), f"There must be one group per row; got {len(values)} for {len(rows)}.")
+            codes = torch.as_tensor(pd.Index(self.groups_, dtype=object).get_indexer(values))
+        scores, fallback = scores_of(logits, self._favourable())
+        draws = draws_of(row.tobytes() for row in rows.numpy()) if self.repair_.kind == "randomised" else None
+        chosen = torch.where(self.repair_.favourable(scores, codes, draws), self._favourable(), fallback)
+        return cast(NDArray[Any], self.classes_[chosen.numpy()])
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
+        """P(class) of each row by the model alone, whatever the thresholds; columns are in the order of `classes_`."""
+        return self._logits(X)[0].softmax(-1).numpy()
+
+    def _seed(self) -> int:
+        whole = isinstance(self.random_state, int | np.integer)
+        return int(self.random_state if whole else check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _algorithm(self) -> Algorithm:
+        """What is trained without a target."""
+        asked = self.algorithm or (_PLAIN if self.groups_ is None else _FAIR)
+        chosen = default_algorithm(asked)[0] if isinstance(asked, str) else asked
+        compares = isinstance(chosen, Lagrangian) or getattr(chosen, "measure", None) not in (Measure.NOTHING, None)
+        _require(
+            self.groups_ is not None or not compares,
+            f"{shown(asked)} compares groups: give each row's as fit(X, y, groups=...), or take another algorithm.",
+        )
+        return chosen
+
+    def _favourable(self) -> int:
+        """The favourable label as its place in `classes_`."""
+        if self.favourable is None:
+            return len(self.classes_) - 1
+        places = np.flatnonzero(self.classes_ == self.favourable)
+        _require(
+            len(places) == 1, f"The favourable label {shown(self.favourable)} is none of the classes in `y`."
+        )  # fmt: skip
+        return int(places[0])
+
+    def _federation(self, rows: Examples, clients: Any, seed: int) -> Federation:
+        """The rows of each client, and held-out ones where there is a target."""
+        groups = ["0", "1"] if self.groups_ is None else [str(name) for name in self.groups_]
+        unknown = bool((rows.group == len(groups)).any())
+        task = Task(
+            "arrays",
+            label_names=tuple(map(str, self.classes_)),
+            group_names=(*groups, *["unknown"] * unknown),
+            favourable=self._favourable(),
+            excluded=int(unknown),
+        )
+        train, held_out = np.arange(len(rows)), None
+        if self.target is not None:
+            share = self.validation_fraction
+            _require(0 < share < 1, f"`validation_fraction` must lie between 0 and 1; got {shown(share)}.")
+            train, kept = split_rows((rows.y * task.groups + rows.group).numpy(), (1 - share, share), seed)
+            held_out = rows.take(torch.as_tensor(kept))
+        if clients is None:
+            fits = isinstance(self.n_clients, int) and 1 <= self.n_clients <= len(train)
+            _require(fits, f"`n_clients` must be from 1 to the number of rows, {len(train)}; got {self.n_clients}.")
+            names: tuple[str, ...] = ()
+            parts = np.array_split(generator(seed, Purpose.PARTITION).permutation(train), self.n_clients)
+        else:
+            owners, owner = _coded(clients, len(rows), "clients", fewest=1)
+            _require(int(owner.max()) < len(owners), "Some rows have no client: give each row's.")
+            held = [train[owner[train] == number] for number in range(len(owners))]
+            names = tuple(str(name) for name, part in zip(owners, held, strict=True) if len(part))
+            parts = [part for part in held if len(part)]
+        dealt = Dealt([Holding(rows, torch.as_tensor(np.sort(part))) for part in parts])
+        return Federation(dealt, held_out, None, task, names)
+
+    def _scaling(self, x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        if not self.standardize:
+            return np.zeros(x.shape[1]), np.ones(x.shape[1])
+        spread = x.std(0)
+        return x.mean(0), np.where(spread > 0, spread, 1.0)
+
+    def _scaled(self, x: NDArray[np.float64]) -> Tensor:
+        return torch.as_tensor((x - self.mean_) / self.scale_)
+
+    def _logits(self, X: Any) -> tuple[Tensor, Tensor]:  # noqa: N803
+        """Each row's logits, and its features as the model takes them."""
+        check_is_fitted(self)
+        rows = self._scaled(validate_data(self, X, dtype=np.float64, reset=False))
+        with torch.inference_mode():
+            return self.module_(rows).clone(), rows
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise InvalidInput(message)
+
+
+def _coded(values: Any, rows: int, what: str, fewest: int = 2) -> tuple[NDArray[Any], Codes]:
+    """The different values in order and each row's number among them; that of a missing one is their count."""
+    given = np.asarray(values, dtype=object)
+    _require(given.shape == (rows,), f"There must be one value of `{what}` per row; got {given.shape} for {rows} rows.")
+    codes, names = pd.factorize(given, sort=True)
+    _require(len(names) >= fewest, f"There must be at least {fewest} different `{what}`; got {len(names)}.")
+    return np.asarray(names), np.where(codes < 0, len(names), codes).astype(np.int64)

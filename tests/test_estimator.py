@@ -1,0 +1,153 @@
+"""`FairFederatedClassifier` as scikit-learn's tools and people use it."""
+
+from __future__ import annotations
+
+import importlib.util
+import pickle
+import sys
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import estimator_checks
+
+import ffalm
+from ffalm import estimator
+from ffalm.errors import UserError
+from ffalm.estimator import FairFederatedClassifier
+
+QUICK: dict[str, Any] = {"rounds": 5, "model": "linear", "lr": 0.5, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def people() -> pd.DataFrame:
+    """Two groups of which one is approved more often, and features that tell both."""
+    draws = np.random.default_rng(0)
+    sex = np.where(draws.random(600) < 0.5, "female", "male")
+    merit = draws.normal(size=600)
+    approved = np.where(merit + 0.8 * (sex == "male") + draws.normal(scale=0.5, size=600) > 0.4, "yes", "no")
+    return pd.DataFrame(
+        {"merit": 1000 * merit, "height": 170 + 10 * (sex == "male") + draws.normal(size=600), "sex": sex,
+         "bank": draws.choice(["a", "b", "c"], 600), "approved": approved}
+    )  # fmt: skip
+
+
+def features(people: pd.DataFrame) -> pd.DataFrame:
+    return people[["merit", "height"]]
+
+
+@pytest.mark.slow  # ten seconds
+def test_all_estimator_checks_of_scikit_learn_pass() -> None:
+    results = estimator_checks.check_estimator(FairFederatedClassifier(), on_fail=None, on_skip=None)
+    assert {(one["check_name"], str(one["exception"])) for one in results if one["status"] == "failed"} == set()
+    assert {one["check_name"] for one in results if one["status"] == "skipped"} <= {"check_array_api_input"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "check_parameters_default_constructible",
+        "check_no_attributes_set_in_init",
+        "check_estimators_nan_inf",
+        "check_methods_subset_invariance",
+        "check_n_features_in",
+        "check_classifiers_one_label",
+        "check_fit2d_1sample",
+        "check_estimators_pickle",
+        "check_dict_unchanged",
+    ],
+)
+def test_quick_estimator_checks_pass(name: str) -> None:
+    getattr(estimator_checks, name)("FairFederatedClassifier", FairFederatedClassifier(rounds=2))
+
+
+def test_string_labels_frames_and_clients_are_taken_as_they_are(people: pd.DataFrame) -> None:
+    model: Any = FairFederatedClassifier(**QUICK).fit(
+        features(people), people["approved"], groups=people["sex"], clients=people["bank"]
+    )
+    assert model.classes_.tolist() == ["no", "yes"]
+    assert model.groups_.tolist() == ["female", "male"]
+    assert (model.n_features_in_, list(model.feature_names_in_)) == (2, ["merit", "height"])
+    assert model.score(features(people), people["approved"]) > 0.8
+    assert model.predict_proba(features(people)).sum(1) == pytest.approx(1)
+    assert len(model.result_.clients) == 3
+
+
+def test_without_groups_fedavg_is_trained_on_equal_random_parts(people: pd.DataFrame) -> None:
+    x, y = features(people), people["approved"]
+    model: Any = FairFederatedClassifier(n_clients=4, **QUICK).fit(x, y)
+    assert len(model.result_.clients) == 4
+    assert (model.groups_, model.result_.state.get("dual")) == (None, None)
+    again = clone(model).fit(x, y)
+    assert np.array_equal(again.predict_proba(x), model.predict_proba(x))
+
+
+def test_a_target_gives_thresholds_by_group(people: pd.DataFrame) -> None:
+    x, y, sex = features(people), people["approved"], people["sex"]
+    model: Any = FairFederatedClassifier("fedavg", target="dpd <= 0.1", **QUICK).fit(x, y, groups=sex)
+    assert isinstance(model.answer_, ffalm.FairAnswer)
+    assert model.repair_.kind == "groups"
+
+    def gap(predicted: Any) -> float:
+        return ffalm.metrics.tally(y == "yes", predicted == "yes", sex == "male").dpd()
+
+    fair = model.predict(x, groups=sex)
+    assert gap(fair) < 0.15 < gap(model.predict(x))
+    assert np.array_equal(model.predict(x, groups=["?"] * len(x)), model.predict(x))
+    assert np.array_equal(pickle.loads(pickle.dumps(model)).predict(x, groups=sex), fair)
+
+
+def test_rows_of_a_missing_group_train_and_are_not_compared(people: pd.DataFrame) -> None:
+    sex = people["sex"].where(people.index % 5 > 0)
+    model: Any = FairFederatedClassifier(**QUICK).fit(features(people), people["approved"], groups=sex)
+    assert model.groups_.tolist() == ["female", "male"]
+
+
+def test_it_works_in_pipelines_and_cross_validation_with_routed_groups(people: pd.DataFrame) -> None:
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = (
+            FairFederatedClassifier("fairfed", **QUICK).set_fit_request(groups=True).set_predict_request(groups=False)
+        )
+        scores = cross_val_score(
+            make_pipeline(StandardScaler(), model), features(people), people["approved"], cv=2,
+            params={"groups": people["sex"]}, error_score="raise",
+        )  # fmt: skip
+    assert scores.min() > 0.7
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "words"),
+    [
+        ({"target": "dpd <= 0.1"}, {}, "compares groups"),
+        ({"algorithm": "ffalm"}, {}, "'ffalm' compares groups"),
+        ({"algorithm": "lagrangian"}, {}, "compares groups"),
+        ({"n_clients": 1000}, {}, "`n_clients` must be from 1 to the number of rows, 600"),
+        ({"favourable": "maybe"}, {}, "'maybe' is none of the classes"),
+        ({}, {"groups": ["a"]}, "one value of `groups` per row"),
+        ({}, {"groups": ["a"] * 600}, "at least 2 different `groups`"),
+        ({}, {"clients": ["a", *[None] * 599]}, "no client"),
+        ({"target": "dpd <= 0.1", "validation_fraction": 2}, {"groups": ["a", "b"] * 300}, "`validation_fraction`"),
+    ],
+)
+def test_what_cannot_be_trained_is_told_in_a_sentence(
+    people: pd.DataFrame, settings: dict[str, Any], given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UserError, match=words) as refused:
+        FairFederatedClassifier(**{**QUICK, **settings}).fit(features(people), people["approved"], **given)
+    assert isinstance(refused.value, ValueError)
+
+
+def test_without_scikit_learn_the_class_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.base", None)
+    spec = importlib.util.spec_from_file_location("estimator_alone", estimator.__file__)
+    assert spec is not None and spec.loader is not None
+    alone = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(alone)
+    with pytest.raises(UserError, match=r"pip install 'ffalm\[sklearn\]'"):
+        alone.FairFederatedClassifier()
