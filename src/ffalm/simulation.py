@@ -30,6 +30,7 @@ from ffalm.memory import require_room
 from ffalm.model_selection import ModelSelection, check_selection
 from ffalm.models import ARCHITECTURES, Architecture, architecture, from_scratch
 from ffalm.outcome import HEADLINE, Record
+from ffalm.progress import ProgressLine
 from ffalm.run_settings import Keep, Optimizer, Precision, Privacy, RunSettings, Training
 from ffalm.settings import with_keywords
 
@@ -154,6 +155,7 @@ class SimulateKeywords(RunKeywords, total=False):
 
     threads: int | None
     on_round: Callable[[Record], None] | None
+    progress: bool
 
 
 @overload
@@ -176,6 +178,7 @@ def simulate(
     seed: int | Sequence[int] = 0,
     threads: int | None = None,
     on_round: Callable[[Record], None] | None = None,
+    progress: bool = False,
     **settings: Unpack[RunKeywords],
 ) -> Result | list[Result]:
     """Train over a federation and score the final model once on its test part.
@@ -183,7 +186,8 @@ def simulate(
     With several seeds the runs are computed together and come back in the order of the seeds; `federation` is then
     one for all, or one per seed. An algorithm's name stands for its default preset. `privacy` adds differential
     privacy and reports `epsilon`; `keep="best"` scores the model of the round with the best validation accuracy
-    instead of the last. `on_round` is called with each round's record. The other keywords are those of `Training`.
+    instead of the last. `on_round` is called with each round's record; `progress` shows a line that is
+    rewritten as rounds are done. The other keywords are those of `Training`.
     """
     shared = RunSettings.from_keywords(settings)
     seeds = [seed_of(number) for number in listed(seed)]
@@ -215,8 +219,18 @@ def simulate(
     ]
     first = runs[0].job
     threads = threads or threads_for(checked_model(first))
-    tell = on_round or (lambda record: None)
-    results = compute(runs, choose(shared.engine, first, len(runs))[0], threads, lambda run, record: tell(record))
+    require(isinstance(progress, bool), f"`progress` must be True or False; got {shown(progress)}.")
+    line = ProgressLine(len(runs) * shared.training.rounds) if progress else None
+
+    def tell(run: Run, record: Record) -> None:
+        if on_round is not None:
+            on_round(record)
+        if line is not None:
+            line(f"{chosen.title}, seed {run.job.spec.seed}", record)
+
+    results = compute(runs, choose(shared.engine, first, len(runs))[0], threads, tell)
+    if line is not None:
+        line.close()
     for note in dict.fromkeys(note for result in results for note in result.notes):
         warnings.warn(note, stacklevel=2)
     failed = [result.diverged for result in results if result.diverged]
