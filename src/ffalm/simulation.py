@@ -27,6 +27,7 @@ from ffalm.memory import require_room
 from ffalm.model_selection import check_selection
 from ffalm.models import ARCHITECTURES, Architecture, architecture, from_scratch
 from ffalm.outcome import Record
+from ffalm.progress import ProgressLine
 from ffalm.run_facts import description_of
 from ffalm.run_settings import Keep, Optimizer, Precision, Privacy, RunSettings, Training
 from ffalm.runs import ClientsAlone, Result, Run, compute
@@ -122,6 +123,7 @@ class SimulateKeywords(RunKeywords, total=False):
 
     threads: int | None
     on_round: Callable[[Record], None] | None
+    progress: bool
 
 
 @overload
@@ -144,6 +146,7 @@ def simulate(
     seed: int | Sequence[int] = 0,
     threads: int | None = None,
     on_round: Callable[[Record], None] | None = None,
+    progress: bool = False,
     **settings: Unpack[RunKeywords],
 ) -> Result | list[Result]:
     """Train over a federation and score the final model once on its test part.
@@ -151,7 +154,8 @@ def simulate(
     With several seeds the runs are computed together and come back in the order of the seeds; `federation` is then
     one for all, or one per seed. An algorithm's name stands for its default preset. `privacy` adds differential
     privacy and reports `epsilon`; `keep="best"` scores the model of the round with the best validation accuracy
-    instead of the last. `on_round` is called with each round's record. The other keywords are those of `Training`.
+    instead of the last. `on_round` is called with each round's record; `progress` shows a line that is
+    rewritten as rounds are done. The other keywords are those of `Training`.
     """
     shared = RunSettings.from_keywords(settings)
     seeds = [seed_of(number) for number in listed(seed)]
@@ -180,8 +184,18 @@ def simulate(
     runs = [run_of(shared, chosen, owned, number) for owned, number in zip(federations, seeds, strict=True)]
     first = runs[0].jobs[0]
     threads = threads or threads_for(checked_model(first))
-    tell = on_round or (lambda record: None)
-    results = compute(runs, choose(shared.engine, first, len(runs))[0], threads, lambda run, record: tell(record))
+    require(isinstance(progress, bool), f"`progress` must be True or False; got {shown(progress)}.")
+    line = ProgressLine(len(runs) * shared.training.rounds) if progress else None
+
+    def tell(run: Run | ClientsAlone, record: Record) -> None:
+        if on_round is not None:
+            on_round(record)
+        if line is not None:
+            line(f"{chosen.title}, seed {run.jobs[0].spec.seed}", record)
+
+    results = compute(runs, choose(shared.engine, first, len(runs))[0], threads, tell)
+    if line is not None:
+        line.close()
     for note in dict.fromkeys(note for result in results for note in result.notes):
         warnings.warn(note, stacklevel=2)
     failed = [result.diverged for result in results if result.diverged]

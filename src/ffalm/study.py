@@ -32,8 +32,9 @@ from ffalm.files import remove_leftovers, write_whole
 from ffalm.grid import RunPlan, drop_incompatible, finished, plans
 from ffalm.in_memory import CustomModel, InMemory
 from ffalm.models import ARCHITECTURES, Architecture, Pretrained, architecture
-from ffalm.outcome import StudyRecord
+from ffalm.outcome import Record, StudyRecord
 from ffalm.partition import EACH, Kind
+from ffalm.progress import ProgressLine
 from ffalm.results import Study
 from ffalm.run_settings import MOST_SEEDS, RunSettings, Training
 from ffalm.settings import build, with_keywords
@@ -77,6 +78,7 @@ def compare(
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     on_round: Listener | None = None,
+    progress: bool = False,
     **settings: Unpack[RunKeywords],
 ) -> Study:
     """Train several algorithms over several seeds and Dirichlet skews, and put them side by side.
@@ -94,6 +96,7 @@ def compare(
       `algorithms` those that aim at it are trained too. `repair`, `confidence` and `scope` are as in `Study.answer`;
     - `out`: a folder for all runs; with `resume` a study that was stopped continues there. Without it the runs are
       kept as long as the `Study` object is;
+    - `progress`: show a line that is rewritten as rounds are done, in notebooks and terminals;
     - the other keywords are those of `simulate`.
 
     A run that diverges raises nothing: the study's table and `results` say so.
@@ -107,6 +110,7 @@ def compare(
     require(isinstance(resume, bool), f"`resume` must be True or False; got {shown(resume)}.")
     require(isinstance(out, str | os.PathLike | None), f"`out` must be the path of a folder; got {shown(out)}.")
     require(on_round is None or callable(on_round), "`on_round` must be a function that takes a run and a record.")
+    require(isinstance(progress, bool), f"`progress` must be True or False; got {shown(progress)}.")
     given = _without_none({"label": label, "group": group, "favourable": favourable, "owner": owner})
     given |= data_settings or {}
     cut = _without_none({"kind": partition, "clients": clients, "alpha": alpha, "min_rows": min_rows,
@@ -142,11 +146,11 @@ def compare(
     optional = tuple(entry.key for entry in usual)
     resuming: Existing = "resume" if resume else "refuse"
     if out is not None:
-        return carry_out(config, Path(out), optional, resuming, on_round=on_round)
+        return carry_out(config, Path(out), optional, resuming, on_round=on_round, progress=progress)
     require(not resume, "`resume` needs the folder of the study: give it as `out`.")
     folder = Path(tempfile.mkdtemp(prefix="ffalm-"))
     try:
-        study = carry_out(config, folder, optional, on_round=on_round)
+        study = carry_out(config, folder, optional, on_round=on_round, progress=progress)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -226,10 +230,22 @@ def carry_out(
     existing: Existing = "refuse",
     on_round: Listener | None = None,
     ray: str | None = None,
+    progress: bool = False,
 ) -> Study:
     """Compute the runs that are missing from the folder, and return the study in it."""
     with begin(config, out, optional, existing, ray=ray) as begun:
-        return begun.compute(on_round)
+        if not progress:
+            return begun.compute(on_round)
+        line = ProgressLine(len(begun.left) * config.training.rounds)
+
+        def tell(plan: RunPlan, record: Record) -> None:
+            if on_round is not None:
+                on_round(plan, record)
+            line(plan.title, record)
+
+        study = begun.compute(tell)
+        line.close()
+        return study
 
 
 def new_folder(base: Path, name: str) -> Path:

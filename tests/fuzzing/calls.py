@@ -132,7 +132,7 @@ def _simulate(draws: random.Random, federation: ffalm.Federation) -> Callable[[]
     data = draws.choice([federation] * 5 + [[federation], thing(draws)])
     names = ("rounds", "lr", "batch_size", "clip", "participation", "optimizer", "momentum", "weight_decay", "model",
              "privacy", "keep", "engine", "device", "precision", "channels_last", "compiled", "seed", "threads",
-             "local_steps", "lr_step", "lr_decay", "on_round", "x")  # fmt: skip
+             "local_steps", "lr_step", "lr_decay", "on_round", "progress", "x")  # fmt: skip
     settings = {"rounds": 1, **_some(draws, names, 0.06)}
     return lambda: ffalm.simulate(algorithm, data, **settings)
 
@@ -142,7 +142,8 @@ def _compare(draws: random.Random, federation: ffalm.Federation) -> Callable[[],
 
     data = draws.choice(["census", federation, [federation], thing(draws)])
     names = ("algorithms", "seeds", "partition", "clients", "alpha", "min_rows", "label", "favourable", "owner", "x",
-             "data_settings", "fresh_data", "workers", "checkpoint_every", "resume", "rounds", "model")  # fmt: skip
+             "data_settings", "fresh_data", "workers", "checkpoint_every", "resume", "rounds", "model",
+             "progress")  # fmt: skip
     settings = {"algorithms": "fedavg", "seeds": 1, "rounds": 1, **_some(draws, names, 0.08)}
     if isinstance(data, str) and data == "census":
         settings = {"data_settings": {"rows": 300}, **settings}

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ffalm.errors import require
+from ffalm.progress import RemainingTime
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,34 +85,6 @@ def say(text: str, quiet: bool = False) -> None:
     """A line about what takes a moment now, where a person waits for it."""
     if not quiet:
         print(text, file=sys.stderr, flush=True)
-
-
-class RemainingTime:
-    """How long the rounds that are left will take, by the pace since the first one was done.
-
-    What comes before it (processes that start, models that are built) happens once and tells nothing about rounds. An
-    engine that computes runs together gives their first rounds at once: the pace is that of the rounds after these.
-    """
-
-    def __init__(self, rounds: int) -> None:
-        self._left = rounds
-        self._begun: set[object] = set()
-        self._start: tuple[float, int] | None = None  # when the pace is counted from, and how many were left then
-        self._counting = False
-
-    def seconds(self, run: object, number: int, now: float) -> float | None:
-        """After a run's round of this number: the seconds left, None where nobody can tell yet."""
-        first = run not in self._begun
-        self._begun.add(run)
-        self._left -= number if first else 1  # of a run that is resumed, some rounds were done before
-        if self._start is None or (first and not self._counting):
-            self._start = (now, self._left)
-            return None
-        if first:  # its earlier rounds took no time now
-            self._start = (self._start[0], self._start[1] - (number - 1))
-        self._counting = True
-        since, left = self._start
-        return self._left * (now - since) / (left - self._left)
 
 
 class Terminal:
