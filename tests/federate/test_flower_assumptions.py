@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ffalm.federate.deploy import client_task, control, fleet_gateway, operations, status
+from ffalm.federate.deploy import control, fleet_gateway, long_polling, operations, status
 from ffalm.quiet import QUIET
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'ffalm[flower]'")
@@ -39,10 +39,9 @@ def test_the_installed_flower_is_the_minor_version_that_pyproject_pins() -> None
     assert version("flwr").startswith(f"{lower}."), "the canaries below speak for another version of flwr"
 
 
-@pytest.mark.parametrize("command", ["flower-superlink", "flower-supernode", "flwr-clientapp"])
-def test_flower_has_the_command(command: str) -> None:
-    found = entry_points(group="console_scripts", name=command)
-    assert len(found) == 1, f"flwr has no command {command}, which deploy/fleet_gateway and deploy/fork_server start"
+def test_flower_has_the_command() -> None:
+    found = entry_points(group="console_scripts", name="flower-superlink")
+    assert len(found) == 1, "flwr has no command flower-superlink, which deploy/fleet_gateway starts"
 
 
 def test_the_superlink_serves_by_one_call_of_uvicorn_run() -> None:
@@ -62,30 +61,49 @@ def test_the_interface_for_sites_has_its_own_path_and_the_other_ones_lie_outside
     assert not control_router.prefix.startswith(fleet_gateway.FOR_SITES.rstrip("/")), "strangers could start runs"
 
 
-def test_a_supernode_finds_its_client_command_on_the_path() -> None:
-    said = source("flwr.supercore.superexec.executor.subprocess_executor")
-    assert "subprocess.Popen(" in said and '"flwr-clientapp"' in source("flwr.supercore.constant"), (
-        "deploy/fork_server puts its own flwr-clientapp first on PATH, and Flower no longer starts it by name"
+def test_a_connection_yields_the_calls_that_a_site_makes_in_their_order() -> None:
+    said = source("flwr.supernode.fleet_http_connection")
+    yielded = re.findall(r"yield \((.*?)\)", said, re.DOTALL)
+    calls = ["node.node_id", "receive", "send", "get_run", "get_fab", "pull_object", "push_object"]
+    assert len(yielded) == 1 and re.findall(r"[\w.]+", yielded[0]) == [*calls, "confirm_message_received"], (
+        "deploy/fleet_client takes the calls by their place"
     )
 
 
-def test_the_commands_of_all_kinds_of_tasks_are_those_that_a_site_replaces() -> None:
-    from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
+def test_an_object_that_is_on_its_way_is_asked_for_again_after_a_time_that_we_shorten() -> None:
+    from flwr.supercore.inflatable.inflatable_utils import pull_objects
 
-    ours = {client_task.COMMAND, *client_task.REFUSED}
-    assert set(TASK_TYPE_TO_COMMAND.values()) == ours, "deploy/client_task must replace every command for a task"
+    assert "initial_backoff" in (pull_objects.__kwdefaults__ or {}), (
+        "deploy/federation_apps and deploy/fleet_client set it"
+    )
 
 
-@pytest.mark.parametrize("name", ["install_from_fab", "get_project_dir", "get_load_client_app_fn"])
-def test_a_task_finds_its_app_by_the_functions_that_we_replace(name: str) -> None:
-    said = source("flwr.supernode.runtime.run_clientapp")
-    assert len(re.findall(rf"\b{name}\(", said)) == 1, f"deploy/client_task replaces {name} in run_clientapp"
+@pytest.mark.parametrize(
+    ("path", "module"),
+    [
+        (long_polling.LOOKS, "flwr.superlink.routers.fleet.router"),
+        *((path, "flwr.supercore.routers.runtime.router") for path in long_polling.SENDS),
+    ],
+)
+def test_messages_are_sent_and_looked_for_by_the_requests_that_we_watch(path: str, module: str) -> None:
+    prefix, _, name = path.rpartition("/")
+    said = source(module)
+    assert f'"{prefix}"' in said and f'@router.post("/{name}")' in said, f"deploy/long_polling watches {path}"
+
+
+def test_an_answer_without_messages_has_no_bytes() -> None:
+    from flwr.proto.fleet_pb2 import PullMessagesResponse
+
+    assert PullMessagesResponse(messages_list=[], message_object_trees=[]).SerializeToString() == b"", (
+        "deploy/long_polling knows by its empty body that an answer holds no message"
+    )
+    said = source("flwr.superlink.servicer.fleet.fleet_handlers")
+    assert "PullMessagesResponse(messages_list=msg_proto, message_object_trees=trees)" in said
 
 
 @pytest.mark.parametrize(
     ("text", "module", "ours"),
     [
-        (operations._LET_IN, "flwr.supernode.start_client_internal", "deploy/operations"),
         (control._KNOWN_KEY, "flwr.server.superlink.linkstate.sql_linkstate", "deploy/control"),
         ("Using SuperLink", "flwr.cli.utils", "deploy/control"),
         ('"node-id"', "flwr.cli.supernode.register", "deploy/control"),

@@ -25,7 +25,7 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
 def _training(machines: Machines, site: str, times: int) -> bool:
     """Whether a site has been asked to train so often, and has not answered the last time."""
     said = machines.site(site).process.log.read_text()
-    return said.count("Receiving: train") >= times and said.count("Receiving: train") > said.count("Sending: train")
+    return said.count("Asked: train") >= times and said.count("Asked: train") > said.count("Answered: train")
 
 
 def _over(run: subprocess.Popen[str]) -> bool:

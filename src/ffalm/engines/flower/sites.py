@@ -78,6 +78,8 @@ def _read(message: FlowerMessage) -> Message | Failure:
     error = message.error
     if error.code == ErrorCode.NODE_UNAVAILABLE:
         return Failure("lost", "The site's connection was lost.")
+    if error.code == ErrorCode.CLIENT_APP_CRASHED:
+        return Failure("failed", "The process that was to answer at the site ended unexpectedly; see the site's log.")
     if error.code in _EXPIRED:
         return Failure("late", "The question or its answer expired on the way.")
     reason = printable(error.reason or "unknown")
