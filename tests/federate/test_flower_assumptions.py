@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from ffalm.federate.deploy import control, fleet_gateway, long_polling, operations, status
-from ffalm.quiet import QUIET
-
 pytest.importorskip("flwr", reason="needs Flower: pip install 'ffalm[flower]'")
+
+from ffalm.federate.deploy import bundle, control, fleet_gateway, long_polling, operations, status
+from ffalm.quiet import QUIET
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,37 +68,63 @@ def test_a_connection_yields_the_calls_that_a_site_makes_in_their_order() -> Non
     assert len(yielded) == 1 and re.findall(r"[\w.]+", yielded[0]) == [*calls, "confirm_message_received"], (
         "deploy/fleet_client takes the calls by their place"
     )
-
-
-def test_an_object_that_is_on_its_way_is_asked_for_again_after_a_time_that_we_shorten() -> None:
-    from flwr.supercore.inflatable.inflatable_utils import pull_objects
-
-    assert "initial_backoff" in (pull_objects.__kwdefaults__ or {}), (
-        "deploy/federation_apps and deploy/fleet_client set it"
-    )
+    assert said.count("generate_key_pairs()") == 1, "deploy/fleet_client chooses the key of an insecure site"
 
 
 @pytest.mark.parametrize(
-    ("path", "module"),
+    ("module", "name", "arguments"),
     [
-        (long_polling.LOOKS, "flwr.superlink.routers.fleet.router"),
-        *((path, "flwr.supercore.routers.runtime.router") for path in long_polling.SENDS),
+        ("flwr.superlink.servicer.fleet.fleet_handlers", "pull_messages", ["request", "state", "store"]),
+        ("flwr.superlink.servicer.fleet.fleet_handlers", "push_messages", ["request", "state"]),
+        ("flwr.superlink.servicer.runtime.runtime_handlers", "pull_messages", ["request", "state", "task"]),
+        ("flwr.superlink.servicer.runtime.runtime_handlers", "push_messages", ["request", "state", "task"]),
     ],
 )
-def test_messages_are_sent_and_looked_for_by_the_requests_that_we_watch(path: str, module: str) -> None:
-    prefix, _, name = path.rpartition("/")
-    said = source(module)
-    assert f'"{prefix}"' in said and f'@router.post("/{name}")' in said, f"deploy/long_polling watches {path}"
+def test_flower_handles_messages_by_functions_that_bundles_call(module: str, name: str, arguments: list[str]) -> None:
+    found = list(inspect.signature(getattr(import_module(module), name)).parameters)
+    assert found == arguments, f"deploy/message_bundles calls {name} of {module}"
 
 
-def test_an_answer_without_messages_has_no_bytes() -> None:
-    from flwr.proto.fleet_pb2 import PullMessagesResponse
+def test_a_message_that_was_received_is_deleted_from_the_store_and_nothing_more() -> None:
+    for module in ("fleet.fleet_handlers", "runtime.runtime_handlers"):
+        function = import_module(f"flwr.superlink.servicer.{module}").confirm_message_received
+        assert "store.delete(request.message_object_id)" in inspect.getsource(function), (
+            "deploy/message_bundles deletes what a complete bundle holds, as Flower does when it is told so"
+        )
 
-    assert PullMessagesResponse(messages_list=[], message_object_trees=[]).SerializeToString() == b"", (
-        "deploy/long_polling knows by its empty body that an answer holds no message"
+
+def test_the_state_has_what_bundles_ask_of_it() -> None:
+    from flwr.server.superlink.linkstate import LinkState
+
+    for name in ("get_node_id_by_public_key", "get_task_by_token", "store_object", "object_store"):
+        assert hasattr(LinkState, name), f"deploy/message_bundles uses {name} of Flower's state"
+
+
+def test_a_run_reaches_the_superlink_by_the_client_of_its_grid() -> None:
+    from flwr.superlink.grid.http_grid import HttpGrid
+
+    grid = HttpGrid(token="one")
+    assert isinstance(inspect.getattr_static(grid, "_runtime_client"), property), "deploy/bundled_grid sends by it"
+    assert hasattr(grid, "node") and isinstance(inspect.getattr_static(grid, "run"), property)
+    assert "status_code == httpx.codes.FORBIDDEN" in source("flwr.supercore.retry.http_retry"), (
+        "deploy/message_bundles answers 403 where a run has ended"
     )
-    said = source("flwr.superlink.servicer.fleet.fleet_handlers")
-    assert "PullMessagesResponse(messages_list=msg_proto, message_object_trees=trees)" in said
+
+
+@pytest.mark.parametrize("path", ["/v1/runtime/push-object", "/v1/fleet/push-object"])
+def test_objects_that_do_not_fit_a_bundle_are_sent_by_the_requests_that_we_watch(path: str) -> None:
+    prefix, _, name = path.rpartition("/")
+    module = "flwr.superlink.routers.fleet" if "fleet" in prefix else "flwr.supercore.routers.runtime"
+    said = source(f"{module}.router")
+    assert f'"{prefix}"' in said and f'@router.post("/{name}")' in said, f"deploy/long_polling watches {path}"
+    assert any(path in sent_by for _, sent_by in long_polling.LOOKS.values())
+
+
+def test_bundles_of_sites_pass_the_gateway_and_those_of_runs_do_not() -> None:
+    assert bundle.TAKE.startswith(fleet_gateway.FOR_SITES) and bundle.GIVE.startswith(fleet_gateway.FOR_SITES)
+    assert not bundle.SEND.startswith(fleet_gateway.FOR_SITES) and not bundle.COLLECT.startswith(
+        fleet_gateway.FOR_SITES
+    )
 
 
 @pytest.mark.parametrize(

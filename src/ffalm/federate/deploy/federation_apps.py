@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import logging
 
-from flwr.supercore.inflatable.inflatable_utils import pull_objects
+from flwr.serverapp import Grid
 
 from ffalm.engines.flower.apps import client_app, server_app
+from ffalm.engines.flower.sites import GridSites
 from ffalm.engines.remote.message import Fact, Kind, Message, Sites
 
-_FIRST_RETRY = 0.05  # seconds until an object that a site is still sending is asked for again; Flower's second is long
+_PAUSE = 0.01  # seconds
+
+
+def bundled(grid: Grid) -> GridSites:
+    """The sites behind a coordinator of this package; looks are held there, so that none needs a pause."""
+    from ffalm.federate.deploy.bundled_grid import BundledGrid
+
+    return GridSites(BundledGrid(grid), longest=_PAUSE)
 
 
 def _lead(sites: Sites, settings: dict[str, Fact]) -> None:
     from ffalm.federate.coordinator.federated_run import lead
 
-    defaults = pull_objects.__kwdefaults__ or {}
-    defaults["initial_backoff"] = _FIRST_RETRY
     log = logging.getLogger("ffalm.federate")
     log.setLevel(logging.INFO)
     log.addHandler(logging.StreamHandler())
@@ -32,5 +38,5 @@ def _answer(kind: Kind, asked: Message, node: dict[str, Fact]) -> Message:
     return answer(kind, asked, node)
 
 
-server = server_app(_lead)
+server = server_app(_lead, bundled)
 client = client_app(_answer)

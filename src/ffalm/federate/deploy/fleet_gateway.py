@@ -118,6 +118,7 @@ def main() -> None:
 
     from ffalm.federate.deploy.guarded_protocol import guarded, networks_of
     from ffalm.federate.deploy.long_polling import LongPolling
+    from ffalm.federate.deploy.message_bundles import MessageBundles
     from ffalm.federate.deploy.site_admission import SiteAdmission
 
     outer_host, _, outer_port = sys.argv.pop(1).rpartition(":")
@@ -128,7 +129,7 @@ def main() -> None:
     def serve(app: Any, host: str, port: int, **options: Any) -> None:
         options |= {"timeout_graceful_shutdown": _SECONDS_TO_CLOSE, "loop": "asyncio", "ws": "none"}
         options["http"] = guarded((host, port), networks)
-        polling = LongPolling(app)
+        polling = LongPolling(MessageBundles(app, app))
         gateway = FleetGateway(polling, (host, port), SiteAdmission.of(app))
         config = uvicorn.Config(gateway, host=host, port=port, **options)
         config.load()  # before anybody can connect: a certificate that does not fit ends the process here
