@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
@@ -56,6 +57,9 @@ def test_a_coordinator_and_three_sites_each_by_their_own_command(machines: Machi
     assert code == 0
     assert {site["status"] for site in seen["sites"].values()} == {"online"}
     assert (seen["training"], seen["round"]) == ("not started", 0)
+    for name in machines.folder.sites:
+        for pid in machines.site(name).process.family():
+            assert all(one.status != psutil.CONN_LISTEN for one in psutil.Process(pid).net_connections("inet"))
     code, _, said = machines.ffalm("run", machines.path, "--detach")
     assert code == 0, said
     code, out, said = machines.ffalm("run", machines.path)
