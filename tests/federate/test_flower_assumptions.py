@@ -111,6 +111,11 @@ def test_a_run_reaches_the_superlink_by_the_client_of_its_grid() -> None:
     )
 
 
+def test_a_site_that_is_answered_401_is_interrupted() -> None:
+    for module in ("flwr.supercore.retry.http_retry", "flwr.supernode.fleet_http_connection"):
+        assert "os.kill(os.getpid(), signal.SIGINT)" in source(module), "deploy/site_node takes SIGINT for a refusal"
+
+
 @pytest.mark.parametrize("path", ["/v1/runtime/push-object", "/v1/fleet/push-object"])
 def test_objects_that_do_not_fit_a_bundle_are_sent_by_the_requests_that_we_watch(path: str) -> None:
     prefix, _, name = path.rpartition("/")

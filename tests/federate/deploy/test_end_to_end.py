@@ -50,7 +50,7 @@ def test_two_commands_train_a_federation_to_the_end_and_leave_nothing_running(
 
 @pytest.mark.slow
 def test_a_coordinator_and_three_sites_each_by_their_own_command(machines: Machines) -> None:
-    machines.init("--sites", "3", "--rounds", "3", "--algorithm", "fairfed")
+    machines.init("--sites", "3", "--rounds", "20", "--algorithm", "fairfed")
     machines.bring_up()
     code, out, _ = machines.ffalm("status", machines.path, "--json")
     seen = json.loads(out)
@@ -67,7 +67,7 @@ def test_a_coordinator_and_three_sites_each_by_their_own_command(machines: Machi
     assert "under way" in said and "All sites together" in out
     code, out, _ = machines.ffalm("status", machines.path, "--json")
     seen = json.loads(out)
-    assert (seen["training"], seen["round"]) == ("finished", 3)
+    assert (seen["training"], seen["round"]) == ("finished", 20)
     assert 0 < seen["metrics"]["accuracy"] <= 1
     code, out, _ = machines.ffalm("stop", machines.path)
     assert code == 0

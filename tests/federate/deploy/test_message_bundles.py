@@ -250,6 +250,11 @@ def test_nonsense_is_refused(site: Client, run: Client, body: bytes) -> None:
     assert asyncio.run(run.ask(SEND, body))[0] == 400
 
 
+def test_a_body_larger_than_any_bundle_is_refused(site: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ffalm.federate.deploy.message_bundles._MOST_OF_A_REQUEST", 20)
+    assert asyncio.run(site.ask(GIVE, b"a" * 21))[0] == 413
+
+
 def test_everything_else_is_flower_s(superlink: Superlink) -> None:
     reached: list[str] = []
 

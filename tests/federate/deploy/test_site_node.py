@@ -18,7 +18,7 @@ from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.task_identity import TaskIdentity
 
 from ffalm.engines.flower.sites import _read
-from ffalm.federate.deploy import fleet_client, site_node
+from ffalm.federate.deploy import fleet_client, operations, site_node
 from ffalm.federate.deploy.answer_process import Encoded
 from ffalm.federate.deploy.site_node import SiteNode
 
@@ -123,3 +123,10 @@ def test_a_heartbeat_goes_on_after_any_error(monkeypatch: pytest.MonkeyPatch) ->
         with pytest.raises(HeartbeatFailure):
             HeartbeatSender(broken)._heartbeat()
     HeartbeatSender(lambda: True)._heartbeat()
+
+
+def test_a_site_that_is_refused_while_it_runs_says_so_in_its_log(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(SystemExit, match="1"):
+        site_node._refused()
+    assert site_node.REFUSED in caplog.text
+    assert "set both clocks by NTP" in (operations._refusal(caplog.text) or "")

@@ -27,6 +27,8 @@ from ffalm.federate.deploy.bundle import (
 )
 from ffalm.federate.deploy.fleet_gateway import App, Receive, Scope, Send
 
+_MOST_OF_A_REQUEST = 2 * MOST_BYTES
+
 
 class MessageBundles:
     """An application that takes and gives bundles for Flower's SuperLink, and passes everything else on."""
@@ -40,7 +42,7 @@ class MessageBundles:
             await self._app(scope, receive, send)
             return
         body = await _body(receive)
-        status, answer = (400, b"") if body is None else await run_in_threadpool(self._answer, scope, body)
+        status, answer = (413, b"") if body is None else await run_in_threadpool(self._answer, scope, body)
         headers = [(b"content-type", b"application/protobuf"), (b"content-length", str(len(answer)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
@@ -155,12 +157,15 @@ def _task(scope: Scope, state: Any) -> Any:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """A request's body; None where the connection was lost before its end."""
-    parts = []
+    """A request's body; None where it is larger than any bundle, or the connection was lost before its end."""
+    parts, size = [], 0
     while True:
         message = await receive()
         if message["type"] != "http.request":
             return None
         parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > _MOST_OF_A_REQUEST:
+            return None
         if not message.get("more_body", False):
             return b"".join(parts)

@@ -36,6 +36,8 @@ _REFUSALS = {
     "[code: 2001]": "asks for keys that this site does not show: start it without --insecure",
     _UNKNOWN_KEY: f"does not know this site's key, it is not registered (send {PUBLIC} to the coordinator), or a copy "
     "of this folder is connected already",
+    site_node.REFUSED: "refuses this site's signature: set both clocks by NTP, or send it the site's "
+    f"new {PUBLIC} if the key was replaced",
     "CERTIFICATE_VERIFY_FAILED": "has no certificate of this federation: ask the coordinator for ca.crt again",
 }
 

@@ -28,6 +28,8 @@ log = logging.getLogger("ffalm.federate")
 
 #: What the log says, before the number of the node, when the coordinator has let the site in.
 LET_IN = "Let in by the coordinator as node"
+#: What it says where the coordinator does not take this site's signature.
+REFUSED = "The coordinator refuses this site's signature."
 
 _HELD = 0.5  # seconds: a look that took longer was held by the coordinator until there was news
 _SHORT_PAUSE, _LONG_PAUSE = 0.05, 3.0  # seconds between two looks that were not
@@ -109,12 +111,18 @@ def _no_answer(message: Message) -> Encoded:
     return encoded(Message(Error(ErrorCode.CLIENT_APP_CRASHED), reply_to=message))
 
 
+def _refused(*_: object) -> None:
+    """Flower interrupts the process that is answered 401; Ctrl-C reaches the command that started this one alone."""
+    log.error(REFUSED)
+    sys.exit(1)
+
+
 def main() -> None:
     """Connect, and serve until told to end."""
     folder, address, insecure = Path(sys.argv[1]), sys.argv[2], "--insecure" in sys.argv[3:]
     start_log()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGINT, _refused)
     answers = AnswerProcess(folder)
     answers.warm_up()
     with connected(folder, address, insecure) as fleet:
