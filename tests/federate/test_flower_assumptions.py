@@ -71,6 +71,13 @@ def test_a_connection_yields_the_calls_that_a_site_makes_in_their_order() -> Non
     assert said.count("generate_key_pairs()") == 1, "deploy/fleet_client chooses the key of an insecure site"
 
 
+def test_flower_s_clients_take_any_path() -> None:
+    from flwr.supercore.protobuf.client import ProtobufClient
+
+    asked = inspect.signature(ProtobufClient._unary_unary).parameters
+    assert {"path", "rpc_method", "request", "response_type"} <= asked.keys(), "deploy/bundle sends by _unary_unary"
+
+
 @pytest.mark.parametrize(
     ("module", "name", "arguments"),
     [

@@ -97,7 +97,7 @@ def test_a_plain_flwr_run_of_the_app_trains_too(machines: Machines) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_ends_everything_and_the_same_command_goes_on(machines: Machines) -> None:
-    machines.init("--sites", "2", "--rounds", "4")
+    machines.init("--sites", "2", "--rounds", "30")
     run = machines.background("run", machines.path, "--local")
     until(lambda: len(machines.history()) >= 2 or run.poll() is not None, "two rounds")
     os.killpg(run.pid, signal.SIGINT)
@@ -106,7 +106,7 @@ def test_ctrl_c_ends_everything_and_the_same_command_goes_on(machines: Machines)
     assert f"go on with: ffalm federate run {machines.path} --local" in said
     assert "Traceback" not in said
     machines.assert_nothing_left()
-    assert 2 <= len(machines.history()) < 4
+    assert 2 <= len(machines.history()) < 30
     code, _, said = machines.ffalm("run", machines.path, "--local")
     assert code == 0, said
     assert_equals_simulation(machines)

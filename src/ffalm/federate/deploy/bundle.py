@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 TAKE, GIVE = "/v1/fleet/ffalm-take", "/v1/fleet/ffalm-give"  # of a site: a question, an answer
 SEND, COLLECT = "/v1/runtime/ffalm-send", "/v1/runtime/ffalm-collect"  # of the run: questions, answers
 MOST_BYTES = 2**24  # of objects in a bundle
+FIRST_RETRY = 0.05  # seconds until an object that is still on its way to the coordinator is asked for again
 _SIZE = 8  # bytes of the length before each part
 
 

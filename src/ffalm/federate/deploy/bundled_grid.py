@@ -29,9 +29,7 @@ from flwr.supercore.inflatable.inflatable_utils import (
     push_object_contents_from_iterable,
 )
 
-from ffalm.federate.deploy.bundle import COLLECT, SEND, exchange, numbered, numbers_in, objects_in
-
-_FIRST_RETRY = 0.05  # seconds until an object that a site is still sending is asked for again
+from ffalm.federate.deploy.bundle import COLLECT, FIRST_RETRY, SEND, exchange, numbered, numbers_in, objects_in
 
 
 class BundledGrid:
@@ -81,7 +79,7 @@ class BundledGrid:
         own = {one: objects[one] for one in wanted if one in objects}
         if missing:
             pull = make_pull_object_fn_protobuf(client.PullObject, node, run)
-            own |= pull_objects(missing, pull, initial_backoff=_FIRST_RETRY)
+            own |= pull_objects(missing, pull, initial_backoff=FIRST_RETRY)
             client.ConfirmMessageReceived(
                 ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=number)
             )

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ffalm.federate.deploy.answer_process import Encoded
-from ffalm.federate.deploy.bundle import GIVE, TAKE, exchange, numbered, numbers_in, objects_in
+from ffalm.federate.deploy.bundle import FIRST_RETRY, GIVE, TAKE, exchange, numbered, numbers_in, objects_in
 from ffalm.federate.keys import PRIVATE, read_private
 
 if TYPE_CHECKING:
     from flwr.app import Message
     from flwr.supernode.fleet_http_client import FleetHttpClient
-
-_FIRST_RETRY = 0.05  # seconds until an object that is still on its way to the coordinator is asked for again
 
 
 class FleetClient:
@@ -41,7 +39,7 @@ class FleetClient:
         run = message.metadata.run_id
         missing = [number for number in numbers_in(found.message_object_trees[0]) if number not in objects]
         if missing:
-            objects |= pull_objects(missing, partial(self._pull_object, run), initial_backoff=_FIRST_RETRY)
+            objects |= pull_objects(missing, partial(self._pull_object, run), initial_backoff=FIRST_RETRY)
             self._confirm(run, message.metadata.message_id)
         return message, objects
 
