@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from ffalm.federate.deploy import client_task, control, fleet_gateway, operations, status
-from ffalm.quiet import QUIET
-
 pytest.importorskip("flwr", reason="needs Flower: pip install 'ffalm[flower]'")
+
+from ffalm.federate.deploy import bundle, control, fleet_gateway, long_polling, operations, status
+from ffalm.quiet import QUIET
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,10 +39,9 @@ def test_the_installed_flower_is_the_minor_version_that_pyproject_pins() -> None
     assert version("flwr").startswith(f"{lower}."), "the canaries below speak for another version of flwr"
 
 
-@pytest.mark.parametrize("command", ["flower-superlink", "flower-supernode", "flwr-clientapp"])
-def test_flower_has_the_command(command: str) -> None:
-    found = entry_points(group="console_scripts", name=command)
-    assert len(found) == 1, f"flwr has no command {command}, which deploy/fleet_gateway and deploy/fork_server start"
+def test_flower_has_the_command() -> None:
+    found = entry_points(group="console_scripts", name="flower-superlink")
+    assert len(found) == 1, "flwr has no command flower-superlink, which deploy/fleet_gateway starts"
 
 
 def test_the_superlink_serves_by_one_call_of_uvicorn_run() -> None:
@@ -62,30 +61,87 @@ def test_the_interface_for_sites_has_its_own_path_and_the_other_ones_lie_outside
     assert not control_router.prefix.startswith(fleet_gateway.FOR_SITES.rstrip("/")), "strangers could start runs"
 
 
-def test_a_supernode_finds_its_client_command_on_the_path() -> None:
-    said = source("flwr.supercore.superexec.executor.subprocess_executor")
-    assert "subprocess.Popen(" in said and '"flwr-clientapp"' in source("flwr.supercore.constant"), (
-        "deploy/fork_server puts its own flwr-clientapp first on PATH, and Flower no longer starts it by name"
+def test_a_connection_yields_the_calls_that_a_site_makes_in_their_order() -> None:
+    said = source("flwr.supernode.fleet_http_connection")
+    yielded = re.findall(r"yield \((.*?)\)", said, re.DOTALL)
+    calls = ["node.node_id", "receive", "send", "get_run", "get_fab", "pull_object", "push_object"]
+    assert len(yielded) == 1 and re.findall(r"[\w.]+", yielded[0]) == [*calls, "confirm_message_received"], (
+        "deploy/fleet_client takes the calls by their place"
+    )
+    assert said.count("generate_key_pairs()") == 1, "deploy/fleet_client chooses the key of an insecure site"
+
+
+def test_flower_s_clients_take_any_path() -> None:
+    from flwr.supercore.protobuf.client import ProtobufClient
+
+    asked = inspect.signature(ProtobufClient._unary_unary).parameters
+    assert {"path", "rpc_method", "request", "response_type"} <= asked.keys(), "deploy/bundle sends by _unary_unary"
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "arguments"),
+    [
+        ("flwr.superlink.servicer.fleet.fleet_handlers", "pull_messages", ["request", "state", "store"]),
+        ("flwr.superlink.servicer.fleet.fleet_handlers", "push_messages", ["request", "state"]),
+        ("flwr.superlink.servicer.runtime.runtime_handlers", "pull_messages", ["request", "state", "task"]),
+        ("flwr.superlink.servicer.runtime.runtime_handlers", "push_messages", ["request", "state", "task"]),
+    ],
+)
+def test_flower_handles_messages_by_functions_that_bundles_call(module: str, name: str, arguments: list[str]) -> None:
+    found = list(inspect.signature(getattr(import_module(module), name)).parameters)
+    assert found == arguments, f"deploy/message_bundles calls {name} of {module}"
+
+
+def test_a_message_that_was_received_is_deleted_from_the_store_and_nothing_more() -> None:
+    for module in ("fleet.fleet_handlers", "runtime.runtime_handlers"):
+        function = import_module(f"flwr.superlink.servicer.{module}").confirm_message_received
+        assert "store.delete(request.message_object_id)" in inspect.getsource(function), (
+            "deploy/message_bundles deletes what a complete bundle holds, as Flower does when it is told so"
+        )
+
+
+def test_the_state_has_what_bundles_ask_of_it() -> None:
+    from flwr.server.superlink.linkstate import LinkState
+
+    for name in ("get_node_id_by_public_key", "get_task_by_token", "store_object", "object_store"):
+        assert hasattr(LinkState, name), f"deploy/message_bundles uses {name} of Flower's state"
+
+
+def test_a_run_reaches_the_superlink_by_the_client_of_its_grid() -> None:
+    from flwr.superlink.grid.http_grid import HttpGrid
+
+    grid = HttpGrid(token="one")
+    assert isinstance(inspect.getattr_static(grid, "_runtime_client"), property), "deploy/bundled_grid sends by it"
+    assert hasattr(grid, "node") and isinstance(inspect.getattr_static(grid, "run"), property)
+    assert "status_code == httpx.codes.FORBIDDEN" in source("flwr.supercore.retry.http_retry"), (
+        "deploy/message_bundles answers 403 where a run has ended"
     )
 
 
-def test_the_commands_of_all_kinds_of_tasks_are_those_that_a_site_replaces() -> None:
-    from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
-
-    ours = {client_task.COMMAND, *client_task.REFUSED}
-    assert set(TASK_TYPE_TO_COMMAND.values()) == ours, "deploy/client_task must replace every command for a task"
+def test_a_site_that_is_answered_401_is_interrupted() -> None:
+    for module in ("flwr.supercore.retry.http_retry", "flwr.supernode.fleet_http_connection"):
+        assert "os.kill(os.getpid(), signal.SIGINT)" in source(module), "deploy/site_node takes SIGINT for a refusal"
 
 
-@pytest.mark.parametrize("name", ["install_from_fab", "get_project_dir", "get_load_client_app_fn"])
-def test_a_task_finds_its_app_by_the_functions_that_we_replace(name: str) -> None:
-    said = source("flwr.supernode.runtime.run_clientapp")
-    assert len(re.findall(rf"\b{name}\(", said)) == 1, f"deploy/client_task replaces {name} in run_clientapp"
+@pytest.mark.parametrize("path", ["/v1/runtime/push-object", "/v1/fleet/push-object"])
+def test_objects_that_do_not_fit_a_bundle_are_sent_by_the_requests_that_we_watch(path: str) -> None:
+    prefix, _, name = path.rpartition("/")
+    module = "flwr.superlink.routers.fleet" if "fleet" in prefix else "flwr.supercore.routers.runtime"
+    said = source(f"{module}.router")
+    assert f'"{prefix}"' in said and f'@router.post("/{name}")' in said, f"deploy/long_polling watches {path}"
+    assert any(path in sent_by for _, sent_by in long_polling.LOOKS.values())
+
+
+def test_bundles_of_sites_pass_the_gateway_and_those_of_runs_do_not() -> None:
+    assert bundle.TAKE.startswith(fleet_gateway.FOR_SITES) and bundle.GIVE.startswith(fleet_gateway.FOR_SITES)
+    assert not bundle.SEND.startswith(fleet_gateway.FOR_SITES) and not bundle.COLLECT.startswith(
+        fleet_gateway.FOR_SITES
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "module", "ours"),
     [
-        (operations._LET_IN, "flwr.supernode.start_client_internal", "deploy/operations"),
         (control._KNOWN_KEY, "flwr.server.superlink.linkstate.sql_linkstate", "deploy/control"),
         ("Using SuperLink", "flwr.cli.utils", "deploy/control"),
         ('"node-id"', "flwr.cli.supernode.register", "deploy/control"),

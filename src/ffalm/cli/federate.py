@@ -175,7 +175,7 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print no progress.")] = False,
     as_json: _Json = False,
 ) -> None:
-    """Train to the end, or resume an interrupted training, and show the results."""
+    """Train to the end, resume an interrupted training or follow one under way, and show the results."""
     from rich.console import Console
 
     from ffalm.federate.deploy import follow
@@ -191,8 +191,13 @@ def run(
         again = f"stopped, the rounds so far are kept; go on with: {command}"
         _warn(insecure)
         with _undone(lambda: None, again), _all_here(leader, console, insecure) if local else _there(leader):
-            number = follow.submit(leader)
+            number = follow.under_way(leader)
+            if number is None:
+                number = follow.submit(leader)
+            else:
+                console.print("A training is under way; this command follows it.", highlight=False)
             if detach:
+                follow.await_start(leader, number)
                 typer.echo(f"The training goes on in the background: ffalm federate status {quote(str(name))}")
                 return
             try:

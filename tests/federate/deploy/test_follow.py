@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from ffalm.errors import UserError
 from ffalm.federate.coordinator.run_log import RunLog
+from ffalm.federate.deploy import follow
 from ffalm.federate.deploy.folder import FederationFolder
 from ffalm.federate.deploy.follow import Events
 from ffalm.store import RunFolder
@@ -49,3 +53,61 @@ def test_control_characters_of_a_site_never_reach_the_terminal(run_log: RunLog, 
     events = Events(FederationFolder(tmp_path))
     run_log.say("agreeing", "The site 'north' cannot bring its data: \x1b[2J\x1b]0;owned\x07\rAll is well.")
     assert events.since() == ["The site 'north' cannot bring its data: ?[2J?]0;owned??All is well."]
+
+
+class Coordinator:
+    """A coordinator whose run has a status, without any process."""
+
+    def __init__(self, folder: FederationFolder, statuses: list[str], pid: int | None = 7) -> None:
+        self.folder, self._statuses = folder, statuses
+        self.process = SimpleNamespace(pid=lambda: pid)
+        self.control = SimpleNamespace(
+            status=lambda run: self._statuses.pop(0), details=lambda run: "ImportError", submit=lambda app: 5
+        )
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FederationFolder:
+    monkeypatch.setattr(follow, "_SECONDS_A_LOOK", 0.0)
+    monkeypatch.setattr(FederationFolder, "write_app", lambda self: None)
+    (tmp_path / "coordinator").mkdir()
+    return FederationFolder(tmp_path)
+
+
+def test_a_training_in_the_background_has_begun_when_it_says_what_it_does(
+    run_log: RunLog, folder: FederationFolder
+) -> None:
+    run_log.say("waiting", "Waiting for west, 60 seconds at most.")
+    follow.await_start(Coordinator(folder, []), 5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "pid", "reason"),
+    [
+        (["running", "finished:failed"], 7, "ended without a result: ImportError"),
+        ([], None, "The coordinator stopped"),
+    ],
+)
+def test_a_training_in_the_background_that_ends_at_once_is_told(
+    folder: FederationFolder, statuses: list[str], pid: int | None, reason: str
+) -> None:
+    with pytest.raises(UserError, match=reason):
+        follow.await_start(Coordinator(folder, statuses, pid), 5)  # type: ignore[arg-type]
+
+
+def test_a_training_in_the_background_that_stops_with_a_reason_tells_it(
+    run_log: RunLog, folder: FederationFolder
+) -> None:
+    run_log.say("stopped", "Too few sites came.")
+    with pytest.raises(UserError, match="Too few sites came"):
+        follow.await_start(Coordinator(folder, []), 5)  # type: ignore[arg-type]
+
+
+def test_a_run_whose_command_was_killed_is_found_again_by_the_same_coordinator_alone(folder: FederationFolder) -> None:
+    first: Any = Coordinator(folder, ["running", "finished:completed"])
+    assert follow.under_way(first) is None
+    assert follow.submit(first) == 5
+    assert follow.under_way(first) == 5
+    assert follow.under_way(first) is None, "it has ended since"
+    restarted: Any = Coordinator(folder, ["running"], pid=8)
+    assert follow.under_way(restarted) is None

@@ -23,13 +23,13 @@ Answer = Callable[[Kind, Message, dict[str, Fact]], Message]
 """What a site does: given what is asked, with what, and the settings of its node."""
 
 
-def server_app(lead: Lead, check: Callable[[], None] = lambda: None) -> ServerApp:
-    """A Flower server that leads its sites as the function says; `check` may raise while answers are waited for."""
+def server_app(lead: Lead, sites: Callable[[Grid], Sites] = GridSites) -> ServerApp:
+    """A Flower server that leads its sites as the function says; `sites` says how those behind a grid are asked."""
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        lead(GridSites(grid, check), dict(context.run_config))
+        lead(sites(grid), dict(context.run_config))
 
     return app
 

@@ -22,6 +22,7 @@ from ray._private.worker import global_worker
 from ffalm.engines.flower.apps import Answer, client_app, server_app
 from ffalm.engines.flower.environment import QUIET
 from ffalm.engines.flower.ray_token import own_token
+from ffalm.engines.flower.sites import GridSites
 from ffalm.engines.remote.message import Fact, Sites
 from ffalm.errors import UserError, require
 
@@ -72,7 +73,7 @@ def simulated(nodes: int, answer: Answer, gpu: bool) -> Iterator[Sites]:
         while not finished.wait(1.0) and threading.main_thread().is_alive():
             pass
 
-    app, clients = server_app(lead, runtime.check), client_app(answer, traces=True)
+    app, clients = server_app(lead, lambda grid: GridSites(grid, runtime.check)), client_app(answer, traces=True)
     needs: dict[str, Any] = {"num_cpus": 1, "num_gpus": _SHARE_OF_A_GPU if gpu else 0.0}
     runtime.start(lambda: run_simulation(app, clients, nodes, backend_config={"client_resources": needs}))
     try:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from flwr.app import Message as FlowerMessage
 from flwr.common.constant import ErrorCode
-from flwr.serverapp import Grid
 
 from ffalm.engines.flower.wire import Encoded, packed, unpacked_answer
 from ffalm.engines.remote.message import Failure, Kind, Message, printable
@@ -25,11 +25,27 @@ _GRACE = 300.0  # seconds that a question outlives its deadline, for sites whose
 _EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 
 
+class Grid(Protocol):
+    """What is needed of Flower's grid."""
+
+    def get_node_ids(self) -> Iterable[int]:
+        """The nodes that are connected now."""
+        ...
+
+    def push_messages(self, messages: Iterable[FlowerMessage]) -> Iterable[str]:
+        """Send messages; the numbers of those that were accepted."""
+        ...
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[FlowerMessage]:
+        """The answers to messages that are there."""
+        ...
+
+
 class GridSites:
     """The sites of a Flower grid. Flower's own way to wait sleeps for seconds at a time, so this one looks itself."""
 
-    def __init__(self, grid: Grid, check: Callable[[], None] = lambda: None) -> None:
-        self._grid, self._check = grid, check
+    def __init__(self, grid: Grid, check: Callable[[], None] = lambda: None, longest: float = _LONGEST) -> None:
+        self._grid, self._check, self._longest = grid, check, longest
 
     def present(self) -> list[int]:
         """The nodes that are connected now."""
@@ -52,7 +68,7 @@ class GridSites:
             if waited >= deadline:
                 break
             if waiting:
-                time.sleep(min(max(_SHORTEST, waited / 10), _LONGEST, deadline - waited))
+                time.sleep(min(max(_SHORTEST, waited / 10), self._longest, deadline - waited))
         late = Failure("late", f"The site did not answer within {deadline:g} seconds.")
         return {node: answers.get(node, late) for node in messages}
 
@@ -81,4 +97,6 @@ def _read(message: FlowerMessage) -> Message | Failure:
     if error.code in _EXPIRED:
         return Failure("late", "The question or its answer expired on the way.")
     reason = printable(error.reason or "unknown")
+    if error.code == ErrorCode.CLIENT_APP_CRASHED:
+        return Failure("failed", "The site's process that was to answer has died; the site's log may say why.", reason)
     return Failure("failed", f"Flower could not run the site's app (code {error.code}).", reason)

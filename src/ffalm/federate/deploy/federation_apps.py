@@ -1,14 +1,26 @@
 """The Flower apps of a federation: what `[tool.flwr.app.components]` of the coordinator's app names.
 
-Each end imports what it needs when it is asked: at a site every question starts a new process.
+Each end imports what it needs when it is asked.
 """
 
 from __future__ import annotations
 
 import logging
 
+from flwr.serverapp import Grid
+
 from ffalm.engines.flower.apps import client_app, server_app
+from ffalm.engines.flower.sites import GridSites
 from ffalm.engines.remote.message import Fact, Kind, Message, Sites
+
+_PAUSE = 0.01  # seconds
+
+
+def bundled(grid: Grid) -> GridSites:
+    """The sites behind a coordinator of this package; looks are held there, so that none needs a pause."""
+    from ffalm.federate.deploy.bundled_grid import BundledGrid
+
+    return GridSites(BundledGrid(grid), longest=_PAUSE)
 
 
 def _lead(sites: Sites, settings: dict[str, Fact]) -> None:
@@ -26,5 +38,5 @@ def _answer(kind: Kind, asked: Message, node: dict[str, Fact]) -> Message:
     return answer(kind, asked, node)
 
 
-server = server_app(_lead)
+server = server_app(_lead, bundled)
 client = client_app(_answer)

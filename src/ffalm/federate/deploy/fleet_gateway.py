@@ -20,6 +20,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from importlib.metadata import entry_points
+from types import FrameType
 from typing import Any, Protocol
 
 from ffalm.federate.deploy.superlink_state import keep_contents_in_memory
@@ -116,6 +117,8 @@ def main() -> None:
     import uvicorn
 
     from ffalm.federate.deploy.guarded_protocol import guarded, networks_of
+    from ffalm.federate.deploy.long_polling import LongPolling
+    from ffalm.federate.deploy.message_bundles import MessageBundles
     from ffalm.federate.deploy.site_admission import SiteAdmission
 
     outer_host, _, outer_port = sys.argv.pop(1).rpartition(":")
@@ -126,11 +129,18 @@ def main() -> None:
     def serve(app: Any, host: str, port: int, **options: Any) -> None:
         options |= {"timeout_graceful_shutdown": _SECONDS_TO_CLOSE, "loop": "asyncio", "ws": "none"}
         options["http"] = guarded((host, port), networks)
-        gateway = FleetGateway(app, (host, port), SiteAdmission.of(app))
+        polling = LongPolling(MessageBundles(app, app))
+        gateway = FleetGateway(polling, (host, port), SiteAdmission.of(app))
         config = uvicorn.Config(gateway, host=host, port=port, **options)
         config.load()  # before anybody can connect: a certificate that does not fit ends the process here
         sockets = [listener(host, port), listener(outer_host.strip("[]"), int(outer_port))]
-        uvicorn.Server(config).run(sockets)
+
+        class Server(uvicorn.Server):
+            def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+                polling.end()
+                super().handle_exit(sig, frame)
+
+        Server(config).run(sockets)
 
     uvicorn.run = serve  # type: ignore[assignment]
     keep_contents_in_memory()

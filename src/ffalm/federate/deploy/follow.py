@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ffalm.errors import UserError, require
+from ffalm.errors import UserError
 from ffalm.federate.deploy.folder import FederationFolder
 from ffalm.federate.deploy.operations import CoordinatorProcess
 from ffalm.files import write_whole
@@ -17,6 +17,7 @@ from ffalm.files import write_whole
 Record = dict[str, Any]
 
 _SECONDS_A_LOOK = 0.3
+_SECONDS_TO_START = 60.0
 
 
 def records(folder: FederationFolder) -> list[Record]:
@@ -42,20 +43,24 @@ def doing(folder: FederationFolder) -> Record:
 
 
 def submit(coordinator: CoordinatorProcess) -> int:
-    """Start the training, or go on with what the run folder holds; the number of Flower's run.
-
-    A federation trains once at a time: a run that Flower still has under way is refused.
-    """
-    require(
-        under_way(coordinator) is None,
-        f"A run of {coordinator.folder.path} is under way: watch it with `ffalm federate status`, or end everything "
-        "with `ffalm federate stop`.",
-    )
+    """Start the training, or go on with what the run folder holds; the number of Flower's run."""
     coordinator.folder.write_app()
     _status(coordinator.folder).unlink(missing_ok=True)
     run = coordinator.control.submit(coordinator.folder.app)
     write_whole(_last_run(coordinator.folder), json.dumps({"run": run, "superlink": coordinator.process.pid()}))
     return run
+
+
+def await_start(coordinator: CoordinatorProcess, run: int) -> None:
+    """Return when a run says what it is doing; raises `UserError` with the reason where it ends before."""
+    deadline = time.monotonic() + _SECONDS_TO_START
+    while time.monotonic() < deadline and not (state := doing(coordinator.folder).get("state")):
+        if coordinator.process.pid() is None or not _still_runs(coordinator, run):
+            state = "stopped"
+            break
+        time.sleep(_SECONDS_A_LOOK)
+    if state == "stopped" and result(coordinator.folder) is None:
+        raise UserError(_why(coordinator, run, coordinator.folder.coordinator / "run.log"))
 
 
 def under_way(coordinator: CoordinatorProcess) -> int | None:

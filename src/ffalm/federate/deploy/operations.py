@@ -13,14 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypedDict
 
-from ffalm import toml
 from ffalm.errors import UserError, require
-from ffalm.federate.deploy import fleet_gateway
+from ffalm.federate.deploy import fleet_gateway, site_node
 from ffalm.federate.deploy.certificates import check_authority, ensure_server_certificate
-from ffalm.federate.deploy.client_task import write_commands
 from ffalm.federate.deploy.control import Control
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
-from ffalm.federate.deploy.processes import FlowerProcess, commands, executable, free_port
+from ffalm.federate.deploy.processes import FlowerProcess, free_port
 from ffalm.federate.deploy.superlink_state import erase_contents
 from ffalm.federate.keys import PRIVATE, PUBLIC, fingerprint, read_private
 from ffalm.files import write_whole
@@ -33,12 +31,13 @@ _SECONDS_TO_CONNECT = 5.0
 _CALLS_AT_ONCE = 4
 _LOOPBACK = "127.0.0.1"
 _SECONDS_BETWEEN_TRIES = 3.0
-_LET_IN = "SuperNode ID:"
 _UNKNOWN_KEY = "[code: 2004]"
 _REFUSALS = {
     "[code: 2001]": "asks for keys that this site does not show: start it without --insecure",
     _UNKNOWN_KEY: f"does not know this site's key, it is not registered (send {PUBLIC} to the coordinator), or a copy "
     "of this folder is connected already",
+    site_node.REFUSED: "refuses this site's signature: set both clocks by NTP, or send it the site's "
+    f"new {PUBLIC} if the key was replaced",
     "CERTIFICATE_VERIFY_FAILED": "has no certificate of this federation: ask the coordinator for ca.crt again",
 }
 
@@ -149,7 +148,7 @@ class CoordinatorProcess:
 
 
 class SiteProcess:
-    """The SuperNode of a site folder."""
+    """The process that connects a site folder to its coordinator."""
 
     def __init__(self, folder: SiteFolder) -> None:
         self.folder = folder
@@ -158,7 +157,7 @@ class SiteProcess:
         self._given_up = threading.Event()
 
     def start(self, wait: float, insecure: bool = False) -> None:
-        """Start the SuperNode and return when the coordinator has let it in; raises where it is refused.
+        """Start the process and return when the coordinator has let it in; raises where it is refused.
 
         A site that died a moment ago still counts as connected, and Flower refuses it in the words it has for unknown
         keys. So one that was let in before tries again, as long as it may wait.
@@ -171,7 +170,7 @@ class SiteProcess:
             self.process.start(command)
             self.process.wait(self._decided, deadline - time.monotonic())
             said, ended = self.process.said(), self.process.pid() is None
-            if _LET_IN in said:
+            if site_node.LET_IN in said:
                 write_whole(self._was_let_in, "")
                 return
             may_be_let_in = _UNKNOWN_KEY in said and self._was_let_in.exists()
@@ -189,7 +188,7 @@ class SiteProcess:
         self.process.stop()
 
     def _decided(self, said: str) -> bool:
-        return _LET_IN in said or _refusal(said) is not None or self._given_up.is_set()
+        return site_node.LET_IN in said or _refusal(said) is not None or self._given_up.is_set()
 
     def _why(self, said: str, ended: bool, wait: float) -> str:
         """Why the site did not get in, in one sentence."""
@@ -201,27 +200,17 @@ class SiteProcess:
             return f"The site {name} could not be started: see {self.process.log}."
         return f"The site {name} cannot reach {where} within {wait:g} s: {_obstacle(*self.folder.address)}"
 
-    def _program(self) -> list[str]:
-        """Flower's SuperNode, with tasks that need not import anything where a fork is safe."""
-        if sys.platform == "linux":
-            return [sys.executable, "-m", "ffalm.federate.deploy.fork_server", str(self.process.home)]
-        write_commands(commands(self.process.home))
-        return [executable("flower-supernode")]
-
     def _command(self, insecure: bool) -> list[str]:
         own, (host, port) = self.folder.path, self.folder.address
-        node = write_whole(self.process.home / "node.toml", toml.dumps({"site": str(own)}))
-        superlink = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        command = [*self._program(), "--superlink", superlink, "--node-config", str(node)]
-        command += ["--host", _LOOPBACK, "--port", str(free_port())]
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        command = [sys.executable, "-m", site_node.__name__, str(own.resolve()), address]
         if insecure:
             return [*command, "--insecure"]
         for name in ("ca.crt", PRIVATE):
             require((own / name).is_file(), f"The site folder {own} lacks {name}: ask the coordinator for it.")
         check_authority(own / "ca.crt")
         read_private(own / PRIVATE)
-        trust = ["--root-certificates", str(own / "ca.crt")]
-        return [*command, *trust, "--auth-supernode-private-key", str(own / PRIVATE)]
+        return command
 
 
 def processes_of(path: Path) -> dict[str, FlowerProcess]:

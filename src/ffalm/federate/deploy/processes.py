@@ -29,7 +29,7 @@ from ffalm.quiet import QUIET
 
 _SECONDS_TO_END = 12.0
 _SECONDS_TO_BE_SEEN = 10.0
-_OURS = {**QUIET, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1", "PYTHONUNBUFFERED": "1"}
+_OURS = {**QUIET, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5", "PYTHONUNBUFFERED": "1"}
 
 
 def executable(name: str) -> str:
@@ -52,17 +52,10 @@ def environment(home: Path) -> dict[str, str]:
         **_OURS,
         "FLWR_HOME": str(home),
         process_table.MARK: mark(home),
-        "PATH": os.pathsep.join(
-            [str(commands(home)), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
-        ),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
         "NO_PROXY": without_proxy,
         "no_proxy": without_proxy,
     }
-
-
-def commands(home: Path) -> Path:
-    """Where processes of this home look for commands first."""
-    return home / "bin"
 
 
 def mark(home: Path) -> str:
