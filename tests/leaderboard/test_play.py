@@ -73,3 +73,19 @@ def test_the_command_writes_the_page_and_its_data(
 
 def test_a_cells_folder_has_a_plain_name() -> None:
     assert slug("adult, alpha 0.3") == "adult-alpha-0.3"
+
+
+def test_thresholds_of_sites_are_for_cells_that_know_their_sites(tmp_path: Path) -> None:
+    file = tmp_path / "board.toml"
+    sites = '[methods.sites]\nalgorithm = "fedavg"\nrepair = "groups"\nscope = "both"\n[methods.fedavg]'
+    owned = '[cells.owned]\ndata = { rows = 2000, owner = "sex" }\npartition = { kind = "silos" }\n[methods'
+    text = SMALL.replace("[methods.fedavg]", sites).replace("[methods", owned, 1)
+    file.write_text(
+        text.replace('owner = "sex"', 'owner = "workclass"').replace('"silos" }', '"silos", min_rows = 1 }')
+    )
+    played = play(Board.load(file, methods=["sites", "fedavg"]), tmp_path / "out", {**CHANGES, "seeds": [0]})
+    assert [(one.cell, one.method) for one in played.entries] == [
+        ("people", "fedavg"),
+        ("owned", "sites"),
+        ("owned", "fedavg"),
+    ]

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ffalm.algorithms import algorithm_class
 from ffalm.config import StudyConfig, parse, read, section
@@ -26,7 +26,7 @@ from ffalm.data import source_class
 from ffalm.errors import require, unknown
 from ffalm.settings import merged
 from ffalm.targets.candidates import lagrangians
-from ffalm.targets.target import KINDS, Repair, Target
+from ffalm.targets.target import KINDS, Repair, Scope, Target
 
 BOARDS = Path(__file__).parent / "boards"
 METRICS = ("dpd", "eod")
@@ -40,6 +40,7 @@ class Method:
     title: str
     points: Mapping[str, Sequence[Mapping[str, Any]]]  # sections of a configuration by metric
     repair: Repair = "none"  # the kinds of thresholds that it may fit
+    scope: Scope = "federation"  # where the bound is to hold: "both" asks it of every site too
     aims: bool = False  # whether it trains the Lagrangians of each bound too
     training: Mapping[str, Any] = field(default_factory=dict)  # changes of the board's training
 
@@ -113,7 +114,7 @@ class Board:
 
 
 def _method(name: str, given: Mapping[str, Any], budget: int) -> Method:
-    known = ("title", "algorithm", "settings", *METRICS, "repair", "aims", "training")
+    known = ("title", "algorithm", "settings", *METRICS, "repair", "scope", "aims", "training")
     for key in given:
         if key not in known:
             raise unknown(f"part of the method {name!r}", key, known)
@@ -127,8 +128,11 @@ def _method(name: str, given: Mapping[str, Any], budget: int) -> Method:
         )
     if repair not in ("none", *KINDS):
         raise unknown("kind of repair", str(repair), ("none", *KINDS))
+    scope = given.get("scope", "federation")
+    if scope not in get_args(Scope):
+        raise unknown("scope of a target", str(scope), get_args(Scope))
     title = given.get("title") or algorithm_class(algorithm).title
-    return Method(name, title, points, repair, aims, section(given, "training"))
+    return Method(name, title, points, repair, scope, aims, section(given, "training"))
 
 
 def _point(algorithm: str, given: Mapping[str, Any]) -> dict[str, Any]:

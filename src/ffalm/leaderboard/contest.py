@@ -10,13 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ffalm.config import entry_of
+from ffalm.fairness import ScoreHistogram
 from ffalm.leaderboard.board import METRICS, Board, Method
+from ffalm.outcome import Outcome
 from ffalm.report.fronts import hypervolume, reference_of
 from ffalm.results import Study
 from ffalm.targets.answer import Answer
 from ffalm.targets.candidates import FinishedRun, answer_of
+from ffalm.targets.site_answers import with_sites
 from ffalm.targets.target import Target
 
 
@@ -41,48 +45,66 @@ def entries_of(board: Board, cell: str, studies: Sequence[Study]) -> Iterator[En
     finished = [run for study in studies for run in study.results if run.diverged is None]
     sound = [run for run in finished if not run.degenerate]
     references = {metric: reference_of(sound or finished, metric) for metric in METRICS}
-    names = studies[0].record.group_names
     for seed in dict.fromkeys(run.seed for study in studies for run in study.results):
-        own = [
-            FinishedRun(run.label, run.seed, run.alpha, run.place, study.scores(run))
-            for study in studies
-            for run in study.results
-            if run.seed == seed and run.diverged is None
+        runs = [
+            _SeedRun(study, run) for study in studies for run in study.results if run.seed == seed and not run.diverged
         ]
         for metric, reference in references.items():
             targets = [target for target in board.targets if target.bounds[0].metric == metric]
             for method in board.methods:
-                answers = {target: _answer(method, target, own, names) for target in targets}
+                own = [one for one in runs if one.sites or method.scope == "federation"]
+                if runs and not own:
+                    continue  # nobody knows whose the rows are, so thresholds of sites mean nothing here
+                answers = {target: _answer(method, target, own) for target in targets}
                 volume = hypervolume(_offered(answers.values(), metric), reference)
                 for target, answer in answers.items():
                     yield _entry(cell, target, method, seed, answer, volume)
 
 
-def _answer(
-    method: Method, target: Target, finished: Sequence[FinishedRun], group_names: Sequence[str]
-) -> Answer | None:
+@dataclass(frozen=True, eq=False)
+class _SeedRun:
+    """A finished run, whose scores are read once."""
+
+    study: Study
+    outcome: Outcome
+
+    @cached_property
+    def plain(self) -> FinishedRun:
+        run = self.outcome
+        return FinishedRun(run.label, run.seed, run.alpha, run.place, self.study.scores(run))
+
+    @cached_property
+    def sites(self) -> dict[str, dict[str, ScoreHistogram]]:
+        """Scores by site and part; empty where it is not known whose the rows are."""
+        return self.study.client_scores(self.outcome)
+
+
+def _answer(method: Method, target: Target, finished: Sequence[_SeedRun]) -> Answer | None:
     """The method's choice; None where none of its runs finished."""
     labels = {entry_of(key, values).label for key, values in method.sections(target).items()}
-    runs = [run for run in finished if run.label in labels]
-    return answer_of(runs, target, method.repair, group_names) if runs else None
+    runs = {one.outcome.place: one for one in finished if one.outcome.label in labels}
+    if not runs:
+        return None
+    names = finished[0].study.record.group_names
+    answer = answer_of([one.plain for one in runs.values()], target, method.repair, names)
+    if method.scope == "federation":
+        return answer
+    return with_sites(answer, runs[answer.best.run].sites, method.scope, method.repair, names)
 
 
 def _offered(answers: Iterable[Answer | None], metric: str) -> list[tuple[float, float]]:
     """Gap and accuracy on test rows of every model that a method has for a metric: as trained, and as chosen."""
-    shown = [
-        run
-        for answer in answers
-        if answer is not None
-        for run in [*(run for one in answer.candidates if one.kind == "none" for run in one.runs), answer.best]
-    ]
-    scores = [run.test.metrics for run in shown if run.test is not None and not run.test.degenerate]
-    return [(metrics[metric], metrics["accuracy"]) for metrics in scores]
+    shown = []
+    for answer in filter(None, answers):
+        trained = [run.test for one in answer.candidates if one.kind == "none" for run in one.runs]
+        shown += [scores for scores in (*trained, answer.scored) if scores is not None and not scores.degenerate]
+    return [(scores.metrics[metric], scores.metrics["accuracy"]) for scores in shown]
 
 
 def _entry(cell: str, target: Target, method: Method, seed: int, answer: Answer | None, volume: float) -> Entry:
     if answer is None or answer.best.test is None:
         return Entry(cell, str(target), method.name, seed, math.nan, math.nan, False, "", "", 0.0)
-    metrics, chosen = answer.best.test.metrics, answer.chosen
+    metrics, chosen = answer.scored.metrics, answer.chosen
     return Entry(
         cell,
         str(target),
@@ -91,7 +113,7 @@ def _entry(cell: str, target: Target, method: Method, seed: int, answer: Answer 
         metrics["accuracy"],
         metrics[target.bounds[0].metric],
         target.meets(metrics),
-        answer.best.test.degenerate,
+        answer.scored.degenerate,
         chosen.label if chosen.kind == "none" else f"{chosen.label} ({chosen.kind})",
         volume,
     )
