@@ -36,6 +36,7 @@ def test_run_leaves_a_complete_run_folder(cli: Cli, flags: list[str], tmp_path: 
     assert "FFALM (safe)" in shown
     names = {path.name for path in out.iterdir() if not path.name.startswith(".")}
     own = {"history.jsonl", "checkpoint", "checksums.json", "model.safetensors", "scores.safetensors", "result.json"}
+    own |= {"encoding.json"}
     assert names == FILES | own
     assert len((out / "history.jsonl").read_text().splitlines()) == 4
 
