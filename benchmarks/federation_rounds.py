@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -19,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from ffalm.federate.deploy.operations import processes_of
-from ffalm.federate.deploy.processes import free_port
+from ffalm.federate.deploy.processes import executable, free_port
 
 KINDS = {"fleet_gateway": "coordinator", "superexec": "coordinator", "serverapp": "run", "site_node": "sites"}
 
@@ -32,7 +31,7 @@ def main() -> None:
     asked = flags.parse_args()
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root) / "demo"
-        ffalm = [sys.executable, "-m", "ffalm", "federate"]
+        ffalm = [executable("ffalm"), "federate"]
         size = ["--sites", str(asked.sites), "--rounds", str(asked.rounds)]
         address = ["--address", f"127.0.0.1:{free_port()}"]
         subprocess.run([*ffalm, "init", folder, "--demo", "census", *size, *address], check=True, capture_output=True)
