@@ -50,11 +50,11 @@ def assert_close_to_simulation(machines: Machines) -> None:
 
 def test_a_site_killed_in_a_secure_round_is_missed_and_comes_back(machines: Machines) -> None:
     flags = ("rules.secure=true", "rules.deadline=15.0", "rules.patience=30.0")
-    machines.init("--sites", "3", "--rounds", "6", *(word for flag in flags for word in ("--set", flag)))
+    machines.init("--sites", "3", "--rounds", "40", *(word for flag in flags for word in ("--set", flag)))
     machines.bring_up()
     run = machines.background("run", machines.path)
     log = machines.site("west").process.log
-    until(lambda: log.read_text().count("Receiving: train") >= 2 or run.poll() is not None, "west trains in round 2")
+    until(lambda: log.read_text().count("Asked: train") >= 2 or run.poll() is not None, "west trains in round 2")
     kill(machines.site("west").process)
     until(lambda: len(machines.history()) >= 2 or run.poll() is not None, "the round goes on without it")
     code, _, said = machines.ffalm("site", machines.folder.site("west"), "--detach")
