@@ -113,6 +113,7 @@ OFF_UNLESS_GIVEN = {
     "leave_out", "root", "label", "group", "favourable", "owner", "local_steps", "noise", "ray", "config", "set",
     "plugin", "over", "at", "data_root", "only", "demo", "sites", "id_column", "test", "out", "target", "costs",
     "set_", "test_share", "track", "cost_false_favourable", "cost_false_unfavourable", "id", "confidence",
+    "prediction", "score", "fail_if", "alpha", "model", "states",
 }  # fmt: skip
 
 
