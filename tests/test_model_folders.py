@@ -23,7 +23,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> ffalm.Study:
 
 
 def test_a_studys_model_is_its_answers_with_the_thresholds(study: ffalm.Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ffalm.report._drawn", lambda study: (None, []))  # charts are tested elsewhere
+    monkeypatch.setattr("ffalm.report.drawn", lambda study: (None, []))  # charts are tested elsewhere
     answer, model = study.answer(), ffalm.load_model(study.folder)
     assert model.repair is not None and model.repair.to_plain(model.task.group_names) == answer.best.repair
     assert model.facts is not None

@@ -32,6 +32,7 @@ def test_every_other_answer_is_tried_once(data_root: Path) -> None:
         "round: best",
         "schedule: released-code",
         "schedule: safe",
+        "schedule: recommended",
         "dual-data: last_batch",
         "dual-data: epoch_mean",
         "dual-bound: 1",

@@ -438,7 +438,7 @@ def test_wrong_shares_are_not_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sections", "why"),
     [
-        ({"algorithm": {"name": "fairfed"}}, "FairFed needs every site's own Tally"),
+        ({"algorithm": {"name": "fairfed"}}, "FairFed needs every site's own answer"),
         ({"rules": {"min_sites": 1}}, "'min_sites' must be at least 2"),
         ({"secure": {"threshold": 0.5}}, "'threshold' of secure aggregation must be above 0.5"),
         ({"secure": {"neighbours": 3}}, "must be an even number"),
