@@ -75,17 +75,18 @@ class _Progress:
     """Trains a cell's study with a line now and then on how far it is."""
 
     def __init__(self, cells: int, quiet: bool) -> None:
-        self._cells, self._quiet, self._number = cells, quiet, 0
+        self._cells, self._quiet = cells, quiet
+        self._seen: list[str] = []
 
     def __call__(self, cell: str, config: StudyConfig, folder: Path) -> Study:
         from ffalm.study import begin
 
-        self._number += 1
+        self._seen += [] if cell in self._seen else [cell]
         optional = [entry.key for entry in config.entries]
         with begin(config, folder, optional, "share", shlex.join(["ffalm", *sys.argv[1:]])) as begun:
             self._left, self._done = len(begun.left) * config.training.rounds, 0
             self._started = self._told = time.monotonic()
-            self._say(f"{cell} ({self._number} of {self._cells}): {len(begun.left)} runs to train")
+            self._say(f"{cell} ({len(self._seen)} of {self._cells}): {len(begun.left)} runs to train")
             return begun.compute(self._count)
 
     def _count(self, plan: RunPlan, record: Record) -> None:
