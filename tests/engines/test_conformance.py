@@ -119,11 +119,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 WITHOUT_TRAINING = ("full batch", "some clients")  # the settings that matter where clients upload gradients
+OF_VARIANTS = ("epochs", "some clients")  # besides the defaults of each algorithm, which are tried with all settings
 CASES = [
     (setting, algorithm)
     for setting in SETTINGS
     for algorithm in variants()
-    if not algorithm.gradients or setting in WITHOUT_TRAINING
+    if (not algorithm.gradients or setting in WITHOUT_TRAINING)
+    and (algorithm == type(algorithm)() or setting in OF_VARIANTS)
 ]
 
 

@@ -32,11 +32,14 @@ normalised = lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.BatchNorm1d(5), nn
 dense = lambda: nn.Sequential(nn.Linear(FEATURES, 6), nn.ReLU(), nn.Linear(6, 2)).double()  # noqa: E731
 
 
+MEASURES = (ffalm.FFALM(dual_data="last_batch"), ffalm.FFALM(dual_data="epoch_mean"), ffalm.FFALM(gap="held_out"))
+
+
 def jobs() -> list[Job]:
     """Every algorithm with some of its clients, and a model with counters and statistics."""
     some = [
         job
-        for algorithm in (*variants(), EveryFeature())
+        for algorithm in (*(one for one in variants() if one == type(one)()), *MEASURES, EveryFeature())
         for job in jobs_of(algorithm, dense, seeds=1, participation=0.5, local_epochs=2)
     ]
     resumed = jobs_of(ffalm.FFALM(), dense, rounds=4)[1]
