@@ -40,7 +40,7 @@ def jobs() -> list[Job]:
     some = [
         job
         for algorithm in (*(one for one in variants() if one == type(one)()), *MEASURES, EveryFeature())
-        for job in jobs_of(algorithm, dense, seeds=1, participation=0.5, local_epochs=2)
+        for job in jobs_of(algorithm, dense, seeds=1, rounds=2, participation=0.5, local_epochs=2)
     ]
     resumed = jobs_of(ffalm.FFALM(), dense, rounds=4)[1]
     snapshot = by_job(LoopEngine().train([resumed]))[0, 2].snapshot

@@ -105,7 +105,7 @@ class CoordinatorProcess:
         own = self.folder.coordinator
         outer = f"[{listen}]:{port}" if ":" in listen else f"{listen}:{port}"
         networks = ",".join(str(one) for one in self.folder.facts.get("allow", ())) or "-"
-        command = [sys.executable, "-m", fleet_gateway.__name__, outer, networks]
+        command = [sys.executable, "-P", "-m", fleet_gateway.__name__, outer, networks]
         command += ["--host", _LOOPBACK, "--port", str(inner)]
         command += ["--database", str(self._database), "--disable-runtime-dependency-installation"]
         if insecure:
@@ -203,7 +203,7 @@ class SiteProcess:
     def _command(self, insecure: bool) -> list[str]:
         own, (host, port) = self.folder.path, self.folder.address
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        command = [sys.executable, "-m", site_node.__name__, str(own.resolve()), address]
+        command = [sys.executable, "-P", "-m", site_node.__name__, str(own.resolve()), address]
         if insecure:
             return [*command, "--insecure"]
         for name in ("ca.crt", PRIVATE):
