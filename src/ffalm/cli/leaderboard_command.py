@@ -27,8 +27,8 @@ def add_to(app: typer.Typer) -> None:
 
 
 def leaderboard(
-    board: Annotated[str, typer.Option(help="Board: tables, faces, or a TOML file of your own.")] = "tables",
-    root: Annotated[str | None, typer.Option(help="Folder with the files of Adult, COMPAS or the faces.")] = None,
+    board: Annotated[str, typer.Option(help="Board: tables, or a TOML file of your own.")] = "tables",
+    root: Annotated[str | None, typer.Option(help="Folder with the files of Adult and COMPAS.")] = None,
     cells: Annotated[str | None, typer.Option(help="Cells with semicolons. Default: all.")] = None,
     methods: Annotated[str | None, typer.Option(help="Methods with commas. Default: all.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Number of seeds, or a list. Default: the board's.")] = None,
