@@ -61,7 +61,8 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     """The command line as a real process, which heeds Ctrl-C even where the tests run in the background."""
     heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     source = Path(__file__).parents[2] / "src"
-    path = os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    path = os.pathsep.join([str(source), *filter(None, inherited)])  # an empty one is the working directory
     return subprocess.Popen(
         [sys.executable, "-c", f"{heeding}; from ffalm.cli import main; main()", *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": path},
