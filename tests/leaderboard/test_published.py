@@ -1,0 +1,50 @@
+"""The published leaderboard is what its stored choices give."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from ffalm.leaderboard.board import Board
+from ffalm.leaderboard.contest import Entry
+from ffalm.leaderboard.leaderboard_report import of_cell, overall
+from ffalm.leaderboard.standings import Standing, standings
+from ffalm.report.rendering import to_markdown
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Standing]:
+    rows = csv.DictReader((RESULTS / "leaderboard-choices.csv").read_text().splitlines())
+    return standings([Entry(**{one.name: _read(one.name, row[one.name]) for one in fields(Entry)}) for row in rows])
+
+
+def _read(name: str, text: str) -> object:
+    if name in ("accuracy", "gap", "hypervolume"):
+        return float(text or "nan")
+    return int(text) if name == "seed" else text in ("1", "1.0") if name == "held" else text
+
+
+def test_ranks_and_means_follow_from_the_choices(found: list[Standing]) -> None:
+    rows = list(csv.DictReader((RESULTS / "leaderboard.csv").read_text().splitlines()))
+    assert len(rows) == len(found)
+    for row, one in zip(rows, found, strict=True):
+        assert (row["cell"], row["target"], row["method"], row["problem"]) == (
+            one.cell,
+            one.target,
+            one.method,
+            one.problem,
+        )
+        for name in ("accuracy", "gap", "held", "hypervolume", "rank", "p"):
+            assert float(row[name] or "nan") == pytest.approx(getattr(one, name), nan_ok=True)
+
+
+def test_the_page_shows_these_tables(found: list[Standing]) -> None:
+    page, board = (RESULTS / "leaderboard.md").read_text(), Board.load("tables")
+    assert to_markdown(overall(board, found)) in page
+    for cell in dict.fromkeys(one.cell for one in found):
+        assert to_markdown(of_cell(board, found, cell)) in page
