@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ def found() -> list[Standing]:
     return standings([Entry(**{one.name: _read(one.name, row[one.name]) for one in fields(Entry)}) for row in rows])
 
 
-def _read(name: str, text: str) -> object:
+def _read(name: str, text: str) -> Any:
     if name in ("accuracy", "gap", "hypervolume"):
         return float(text or "nan")
     return int(text) if name == "seed" else text in ("1", "1.0") if name == "held" else text
