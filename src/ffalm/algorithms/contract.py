@@ -27,7 +27,7 @@ from torch.nn.functional import nll_loss
 
 from ffalm.algorithms.compatibility import adapt_old_signatures
 from ffalm.algorithms.vectors import ModelVector, Vectors
-from ffalm.errors import require
+from ffalm.errors import UserError, require
 from ffalm.fairness import Tally, masked_mean
 from ffalm.fairness.groups import equal_weights
 
@@ -253,7 +253,7 @@ class Algorithm:
         A client that is asked for them does not train: the batch is all of its rows, the model the one it was sent.
         Their values go to the server too.
         """
-        raise NotImplementedError(f"{self.title} names gradients, so it must define objectives.")
+        raise UserError(f"{self.title} names gradients, so it must define objectives.")
 
     def objective_slopes(self, batch: Batch, state: State) -> tuple[Tensor, list[Tensor]]:
         """The values of `objectives`, and the derivative of each as `slopes` gives that of the objective."""
