@@ -122,9 +122,9 @@ class Study:
 
         Every finished run is tried with every kind of thresholds up to `repair`: "none", "single" (one threshold for
         everybody), "groups" (one a group) or "randomised"; with "blind" up to "single", and with the rule of
-        `ffalm.blind`, for which a model of the groups is trained for each seed. The choice is made on held-out rows and
-        scored on test rows.
-        With `confidence` c, the one-sided c confidence bound of each gap on held-out rows must be within the target;
+        `ffalm.blind`, for which a model of the groups is trained for each seed. The choice is made on held-out rows
+        (with training rows, where the models predict those no better) and scored on test rows.
+        With `confidence` c, the one-sided c confidence bound of each gap on these rows must be within the target;
         left out, c is 0.8, or less where that costs more than a point of accuracy. What else is left out is taken from
         the study's own settings. A study of several skews needs `alpha`.
         `scope` says where the target is to hold: over the "federation", at all "sites", or "both". For sites the chosen
@@ -217,7 +217,7 @@ class Study:
         return (f"Blind rule on {best.label}, seed {run.seed}: {told.figures()}", *told.doubts())
 
     def scores(self, run: Outcome) -> dict[str, ScoreHistogram]:
-        """The score histograms of a run on its "validation" and "test" rows."""
+        """The score histograms of a run on its "training", "validation" and "test" rows."""
         return RunFolder(self.folder / run.place).scores(self.record.favourable, self.record.excluded)
 
     def client_scores(self, run: Outcome) -> dict[str, dict[str, ScoreHistogram]]:

@@ -49,8 +49,8 @@ class Result:
     diverged: str | None = None  # why the run was stopped early, in one sentence
     favourable: int = 1  # the label that the task's metrics are about
     kept: int | None = None  # the round whose model this is, None where it is the last
-    scores: dict[str, ScoreHistogram] = field(default_factory=dict)  # of the "validation" and "test" part, if any
-    client_scores: dict[str, list[ScoreHistogram]] = field(default_factory=dict)  # the same of each client's own rows
+    scores: dict[str, ScoreHistogram] = field(default_factory=dict)  # "training", and "validation" and "test" if any
+    client_scores: dict[str, list[ScoreHistogram]] = field(default_factory=dict)  # of each client's own held-out rows
     group_names: tuple[str, ...] = ()
     description: ModelDescription | None = field(default=None, repr=False, compare=False)  # what the model takes
     factory: ModelFactory | None = field(default=None, repr=False, compare=False)  # that makes the untrained model
@@ -203,7 +203,7 @@ class ClientsAlone:
         first, task = each[0], self.jobs[0].federation.task
         tallies = [one.tally for one in each if one.tally is not None]
         tally = None if not tallies else reduce(add, map(_share_of_tally, tallies, self._shares))
-        scores = {name: [one.scores[name] for one in each] for name in first.scores}
+        scores = {name: [one.scores[name] for one in each] for name in first.scores if name != "training"}
         return Result(
             test={} if tally is None else tally.metrics(task.favourable),
             history=self.history,
@@ -259,6 +259,7 @@ def _scored(job: Job, federation: Federation, history: list[Record], final: Snap
             return score_histogram(module, examples.to(job.spec.device), federation.task)
 
     parts = {"validation": federation.validation, "test": federation.test}
+    scores = {name: histogram(part) for name, part in parts.items() if part is not None}
     own = {"validation": federation.own_parts("validation"), "test": federation.own_parts("test")}
     tally = None if federation.test is None else scored(federation.test)
     clients = Tally.stack([scored(examples) for examples in federation.clients])
@@ -275,7 +276,7 @@ def _scored(job: Job, federation: Federation, history: list[Record], final: Snap
         diverged=diverged,
         favourable=federation.task.favourable,
         kept=final.round if final.round != history[-1]["round"] else None,
-        scores={name: histogram(part) for name, part in parts.items() if part is not None},
+        scores={"training": reduce(add, map(histogram, federation.clients)), **scores},
         client_scores={name: [histogram(one) for one in each] for name, each in own.items() if each is not None},
         group_names=federation.task.group_names,
         description=description_of(job),

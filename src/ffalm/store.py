@@ -6,7 +6,7 @@
     model.safetensors  the final model
     encoding.json      what turns new rows into the model's features, and its architecture
     repair.json        the thresholds of the study's answer, in the folder of the run that was chosen
-    scores.safetensors histograms of the final model's scores on held-out and on test rows
+    scores.safetensors histograms of the final model's scores on training, held-out and test rows
     client_scores.safetensors  the same of each client's own rows, where it is known whose they are
     checksums.json     of the files of a checkpoint, or of a finished run
     result.json        the outcome; its presence says that the run is finished

@@ -25,9 +25,11 @@ class Disclosed:
     histogram: ScoreHistogram | None = None
 
     @classmethod
-    def of(cls, tally: Tally, min_group: int, histogram: ScoreHistogram | None = None) -> Disclosed:
-        """What is known of held-out rows without the cells of fewer than `min_group` rows."""
-        small = withheld(tally.count, min_group)
+    def of(
+        cls, tally: Tally, min_group: int, histogram: ScoreHistogram | None = None, total_known: bool = False
+    ) -> Disclosed:
+        """What is known of rows without the cells of fewer than `min_group` rows: see `withheld`."""
+        small = withheld(tally.count, min_group, total_known)
         if histogram is not None:
             histogram = replace(histogram, counts=histogram.counts.masked_fill(small, 0))
         return cls(without(tally, small), small, histogram)
@@ -35,7 +37,11 @@ class Disclosed:
     def record(self) -> dict[str, Tensor]:
         """As a record of a message."""
         record = {"confusion": self.tally.confusion, "loss": self.tally.loss, "withheld": self.withheld}
-        return record if self.histogram is None else {**record, "histogram": packed_counts(self.histogram)}
+        return {**record, **self.histogram_record()}
+
+    def histogram_record(self) -> dict[str, Tensor]:
+        """The histogram alone, where there is one."""
+        return {} if self.histogram is None else {"histogram": packed_counts(self.histogram)}
 
     @classmethod
     def from_record(cls, record: dict[str, Tensor]) -> Disclosed:

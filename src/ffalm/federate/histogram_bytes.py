@@ -12,6 +12,9 @@ from torch import Tensor
 from ffalm.data.types import Task
 from ffalm.fairness import ScoreHistogram
 
+PARTS = {"training": "train", "validation": "validation", "test": "test"}
+"""The parts whose scores the answer to a target rests on, each with its name in agreed counts and messages."""
+
 _COUNT = np.dtype("<i4")
 
 

@@ -1,8 +1,8 @@
 """What each method reaches in a cell: every seed is a user who chooses a model on the held-out rows of one federation.
 
 All methods choose by one rule, that of `ffalm compare --target` for a single seed: of the runs with the method's
-settings (and thresholds, where it may fit them), the most accurate on held-out rows whose gap is within the bound with
-a margin. The test rows only score the choice.
+settings (and thresholds, where it may fit them), the most accurate whose gap is within the bound with a margin, on
+held-out rows and on training rows that agree with them. The test rows only score the choice.
 """
 
 from __future__ import annotations

@@ -15,12 +15,13 @@ from ffalm.report.rendering import to_csv, to_markdown
 from ffalm.report.tables import Cell, Column, Row, Section, Table, row
 
 _RULE = (
-    "Every method tries at most {budget} settings a metric. Every seed is a user who chooses by held-out rows, all by "
-    "the same rule: the most accurate model whose gap is within the bound with a margin. Numbers are of test rows, in "
-    "percent. A method qualifies in a cell if it has a model in all {seeds} seeds, none degenerate (one label for over "
-    "99 % of the rows, or less accurate than the most frequent label), and its mean gap is within the bound. Those "
-    "that qualify are ranked by mean accuracy; the others share the places below. First: first, or not told from the "
-    "first by a paired t-test over seeds, corrected for the number of methods (Holm, 5 %)."
+    "Every method tries at most {budget} settings a metric. Every seed is a user who chooses by held-out rows (with "
+    "training rows, where the models predict both alike), all by the same rule: the most accurate model whose gap is "
+    "within the bound with a margin. Numbers are of test rows, in percent. A method qualifies in a cell if it has a "
+    "model in all {seeds} seeds, none degenerate (one label for over 99 % of the rows, or less accurate than the most "
+    "frequent label), and its mean gap is within the bound. Those that qualify are ranked by mean accuracy; the others "
+    "share the places below. First: first, or not told from the first by a paired t-test over seeds, corrected for the "
+    "number of methods (Holm, 5 %)."
 )
 
 

@@ -18,10 +18,6 @@ NEEDS_GROUP = (
 )
 _BRIEF = 7  # candidates that a terminal shows
 _WHERE = {"federation": "", "sites": " at every site", "both": " together and at every site"}
-_PARTS: dict[Part, str] = {"validation": "held-out", "test": "test"}
-HELD_OUT_ROWS = (
-    "Multipliers, thresholds and the choice rest on the same held-out rows; test rows were used for these scores alone."
-)
 
 
 def metric_title(metric: str) -> str:
@@ -29,6 +25,20 @@ def metric_title(metric: str) -> str:
     if metric in HEADLINE and metric != "accuracy":
         return HEADLINE[metric][0]
     return metric.replace("_", " ")
+
+
+def choice_rows(answer: Answer) -> str:
+    """The rows that thresholds were fitted to and the choice was made on."""
+    return "held-out and training rows" if answer.training_rows else "held-out rows"
+
+
+def how_chosen(answer: Answer) -> str:
+    """Which rows decided, and which did not."""
+    why = "; the models are no more accurate on the latter" if answer.training_rows else ""
+    return (
+        f"Thresholds and the choice rest on the same {choice_rows(answer)}{why}. "
+        "Test rows were used for these scores alone."
+    )
 
 
 def name_of(candidate: Candidate) -> str:
@@ -65,7 +75,7 @@ def sentences(answer: Answer) -> list[str]:
         told.append(NEEDS_GROUP)
     if answer.chosen.kind == "randomised":
         told.append("Thresholds are drawn for each person from the row's own content: the same row, the same answer.")
-    return [*told, HELD_OUT_ROWS, *answer.notes]
+    return [*told, how_chosen(answer), *answer.notes]
 
 
 def gap_sentence(bound: Bound, scored: Scores) -> str:
@@ -94,7 +104,7 @@ def _cost(answer: Answer) -> list[str]:
     told = f"costs {percent(cost, 1)} points" if cost >= 0.0005 else f"gains {percent(-cost, 1)} points"
     told = "costs nothing" if abs(cost) < 0.0005 else told
     return [
-        f"It {told} of test accuracy against the most accurate candidate on held-out rows whatever its gaps, "
+        f"It {told} of test accuracy against the most accurate candidate on {choice_rows(answer)} whatever its gaps, "
         f"{name_of(free)}: {percent(free.mean('accuracy'), 1)} %, {gaps}."
     ]
 
@@ -102,7 +112,8 @@ def _cost(answer: Answer) -> list[str]:
 def _doubts(answer: Answer, scored: Scores) -> list[str]:
     told = []
     if answer.chosen.within(answer.target) < len(answer.chosen.runs):
-        told.append("No candidate is within the target on the held-out rows of every seed; this one comes nearest.")
+        rows = choice_rows(answer)
+        told.append(f"No candidate is within the target on the {rows} of every seed; this one comes nearest.")
         told += _too_few(answer)
     if answer.chosen.degenerate:
         told.append(f"Every candidate is degenerate; of this one, {answer.chosen.degenerate}.")
@@ -133,8 +144,8 @@ def _too_few(answer: Answer) -> list[str]:
     if smallest is None or not 1 < factor < math.inf:
         return []
     return [
-        f"Even equal rates would not be within it at {percent(scores.level, 0)} % confidence on so few held-out rows: "
-        f"it takes about {_more(factor, smallest.rows)} of {smallest.group}, the smallest group."
+        f"Even equal rates would not be within it at {percent(scores.level, 0)} % confidence on so few "
+        f"{choice_rows(answer)}: it takes about {_more(factor, smallest.rows)} of {smallest.group}, the smallest group."
     ]
 
 
@@ -219,15 +230,16 @@ def rates_of_groups(before: Sequence[GroupRates], after: Sequence[GroupRates], c
 
 
 def candidates(answer: Answer, brief: bool = False) -> Table:
-    """The candidates, chosen on held-out rows and scored on test rows; means over seeds.
+    """The candidates on the rows of the choice and on test rows; means over seeds.
 
     `brief` is for terminals: the chosen one and the most accurate others, with their test scores.
     """
     asked = [bound.metric for bound in answer.target.bounds]
     metrics = ["accuracy", *(asked if brief else dict.fromkeys([*asked, "dpd", "eod"]))]
     parts: tuple[Part, ...] = ("test",) if brief else ("validation", "test")
+    rows_of: dict[Part, str] = {"validation": choice_rows(answer), "test": "test rows"}
     columns = [
-        Column(metric_title(name), "percent", 1, over="" if brief else f"{_PARTS[part]} rows")
+        Column(metric_title(name), "percent", 1, over="" if brief else rows_of[part])
         for part in parts
         for name in metrics
     ]
@@ -249,10 +261,10 @@ def candidates(answer: Answer, brief: bool = False) -> Table:
     more = len(answer.candidates) - len(ordered)
     caption = (
         f"Test rows in percent, means over seeds; held: seeds in which {answer.target} held there. The answer first, "
-        "then the next within the target on held-out rows, last the most accurate of all"
+        f"then the next within the target on {choice_rows(answer)}, last the most accurate of all"
         f"{f'; the report has {more} more' if more else ''}."
         if brief
-        else "Means over seeds in percent, most accurate on held-out rows first; held: in how many seeds "
+        else f"Means over seeds in percent, most accurate on {choice_rows(answer)} first; held: in how many seeds "
         f"{answer.target} held on test rows."
     )
     heads = [Column("Algorithm"), Column("Thresholds"), *columns, Column("held")]
@@ -274,6 +286,7 @@ def to_plain(answer: Answer) -> dict[str, Any]:
         "test": answer.test,
         "bounds": answer.bounds,
         "held_out": best.validation.metrics,
+        "training_rows": answer.training_rows,
         "cost_in_accuracy": answer.cost,
         "scope": answer.scope,
         "sites": [

@@ -1,7 +1,7 @@
 """From candidates to one answer: the most accurate model within a target on held-out rows, judged on test rows.
 
-The held-out rows drive multipliers, fit thresholds and choose the candidate; test rows only score the choice. Plain
-values alone, so that a report needs nothing else.
+The held-out rows (with training rows where `choice_rows` finds that they agree) fit thresholds and choose the
+candidate; test rows only score the choice. Plain values alone, so that a report needs nothing else.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class CandidateRun:
     seed: int
     run: str  # the run's folder within the study's
     repair: dict[str, Any]  # the thresholds in plain values
-    validation: Scores
+    validation: Scores  # on the rows that decide: held-out ones, with training rows where those agree
     test: Scores | None = None
 
 
@@ -165,6 +165,7 @@ class Answer:
     unconstrained: Candidate  # the most accurate on held-out rows whatever its gaps
     best: CandidateRun  # of the chosen candidate's runs, the most accurate on held-out rows within the target
     notes: tuple[str, ...] = field(default=())
+    training_rows: bool = False  # whether training rows decided beside held-out ones: see `choice_rows`
     scope: Scope = "federation"
     sites: tuple[SiteAnswer, ...] = ()  # where it is known whose the rows are
     together: Scores | None = None  # all test rows with each site's thresholds, where sites have their own

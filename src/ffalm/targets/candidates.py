@@ -10,6 +10,7 @@ from typing import Any
 from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.fairness.group_metrics import favourable_rate, group_accuracy, selection_rate
 from ffalm.targets.answer import CONFIDENCE, Answer, Candidate, CandidateRun, GroupRates, Scores, choose
+from ffalm.targets.choice_rows import choice_rows
 from ffalm.targets.degenerate import degenerate_reason, flaws_of, majority_share
 from ffalm.targets.rate_table import Costs
 from ffalm.targets.repair import Repair, fit
@@ -17,7 +18,7 @@ from ffalm.targets.target import KINDS, TITLES, Kind, Target, check_confidence
 from ffalm.targets.target import Repair as RepairSetting
 
 LEVELS = (0.8, 0.7, 0.6, 0.5)  # of confidence that are tried; the last leaves no margin
-MARGIN_COST = 0.01  # the held-out accuracy that a margin may cost
+MARGIN_COST = 0.01  # the accuracy that a margin may cost on the rows of the choice
 _HALF = 0.5  # of a target, that a margin leaves to the gap where rows are enough
 
 #: The rate constraint of `Lagrangian` for each metric of a target.
@@ -75,13 +76,32 @@ def answer_of(
     confidence: float | None = None,
     costs: Costs | None = None,
 ) -> Answer:
-    """Fit thresholds to the held-out rows of every run, and choose by accuracy, or by costs where they are given.
+    """Fit thresholds to every run, and choose by accuracy, or by costs where they are given.
 
-    A gap that is within the target on held-out rows exceeds it on other rows about every second time. The choice leaves
-    a margin: the one-sided confidence bound must be within. Left out, the confidence is 0.8, lowered where rows are so
-    few that the margin would cost more than a point of accuracy.
+    The rows for both are held-out ones, with training rows where those agree (`choice_rows`). A gap that is within the
+    target on these rows exceeds it on other rows about every second time, so the choice leaves a margin: the one-sided
+    confidence bound must be within. Left out, the confidence is 0.8, lowered where rows are so few that the margin
+    would cost more than a point of accuracy.
     """
     check_confidence(confidence)
+    rows = choice_rows([run.scores for run in runs])
+    if rows.training and any(run.blind is not None for run in runs):  # a blind rule rests on held-out rows alone
+        rows = choice_rows([{part: one for part, one in run.scores.items() if part != "training"} for run in runs])
+    runs = [replace(run, scores=parts) for run, parts in zip(runs, rows.parts, strict=True)]
+    answer = _answer_of(runs, target, repair, group_names, confidence, costs)
+    notes = (*answer.notes, f"Held-out rows alone decided: {rows.why}.") if rows.why else answer.notes
+    return replace(answer, training_rows=rows.training, notes=notes)
+
+
+def _answer_of(
+    runs: Sequence[FinishedRun],
+    target: Target,
+    repair: RepairSetting,
+    group_names: Sequence[str],
+    confidence: float | None,
+    costs: Costs | None,
+) -> Answer:
+    """The choice at a confidence, or at the largest that costs little."""
     if confidence is not None:
         return choose(target, *candidates_of(runs, target, repair, group_names, confidence, costs))
     plain = choose(target, *candidates_of(runs, target, repair, group_names, LEVELS[-1], costs))
@@ -100,15 +120,15 @@ def _less_sure(answer: Answer, level: float, strict: Answer) -> Answer:
     """The answer with a smaller margin, and how many rows the usual one would take, by the choice that left it."""
     left = f"leaves one at {level:.0%}" if level > LEVELS[-1] else "leaves none"
     note = (
-        f"The held-out rows are too few for a margin at {LEVELS[0]:.0%} confidence that costs less than a point of "
+        f"The rows are too few for a margin at {LEVELS[0]:.0%} confidence that costs less than a point of "
         f"accuracy: the choice {left}."
     )
     scores = strict.best.validation
     factor, smallest = scores.margin_factor(answer.target, _HALF), scores.smallest
     if smallest is not None and 1 < factor < math.inf:
         note += (
-            f" That margin would take half of the target with about {math.ceil(factor * smallest.rows):,} held-out "
-            f"rows of {smallest.group}, the smallest group, instead of {smallest.rows:,.0f}."
+            f" That margin would take half of the target with about {math.ceil(factor * smallest.rows):,} rows "
+            f"of {smallest.group}, the smallest group, instead of {smallest.rows:,.0f}."
         )
     return replace(answer, notes=(note, *answer.notes))
 
@@ -136,7 +156,7 @@ def candidates_of(
                 continue
             fitted = [(run, fit(run.scores["validation"], target, kind, costs, level)) for run in own]
             if any(thresholds is None for _, thresholds in fitted):
-                notes.append(f"{label}: no {TITLES[kind]} are within {target} on the held-out rows.")
+                notes.append(f"{label}: no {TITLES[kind]} are within {target} on the rows of the choice.")
                 continue
             repaired = tuple(_run(run, one, target, group_names, level, costs) for run, one in fitted if one)
             found.append(Candidate(label, kind, repaired, own[0].alpha))

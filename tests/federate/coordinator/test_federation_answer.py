@@ -102,7 +102,7 @@ def test_the_answer_and_its_thresholds_are_those_of_a_simulation_over_the_same_r
         rounds=1, batch_size=16, lr=0.2,
     )  # fmt: skip
     stored = RunFolder(run).scores(1)
-    assert stored.keys() == result.scores.keys() == {"validation", "test"}
+    assert stored.keys() == result.scores.keys() == {"training", "validation", "test"}
     for part, histogram in result.scores.items():
         assert torch.equal(stored[part].counts, histogram.counts)
     expected = answer_of(
@@ -239,10 +239,20 @@ def test_a_histogram_of_other_rows_than_agreed_does_not_count(
 ) -> None:
     run, sites, _ = finished
     found = histogram_sum(run, {"north": sites.scores["west"]})
-    assert found.parts == {} and found.missing["north"].startswith("the score histogram counts other validation rows")
+    assert found.parts == {} and found.missing["north"].startswith("the score histogram counts other training rows")
     log, zeros = rows_log(run), ScoreHistogram.zeros((2, 2), 1)
     summed = HistogramSum.of_sums({"validation": zeros, "test": zeros}, log)
     assert summed.parts == {} and summed.missing.keys() == log.keys()
+
+
+def test_of_training_rows_a_site_tells_the_histogram_of_the_agreed_cells_and_nothing_else(
+    finished: tuple[Path, Scoring, FederationConfig],
+) -> None:
+    run, sites, _ = finished
+    for site, counts in rows_log(run).items():
+        assert sites.scores[site].tensors["train"].keys() == {"histogram"}
+        found = histogram_sum(run, {site: sites.scores[site]}).parts["training"]
+        assert torch.equal(found.counts.sum((0, 1)), counts.told["train"])
 
 
 def rows_log(run: Path) -> dict[str, Counts]:

@@ -173,7 +173,7 @@ class Auditor(Coordinator):
         repair = None if self._model is None else self._model.repair
         tally = parts[0].tally + parts[1].tally
         if repair is not None:
-            told = [repair.tally(one) for one in clients.histograms.parts.values()]
+            told = [repair.tally(one) for part, one in clients.histograms.parts.items() if part != "training"]
             require(bool(told), "Thresholds need the sites' score histograms, and no site sent any.")
             tally = sum(told[1:], told[0])
         tally = tally.excluding(task.excluded)

@@ -14,12 +14,11 @@ from ffalm.engines.remote.message import Message
 from ffalm.errors import UserError
 from ffalm.fairness import ScoreHistogram
 from ffalm.federate.coordinator.update_validation import Counts
-from ffalm.federate.histogram_bytes import unpacked_counts
+from ffalm.federate.histogram_bytes import PARTS, unpacked_counts
 
 Histograms = dict[str, ScoreHistogram]
-"""By held-out part."""
+"""By part: "training", "validation" and "test"."""
 
-_PARTS = ("validation", "test")
 _DECLINED = "its site.toml says to send no score histograms"
 
 
@@ -39,12 +38,12 @@ class HistogramSum:
         missing: dict[str, str] = {}
         for site, answer in answers.items():
             try:
-                own[site] = {part: _read(answer, part, task) for part in _PARTS}
+                own[site] = {part: _read(answer, part, task) for part in PARTS}
                 check_rows(own[site], [counts[site]])
             except UserError as error:
                 own.pop(site, None)
                 missing[site] = str(error)
-        parts = {part: reduce(add, (one[part] for one in own.values())) for part in _PARTS} if own else {}
+        parts = {part: reduce(add, (one[part] for one in own.values())) for part in PARTS} if own else {}
         return cls(_told(parts), own, missing)
 
     @classmethod
@@ -60,7 +59,7 @@ class HistogramSum:
 def check_rows(histograms: Histograms, agreed: Sequence[Counts]) -> None:
     """Raise `UserError` where histograms are of other rows than their sites agreed to have."""
     for part, one in histograms.items():
-        rows = torch.stack([counts.told[part] for counts in agreed]).sum(0)
+        rows = torch.stack([counts.told[PARTS[part]] for counts in agreed]).sum(0)
         if not torch.equal(one.counts.sum((0, 1)), rows):
             raise UserError(f"the score histogram counts other {part} rows than were agreed")
 
@@ -71,7 +70,7 @@ def _told(parts: Histograms) -> Histograms:
 
 
 def _read(answer: Message, part: str, task: Task) -> ScoreHistogram:
-    content = answer.tensors[part].get("histogram")
+    content = answer.tensors.get(PARTS[part], {}).get("histogram")
     if content is None:
         raise UserError(_DECLINED)
     found = unpacked_counts(content, task)

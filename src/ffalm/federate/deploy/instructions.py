@@ -65,8 +65,9 @@ def _histograms(config: FederationConfig) -> str:
     if config.target is None:
         return ""
     return (
-        f"- At the end, for the fairness target {config.target}: how many held-out rows of each label and group get\n"
-        "  which score of the final model (in steps of 1/16 of a logit), without labels and groups of too few rows.\n"
+        f"- At the end, for the fairness target {config.target}: how many training and held-out rows of each label\n"
+        "  and group get which score of the final model (in steps of 1/16 of a logit), without cells of too few\n"
+        "  rows.\n"
         "  Set `histograms = false` in `site.toml` to send none.\n"
     )
 

@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from ffalm.data.types import Task
 from ffalm.fairness import ScoreHistogram
 from ffalm.federate.disclosure import Disclosed
+from ffalm.federate.histogram_bytes import PARTS
 from ffalm.federate.secure.fixed_point import Record, VectorLayout
 from ffalm.federate.secure.payload import Numbers
 
-_PARTS = ("validation", "test")
 _BITS = 32
 
 
 def with_histograms(layout: VectorLayout, task: Task) -> VectorLayout:
-    """The layout with a count for each bin of both held-out parts, as large as the sites together can sum."""
+    """The layout with a count for each bin of every part, as large as the sites together can sum."""
     shape = tuple(ScoreHistogram.zeros((task.labels, task.groups), task.favourable).counts.shape)
     most = float((2 ** (_BITS - 1) - 1) // layout.sites)
-    added = [Record(_name(part), shape, most, "largest number of rows", _BITS, whole=True) for part in _PARTS]
+    added = [Record(_name(part), shape, most, "largest number of rows", _BITS, whole=True) for part in PARTS.values()]
     return replace(layout, records=[*layout.records, *added])
 
 
@@ -36,7 +36,7 @@ def histogram_numbers(told: Mapping[str, Disclosed]) -> Numbers:
 
 def read_histograms(sums: Mapping[str, NDArray[np.float64]], task: Task) -> dict[str, ScoreHistogram]:
     """The summed histograms by part; their counts are exact."""
-    counts = {part: torch.from_numpy(sums[_name(part)]).round().long() for part in _PARTS}
+    counts = {part: torch.from_numpy(sums[_name(sent)]).round().long() for part, sent in PARTS.items()}
     return {part: ScoreHistogram(summed, task.favourable, excluded=task.excluded) for part, summed in counts.items()}
 
 

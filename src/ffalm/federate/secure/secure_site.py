@@ -207,7 +207,7 @@ def answered_scores(asked: Message, site: SecureSite, worked: Callable[[], dict[
 
     def found(secure: Secure, sites: int, fewest: int) -> tuple[VectorLayout, Numbers]:
         told = worked()
-        tallies = {part: one.tally for part, one in told.items()}
+        tallies = {part: one.tally for part, one in told.items() if part != "train"}
         layout = score_layout(terms.task, secure, sites, terms.privacy is not None)
         if terms.target is not None:
             return with_histograms(layout, terms.task), {**score_numbers(tallies), **histogram_numbers(told)}

@@ -126,25 +126,34 @@ class LocalSite:
         )
 
     def score(self, asked: Message) -> Message:
-        """Score the final model on all held-out rows; the test rows are used here and nowhere else."""
+        """Score the final model on all rows where there is a target, else on all held-out rows.
+
+        The test rows are used here and nowhere else. Of training rows only the histogram is told.
+        """
         terms = self._agreed(asked)
         AnswerLedger(self._folder, terms).question("score", asked.tensors)
         parts, learner, threads = self._ready(terms)
         model = asked.tensors["model"]
 
         def worked() -> dict[str, Disclosed]:
+            histograms = terms.target is not None and self._config.histograms
+            names = ("train", "validation", "test") if histograms else ("validation", "test")
             with deterministic(threads):
-                return {name: self._scored(learner, model, parts[name], terms) for name in ("validation", "test")}
+                return {name: self._scored(learner, model, name, parts[name], terms, histograms) for name in names}
 
         if terms.secure is not None:
             return answered_scores(asked, self._party(terms), worked)
-        return Message({name: told.record() for name, told in worked().items()})
+        told = worked()
+        records = {name: one.record() for name, one in told.items() if name != "train"}
+        return Message(records | ({"train": told["train"].histogram_record()} if "train" in told else {}))
 
-    def _scored(self, learner: Learner, model: Model, rows: Examples, terms: SiteTerms) -> Disclosed:
-        """What may be told of a model's scores; the histogram only where there is a target that needs it."""
-        asked = terms.target is not None and self._config.histograms
-        histogram = learner.histogram(model, rows) if asked else None
-        return Disclosed.of(learner.score(model, rows), self._min_group(terms.min_group), histogram)
+    def _scored(
+        self, learner: Learner, model: Model, part: str, rows: Examples, terms: SiteTerms, histogram: bool
+    ) -> Disclosed:
+        """What may be told of a model's scores on the rows of a part."""
+        counted = learner.histogram(model, rows) if histogram else None
+        fewest = self._min_group(terms.min_group)
+        return Disclosed.of(learner.score(model, rows), fewest, counted, total_known=part == "train")
 
     def _compared(self, rows: Examples, terms: SiteTerms) -> Examples:
         """The training rows; where gradients of disparities are asked for, those of small groups as of no group.

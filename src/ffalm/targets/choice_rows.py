@@ -1,0 +1,81 @@
+"""Which rows thresholds are fitted to and candidates are chosen by: held-out rows, and training rows where they agree.
+
+Thresholds fitted to few held-out rows miss a target on new rows by the sampling error of the smallest group's rates.
+Training rows are several times as many, and a model that has not memorised them predicts them as it predicts new rows.
+They are added where two tests find no difference between the parts:
+
+    shares of the (label, group) cells         chi-square test at 1 %, corrected for the number of runs
+    accuracy, as a mean over runs              one-sided z-test at 5 %: not higher on training rows
+
+An optimism that the second test misses is of the size of the held-out rows' own sampling error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from ffalm.fairness import ScoreHistogram
+
+Parts = Mapping[str, ScoreHistogram]
+"""Score histograms of one run's model by part: "validation", and "training" and "test" where they are known."""
+
+_SHARES_LEVEL = 0.01
+_ACCURACY_Z = 1.645
+
+
+@dataclass(frozen=True)
+class ChoiceRows:
+    """The score histograms that the choice rests on, each run's as its part "validation"."""
+
+    parts: list[Parts]
+    training: bool = False  # whether training rows are among them
+    why: str = ""  # where training rows are known and left out
+
+
+def choice_rows(runs: Sequence[Parts]) -> ChoiceRows:
+    """Held-out rows with training rows added, or held-out rows alone and why."""
+    alone = [{name: one for name, one in run.items() if name != "training"} for run in runs]
+    if not all({"training", "test"} <= run.keys() and run["validation"].as_trained is not None for run in runs):
+        return ChoiceRows(alone)  # without test rows, the rows of the choice score the answer too
+    if min(_same_shares(run) for run in runs) * len(runs) < _SHARES_LEVEL:
+        return ChoiceRows(alone, why="training rows have other shares of labels and groups")
+    trained, held_out = ([_accuracy(run[part]) for run in runs] for part in ("training", "validation"))
+    if fmean(trained) - fmean(held_out) > _ACCURACY_Z * fmean(map(_standard_error, runs)):
+        return ChoiceRows(
+            alone,
+            why=f"the models are more accurate on training rows ({fmean(trained):.1%}) than on held-out rows "
+            f"({fmean(held_out):.1%})",
+        )
+    both = [{**rest, "validation": rest["validation"] + run["training"]} for run, rest in zip(runs, alone, strict=True)]
+    return ChoiceRows(both, training=True)
+
+
+def _same_shares(run: Parts) -> float:
+    """The p-value of equal shares of (label, group) cells in both parts."""
+    from scipy.stats import chi2_contingency
+
+    cells = [run[part].counts.sum((0, 1)).flatten() for part in ("training", "validation")]
+    known = cells[0] + cells[1] > 0
+    if int(known.sum()) < 2 or not all(bool(one.any()) for one in cells):
+        return 1.0
+    return float(chi2_contingency([one[known].tolist() for one in cells]).pvalue)
+
+
+def _rows(histogram: ScoreHistogram) -> float:
+    return float(histogram.counts.sum())
+
+
+def _accuracy(histogram: ScoreHistogram) -> float:
+    """The share of rows that the model's own decision predicts correctly."""
+    assert histogram.as_trained is not None
+    return float(histogram.correct()[histogram.as_trained].sum()) / max(1.0, _rows(histogram))
+
+
+def _standard_error(run: Parts) -> float:
+    """Of the difference of the two accuracies, were they the same."""
+    rows = [max(1.0, _rows(run[part])) for part in ("training", "validation")]
+    accuracy = _accuracy(run["training"] + run["validation"])
+    return math.sqrt(accuracy * (1 - accuracy) * (1 / rows[0] + 1 / rows[1]))

@@ -1,0 +1,86 @@
+"""Which rows decide: held-out rows, with training rows where the models predict both alike."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ffalm.fairness import ScoreHistogram
+from ffalm.targets.candidates import FinishedRun, answer_of
+from ffalm.targets.choice_rows import Parts, choice_rows
+from ffalm.targets.target import Target
+
+SHAPE = (2, 2)
+
+
+def rows(number: int, seed: int, accuracy: float = 0.8, women: float = 0.4) -> ScoreHistogram:
+    """Scores that are right for this share of the rows."""
+    draw = torch.Generator().manual_seed(seed)
+    labels = (torch.rand(number, generator=draw) < 0.5).long()
+    groups = (torch.rand(number, generator=draw) < women).long()
+    right = torch.rand(number, generator=draw) < accuracy
+    signs = torch.where(right, 2 * labels - 1, 1 - 2 * labels)
+    scores = signs * (0.1 + 2 * torch.rand(number, generator=draw))
+    return ScoreHistogram.of(scores, torch.zeros(number, dtype=torch.long), labels, groups, SHAPE, 1)
+
+
+def parts(**changed: ScoreHistogram) -> Parts:
+    return {"training": rows(8000, 0), "validation": rows(1000, 1), "test": rows(2000, 2), **changed}
+
+
+def test_training_rows_decide_too_where_both_parts_are_alike() -> None:
+    run = parts()
+    found = choice_rows([run, run])
+    assert found.training and found.why == ""
+    assert found.parts[0].keys() == {"validation", "test"}
+    assert torch.equal(found.parts[1]["validation"].counts, run["validation"].counts + run["training"].counts)
+    assert found.parts[0]["test"] is run["test"]
+
+
+def test_a_model_that_is_better_on_its_training_rows_is_judged_on_held_out_rows_alone() -> None:
+    run = parts(training=rows(8000, 0, accuracy=0.9))
+    found = choice_rows([run])
+    assert not found.training
+    assert found.why.startswith("the models are more accurate on training rows (90")
+    assert found.parts[0]["validation"] is run["validation"] and "training" not in found.parts[0]
+
+
+def test_one_lucky_run_of_many_changes_nothing() -> None:
+    found = choice_rows([*[parts()] * 9, parts(training=rows(8000, 0, accuracy=0.83))])
+    assert found.training
+
+
+def test_training_rows_of_other_people_are_left_out() -> None:
+    found = choice_rows([parts(training=rows(8000, 0, women=0.2))])
+    assert not found.training and found.why == "training rows have other shares of labels and groups"
+
+
+@pytest.mark.parametrize("lacking", ["training", "test"])
+def test_without_training_scores_or_test_rows_held_out_rows_decide(lacking: str) -> None:
+    run = {name: one for name, one in parts().items() if name != lacking}
+    found = choice_rows([run])
+    assert not found.training and found.why == ""
+    assert found.parts[0]["validation"] is run["validation"]
+
+
+def test_the_tests_rarely_turn_down_rows_that_are_alike() -> None:
+    """At 5 % and 1 % each by construction; with 60 draws more than 9 refusals have a chance below 1 %."""
+    refused = sum(
+        not choice_rows([parts(training=rows(2000, 2 * seed + 10), validation=rows(500, 2 * seed + 11))]).training
+        for seed in range(60)
+    )
+    assert refused <= 9
+
+
+def test_an_answer_says_which_rows_it_rests_on() -> None:
+    names, target = ("men", "women"), Target.parse("eod <= 0.05")
+    both = answer_of([FinishedRun("A", 0, None, "a", parts())], target, "groups", names)
+    alone = answer_of(
+        [FinishedRun("A", 0, None, "a", parts(training=rows(8000, 0, accuracy=0.9)))], target, "groups", names
+    )
+    assert both.training_rows and not alone.training_rows
+    assert sum(group.rows for group in both.best.validation.groups) == 9000
+    assert sum(group.rows for group in alone.best.validation.groups) == 1000
+    assert any("Held-out rows alone decided" in note for note in alone.notes)
+    assert both.best.test is not None and alone.best.test is not None
+    assert sum(group.rows for group in both.best.test.groups) == sum(group.rows for group in alone.best.test.groups)
