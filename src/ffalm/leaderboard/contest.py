@@ -8,7 +8,7 @@ held-out rows and on training rows that agree with them. The test rows only scor
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -44,6 +44,11 @@ def entries_of(board: Board, cell: str, studies: Sequence[Study]) -> Iterator[En
     """What every method chose in a cell, for every bound and seed."""
     finished = [run for study in studies for run in study.results if run.diverged is None]
     sound = [run for run in finished if not run.degenerate]
+    labels = {
+        (method.name, target): {entry_of(key, values).label for key, values in method.sections(target).items()}
+        for method in board.methods
+        for target in board.targets
+    }
     references = {metric: reference_of(sound or finished, metric) for metric in METRICS}
     for seed in dict.fromkeys(run.seed for study in studies for run in study.results):
         runs = [
@@ -55,7 +60,7 @@ def entries_of(board: Board, cell: str, studies: Sequence[Study]) -> Iterator[En
                 own = [one for one in runs if one.sites or method.scope == "federation"]
                 if runs and not own:
                     continue  # nobody knows whose the rows are, so thresholds of sites mean nothing here
-                answers = {target: _answer(method, target, own) for target in targets}
+                answers = {target: _answer(method, target, labels[method.name, target], own) for target in targets}
                 volume = hypervolume(_offered(answers.values(), metric), reference)
                 for target, answer in answers.items():
                     yield _entry(cell, target, method, seed, answer, volume)
@@ -79,9 +84,8 @@ class _SeedRun:
         return self.study.client_scores(self.outcome)
 
 
-def _answer(method: Method, target: Target, finished: Sequence[_SeedRun]) -> Answer | None:
-    """The method's choice; None where none of its runs finished."""
-    labels = {entry_of(key, values).label for key, values in method.sections(target).items()}
+def _answer(method: Method, target: Target, labels: Collection[str], finished: Sequence[_SeedRun]) -> Answer | None:
+    """The method's choice of the runs with these labels; None where none of them finished."""
     runs = {one.outcome.place: one for one in finished if one.outcome.label in labels}
     if not runs:
         return None

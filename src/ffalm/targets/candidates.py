@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ffalm.fairness import ScoreHistogram, Tally
@@ -45,6 +45,7 @@ class FinishedRun:
     place: str  # its folder within the study's
     scores: Mapping[str, ScoreHistogram]
     blind: BlindFit | None = None  # fits a blind rule to its held-out rows, where one is wanted
+    memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # shared by copies: see `_remembered`
 
 
 def lagrangians(target: Target) -> dict[str, dict[str, Any]]:
@@ -154,7 +155,7 @@ def candidates_of(
                 rules = tuple(run.blind(target, level) for run in own if run.blind is not None)
                 found += [Candidate(label, kind, rules, own[0].alpha)] if len(rules) == len(own) else []
                 continue
-            fitted = [(run, fit(run.scores["validation"], target, kind, costs, level)) for run in own]
+            fitted = [(run, _fitted(run, target, kind, costs, level)) for run in own]
             if any(thresholds is None for _, thresholds in fitted):
                 notes.append(f"{label}: no {TITLES[kind]} are within {target} on the rows of the choice.")
                 continue
@@ -167,11 +168,32 @@ def _run(
     run: FinishedRun, repair: Repair, target: Target, group_names: Sequence[str], level: float, costs: Costs | None
 ) -> CandidateRun:
     levels = {"validation": level, "test": CONFIDENCE}
-    parts = {
-        name: judged(repair.tally(histogram), target, histogram.favourable, group_names, levels[name], costs)
-        for name, histogram in run.scores.items()
-    }
+    parts = {}
+    for part, histogram in run.scores.items():
+
+        def found(one: ScoreHistogram = histogram) -> tuple[Tally, Scores]:
+            tally = repair.tally(one)
+            return tally, _scores(tally, one.favourable, group_names, costs)
+
+        tally, scores = _remembered(run, part, (repair.edges, costs), found)
+        parts[part] = _with_ends(scores, tally, target, histogram.favourable, levels[part])
     return CandidateRun(run.seed, run.place, repair.to_plain(group_names), parts["validation"], parts.get("test"))
+
+
+def _fitted(run: FinishedRun, target: Target, kind: Kind, costs: Costs | None, level: float) -> Repair | None:
+    key = (kind, str(target), costs, level)
+    return _remembered(run, "validation", key, lambda: fit(run.scores["validation"], target, kind, costs, level))
+
+
+def _remembered(run: FinishedRun, part: str, key: Any, found: Callable[[], Any]) -> Any:
+    """A result of a run's scores, computed once: answers at several levels and targets ask for the same.
+
+    The number of rows tells held-out rows from the same rows with training rows.
+    """
+    whole = (part, int(run.scores[part].counts.sum()), key)
+    if whole not in run.memo:
+        run.memo[whole] = found()
+    return run.memo[whole]
 
 
 def judged(
@@ -183,15 +205,25 @@ def judged(
     costs: Costs | None = None,
 ) -> Scores:
     """The Tally of a model on some rows, with confidence bounds of the target's metrics at a one-sided level."""
-    metrics = tally.metrics(favourable)
-    if costs is not None:
-        metrics["cost"] = costs.per_row(tally, favourable)
+    return _with_ends(_scores(tally, favourable, group_names, costs), tally, target, favourable, level)
+
+
+def _with_ends(scores: Scores, tally: Tally, target: Target, favourable: int, level: float) -> Scores:
+    metrics = scores.metrics
     ends = {
         bound.metric: bound.worst_end(tally.interval(bound.metric, 2 * level - 1, favourable))
         if level > 0.5
         else metrics[bound.metric]
         for bound in target.bounds
     }
+    return replace(scores, ends=ends, level=level)
+
+
+def _scores(tally: Tally, favourable: int, group_names: Sequence[str], costs: Costs | None) -> Scores:
+    """What does not depend on a target: metrics and each group's rates."""
+    metrics = tally.metrics(favourable)
+    if costs is not None:
+        metrics["cost"] = costs.per_row(tally, favourable)
     positives = tally.count[favourable].tolist()
     shares = zip(
         group_names,
@@ -203,7 +235,8 @@ def judged(
     )
     compared = len(group_names) - tally.excluded
     groups = tuple(GroupRates(*share, place < compared, positives[place]) for place, share in enumerate(shares))
-    return Scores(metrics, ends, level, groups, why_degenerate(tally, metrics["accuracy"] if costs is None else 1.0))
+    degenerate = why_degenerate(tally, metrics["accuracy"] if costs is None else 1.0)
+    return Scores(metrics, {}, CONFIDENCE, groups, degenerate)
 
 
 def why_degenerate(tally: Tally, accuracy: float) -> str:
