@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ import pytest
 #: Models of this size lose up to six times by a second thread; set before torch is imported, it also reaches the
 #: processes that tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
+#: Compiled modules are kept, whatever the environment says: tests start dozens of processes that import the package.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 @pytest.fixture(scope="session")

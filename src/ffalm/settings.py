@@ -87,7 +87,7 @@ def typed(cls: type[T]) -> type[T]:
     def checked(self: T, *arguments: Any, **keywords: Any) -> None:
         given = signature.bind(self, *arguments, **keywords)
         with suppress(NameError):  # annotations of a user's class may name what its module does not hold
-            hints, what = typing.get_type_hints(type(self)), getattr(type(self), "title", type(self).__name__)
+            hints, what = _hints(type(self)), getattr(type(self), "title", type(self).__name__)
             for name in list(given.arguments)[1:]:
                 given.arguments[name] = _fitted(given.arguments[name], hints[name], f"The setting {name!r} of {what}")
         original(*given.args, **given.kwargs)
