@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,11 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("real data not present: set FFALM_SHARED_DATA to the folder that holds it")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _unsynced() -> Iterator[None]:
+    """Nothing is forced onto the disk: no test pulls the plug, and thousands of files wait for it otherwise."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
