@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,9 @@ import pytest
 #: Models of this size lose up to six times by a second thread; set before torch is imported, it also reaches the
 #: processes that tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
+#: Compiled modules are kept, whatever the environment says: tests start dozens of processes that import the package.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +25,11 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("real data not present: set FFALM_SHARED_DATA to the folder that holds it")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _unsynced() -> Iterator[None]:
+    """Nothing is forced onto the disk: no test pulls the plug, and thousands of files wait for it otherwise."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        yield

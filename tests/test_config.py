@@ -13,6 +13,8 @@ from ffalm.algorithms import FFALM
 from ffalm.config import parse, read
 from ffalm.engines import Training
 from ffalm.errors import UserError
+from ffalm.targets.candidates import lagrangians
+from ffalm.targets.target import Target
 
 SMALL: dict[str, Any] = {"algorithms": {"fedavg": {}, "ffalm": {"preset": "safe", "penalty": 3}}}
 
@@ -46,6 +48,16 @@ def test_a_preset_is_the_base_and_settings_go_on_top() -> None:
 def test_one_algorithm_can_stand_twice_under_its_own_names() -> None:
     config = parse({"algorithms": {"gentle": {"name": "ffalm", "penalty": 0.5}, "ffalm": {}}})
     assert [entry.label for entry in config.entries] == ["gentle", "FFALM"]
+
+
+def test_what_aims_at_a_target_is_called_by_its_bound_unless_its_settings_are_others() -> None:
+    aiming = lagrangians(Target.parse("dpd <= 0.05, eod <= 0.1"))
+    config = parse({**SMALL, "algorithms": {**aiming, "lagrangian-dp-0.1": {"name": "lagrangian", "tolerance": 0.2}}})
+    assert [entry.label for entry in config.entries] == [
+        "Lagrangian (DP, EO ≤ 0.05)",
+        "Lagrangian (DP, EO ≤ 0.025)",
+        "lagrangian-dp-0.1",
+    ]
 
 
 def test_two_algorithms_that_tables_would_take_for_one_are_refused() -> None:

@@ -25,6 +25,7 @@ from ffalm.partition import Partition
 from ffalm.plugins import import_plugin
 from ffalm.run_settings import MOST_SEEDS, Privacy, StudySettings, Training
 from ffalm.settings import build, to_plain
+from ffalm.targets.candidates import lagrangian_title
 from ffalm.targets.target import Target, check_confidence
 
 #: Settings that change how fast a run is computed, or where, and its numbers up to rounding at most.
@@ -53,9 +54,9 @@ class AlgorithmEntry:
 
     @property
     def label(self) -> str:
-        """The algorithm's title and preset, or the user's own name for it."""
+        """The algorithm's title with its preset or the target that it aims at, or the user's own name for it."""
         if self.key != self.algorithm.name:
-            return self.key
+            return lagrangian_title(self.key, self.algorithm) or self.key
         return self.algorithm.title if self.preset is None else f"{self.algorithm.title} ({self.preset})"
 
     def to_plain(self) -> dict[str, Any]:

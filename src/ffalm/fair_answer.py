@@ -72,8 +72,10 @@ class FairAnswer(Answer):
 
     def __repr__(self) -> str:
         metrics = {"accuracy", *(bound.metric for bound in self.target.bounds)}
-        shown = ", ".join(f"{name}={value:.4f}" for name, value in self.test.items() if name in metrics)
-        return f"FairAnswer({self.target}: {self.verdict}, {self.chosen.label}, {self.chosen.kind}, {shown})"
+        shown = [f"{name}={value:.4f}" for name, value in self.test.items() if name in metrics]
+        return (
+            f"FairAnswer({', '.join([f'{self.target}: {self.verdict}', self.chosen.label, self.chosen.kind, *shown])})"
+        )
 
 
 @with_keywords(RunSettings, Training)

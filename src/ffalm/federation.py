@@ -98,10 +98,8 @@ class Federation:
         as they stand: those are one-hot encodings and no pictures. Columns of very large numbers give an
         `UnscaledFeaturesWarning`.
         """
-        require(
-            isinstance(clients, Iterable) and not isinstance(clients, str | bytes | Mapping | Tensor | np.ndarray),
-            f"The clients must be a list with one (x, y, group) each; got {shown(clients)}.",
-        )
+        if not isinstance(clients, Iterable) or isinstance(clients, str | bytes | Mapping | Tensor | np.ndarray):
+            raise UserError(f"The clients must be a list with one (x, y, group) each; got {shown(clients)}.")
         require(isinstance(name, str), f"The name of a federation must be a text; got {shown(name)}.")
         owned = [(f"client {number}", arrays) for number, arrays in enumerate(clients)]
         require(len(owned) > 0, "A federation needs at least one client.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 from ffalm.errors import require, unknown
 from ffalm.settings import build, flag, require_above_zero, typed
@@ -62,8 +62,6 @@ class Training:
             0 < self.participation <= 1,
             f"The training setting 'participation' is a share above 0 and at most 1; got {self.participation}.",
         )
-        if self.optimizer not in get_args(Optimizer):
-            raise unknown("optimizer", str(self.optimizer), get_args(Optimizer))
         require(
             0 <= self.momentum < 1,
             f"The training setting 'momentum' must be from 0 to below 1; got {self.momentum}.",

@@ -87,7 +87,7 @@ def typed(cls: type[T]) -> type[T]:
     def checked(self: T, *arguments: Any, **keywords: Any) -> None:
         given = signature.bind(self, *arguments, **keywords)
         with suppress(NameError):  # annotations of a user's class may name what its module does not hold
-            hints, what = typing.get_type_hints(type(self)), getattr(type(self), "title", type(self).__name__)
+            hints, what = _hints(type(self)), getattr(type(self), "title", type(self).__name__)
             for name in list(given.arguments)[1:]:
                 given.arguments[name] = _fitted(given.arguments[name], hints[name], f"The setting {name!r} of {what}")
         original(*given.args, **given.kwargs)
@@ -113,9 +113,22 @@ def flag(help: str, panel: str, name: str | None = None, most: float | None = No
     return {"help": help, "panel": panel, "flag": name, "most": most}
 
 
-def setting(default: Any, help: str) -> Any:
-    """A dataclass field of a setting with a sentence on what it means, for `ffalm algorithms`."""
-    return dataclasses.field(default=default, metadata={"help": help})
+def setting(default: Any, help: str, *, least: float | None = None, above: float | None = None) -> Any:
+    """A dataclass field of a setting with a sentence on what it means, for `ffalm algorithms`, and its range."""
+    return dataclasses.field(default=default, metadata={"help": help, "least": least, "above": above})
+
+
+def check_ranges(settings: Any) -> None:
+    """Refuse a number that is not finite or outside the range that its `setting` gives; None has no range."""
+    for one in dataclasses.fields(settings):
+        value, least, above = getattr(settings, one.name), one.metadata.get("least"), one.metadata.get("above")
+        if value is None or (least is None and above is None):
+            continue
+        finite = isinstance(value, Real) and math.isfinite(value)
+        if not finite or not (value > above if least is None else value >= least):
+            title = getattr(settings, "title", type(settings).__name__)
+            allowed = f"above {above:g}" if least is None else f"{least:g} or more"
+            raise UserError(f"The setting {one.name!r} of {title} must be {allowed}; got {value}.")
 
 
 def with_keywords(*classes: type) -> Callable[[T], T]:

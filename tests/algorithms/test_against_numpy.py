@@ -23,7 +23,7 @@ from ffalm.engines.sampling import batches
 Array = NDArray[np.float64]
 Client = tuple[Array, NDArray[np.int64], NDArray[np.int64]]
 
-ROUNDS, STEPS, LR, LR_STEP, LR_DECAY, CLIP, FEATURES, HIDDEN = 12, 3, 0.5, 5, 0.5, 1.0, 4, 6
+ROUNDS, STEPS, LR, LR_STEP, LR_DECAY, CLIP, FEATURES, HIDDEN = 6, 3, 0.5, 2, 0.5, 1.0, 4, 6
 
 
 # --- data: uneven clients, the third of which has no row of group 1 ---------------------------------------------------
@@ -273,7 +273,7 @@ def agree(result: ffalm.Result, trace: Trace, tolerance: float, with_duals: bool
 
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("method", METHODS)
-def test_twelve_rounds_agree(method: str, network: str) -> None:
+def test_six_rounds_agree(method: str, network: str) -> None:
     hand, algorithm = METHODS[method]
     trace = by_hand(hand(), NETWORKS[network], make_clients())
     exact = by_package(algorithm, NETWORKS[network], make_clients(), torch.float64)

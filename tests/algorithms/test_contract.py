@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from tests.contract import TASK, batch_of, task_of
+from tests.contract import batch_of, task_of
 from tests.engines.test_conformance import FEATURES, assert_same_numbers, jobs_of
 from torch import Tensor, nn
 
@@ -109,33 +109,6 @@ def test_vectors_are_kept_in_snapshots_and_never_in_the_history(algorithm: Algor
     assert set(done.snapshot.vectors) == set(algorithm.server_vectors)
     assert set(done.snapshot.client_vectors) == set(algorithm.client_vectors)
     assert not vectors & done.record.keys()
-
-
-def test_algorithms_of_the_first_contract_still_run_with_a_warning() -> None:
-    with pytest.warns(DeprecationWarning, match=r"Old uses the algorithm contract of ffalm 0.1 \(moved, objective"):
-
-        @dataclass(frozen=True)
-        class Old(ffalm.FFALM):
-            title: ClassVar[str] = "Old"
-
-            def objective(  # type: ignore[override]
-                self, losses: Tensor, groups: Tensor, labels: Tensor, mask: Tensor, state: State
-            ) -> Tensor:
-                return masked_mean(losses, mask) * 3
-
-            def start(self, counts: Tensor) -> State:  # type: ignore[override]
-                return {"dual": torch.zeros(()), "penalty": counts.sum().double()}
-
-            def moved(self, state: State, report: RoundReport) -> State:
-                return {**state, "dual": state["dual"] + 1}
-
-    old: Any = Old()
-    counts = torch.ones(1, 2, 2, dtype=torch.int64)
-    assert float(old.start(TASK, counts)["penalty"]) == 4
-    losses = torch.tensor([1.0, 2.0])
-    assert float(old.objective(batch_of(losses, torch.tensor([0, 1])), {})) == 4.5
-    report = RoundReport(1, counts, torch.tensor([True]), None, TASK)
-    assert float(old.update({"dual": torch.zeros(()), "penalty": torch.ones(())}, report)[1]["dual"]) == 1
 
 
 def test_a_name_that_is_taken_is_refused_whatever_the_class_is_called() -> None:

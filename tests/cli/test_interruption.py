@@ -12,6 +12,8 @@ from pathlib import Path
 
 from tests.cli.conftest import Cli, start
 
+from ffalm.algorithms.registry import _REGISTERED
+
 ROUNDS = 40
 
 
@@ -42,40 +44,60 @@ def _numbers(out: Path) -> dict[str, object]:
     return found
 
 
-def test_a_run_killed_at_random_points_with_its_checkpoint_cut_off_ends_as_if_it_had_not_been(
+def test_a_run_killed_at_a_random_point_with_its_checkpoint_cut_off_ends_as_if_it_had_not_been(
     cli: Cli, flags: list[str], tmp_path: Path
 ) -> None:
     study = ["run", *flags, "--rounds", ROUNDS, "--algorithm", "ffalm", "--participation", "0.7"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert cli(*study, "--out", whole)[0] == 0
     dice = random.Random(os.getpid())
-    for reached in sorted(dice.sample(range(1, ROUNDS), 2)):
-        process = start(*study, "--out", killed, "--resume")
-        _wait(process, killed, reached)
-        time.sleep(dice.random() * 0.02)
-        process.kill()
-        process.communicate()
-        assert _progress(killed) >= reached
-        newest = sorted((killed / "checkpoint").glob("[0-9]*"))[-1] / "model.safetensors"
-        newest.write_bytes(newest.read_bytes()[:-20])
+    reached = dice.randrange(1, ROUNDS)
+    process = start(*study, "--out", killed)
+    _wait(process, killed, reached)
+    time.sleep(dice.random() * 0.02)
+    process.kill()
+    process.communicate()
+    assert _progress(killed) >= reached
+    newest = sorted((killed / "checkpoint").glob("[0-9]*"))[-1] / "model.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-20])
     code, _, said = cli("run", "--out", killed, "--resume", "--quiet")
     assert code == 0
     assert f"The checkpoint {newest.parent} is damaged (model.safetensors)" in said
     assert _numbers(killed) == _numbers(whole)
 
 
-def test_a_study_over_processes_survives_a_kill_and_leaves_no_worker(
+PLUGIN = """
+from dataclasses import dataclass
+from typing import ClassVar
+import ffalm
+@ffalm.register
+@dataclass(frozen=True)
+class PlainCopy(ffalm.Algorithm):
+    name: ClassVar[str] = "plain-copy"
+    title: ClassVar[str] = "Plain copy"
+"""
+
+
+def test_a_study_over_processes_with_a_plugin_survives_a_kill_leaves_no_worker_and_ends_as_in_one_process(
     cli: Cli, flags: list[str], tmp_path: Path
 ) -> None:
-    study = ["compare", *flags, "--rounds", ROUNDS, "--algorithms", "fedavg,fairfed", "--seeds", "2"]
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert cli(*study, "--out", whole)[0] == 0
+    whole, killed, plugin = tmp_path / "whole", tmp_path / "killed", tmp_path / "plain_copy.py"
+    plugin.write_text(PLUGIN)
+    study = ["compare", *flags, "--rounds", ROUNDS, "--plugin", plugin, "--algorithms", "plain-copy,ffalm"]
+    study += ["--seeds", "1,2"]
     process = start(*study, "--workers", "2", "--out", killed)
     _wait(process, killed, random.Random(os.getpid()).randrange(5, 2 * ROUNDS))
     process.kill()
     process.communicate()
     assert not _members_of(process.pid)
-    assert cli("compare", "--out", killed, "--resume", "--quiet", "--workers", "1")[0] == 0
+    try:
+        assert cli(*study, "--out", whole)[0] == 0
+        code, shown, said = cli("compare", "--out", killed, "--resume", "--quiet", "--workers", "2")
+    finally:
+        _REGISTERED.pop("plain-copy", None)
+    assert code == 0, said
+    assert "Plain copy" in shown
+    assert len(_numbers(whole)) == 4
     assert _numbers(killed) == _numbers(whole)
 
 

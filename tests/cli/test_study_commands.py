@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ffalm.algorithms.registry import _REGISTERED
 from ffalm.cli.flags import alphas_of, literal, seeds_of
 from ffalm.errors import UserError
 
@@ -29,7 +28,7 @@ FILES = {
 }
 
 
-def test_run_leaves_a_complete_run_folder(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+def test_run_leaves_a_complete_run_folder(cli: Cli, charts: None, flags: list[str], tmp_path: Path) -> None:
     out = tmp_path / "out"
     code, shown, _ = cli("run", *flags, "--algorithm", "ffalm", "--out", out)
     assert code == 0
@@ -45,7 +44,7 @@ def test_compare_puts_its_algorithms_in_one_table_and_answers_the_default_target
     cli: Cli, flags: list[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    code, shown, _ = cli("compare", *flags, "--seeds", "2", "--alpha", "1,5", "--out", out)
+    code, shown, _ = cli("compare", *flags, "--rounds", "2", "--seeds", "2", "--alpha", "1,5", "--out", out)
     assert code == 0
     assert all(name in shown for name in ("FedAvg", "FairFed", "FPFL", "FFALM (safe)"))
     assert {path.name for path in out.iterdir() if not path.name.startswith(".")} == FILES | {"answer.json", "runs"}
@@ -128,35 +127,6 @@ def test_the_written_configuration_gives_the_same_numbers_again(cli: Cli, flags:
     assert results[0] == results[1]
 
 
-PLUGIN = """
-from dataclasses import dataclass
-from typing import ClassVar
-import ffalm
-@ffalm.register
-@dataclass(frozen=True)
-class PlainCopy(ffalm.Algorithm):
-    name: ClassVar[str] = "plain-copy"
-    title: ClassVar[str] = "Plain copy"
-"""
-
-
-def test_workers_do_not_change_the_numbers_and_know_plugins(cli: Cli, flags: list[str], tmp_path: Path) -> None:
-    one, two, plugin = tmp_path / "one", tmp_path / "two", tmp_path / "plain_copy.py"
-    plugin.write_text(PLUGIN)
-    study = ["compare", *flags, "--plugin", plugin, "--algorithms", "plain-copy,ffalm", "--seeds", "1,2"]
-    try:
-        assert cli(*study, "--out", one)[0] == 0
-        code, shown, said = cli(*study, "--out", two, "--workers", "2")
-    finally:
-        _REGISTERED.pop("plain-copy", None)
-    assert code == 0, said
-    assert "Plain copy" in shown
-    models = list((one / "runs").glob("*/model.safetensors"))
-    assert len(models) == 4
-    for model in models:
-        assert model.read_bytes() == (two / "runs" / model.parent.name / "model.safetensors").read_bytes()
-
-
 def test_flags_override_the_file(cli: Cli, flags: list[str], tmp_path: Path) -> None:
     file = tmp_path / "study.toml"
     file.write_text('seeds = [5]\n[training]\nrounds = 9\nlr = 0.01\n[algorithms.mine]\nname = "fpfl"\npenalty = 1.0\n')
@@ -222,7 +192,7 @@ def test_the_study_is_introduced_before_it_runs(cli: Cli, flags: list[str], tmp_
 
 
 def test_clients_of_many_groups_are_shown_as_far_as_a_terminal_has_room(
-    cli: Cli, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, charts: None, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import pandas as pd
 

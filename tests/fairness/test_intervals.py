@@ -121,7 +121,14 @@ def test_each_end_of_the_bootstrap_interval_is_its_own_percentile(level: float, 
     assert (high - 3_000 / 50_000) / deviation == pytest.approx(z, abs=0.15)
 
 
-@pytest.mark.parametrize("metric", ["equalized_odds", "worst_group_accuracy", "joint_eod"])
+def test_a_rate_that_is_1_in_every_group_still_leaves_room_for_a_gap() -> None:
+    everybody = metrics.tally([1] * 40, [1] * 40, [0, 1] * 20)
+    for metric in ("predictive_parity", "eod"):
+        assert everybody.metrics()[metric] == 0
+        assert everybody.interval(metric) == pytest.approx((0, newcombe((20, 20), (20, 20))[1]))
+
+
+@pytest.mark.parametrize("metric", ["equalized_odds", "worst_group_accuracy", "predictive_parity", "joint_eod"])
 def test_intervals_hold_the_value_and_shrink_with_more_rows(metric: str) -> None:
     draws = np.random.default_rng(0)
     y, s = draws.integers(0, 2, 300), draws.integers(0, 3, 300)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -114,12 +113,6 @@ def test_what_is_not_there_yet_is_told(tmp_path: Path) -> None:
     (tmp_path / "run" / "model.safetensors").unlink()
     with pytest.raises(UserError, match="no final model yet"):
         Trained.load(tmp_path)
-
-
-def test_the_former_module_name_works_with_a_warning() -> None:
-    with pytest.warns(DeprecationWarning, match=r"ffalm\.federate\.inference"):
-        former = import_module("ffalm.federate.trained")
-    assert former.Trained is Trained
 
 
 def test_columns_are_crossed_as_the_federation_crosses_them(tmp_path: Path) -> None:

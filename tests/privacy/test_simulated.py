@@ -22,7 +22,7 @@ from ffalm.errors import UserError
 from ffalm.privacy import epsilon_of
 from ffalm.simulation import model_factory
 
-BRIEF: dict[str, Any] = {"model": "linear", "rounds": 3, "batch_size": 8, "seed": 1}
+BRIEF: dict[str, Any] = {"model": "linear", "rounds": 3, "batch_size": 16, "seed": 1}
 OPEN = Privacy(0.0, clip=1e9, state_clip=1e9, loss_bound=1e9)
 
 

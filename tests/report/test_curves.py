@@ -31,7 +31,7 @@ def named_data(part: Any) -> set[str]:
 
 
 def test_metrics_and_duals_are_drawn_with_a_band_a_line_and_a_cross_for_the_divergence(compared: StudyOutcome) -> None:
-    charts = specifications(compared)
+    charts = specifications(compared, validate=True)
     assert list(charts) == ["metrics", "duals"]
     assert marks(charts["metrics"]) == ["area", "line", "point"]
 
@@ -55,7 +55,8 @@ def test_a_study_without_history_has_no_chart() -> None:
 
 def test_each_skew_has_its_own_titled_block() -> None:
     history = [{"round": 1, "accuracy": 0.5}]
-    chart = specifications(study(*[run("A", history=history, alpha=alpha) for alpha in (0.3, 5.0)]))["metrics"]
+    skews = study(*[run("A", history=history, alpha=alpha) for alpha in (0.3, 5.0)])
+    chart = specifications(skews, validate=True)["metrics"]
     assert [block["title"] for block in chart["vconcat"]] == [
         f"{ALPHA} = 0.3",
         f"{ALPHA} = 5",

@@ -16,7 +16,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.checks import not_negative
 from ffalm.algorithms.contract import Measure, PlainTraining, RoundReport, State, Task
 from ffalm.algorithms.registry import register
 from ffalm.algorithms.simplex import normalised, onto_simplex
@@ -36,16 +35,9 @@ class AFL(PlainTraining):
     )
     server_settings: ClassVar[tuple[str, ...]] = ("step",)
     remedies: ClassVar[str] = "a smaller step or a smaller lr"
+    measure = Measure.RECEIVED
 
-    step: float = setting(0.1, "Step size of the clients' weights.")
-
-    def __post_init__(self) -> None:
-        not_negative(self, "step")
-
-    @property
-    def measure(self) -> Measure:
-        """The received model on the client's rows."""
-        return Measure.RECEIVED
+    step: float = setting(0.1, "Step size of the clients' weights.", least=0)
 
     def start(self, task: Task, counts: Tensor) -> State:
         """lambda_i = n_i / n."""

@@ -16,26 +16,6 @@ def finite(algorithm: Algorithm, *names: str) -> None:
         require(_number(value), f"The setting {name!r} of {algorithm.title} must be a finite number; got {value}.")
 
 
-def not_negative(algorithm: Algorithm, *names: str) -> None:
-    """These settings must be finite and at least 0."""
-    for name in names:
-        value = getattr(algorithm, name)
-        require(
-            _number(value) and value >= 0,
-            f"The setting {name!r} of {algorithm.title} must be 0 or more; got {value}.",
-        )
-
-
-def positive(algorithm: Algorithm, *names: str) -> None:
-    """These settings must be finite and above 0."""
-    for name in names:
-        value = getattr(algorithm, name)
-        require(
-            _number(value) and value > 0,
-            f"The setting {name!r} of {algorithm.title} must be above 0; got {value}.",
-        )
-
-
 def two_groups(algorithm: Algorithm, task: Task) -> None:
     """The formula is for two groups; say so rather than compare the first two of more."""
     groups = task.compared

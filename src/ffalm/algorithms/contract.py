@@ -25,11 +25,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import nll_loss
 
-from ffalm.algorithms.compatibility import adapt_old_signatures
 from ffalm.algorithms.vectors import ModelVector, Vectors
 from ffalm.errors import UserError, require
 from ffalm.fairness import Tally, masked_mean
 from ffalm.fairness.groups import equal_weights
+from ffalm.settings import check_ranges
 
 State = dict[str, Tensor]
 """The server's recorded numbers between rounds (duals, client weights, schedules), float64, by name."""
@@ -186,9 +186,9 @@ class Algorithm:
     server_settings: ClassVar[tuple[str, ...]] = ()  # settings on which nothing that clients do depends
     trains_on: ClassVar[TrainsOn] = "clients"  # the others are references, not federated methods
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        adapt_old_signatures(cls)
+    def __post_init__(self) -> None:
+        """Numbers must lie within the range that their `setting` gives."""
+        check_ranges(self)
 
     @classmethod
     def presets(cls) -> dict[str, dict[str, Any]]:

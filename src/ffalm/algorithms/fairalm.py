@@ -19,7 +19,6 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.checks import not_negative, positive
 from ffalm.algorithms.constraints import LossParity
 from ffalm.algorithms.contract import Batch, Measure, Prepared, RoundReport, Rows, State, Task, geometric, scalar
 from ffalm.algorithms.lagrangian import AugmentedLagrangian
@@ -50,16 +49,12 @@ class FairALM(AugmentedLagrangian):
     duals_by_group: ClassVar[bool] = True
     remedies: ClassVar[str] = "a smaller step or a smaller lr"
 
-    step: float = setting(1.0, "Step size of the dual, and weight of the sum of the groups' losses.")
-    step_growth: float = setting(1 / 1.01, "Factor of the step from round to round.")
+    step: float = setting(1.0, "Step size of the dual, and weight of the sum of the groups' losses.", least=0)
+    step_growth: float = setting(1 / 1.01, "Factor of the step from round to round.", above=0)
     labels: Literal["all", "favourable"] = setting("all", "Rows whose losses are compared.")
     dual_data: Literal["full", "last_batch"] = setting(
         "full", "Rows on which clients measure the gap for the dual step."
     )
-
-    def __post_init__(self) -> None:
-        not_negative(self, "step")
-        positive(self, "step_growth")
 
     @property
     def measure(self) -> Measure:

@@ -16,11 +16,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.checks import not_negative, two_groups
+from ffalm.algorithms.checks import two_groups
 from ffalm.algorithms.contract import Measure, PlainTraining, RoundReport, State, Task
 from ffalm.algorithms.registry import register
 from ffalm.algorithms.simplex import normalised
-from ffalm.errors import unknown
 from ffalm.fairness import Tally
 from ffalm.fairness.group_metrics import accuracy, joint_dpd, joint_eod, signed_dpd, signed_eod
 from ffalm.settings import setting
@@ -48,24 +47,13 @@ class FairFed(PlainTraining):
     most_groups: ClassVar[int | None] = 2
     server_settings: ClassVar[tuple[str, ...]] = ("step", "metric", "variant")
     remedies: ClassVar[str] = "a smaller step or a smaller lr"
+    measure = Measure.RECEIVED
 
-    step: float = setting(0.5, "How much weight a client loses for its distance from the global gap.")
+    step: float = setting(0.5, "How much weight a client loses for its distance from the global gap.", least=0)
     metric: Literal["dpd", "eod"] = setting("dpd", "Gap that clients are compared by.")
     variant: Literal["pooled", "authors"] = setting(
         "pooled", "Global gap of the pooled rows, or as the authors of FFALM compute it."
     )
-
-    def __post_init__(self) -> None:
-        not_negative(self, "step")
-        if self.metric not in _POOLED:
-            raise unknown("metric of FairFed", str(self.metric), _POOLED)
-        if self.variant not in ("pooled", "authors"):
-            raise unknown("variant of FairFed", str(self.variant), ("pooled", "authors"))
-
-    @property
-    def measure(self) -> Measure:
-        """The received model on the client's rows."""
-        return Measure.RECEIVED
 
     def start(self, task: Task, counts: Tensor) -> State:
         """omega_k = n_k / n."""

@@ -26,12 +26,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.checks import not_negative, positive
 from ffalm.algorithms.contract import Algorithm, Batch, RoundReport, State, Task, scalar
 from ffalm.algorithms.pareto import constrained_direction, pareto_direction, smooth_max_weights
 from ffalm.algorithms.registry import register
 from ffalm.algorithms.vectors import ModelVector, Vectors
-from ffalm.errors import require, unknown
+from ffalm.errors import require
 from ffalm.fairness import group_means, masked_mean
 from ffalm.settings import setting
 
@@ -62,24 +61,19 @@ class FCFL(Algorithm):
     server_settings: ClassVar[tuple[str, ...]] = ("epsilon", "client_epsilons", "minimax_rounds", "delta")
     remedies: ClassVar[str] = "a smaller lr or sharpness"
 
-    epsilon: float | None = setting(0.1, "Largest disparity of a client; none for no constraint.")
+    epsilon: float | None = setting(0.1, "Largest disparity of a client; none for no constraint.", least=0)
     constraint: Literal["dp", "eo"] = setting("dp", "Disparity: demographic parity or equal opportunity.")
-    minimax_rounds: int = setting(800, "Rounds of stage 1; those after it are of stage 2.")
-    delta: float = setting(0.5, "Width of the smooth maximum over clients in round 1.")
-    sharpness: float = setting(10.0, "Factor of the logit in the smooth rate.")
+    minimax_rounds: int = setting(800, "Rounds of stage 1; those after it are of stage 2.", least=0)
+    delta: float = setting(0.5, "Width of the smooth maximum over clients in round 1.", above=0)
+    sharpness: float = setting(10.0, "Factor of the logit in the smooth rate.", above=0)
     client_epsilons: tuple[float, ...] = setting((), "One epsilon for each client, instead of the same for all.")
 
     def __post_init__(self) -> None:
-        positive(self, "delta", "sharpness")
-        not_negative(self, "minimax_rounds")
-        if self.epsilon is not None:
-            not_negative(self, "epsilon")
+        super().__post_init__()
         require(
             all(0 <= value < torch.inf for value in self.client_epsilons),
             f"The setting 'client_epsilons' of FCFL must be numbers from 0 up; got {list(self.client_epsilons)}.",
         )
-        if self.constraint not in ("dp", "eo"):
-            raise unknown("constraint of FCFL", str(self.constraint), ("dp", "eo"))
 
     def start(self, task: Task, counts: Tensor) -> State:
         """The deltas, and no weights yet of the clients' two gradients."""

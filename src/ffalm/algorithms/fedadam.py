@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ffalm.algorithms.checks import positive
 from ffalm.algorithms.contract import PlainTraining, RoundReport
 from ffalm.algorithms.registry import register
 from ffalm.algorithms.vectors import ModelVector, Vectors
@@ -33,13 +32,13 @@ class FedAdam(PlainTraining):
     server_vectors: ClassVar[tuple[str, ...]] = ("mean", "variance")
     remedies: ClassVar[str] = "a smaller server_lr or a larger tau"
 
-    server_lr: float = setting(0.01, "Step size of the server.")
+    server_lr: float = setting(0.01, "Step size of the server.", above=0)
     beta1: float = setting(0.9, "Decay of the mean of changes.")
     beta2: float = setting(0.99, "Decay of the mean of squared changes.")
-    tau: float = setting(0.001, "Added to the root of the mean square; bounds how adaptive it is.")
+    tau: float = setting(0.001, "Added to the root of the mean square; bounds how adaptive it is.", above=0)
 
     def __post_init__(self) -> None:
-        positive(self, "server_lr", "tau")
+        super().__post_init__()
         for name in ("beta1", "beta2"):
             value = getattr(self, name)
             require(0 <= value < 1, f"The setting {name!r} of FedAdam must be from 0 to below 1; got {value}.")

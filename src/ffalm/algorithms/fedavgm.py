@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ffalm.algorithms.checks import not_negative, positive
 from ffalm.algorithms.contract import PlainTraining, RoundReport
 from ffalm.algorithms.registry import register
 from ffalm.algorithms.vectors import ModelVector, Vectors
@@ -32,12 +31,8 @@ class FedAvgM(PlainTraining):
     server_vectors: ClassVar[tuple[str, ...]] = ("velocity",)
     remedies: ClassVar[str] = "a smaller momentum or server_lr"
 
-    momentum: float = setting(0.9, "Momentum of the server.")
-    server_lr: float = setting(1.0, "Step size of the server.")
-
-    def __post_init__(self) -> None:
-        not_negative(self, "momentum")
-        positive(self, "server_lr")
+    momentum: float = setting(0.9, "Momentum of the server.", least=0)
+    server_lr: float = setting(1.0, "Step size of the server.", above=0)
 
     def server_step(
         self, model: ModelVector, mean: ModelVector, vectors: Vectors, uploads: Vectors, report: RoundReport

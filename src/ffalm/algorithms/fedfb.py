@@ -25,7 +25,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.checks import not_negative, two_labels
+from ffalm.algorithms.checks import two_labels
 from ffalm.algorithms.contract import Measure, RoundReport, State, Task
 from ffalm.algorithms.registry import register
 from ffalm.algorithms.simplex import normalised
@@ -51,18 +51,11 @@ class FedFB(WeightedRows):
     server_settings: ClassVar[tuple[str, ...]] = ("step", "metric", "normalised_step")
     duals_by_group: ClassVar[bool] = True
     remedies: ClassVar[str] = "a smaller step or a smaller lr"
+    measure = Measure.RECEIVED
 
-    step: float = setting(0.3, "Step size of the row weights; divided by the root of the round.")
+    step: float = setting(0.3, "Step size of the row weights; divided by the root of the round.", least=0)
     metric: Literal["dp", "eo"] = setting("dp", "Gap: demographic parity or equal opportunity.")
     normalised_step: bool = setting(False, "Divide the gaps by their norm.")
-
-    def __post_init__(self) -> None:
-        not_negative(self, "step")
-
-    @property
-    def measure(self) -> Measure:
-        """The received model on the client's rows."""
-        return Measure.RECEIVED
 
     def start(self, task: Task, counts: Tensor) -> State:
         """Every row weighs 1."""

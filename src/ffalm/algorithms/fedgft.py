@@ -21,7 +21,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.checks import not_negative
 from ffalm.algorithms.contract import Measure, RoundReport, State, Task
 from ffalm.algorithms.rate_prices import PricedRates
 from ffalm.algorithms.registry import register
@@ -43,18 +42,10 @@ class FedGFT(PricedRates):
     separable: ClassVar[bool] = True
     server_settings: ClassVar[tuple[str, ...]] = ("constraint", "penalty")
     remedies: ClassVar[str] = "a smaller penalty or a smaller lr"
+    measure = Measure.RECEIVED
 
     constraint: str = setting("dp", "Rates to be equal: dp, eo, odds, accuracy or loss; several with commas.")
-    penalty: float = setting(0.5, "Coefficient of the squared gap.")
-
-    def __post_init__(self) -> None:
-        not_negative(self, "penalty")
-        super().__post_init__()
-
-    @property
-    def measure(self) -> Measure:
-        """The received model on the client's rows."""
-        return Measure.RECEIVED
+    penalty: float = setting(0.5, "Coefficient of the squared gap.", least=0)
 
     def start(self, task: Task, counts: Tensor) -> State:
         """No gap is known yet, so nothing has a price."""

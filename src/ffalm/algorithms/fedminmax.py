@@ -17,7 +17,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.checks import not_negative
 from ffalm.algorithms.contract import Measure, RoundReport, State, Task
 from ffalm.algorithms.registry import register
 from ffalm.algorithms.simplex import onto_simplex
@@ -37,16 +36,9 @@ class FedMinMax(WeightedRows):
     separable: ClassVar[bool] = True
     server_settings: ClassVar[tuple[str, ...]] = ("step",)
     remedies: ClassVar[str] = "a smaller step or a smaller lr"
+    measure = Measure.RECEIVED
 
-    step: float = setting(0.1, "Step size of the groups' weights.")
-
-    def __post_init__(self) -> None:
-        not_negative(self, "step")
-
-    @property
-    def measure(self) -> Measure:
-        """The received model on the client's rows."""
-        return Measure.RECEIVED
+    step: float = setting(0.1, "Step size of the groups' weights.", least=0)
 
     def start(self, task: Task, counts: Tensor) -> State:
         """mu_a = the group's share of the compared rows, so that every row weighs 1."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ffalm.algorithms.checks import not_negative
 from ffalm.algorithms.contract import PlainTraining, Sent
 from ffalm.algorithms.registry import register
 from ffalm.algorithms.vectors import ModelVector, Vectors
@@ -27,10 +26,7 @@ class FedProx(PlainTraining):
     separable: ClassVar[bool] = True
     remedies: ClassVar[str] = "a smaller mu or a smaller lr"
 
-    mu: float = setting(0.1, "Strength of the proximal term; 0 is FedAvg.")
-
-    def __post_init__(self) -> None:
-        not_negative(self, "mu")
+    mu: float = setting(0.1, "Strength of the proximal term; 0 is FedAvg.", least=0)
 
     def drift(self, weights: ModelVector, sent: Sent, own: Vectors) -> ModelVector:
         """mu * (w - w_t)."""

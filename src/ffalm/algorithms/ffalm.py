@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.checks import finite, not_negative, positive
+from ffalm.algorithms.checks import finite
 from ffalm.algorithms.constraints import LossParity, group_shares, nonnegative_pulls
 from ffalm.algorithms.contract import Batch, Measure, Prepared, RoundReport, Rows, State, Task, geometric, scalar
 from ffalm.algorithms.dual_control import DualControl
@@ -95,11 +95,11 @@ class FFALM(AugmentedLagrangian):
     duals_by_group: ClassVar[bool] = True
     remedies: ClassVar[str] = "dual_bound=1.0, dual_lr_growth=1.0 or the preset 'safe'"
 
-    penalty: float = setting(2.0, "Coefficient of the quadratic penalty.")
-    dual_lr: float = setting(2.0, "Step size of the dual in round 1.")
-    dual_lr_growth: float = setting(1.05, "Factor of the dual step size from round to round.")
-    penalty_growth: float = setting(1.0, "Factor of the penalty from round to round.")
-    dual_bound: float | None = setting(None, "Largest absolute value of the dual.")
+    penalty: float = setting(2.0, "Coefficient of the quadratic penalty.", least=0)
+    dual_lr: float = setting(2.0, "Step size of the dual in round 1.", least=0)
+    dual_lr_growth: float = setting(1.05, "Factor of the dual step size from round to round.", above=0)
+    penalty_growth: float = setting(1.0, "Factor of the penalty from round to round.", above=0)
+    dual_bound: float | None = setting(None, "Largest absolute value of the dual.", above=0)
     dual_data: Literal["full", "last_batch", "epoch_mean"] = setting(
         "full", "Rows on which clients measure the gap for the dual step."
     )
@@ -108,34 +108,24 @@ class FFALM(AugmentedLagrangian):
         "clients", "Gap of the dual step: mean of the clients' gaps, of pooled losses, or on held-out rows."
     )
     normalised_gap: bool = setting(False, "Divide the gap of the dual step by the mean loss.")
-    dual_step_cap: float | None = setting(None, "Largest absolute step of the dual in a round.")
-    dual_decay: float = setting(0.0, "Share of the dual that is forgotten each round.")
-    dual_proportional: float = setting(0.0, "Coefficient of the gap itself in the dual (PI control).")
+    dual_step_cap: float | None = setting(None, "Largest absolute step of the dual in a round.", above=0)
+    dual_decay: float = setting(0.0, "Share of the dual that is forgotten each round.", least=0)
+    dual_proportional: float = setting(0.0, "Coefficient of the gap itself in the dual (PI control).", least=0)
     sufficient_decrease: float | None = setting(
-        None, "Let the penalty grow only after a round whose gap is not below this factor of the last."
+        None, "Let the penalty grow only after a round whose gap is not below this factor of the last.", least=0
     )
     nonnegative_weights: bool = setting(False, "Clamp dual + penalty * gap so that no row has a negative weight.")
 
     def __post_init__(self) -> None:
-        not_negative(self, "penalty", "dual_lr", "dual_decay", "dual_proportional")
+        super().__post_init__()
         require(self.dual_decay <= 1, f"The setting 'dual_decay' of FFALM must be at most 1; got {self.dual_decay}.")
-        if self.dual_step_cap is not None:
-            positive(self, "dual_step_cap")
-        if self.sufficient_decrease is not None:
-            not_negative(self, "sufficient_decrease")
-        positive(self, "dual_lr_growth", "penalty_growth")
         finite(self, "dual_init")
         if self.dual_bound is not None:
-            positive(self, "dual_bound")
             require(
                 abs(self.dual_init) <= self.dual_bound,
                 f"The dual of FFALM starts at {self.dual_init}, beyond its bound of {self.dual_bound}: choose a "
                 "smaller dual_init or a larger dual_bound.",
             )
-        if self.dual_data not in _MEASURES:
-            raise unknown("dual_data of FFALM", str(self.dual_data), _MEASURES)
-        if self.gap not in _GAPS:
-            raise unknown("gap of FFALM", str(self.gap), _GAPS)
 
     @classmethod
     def presets(cls) -> dict[str, dict[str, Any]]:

@@ -13,12 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from ffalm.algorithms.checks import not_negative
 from ffalm.algorithms.constraints import LossNearMean
 from ffalm.algorithms.contract import Measure, State
 from ffalm.algorithms.lagrangian import AugmentedLagrangian
 from ffalm.algorithms.registry import register
-from ffalm.errors import unknown
 from ffalm.settings import setting
 
 
@@ -38,23 +36,14 @@ class FPFL(AugmentedLagrangian):
     server_settings: ClassVar[tuple[str, ...]] = ("dual_lr",)
     duals_by_group: ClassVar[bool] = True
     remedies: ClassVar[str] = "a smaller dual_lr, a smaller penalty or a tolerance above 0"
+    measure = Measure.TRAINED  # as for FFALM
 
-    penalty: float = setting(5.0, "Coefficient of the quadratic penalty.")
-    dual_lr: float = setting(0.5, "Step size of the multipliers.")
+    penalty: float = setting(5.0, "Coefficient of the quadratic penalty.", least=0)
+    dual_lr: float = setting(0.5, "Step size of the multipliers.", least=0)
     constraint: Literal["abs", "positive_part"] = setting(
         "abs", "Distance from the mean loss, or only how far a group is below it."
     )
-    tolerance: float = setting(0.0, "Distance from the mean loss that is allowed.")
-
-    def __post_init__(self) -> None:
-        not_negative(self, "penalty", "dual_lr", "tolerance")
-        if self.constraint not in ("abs", "positive_part"):
-            raise unknown("constraint of FPFL", str(self.constraint), ("abs", "positive_part"))
-
-    @property
-    def measure(self) -> Measure:
-        """The trained model on all local rows, as for FFALM."""
-        return Measure.TRAINED
+    tolerance: float = setting(0.0, "Distance from the mean loss that is allowed.", least=0)
 
     @property
     def fairness_constraint(self) -> LossNearMean:

@@ -21,11 +21,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.checks import not_negative, positive
 from ffalm.algorithms.contract import CHANGE, Measure, PlainTraining, RoundReport, State
 from ffalm.algorithms.registry import register
 from ffalm.algorithms.vectors import ModelVector, Vectors
-from ffalm.errors import unknown
 from ffalm.settings import setting
 
 _LEAST_LOSS = 1e-10  # F^(q-1) has no value at 0
@@ -46,22 +44,11 @@ class QFFL(PlainTraining):
     products: ClassVar[tuple[str, ...]] = (CHANGE,)
     server_settings: ClassVar[tuple[str, ...]] = ("q", "client_weights", "lipschitz")
     remedies: ClassVar[str] = "a smaller q or a larger lipschitz"
+    measure = Measure.RECEIVED  # for F_k
 
-    q: float = setting(1.0, "Power of the losses; 0 is FedAvg.")
+    q: float = setting(1.0, "Power of the losses; 0 is FedAvg.", least=0)
     client_weights: Literal["size", "uniform"] = setting("size", "Clients count by their rows, or all the same.")
-    lipschitz: float | None = setting(None, "Smoothness constant of the losses; none for 1 / lr.")
-
-    def __post_init__(self) -> None:
-        not_negative(self, "q")
-        if self.lipschitz is not None:
-            positive(self, "lipschitz")
-        if self.client_weights not in ("size", "uniform"):
-            raise unknown("client_weights of q-FFL", str(self.client_weights), ("size", "uniform"))
-
-    @property
-    def measure(self) -> Measure:
-        """F_k, of the received model on the client's rows."""
-        return Measure.RECEIVED
+    lipschitz: float | None = setting(None, "Smoothness constant of the losses; none for 1 / lr.", above=0)
 
     def update(self, state: State, report: RoundReport) -> tuple[Tensor, State]:
         """a_k."""

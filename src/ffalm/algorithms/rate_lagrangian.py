@@ -25,11 +25,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.checks import not_negative, positive
 from ffalm.algorithms.contract import Measure, RoundReport, State, Task
 from ffalm.algorithms.rate_prices import PricedRates, measured_tally
 from ffalm.algorithms.registry import register
-from ffalm.errors import unknown
 from ffalm.settings import setting
 
 
@@ -55,18 +53,11 @@ class Lagrangian(PricedRates):
     remedies: ClassVar[str] = "a smaller dual_lr or dual_bound"
 
     constraint: str = setting("eo", "Rates to be equal: dp, eo, odds, accuracy or loss; several with commas.")
-    tolerance: float = setting(0.0, "Largest gap that is allowed.")
-    dual_lr: float = setting(0.5, "Step size of the multipliers.")
-    penalty: float = setting(2.0, "Multiplier per unit of the excess gap of this round.")
-    dual_bound: float = setting(5.0, "Largest multiplier.")
+    tolerance: float = setting(0.0, "Largest gap that is allowed.", least=0)
+    dual_lr: float = setting(0.5, "Step size of the multipliers.", least=0)
+    penalty: float = setting(2.0, "Multiplier per unit of the excess gap of this round.", least=0)
+    dual_bound: float = setting(5.0, "Largest multiplier.", above=0)
     measured: Literal["held_out", "train"] = setting("held_out", "Rows on which the gaps are measured.")
-
-    def __post_init__(self) -> None:
-        not_negative(self, "tolerance", "dual_lr", "penalty")
-        positive(self, "dual_bound")
-        super().__post_init__()
-        if self.measured not in ("held_out", "train"):
-            raise unknown("value of measured", str(self.measured), ("held_out", "train"))
 
     @property
     def measure(self) -> Measure:

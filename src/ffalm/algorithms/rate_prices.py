@@ -32,6 +32,7 @@ class PricedRates(Algorithm):
     constraint: str
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in self._names():
             if name not in RATES:
                 raise unknown(f"constraint of {self.title}", name, RATES)

@@ -21,7 +21,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.checks import finite, not_negative, positive, two_groups
+from ffalm.algorithms.checks import finite, two_groups
 from ffalm.algorithms.contract import Measure, RoundReport, State, Task
 from ffalm.algorithms.rate_prices import PricedRates, measured_tally
 from ffalm.algorithms.registry import register
@@ -48,15 +48,13 @@ class Reductions(PricedRates):
 
     constraint: str = setting("dp", "Rates to be equal: dp, eo, odds, accuracy or loss; several with commas.")
     multiplier: float | None = setting(None, "Fixed multiplier of the gap of two groups; none: it is learned.")
-    tolerance: float = setting(0.0, "Largest gap that is allowed.")
-    dual_lr: float = setting(0.3, "Step size of the exponentiated gradient.")
-    bound: float = setting(2.0, "Largest sum of the multipliers.")
+    tolerance: float = setting(0.0, "Largest gap that is allowed.", least=0)
+    dual_lr: float = setting(0.3, "Step size of the exponentiated gradient.", least=0)
+    bound: float = setting(2.0, "Largest sum of the multipliers.", above=0)
     measured: Literal["held_out", "train"] = setting("held_out", "Rows on which the gaps are measured.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        not_negative(self, "tolerance", "dual_lr")
-        positive(self, "bound")
         if self.multiplier is not None:
             finite(self, "multiplier")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 #: The exit code of an audit that failed.
 FAILED = 3
 
-_COLUMNS, _OUTPUT = "Columns of the file", "Output"
+_column = partial(typer.Option, rich_help_panel="Columns of the file")
+_output = partial(typer.Option, rich_help_panel="Output")
 _WIDE = 120  # columns of a terminal that has room for intervals beside every rate
 
 
@@ -32,37 +34,24 @@ def add_to(app: typer.Typer) -> None:
 
 def audit(
     file: Annotated[Path, typer.Argument(help="CSV or Parquet file of predicted rows.", show_default=False)],
-    label: Annotated[str, typer.Option(help="Column of true outcomes.", rich_help_panel=_COLUMNS)],
-    group: Annotated[
-        list[str],
-        typer.Option(help="Column of groups; may be given several times: crossings too.", rich_help_panel=_COLUMNS),
-    ],
-    prediction: Annotated[
-        str | None, typer.Option(help="Column of predicted outcomes.", rich_help_panel=_COLUMNS)
-    ] = None,
-    score: Annotated[
-        str | None, typer.Option(help="Column of scores; more is more favourable.", rich_help_panel=_COLUMNS)
-    ] = None,
-    favourable: Annotated[
-        str | None, typer.Option(help="Favourable value of the label. Default: 1.", rich_help_panel=_COLUMNS)
-    ] = None,
+    label: Annotated[str, _column(help="Column of true outcomes.")],
+    group: Annotated[list[str], _column(help="Column of groups; may be given several times: crossings too.")],
+    prediction: Annotated[str | None, _column(help="Column of predicted outcomes.")] = None,
+    score: Annotated[str | None, _column(help="Column of scores; more is more favourable.")] = None,
+    favourable: Annotated[str | None, _column(help="Favourable value of the label. Default: 1.")] = None,
     decision: Annotated[
         float | None,
-        typer.Option(
+        _column(
             help="With scores alone: from which score the favourable outcome is predicted. Default: 0.5 for "
-            "probabilities, else 0.",
-            rich_help_panel=_COLUMNS,
+            "probabilities, else 0."
         ),
     ] = None,
-    min_group: Annotated[
-        int, typer.Option(help="Groups of fewer rows are shown, not compared.", rich_help_panel=_COLUMNS)
-    ] = 30,
+    min_group: Annotated[int, _column(help="Groups of fewer rows are shown, not compared.")] = 30,
     fail_if: Annotated[
-        list[str] | None,
-        typer.Option(help='Exit with code 3 if this holds, such as "dpd > 0.1"; repeatable.', rich_help_panel=_OUTPUT),
+        list[str] | None, _output(help='Exit with code 3 if this holds, such as "dpd > 0.1"; repeatable.')
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="HTML file for the report.", rich_help_panel=_OUTPUT)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.", rich_help_panel=_OUTPUT)] = False,
+    out: Annotated[Path | None, _output(help="HTML file for the report.")] = None,
+    as_json: Annotated[bool, _output("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Audit predictions or scores made anywhere: every fairness metric by group, with intervals.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 
     from ffalm.targets.score_repair import RepairedScores
 
-_COLUMNS, _TARGET, _JUDGING = "Columns of the file", "Fairness target", "Test rows and output"
+_column = partial(typer.Option, rich_help_panel="Columns of the file")
+_target = partial(typer.Option, rich_help_panel="Fairness target")
+_judging = partial(typer.Option, rich_help_panel="Test rows and output")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -28,56 +31,31 @@ def add_to(app: typer.Typer) -> None:
 
 def repair(
     file: Annotated[Path, typer.Argument(help="CSV or Parquet file of scored rows.", show_default=False)],
-    label: Annotated[str, typer.Option(help="Column of true outcomes.", rich_help_panel=_COLUMNS)],
-    score: Annotated[str, typer.Option(help="Column of scores; more is more favourable.", rich_help_panel=_COLUMNS)],
-    group: Annotated[str, typer.Option(help="Column of groups.", rich_help_panel=_COLUMNS)],
-    favourable: Annotated[
-        str | None, typer.Option(help="Favourable value of the label. Default: 1.", rich_help_panel=_COLUMNS)
-    ] = None,
-    id: Annotated[
-        str | None,
-        typer.Option("--id", help="Column that names a row, for randomised draws.", rich_help_panel=_COLUMNS),
-    ] = None,
+    label: Annotated[str, _column(help="Column of true outcomes.")],
+    score: Annotated[str, _column(help="Column of scores; more is more favourable.")],
+    group: Annotated[str, _column(help="Column of groups.")],
+    favourable: Annotated[str | None, _column(help="Favourable value of the label. Default: 1.")] = None,
+    id: Annotated[str | None, _column("--id", help="Column that names a row, for randomised draws.")] = None,
     decision: Annotated[
         float | None,
-        typer.Option(
-            help="Score from which the model itself predicts favourable. Default: 0.5 for probabilities, else 0.",
-            rich_help_panel=_COLUMNS,
-        ),
+        _column(help="Score from which the model itself predicts favourable. Default: 0.5 for probabilities, else 0."),
     ] = None,
-    target: Annotated[
-        str, typer.Option(help='Such as "dpd <= 0.05" or "eod <= 0.05, impact_ratio >= 0.8".', rich_help_panel=_TARGET)
-    ] = DEFAULT,
-    repair: Annotated[
-        str, typer.Option(help="Thresholds that may be used: single, groups or randomised.", rich_help_panel=_TARGET)
-    ] = "groups",
+    target: Annotated[str, _target(help='Such as "dpd <= 0.05" or "eod <= 0.05, impact_ratio >= 0.8".')] = DEFAULT,
+    repair: Annotated[str, _target(help="Thresholds that may be used: single, groups or randomised.")] = "groups",
     confidence: Annotated[
         float | None,
-        typer.Option(
+        _target(
             help="Confidence with which gaps of calibration rows must be within the target. Default: 0.8, or less "
-            "where that costs over a point of accuracy.",
-            rich_help_panel=_TARGET,
+            "where that costs over a point of accuracy."
         ),
     ] = None,
-    cost_false_favourable: Annotated[
-        float, typer.Option(help="Cost of a wrong favourable prediction.", rich_help_panel=_TARGET)
-    ] = 1.0,
-    cost_false_unfavourable: Annotated[
-        float, typer.Option(help="Cost of a wrong unfavourable prediction.", rich_help_panel=_TARGET)
-    ] = 1.0,
-    test: Annotated[
-        Path | None, typer.Option(help="File of test rows with the same columns.", rich_help_panel=_JUDGING)
-    ] = None,
-    test_share: Annotated[
-        float | None, typer.Option(help="Share of the rows to hold back as test rows.", rich_help_panel=_JUDGING)
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed of --test-share.", rich_help_panel=_JUDGING)] = 0,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for repair.json and predictions.csv.", rich_help_panel=_JUDGING)
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON.", rich_help_panel=_JUDGING)
-    ] = False,
+    cost_false_favourable: Annotated[float, _target(help="Cost of a wrong favourable prediction.")] = 1.0,
+    cost_false_unfavourable: Annotated[float, _target(help="Cost of a wrong unfavourable prediction.")] = 1.0,
+    test: Annotated[Path | None, _judging(help="File of test rows with the same columns.")] = None,
+    test_share: Annotated[float | None, _judging(help="Share of the rows to hold back as test rows.")] = None,
+    seed: Annotated[int, _judging(help="Random seed of --test-share.")] = 0,
+    out: Annotated[Path | None, _judging(help="Folder for repair.json and predictions.csv.")] = None,
+    as_json: Annotated[bool, _judging("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Choose thresholds on any model's scores so that predictions keep a fairness target.
 

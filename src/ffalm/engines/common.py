@@ -118,15 +118,6 @@ def score_histogram(model: nn.Module, examples: Examples, task: Task) -> ScoreHi
 
 
 @torch.no_grad()
-def logits_of(model: nn.Module, x: Tensor, spec: ClientSpec) -> Tensor:
-    """The model's logits of features, computed on the device of a run and given back on the CPU."""
-    dtype, size = dtype_of(model), max(1, _EVALUATED_VALUES // max(1, x[:1].numel()))
-    model.eval()
-    with autocast(spec):
-        return torch.cat([model(inputs(rows.to(spec.device), dtype)).float().cpu() for rows in torch.split(x, size)])
-
-
-@torch.no_grad()
 def _scored_batches(model: nn.Module, examples: Examples, task: Task) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Rows with their losses and logits, in evaluation mode and without any effect on the model."""
     if len(examples) == 0:

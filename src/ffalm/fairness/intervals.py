@@ -73,7 +73,7 @@ def interval(tally: Tally, metric: str, level: float = 0.95, favourable: int = 1
     if metric == "impact_ratio":
         chosen = tally.confusion[favourable].sum(0)
         return _smallest_ratio(_shares(chosen, tally.count.sum(0)), level)
-    if metric in GAPS:
+    if metric in (*GAPS, "predictive_parity"):  # the latter given how many rows were selected
         return _largest(compared_shares(tally, metric, favourable), level)
     return _bootstrap(tally, metric, level, favourable)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ffalm.fairness.intervals import wilson
-from ffalm.report.answer_report import bound_number, metric_title, sentences
+from ffalm.report.answer_report import bound_number, mean_gaps, metric_title, sentences
 from ffalm.report.tables import Cell, Column, Interval, Row, Section, Table, percent, row, signed
 from ffalm.targets.answer import Answer, Candidate, GroupRates, Verdict
 from ffalm.targets.target import TITLES
@@ -119,13 +119,10 @@ def _cost(answer: Answer) -> Tile:
     free = answer.unconstrained
     if free is answer.chosen:
         return Tile("Cost in accuracy", "none", "it is also the most accurate model of all")
-    gaps = ", ".join(
-        f"{metric_title(bound.metric)} {bound_number(bound, free.mean(bound.metric))}" for bound in answer.target.bounds
-    )
     cost = answer.cost
     value = "none" if abs(cost) < _SMALL else f"{percent(abs(cost), 1)} points"
     name = "Gain in accuracy" if cost <= -_SMALL else "Cost in accuracy"
-    rival = f"{used(free)}: {percent(free.mean('accuracy'), 1)} %, {gaps}"
+    rival = f"{used(free)}: {percent(free.mean('accuracy'), 1)} %, {mean_gaps(free, answer.target)}"
     return Tile(name, value, f"against the most accurate model whatever its gaps, {rival}")
 
 

@@ -86,6 +86,14 @@ def gap_sentence(bound: Bound, scored: Scores) -> str:
     return f"{metric_title(bound.metric)} {bound_number(bound, value)} ({sure})"
 
 
+def mean_gaps(candidate: Candidate, target: Target, part: Part = "test") -> str:
+    """A candidate's gaps, means over seeds."""
+    return ", ".join(
+        f"{metric_title(bound.metric)} {bound_number(bound, candidate.mean(bound.metric, part))}"
+        for bound in target.bounds
+    )
+
+
 def bound_number(bound: Bound, value: float) -> str:
     """A gap in points, or a ratio."""
     if math.isnan(value):
@@ -97,15 +105,12 @@ def _cost(answer: Answer) -> list[str]:
     free = answer.unconstrained
     if free is answer.chosen:
         return ["It is also the most accurate candidate of all: the target costs no accuracy."]
-    gaps = ", ".join(
-        f"{metric_title(bound.metric)} {bound_number(bound, free.mean(bound.metric))}" for bound in answer.target.bounds
-    )
     cost = answer.cost
     told = f"costs {percent(cost, 1)} points" if cost >= 0.0005 else f"gains {percent(-cost, 1)} points"
     told = "costs nothing" if abs(cost) < 0.0005 else told
     return [
         f"It {told} of test accuracy against the most accurate candidate on {choice_rows(answer)} whatever its gaps, "
-        f"{name_of(free)}: {percent(free.mean('accuracy'), 1)} %, {gaps}."
+        f"{name_of(free)}: {percent(free.mean('accuracy'), 1)} %, {mean_gaps(free, answer.target)}."
     ]
 
 

@@ -32,10 +32,14 @@ def dual_chart(study: StudyOutcome) -> alt.VConcatChart | None:
     return _blocks(study, dual_points(study), "algorithm")
 
 
-def specifications(study: StudyOutcome) -> dict[str, dict[str, Any]]:
-    """The charts that a study has, by name, in Vega-Lite, with colours for white paper."""
+def specifications(study: StudyOutcome, validate: bool = False) -> dict[str, dict[str, Any]]:
+    """The charts that a study has, by name, in Vega-Lite, with colours for white paper.
+
+    Validating them against Vega-Lite's schema takes longer than drawing them: tests do it.
+    """
     charts = {"metrics": metric_chart(study), "duals": dual_chart(study)}
-    return {name: {**chart.to_dict(), "config": PAPER} for name, chart in charts.items() if chart is not None}
+    made = {name: chart.to_dict(validate=validate) for name, chart in charts.items() if chart is not None}
+    return {name: {**chart, "config": PAPER} for name, chart in made.items()}
 
 
 def stacked(charts: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ffalm.report.answer_report import (
     NEEDS_GROUP,
-    bound_number,
     gap_sentence,
+    mean_gaps,
     metric_title,
     rates_of_groups,
     rows_to_confirm,
@@ -35,13 +35,8 @@ def sentences(result: RepairedScores) -> list[str]:
         f"{gaps}. {target}: {result.verdict}."
     ]
     for title, one in _baselines(result).items():
-        shown = ", ".join(
-            f"{metric_title(bound.metric)} {bound_number(bound, one.mean(bound.metric, _part(result)))}"
-            for bound in target.bounds
-        )
-        told.append(
-            f"{title}: {_merit(result, one)}, {shown}{f'; degenerate: {one.degenerate}' * bool(one.degenerate)}."
-        )
+        flaw = f"; degenerate: {one.degenerate}" if one.degenerate else ""
+        told.append(f"{title}: {_merit(result, one)}, {mean_gaps(one, target, _part(result))}{flaw}.")
     if result.judged_on == "calibration":
         told.append(_FITTED)
     if chosen.within(target) == 0:

@@ -29,6 +29,7 @@ CONSTRAINTS = {
     "equalized_odds": "odds",
     "accuracy_parity": "accuracy",
 }
+_SHORT = {"dp": "DP", "eo": "EO"}
 
 
 BlindFit = Callable[[Target, float], CandidateRun]
@@ -55,9 +56,22 @@ def lagrangians(target: Target) -> dict[str, dict[str, Any]]:
     """
     constraint = ",".join(dict.fromkeys(CONSTRAINTS[bound.metric] for bound in target.bounds))
     tightest = min(bound.value if bound.at_most else (1 - bound.value) / 4 for bound in target.bounds)
-    settings = {"name": "lagrangian", "constraint": constraint}
-    name = f"lagrangian-{constraint.replace(',', '-')}"
-    return {f"{name}-{tolerance:g}": {**settings, "tolerance": tolerance} for tolerance in (tightest, tightest / 2)}
+    return {
+        _key(constraint, tolerance): {"name": "lagrangian", "constraint": constraint, "tolerance": tolerance}
+        for tolerance in (tightest, tightest / 2)
+    }
+
+
+def lagrangian_title(key: str, algorithm: Any) -> str | None:
+    """How tables call an algorithm that `lagrangians` put under a key, "Lagrangian (DP ≤ 0.05)"; None for others."""
+    if algorithm.name != "lagrangian" or key != _key(algorithm.constraint, algorithm.tolerance):
+        return None
+    constraints = ", ".join(_SHORT.get(one, one) for one in algorithm.constraint.split(","))
+    return f"{algorithm.title} ({constraints} ≤ {algorithm.tolerance:g})"
+
+
+def _key(constraint: str, tolerance: float) -> str:
+    return f"lagrangian-{constraint.replace(',', '-')}-{tolerance:g}"
 
 
 def kinds_of(repair: RepairSetting) -> tuple[Kind, ...]:

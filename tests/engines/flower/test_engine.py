@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from tests.variants import variants
 from torch import nn
 
 import ffalm
+from ffalm.algorithms import Algorithm
 from ffalm.engines import Job
 from ffalm.engines.flower.engine import FlowerEngine
 from ffalm.engines.loop import LoopEngine
@@ -33,13 +35,16 @@ dense = lambda: nn.Sequential(nn.Linear(FEATURES, 6), nn.ReLU(), nn.Linear(6, 2)
 
 
 MEASURES = (ffalm.FFALM(dual_data="last_batch"), ffalm.FFALM(dual_data="epoch_mean"), ffalm.FFALM(gap="held_out"))
+EVERY = tuple(one for one in variants() if one == type(one)())
+#: One for each kind of answer that a client gives: state and vectors of all kinds, gradients, Tallies of three moments.
+KINDS = (EveryFeature(), ffalm.FCFL(), *MEASURES)
 
 
-def jobs() -> list[Job]:
-    """Every algorithm with some of its clients, and a model with counters and statistics."""
+def jobs(algorithms: Sequence[Algorithm]) -> list[Job]:
+    """The algorithms with some of their clients, a model with counters and statistics, and a run that goes on."""
     some = [
         job
-        for algorithm in (*(one for one in variants() if one == type(one)()), *MEASURES, EveryFeature())
+        for algorithm in algorithms
         for job in jobs_of(algorithm, dense, seeds=1, rounds=2, participation=0.5, local_epochs=2)
     ]
     resumed = jobs_of(ffalm.FFALM(), dense, rounds=4)[1]
@@ -51,9 +56,9 @@ def jobs() -> list[Job]:
     ]
 
 
-@needs_flower
-def test_every_algorithm_gives_the_reference_numbers_and_a_clients_mistake_comes_out_as_its_own() -> None:
-    good = jobs()
+def assert_gives_the_reference_numbers(algorithms: Sequence[Algorithm]) -> None:
+    """In one simulation for all of them, since its start takes seconds; the last job fails at a client."""
+    good = jobs(algorithms)
     (bad,) = jobs_of(ffalm.FedAvg(), normalised, seeds=1)  # a last batch of one row
     running = FlowerEngine().train([*good, bad])
     expected = by_job(LoopEngine().train(good))
@@ -69,6 +74,20 @@ def test_every_algorithm_gives_the_reference_numbers_and_a_clients_mistake_comes
         assert_same_record(done.record, reference.record)
     with pytest.raises(UserError, match=r"^BatchNorm cannot train on the single row"):
         next(running)
+
+
+@needs_flower
+def test_every_kind_of_answer_gives_the_reference_numbers_and_a_clients_mistake_comes_out_as_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ffalm.engines.flower.engine.cores", lambda: 1)  # each process of Ray imports torch and Flower
+    assert_gives_the_reference_numbers(KINDS)
+
+
+@needs_flower
+@pytest.mark.slow
+def test_every_algorithm_gives_the_reference_numbers() -> None:
+    assert_gives_the_reference_numbers((*EVERY, *KINDS))
 
 
 def test_a_machine_without_flower_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,13 +102,13 @@ def test_a_job_that_fits_nowhere_is_tried_in_the_least_memory(monkeypatch: pytes
 
 
 CASES = {
-    "dense rows": "dense, rows=60_000, clients=10, seeds=4, hidden=64",
+    "dense rows": "dense, rows=20_000, clients=10, seeds=4, hidden=64",
     "one-hot rows": "hot, rows=60_000, clients=10, seeds=4, hidden=64",
     "many clients": "hot, rows=20_000, clients=500, seeds=2, hidden=64",
-    "a large model": "dense, rows=2000, clients=20, seeds=2, hidden=6000",
-    "control variates": "dense, rows=2000, clients=20, seeds=2, hidden=6000, algorithm=scaffold",
+    "a large model": "dense, rows=1000, clients=20, seeds=2, hidden=3000",
+    "control variates": "dense, rows=1000, clients=20, seeds=2, hidden=3000, algorithm=scaffold",
     "control variates of many clients": "hot, rows=20_000, clients=200, seeds=2, hidden=64, algorithm=scaffold",
-    "adam": "dense, rows=2000, clients=20, seeds=2, hidden=6000, optimizer=adam",
+    "adam": "dense, rows=1000, clients=20, seeds=2, hidden=3000, optimizer=adam",
     "images": "images, rows=4000, clients=10, seeds=2, hidden=8",
 }
 CHEAPEST = ("dense rows", "a large model", "control variates", "adam")

@@ -15,8 +15,10 @@ pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 from tests.federate.deploy.machines import PATIENCE, Machines, here, until
 
 from ffalm import toml
+from ffalm.errors import UserError
 from ffalm.federate.deploy.certificates import write_authority
-from ffalm.federate.deploy.operations import processes_of
+from ffalm.federate.deploy.folder import SiteFolder
+from ffalm.federate.deploy.operations import SiteProcess, processes_of
 from ffalm.federate.deploy.processes import environment, executable, free_port
 from ffalm.federate.keys import write_key_pair
 
@@ -50,6 +52,19 @@ def _keyless(machines: Machines, folder: Path) -> list[str]:
     return [executable("flower-supernode"), "--superlink", f"{host}:{port}", *trust, "--port", str(free_port())]
 
 
+def test_a_site_without_its_key_or_the_authority_is_not_started(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "site.toml").write_text('name = "north"\n')
+    (tmp_path / "coordinator.toml").write_text('address = "127.0.0.1:18000"\n')
+    site = SiteProcess(SiteFolder.find(tmp_path))
+    for missing in ("ca.crt", "node.key"):
+        with pytest.raises(UserError, match=f"lacks {missing}: ask the coordinator for it"):
+            site.start(1.0)
+        (tmp_path / missing).touch()
+    assert site.process.family() == []
+
+
+@pytest.mark.slow  # each of these obstacles has a fast test: fleet_gateway, site_admission, certificates
 def test_a_site_that_is_unregistered_keyless_or_in_plain_text_never_gets_in(
     machines: Machines, capfd: pytest.CaptureFixture[str]
 ) -> None:
