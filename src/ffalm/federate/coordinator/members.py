@@ -188,7 +188,7 @@ class Members:
         return found, ""
 
     def _missing(self) -> list[str]:
-        return [site for site in self._config.sites if site not in self._told and site not in self.refused]
+        return [site for site in self._config.active if site not in self._told and site not in self.refused]
 
     def _must_wait(self) -> bool:
         return self._config.rules.misfit == "wait" and bool(self.refused)
@@ -295,7 +295,12 @@ class Members:
     def _stranger(self, node: int, site: str) -> str:
         """Why a node is none of our sites; empty where it is one."""
         if site not in self._config.sites:
-            return f"A node says it is the site {site!r}, of which federation.toml knows nothing: it is left out."
+            return (
+                f"A node says it is the site {site!r}, of which federation.toml knows nothing: it is left out. If it "
+                "was added since this training was started, stop the training and run it again."
+            )
+        if site in self._config.removed:
+            return f"The site {site!r} was removed from the federation: it is left out."
         if self._owners.get(node, site) != site:
             return f"A node says it is the site {site!r}, but has the key of {self._owners[node]!r}: it is left out."
         return ""
