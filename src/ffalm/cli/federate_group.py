@@ -31,6 +31,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
 def federation(path: Path) -> FederationFolder:
+    """The federation folder at a path."""
     from ffalm.federate.deploy import require_flower
     from ffalm.federate.deploy.folder import FederationFolder
 
@@ -40,12 +41,15 @@ def federation(path: Path) -> FederationFolder:
 
 def sound_federation(path: Path) -> FederationFolder:
     """A federation with valid settings: a mistake in federation.toml is reported before anything starts."""
+    from ffalm.federate.deploy.folder_format import check_format
     from ffalm.federate.federation_config import FederationConfig
 
     folder = federation(path)
+    check_format(folder.path)
     FederationConfig.read(folder.path / "federation.toml")
     return folder
 
 
 def print_json(value: Any) -> None:
+    """Print plain values for machines."""
     typer.echo(json.dumps(value, indent=2))

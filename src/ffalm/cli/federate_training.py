@@ -167,12 +167,12 @@ def _serve(process: FlowerProcess, start: Callable[[], None], who: str, does: st
 
 def _require_data(folder: Path, data: LocalData) -> None:
     """Check that the site's data exists before it connects."""
+    from ffalm.federate.deploy.doctor import data_paths
+
     where = f"say in {folder / 'site.toml'} where this site's data is."
-    for name in ("file", "folder", "labels"):
-        if hasattr(data, name):
-            path = folder / Path(getattr(data, name)).expanduser()
-            require(path.exists(), f"There is no {path}: {where}")
-            require(path.is_dir() == (name == "folder"), f"{path} is no {name.replace('labels', 'file')}: {where}")
+    for name, path in data_paths(folder, data).items():
+        require(path.exists(), f"There is no {path}: {where}")
+        require(path.is_dir() == (name == "folder"), f"{path} is no {name.replace('labels', 'file')}: {where}")
 
 
 def _warn(insecure: bool) -> None:

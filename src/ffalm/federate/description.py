@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import unicodedata
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
@@ -62,7 +63,7 @@ def _checked(summary: TableSummary) -> TableSummary:
         if isinstance(column, NumericSummary):
             right = _possible(column)
         else:
-            named = all(category is None or isinstance(category, str) for category in column.counts)
+            named = all(category is None or _is_name(category) for category in column.counts)
             right = named and all(_count(count) for count in column.counts.values())
         if not right:
             raise ValueError(f"the column {name!r} makes no sense")
@@ -77,6 +78,11 @@ def _possible(column: NumericSummary) -> bool:
     if not (math.isfinite(total) and math.isfinite(squares)):
         return True
     return squares >= 0 and total * total <= column.count * squares * (1 + 1e-6) + 1e-9
+
+
+def _is_name(category: object) -> bool:
+    """Whether a category is a text that a terminal may show."""
+    return isinstance(category, str) and not any(unicodedata.category(letter) == "Cc" for letter in category)
 
 
 def _count(value: object) -> bool:

@@ -37,6 +37,7 @@ from ffalm.federate.coordinator.run_log import RunLog
 from ffalm.federate.coordinator.site_clients import Scores, SiteClients
 from ffalm.federate.disclosure import Scored
 from ffalm.federate.federation_config import FederationConfig
+from ffalm.federate.peer_versions import keep_versions
 from ffalm.federate.secure.secure_clients import SecureClients
 from ffalm.federate.secure.secure_rounds import secure_round
 from ffalm.models import Pretrained
@@ -125,6 +126,7 @@ class Coordinator:
             kept = run_log.counts(before.task)
             members.counts = {site: kept[site] for site in kept if site not in self._config.removed}
         members.gather()
+        keep_versions(self._run.path, members.versions)
         self._config.algorithm.start(
             members.agreed.task, members.rows()
         )  # an algorithm that cannot take this task says so here

@@ -43,6 +43,7 @@ class Members:
         self.agreement: Agreement | None = None
         self.counts: dict[str, Counts] = {}  # of those that belong
         self.refused: dict[str, str] = {}  # of those whose file does not fit, why
+        self.versions: dict[str, str] = {}  # of ffalm, as the sites say
         self._nodes: dict[str, int] = {}
         self._holds: dict[str, str] = {}  # by which terms a site says it would train
         self._told: dict[str, Description] = {}
@@ -232,6 +233,7 @@ class Members:
         elif columns is None and isinstance(self._config.data, SharedTable):
             columns = self._config.data.columns or None
         facts: dict[str, Fact] = {"describe": describe, "min_group": self._config.rules.min_group}
+        facts["version"] = ffalm.__version__
         facts["data"] = json.dumps(to_plain(self._config.data))
         if columns is not None:
             facts["columns"] = json.dumps(columns)
@@ -271,6 +273,7 @@ class Members:
         self._take_description(site, answer)
 
     def _compare_versions(self, site: str, theirs: str) -> None:
+        self.versions[site] = theirs
         if theirs != ffalm.__version__:
             self._say(
                 "meeting",

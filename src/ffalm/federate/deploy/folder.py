@@ -21,11 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 from ffalm import toml
 from ffalm.errors import UserError, require
+from ffalm.federate.deploy.folder_format import write_format
+from ffalm.federate.deploy.log_rotation import logs_of
 from ffalm.federate.deploy.toml_edits import read_toml, set_values
 from ffalm.files import write_whole
 
 if TYPE_CHECKING:
     from ffalm.federate.federation_config import FederationConfig, SiteConfig
+    from ffalm.federate.service_settings import Logs
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,11 @@ class SiteFolder:
         return str(read_toml(self.path / "site.toml").get("name", self.path.name))
 
     @property
+    def logs(self) -> Logs:
+        """How the site's log is rotated."""
+        return logs_of(read_toml(self.path / "site.toml"))
+
+    @property
     def address(self) -> tuple[str, int]:
         """The coordinator's host and port."""
         file = self.path / "coordinator.toml"
@@ -193,6 +201,7 @@ def _write(folder: FederationFolder, config: FederationConfig, sites: list[SiteC
     for site in sites:
         write_site_folder(folder, config, site)
     share_public_keys(folder, [site.name for site in sites])
+    write_format(folder.path)
 
 
 def write_site_folder(folder: FederationFolder, config: FederationConfig, site: SiteConfig) -> None:
@@ -208,6 +217,7 @@ def write_site_folder(folder: FederationFolder, config: FederationConfig, site: 
     write_whole(own / "ca.crt", (folder.coordinator / "ca.crt").read_bytes())
     write_key_pair(own, f"{site.name}@{config.name}")
     write_whole(own / "INSTRUCTIONS.md", page(config, site))
+    write_format(own)
 
 
 def share_public_keys(folder: FederationFolder, names: Sequence[str]) -> None:
