@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -50,18 +49,19 @@ def environment_of(file: Path, logs: Logs) -> dict[str, str]:
     return {_FILE: str(file), _BYTES: str(logs.max_megabytes), _KEEP: str(logs.keep)}
 
 
-def keep_rotating(seconds: float = _SECONDS) -> None:
-    """Look at the size of this process's log now and then, for as long as it lives."""
+def keep_rotating(seconds: float = _SECONDS) -> threading.Event:
+    """Look at the size of this process's log now and then, for as long as it lives or until the event is set."""
+    ended = threading.Event()
     if _FILE not in os.environ:
-        return
+        return ended
     file, logs = Path(os.environ[_FILE]), Logs(float(os.environ[_BYTES]), int(os.environ[_KEEP]))
 
     def look() -> None:
-        while True:
-            time.sleep(seconds)
+        while not ended.wait(seconds):
             rotate(file, logs)
 
     threading.Thread(target=look, name="log rotation", daemon=True).start()
+    return ended
 
 
 def _copy(log: int, target: Path) -> None:
