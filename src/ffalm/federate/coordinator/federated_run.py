@@ -123,6 +123,8 @@ class Coordinator:
             members.agree_first()
         else:
             members.agreement = replace(before, sites=self._config.sites)
+            if members.agreement != before:
+                run_log.keep_agreement(members.agreement)
             kept = run_log.counts(before.task)
             members.counts = {site: kept[site] for site in kept if site not in self._config.removed}
         members.gather()
