@@ -29,7 +29,11 @@ def _contents(folder: Path) -> dict[str, bytes]:
 def test_what_was_backed_up_is_restored_with_an_open_database(clinics: FederationFolder, tmp_path: Path) -> None:
     (clinics.coordinator / "home").mkdir()
     (clinics.coordinator / "home" / "config.toml").write_text("")
+    ledger = clinics.site("north") / ".answered" / "run.json"
+    ledger.parent.mkdir()
+    ledger.write_text("{}")
     expected = _contents(clinics.path)
+    (clinics.path / ".federation.toml.123").write_text("half")
     state = sqlite3.connect(clinics.coordinator / "state.db")
     state.execute("PRAGMA journal_mode = WAL")
     state.execute("CREATE TABLE nodes (number INTEGER)")

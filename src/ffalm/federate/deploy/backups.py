@@ -128,12 +128,21 @@ def _versions(folder: FederationFolder) -> dict[str, Version]:
 def _files(path: Path) -> Iterator[Path]:
     """Regular files, without what processes leave half-written and what they write anew; links are not followed."""
     for base, folders, names in os.walk(path):
-        folders[:] = [name for name in folders if name not in _LEFT_OUT_FOLDERS and not name.startswith(".")]
+        folders[:] = [name for name in folders if name not in _LEFT_OUT_FOLDERS and not _half_written(name)]
         for name in names:
             one = Path(base, name)
-            ours = not name.startswith(".") and not name.endswith(_LEFT_OUT_ENDINGS)
-            if ours and one.is_file() and not one.is_symlink():
+            if (
+                not _half_written(name)
+                and not name.endswith(_LEFT_OUT_ENDINGS)
+                and one.is_file()
+                and not one.is_symlink()
+            ):
                 yield one
+
+
+def _half_written(name: str) -> bool:
+    """Whether a name is that of what a process writes before it renames it (`files.write_whole`)."""
+    return name.startswith(".") and name.rpartition(".")[2].isdecimal()
 
 
 def _add(archive: tarfile.TarFile, path: Path, name: str) -> str:
