@@ -63,7 +63,9 @@ def _checked(summary: TableSummary) -> TableSummary:
         if isinstance(column, NumericSummary):
             right = _possible(column)
         else:
-            named = all(category is None or _is_name(category) for category in column.counts)
+            named = all(category is None or isinstance(category, str) for category in column.counts)
+            if named and any(_has_controls(category) for category in column.counts if category is not None):
+                raise ValueError(f"a category of the column {name!r} has control characters")
             right = named and all(_count(count) for count in column.counts.values())
         if not right:
             raise ValueError(f"the column {name!r} makes no sense")
@@ -80,9 +82,9 @@ def _possible(column: NumericSummary) -> bool:
     return squares >= 0 and total * total <= column.count * squares * (1 + 1e-6) + 1e-9
 
 
-def _is_name(category: object) -> bool:
-    """Whether a category is a text that a terminal may show."""
-    return isinstance(category, str) and not any(unicodedata.category(letter) == "Cc" for letter in category)
+def _has_controls(text: str) -> bool:
+    """Whether a text could steer a terminal."""
+    return any(unicodedata.category(letter) == "Cc" for letter in text)
 
 
 def _count(value: object) -> bool:

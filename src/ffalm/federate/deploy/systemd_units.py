@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from ffalm.errors import UserError, require
 
@@ -74,6 +74,8 @@ WantedBy=multi-user.target
 
 def require_role(role: str) -> Role:
     """One of the roles that there are."""
-    if role == "coordinator" or role == "run" or role == "site":
-        return role
+    roles: tuple[Role, ...] = get_args(Role)
+    for known in roles:
+        if role == known:
+            return known
     raise UserError(f"There is no unit for {role!r}: name coordinator, run or site.")
