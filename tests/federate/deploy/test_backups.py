@@ -52,6 +52,8 @@ def test_what_was_backed_up_is_restored_with_an_open_database(clinics: Federatio
     with sqlite3.connect(tmp_path / "again" / "coordinator" / "state.db") as copy:
         assert copy.execute("SELECT number FROM nodes").fetchall() == [(7,)]
     assert (tmp_path / "again" / "coordinator" / "ca.key").stat().st_mode & 0o777 == 0o600
+    folders = [path for path in (tmp_path / "again").rglob("*") if path.is_dir() and path.name != "app"]
+    assert folders and {path.stat().st_mode & 0o777 for path in folders} == {0o700}
     assert str(tmp_path / "again") in (tmp_path / "again" / "coordinator" / "app" / "pyproject.toml").read_text()
 
 

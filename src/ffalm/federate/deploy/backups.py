@@ -187,7 +187,8 @@ def _unpacked(file: Path, into: Path) -> dict[str, str]:
             content = archive.extractfile(member)
             assert content is not None
             target = into.joinpath(*name.parts)
-            target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for parent in reversed(target.relative_to(into).parents):
+                (into / parent).mkdir(exist_ok=True, mode=0o700)
             with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
                 digest = hashlib.sha256()
                 while chunk := content.read(_CHUNK):
