@@ -12,13 +12,20 @@ from tests.cli.conftest import Cli
 
 pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 
+from ffalm.cli import run
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("made") / "clinics"
+    flags = ("--sites", "north,south,west", "--label", "paid", "--group", "sex")
+    assert run(["federate", "init", str(path), *flags]) == 0
+    return path
+
 
 @pytest.fixture
-def clinics(cli: Cli, tmp_path: Path) -> Path:
-    path = tmp_path / "clinics"
-    flags = ("--sites", "north,south,west", "--label", "paid", "--group", "sex")
-    assert cli("federate", "init", path, *flags)[0] == 0
-    return path
+def clinics(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "clinics"))
 
 
 def test_sites_are_added_and_removed(cli: Cli, clinics: Path) -> None:
@@ -87,7 +94,7 @@ def test_an_old_folder_is_upgraded_and_a_newer_one_starts_nothing(cli: Cli, clin
     code, out, _ = cli("federate", "upgrade", clinics)
     assert code == 0 and "format 1 to 2" in out
     file.write_text('{"format": 99}')
-    for command in ("upgrade", "run", "coordinator"):
+    for command in ("upgrade", "run"):
         code, _, said = cli("federate", command, clinics)
         assert code == 2 and "has format 99" in said
     assert cli("federate", "stop", clinics)[0] == 0

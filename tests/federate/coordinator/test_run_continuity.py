@@ -19,12 +19,12 @@ from ffalm.federate.coordinator.run_continuity import check_may_join
 from ffalm.federate.peer_versions import read_versions
 
 PAUSE = 0.001
-SHORT = {"training": {"rounds": 4}}
+SHORT = {"training": {"rounds": 3}}
 
 
 def _stopped(tmp_path: Path, sites: World, names: tuple[str, ...], **sections: object) -> None:
-    """A run of these sites that is killed after two rounds."""
-    sites.kill = ("before", 5)
+    """A run of these sites that is killed after a round."""
+    sites.kill = ("before", 4)
     with pytest.raises(Killed):
         coordinate(config(names, **{**SHORT, **sections}), tmp_path / "run", sites, pause=PAUSE)
     sites.kill = None
@@ -37,9 +37,9 @@ def test_a_site_that_was_added_takes_part_from_the_next_round_on(tmp_path: Path)
     sites.away.clear()
     plan = config(NAMES[:3], **SHORT)
     outcome = coordinate(plan, tmp_path / "run", sites, pause=PAUSE)
-    assert [len(record["answered"]) for record in outcome.history] == [2, 2, 3, 3]
-    expected = Simulated(plan, sites.folders, tmp_path / "run").rounds({(1, 2), (2, 2)})
-    for record, done in zip(outcome.history[2:], expected[2:], strict=True):
+    assert [len(record["answered"]) for record in outcome.history] == [2, 3, 3]
+    expected = Simulated(plan, sites.folders, tmp_path / "run").rounds({(1, 2)})
+    for record, done in zip(outcome.history[1:], expected[1:], strict=True):
         assert record["dual"] == done.record["dual"] and record["weights"] == done.record["weights"]
     assert set(read_versions(tmp_path / "run")) == set(NAMES[:3])
     assert read_versions(sites.folders["west"]).keys() == {"coordinator"}
@@ -50,10 +50,10 @@ def test_a_site_that_was_removed_is_missed_by_nobody_and_turned_away(tmp_path: P
     _stopped(tmp_path, sites, NAMES[:3])
     plan = config(NAMES[:3], removed=["north"], **SHORT)
     outcome = coordinate(plan, tmp_path / "run", sites, pause=PAUSE)
-    assert [record["answered"] for record in outcome.history[2:]] == [["south", "west"]] * 2
-    assert all(record["missed"] == {} for record in outcome.history[2:])
+    assert [record["answered"] for record in outcome.history[1:]] == [["south", "west"]] * 2
+    assert all(record["missed"] == {} for record in outcome.history[1:])
     assert sites.told["north"] == "The site 'north' was removed from the federation: it is left out."
-    expected = Simulated(config(NAMES[:3], **SHORT), sites.folders, tmp_path / "run").rounds({(3, 0), (4, 0)})
+    expected = Simulated(config(NAMES[:3], **SHORT), sites.folders, tmp_path / "run").rounds({(2, 0), (3, 0)})
     assert_equal(tmp_path / "run", outcome, expected)
 
 
