@@ -32,6 +32,7 @@ def add_site(name: Folder, site: _Site, public_key: _PublicKey = None) -> None:
     change = add(folder, site, public_key)
     typer.echo(f"Written: {folder.site(site)}, which is to be handed to the site over a secure channel.")
     _tell_about_key(folder, change, "is let in")
+    _warn_if_short(folder, change)
     if _trains(folder):
         typer.echo(
             "The training under way goes on without it. To let it take part, end that training (Ctrl-C in "
@@ -48,12 +49,7 @@ def remove_site(name: Folder, site: _Site) -> None:
     change = remove(folder, site)
     when = "from now on" if change.registered else "when the coordinator starts"
     typer.echo(f"Removed: {site}. Its key is refused {when}; its folder {folder.site(site)} is left as it is.")
-    if change.short:
-        typer.echo(
-            f"ffalm: warning: the rule min_sites asks for {change.short} more than there are: lower it in "
-            f"{folder.path / 'federation.toml'}, or add a site, before the next run.",
-            err=True,
-        )
+    _warn_if_short(folder, change)
 
 
 @federate.command("rotate-key", rich_help_panel=_PANEL, epilog="Example: ffalm federate rotate-key hospitals north")
@@ -160,6 +156,15 @@ def _tell_about_key(folder: FederationFolder, change: Change, happens: str) -> N
         typer.echo(
             f"Secure aggregation: the other sites need {folder.site(change.site) / 'node.pub'} as "
             f"peers/{change.site}.pub, from {change.site} itself."
+        )
+
+
+def _warn_if_short(folder: FederationFolder, change: Change) -> None:
+    if change.short:
+        typer.echo(
+            f"ffalm: warning: the rule min_sites asks for {change.short} more than there are: lower it in "
+            f"{folder.path / 'federation.toml'}, or add a site, before the next run.",
+            err=True,
         )
 
 

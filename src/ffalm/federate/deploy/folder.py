@@ -84,8 +84,12 @@ class FederationFolder:
     @property
     def sites(self) -> list[str]:
         """The names, in their order, of the sites that have not been removed."""
-        facts = self.facts
-        return [str(name) for name in facts.get("sites", ()) if name not in facts.get("removed", ())]
+        return [name for name in self.all_sites if name not in _names(self.facts, "removed")]
+
+    @property
+    def all_sites(self) -> list[str]:
+        """The same with those that have been removed."""
+        return _names(self.facts, "sites")
 
     @property
     def address(self) -> tuple[str, int]:
@@ -227,6 +231,12 @@ def share_public_keys(folder: FederationFolder, names: Sequence[str]) -> None:
     for name, other in itertools.permutations(names, 2):
         if folder.site(name).is_dir() and (folder.site(other) / PUBLIC).is_file():
             write_whole(folder.site(name) / PEERS / f"{other}.pub", (folder.site(other) / PUBLIC).read_bytes())
+
+
+def _names(facts: dict[str, Any], setting: str) -> list[str]:
+    names = facts.get(setting, [])
+    require(isinstance(names, list), f"The setting {setting!r} of federation.toml must be a list of names.")
+    return [str(name) for name in names]
 
 
 def host_and_port(address: str, file: Path) -> tuple[str, int]:

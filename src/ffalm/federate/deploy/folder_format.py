@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import ffalm
@@ -63,14 +64,11 @@ def _to_2(folder: Path) -> list[str]:
     own = _file(folder).parent
     erase_contents(own / "state.db")
     done = ["message contents erased from the database"] if (own / "state.db").exists() else []
-    for path in (own, folder / "run"):
-        if path.is_dir() and path.stat().st_mode & 0o077:
-            path.chmod(0o700)
-            done.append(f"{path.name}/ closed to others")
-    for path in [own / name for name in _SECRETS]:
-        if path.is_file() and path.stat().st_mode & 0o077:
-            path.chmod(0o600)
-            done.append(f"{path.name} closed to others")
+    for path in [own, folder / "run", *(own / name for name in _SECRETS)]:
+        if path.exists() and path.stat().st_mode & 0o077:
+            with suppress(PermissionError):  # another user's, which the doctor tells of
+                path.chmod(0o700 if path.is_dir() else 0o600)
+                done.append(f"{path.name} closed to others")
     return done
 
 

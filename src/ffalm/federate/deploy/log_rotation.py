@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ffalm.errors import require
 from ffalm.federate.service_settings import Logs
 from ffalm.settings import build
 
@@ -23,7 +24,9 @@ _CHUNK = 2**20
 
 def logs_of(settings: Mapping[str, Any]) -> Logs:
     """The section [logs] of federation.toml or site.toml."""
-    return build(Logs, settings.get("logs", {}), "logs")
+    section = settings.get("logs", {})
+    require(isinstance(section, dict), "The setting 'logs' must be a section, [logs].")
+    return build(Logs, section, "logs")
 
 
 def rotate(file: Path, logs: Logs) -> bool:

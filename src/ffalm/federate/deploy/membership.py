@@ -42,12 +42,13 @@ def add_site(folder: FederationFolder, name: str, public_key: Path | None = None
     """Make a site's folder and key, or take the public key that it made; a removed site comes back with a new key."""
     with _alone(folder):
         settings = folder.facts
-        sites, removed = list(settings.get("sites", ())), list(settings.get("removed", ()))
+        sites = folder.all_sites
+        removed = [other for other in sites if other not in folder.sites]
         require(name not in sites or name in removed, f"The federation has a site {name} already: see `rotate-key`.")
         changed: dict[str, Any] = {"sites": sites if name in sites else [*sites, name]}
         if name in removed:
             changed["removed"] = [other for other in removed if other != name]
-        config = FederationConfig.parse({**settings, **changed}, folder.path)
+        config = _with_enough_sites({**settings, **changed}, folder)
         agreed = folder.run / "encoding.json"
         if name not in sites and agreed.exists():
             check_may_join(config, Agreement.load(agreed).task, folder.run)
@@ -56,7 +57,7 @@ def add_site(folder: FederationFolder, name: str, public_key: Path | None = None
         _take_key(folder, name, public_key)
         share_public_keys(folder, config.active)
         set_values(folder.path / "federation.toml", changed)
-        return Change(name, _registered(folder), config.rules.secure)
+        return Change(name, _registered(folder), config.rules.secure, _short(settings, len(config.active)))
 
 
 def remove_site(folder: FederationFolder, name: str) -> Change:
@@ -66,10 +67,10 @@ def remove_site(folder: FederationFolder, name: str) -> Change:
         left = [other for other in folder.sites if other != name]
         _require_member(folder, name)
         require(bool(left), f"{name} is the only site left, and a federation needs at least one.")
-        set_values(folder.path / "federation.toml", {"removed": [*settings.get("removed", ()), name]})
-        rules: Mapping[str, Any] = settings.get("rules", {})
-        short = max(0, int(rules.get("min_sites", 2)) - len(left))
-        return Change(name, _registered(folder), bool(rules.get("secure", False)), short)
+        removed = [other for other in folder.all_sites if other not in left]
+        set_values(folder.path / "federation.toml", {"removed": removed})
+        secure = bool(settings.get("rules", {}).get("secure", False))
+        return Change(name, _registered(folder), secure, _short(settings, len(left)))
 
 
 def rotate_site_key(folder: FederationFolder, name: str, public_key: Path | None = None) -> Change:
@@ -111,6 +112,18 @@ def rotate_server_key(folder: FederationFolder, authority: bool = False) -> None
         ensure_server_certificate(own, folder.address[0])
 
 
+def _with_enough_sites(settings: Mapping[str, Any], folder: FederationFolder) -> FederationConfig:
+    """Settings that are checked but for the rule `min_sites`: several sites may have to be added, one by one."""
+    count = len(set(settings["sites"]) - set(settings.get("removed", ())))
+    rules: Mapping[str, Any] = settings.get("rules", {})
+    enough = {**rules, "min_sites": min(int(rules.get("min_sites", 2)), count)}
+    return FederationConfig.parse({**settings, "rules": enough}, folder.path)
+
+
+def _short(settings: Mapping[str, Any], count: int) -> int:
+    return max(0, int(settings.get("rules", {}).get("min_sites", 2)) - count)
+
+
 @contextmanager
 def _alone(folder: FederationFolder) -> Iterator[None]:
     """Keep other commands from changing the federation meanwhile."""
@@ -130,8 +143,8 @@ def _require_new_key(folder: FederationFolder, public_key: Path | None) -> None:
     if public_key is None:
         return
     new = fingerprint(public_key)
-    for name in folder.facts.get("sites", ()):
-        file = folder.site(str(name)) / PUBLIC
+    for name in folder.all_sites:
+        file = folder.site(name) / PUBLIC
         require(
             not file.is_file() or fingerprint(file) != new,
             f"The public key {public_key} is the one that the site {name} has: let the site make a new pair.",

@@ -236,8 +236,7 @@ def processes_of(path: Path) -> dict[str, FlowerProcess]:
         site = SiteProcess(SiteFolder.find(path))
         return {site.folder.name: site.process}
     folder = FederationFolder.find(path)
-    named = [str(name) for name in folder.facts.get("sites", ())]  # a removed site's process is still to be ended
-    sites = [name for name in named if (folder.site(name) / "site.toml").is_file()]
+    sites = [name for name in folder.all_sites if (folder.site(name) / "site.toml").is_file()]
     found = {name: FlowerProcess(folder.site(name), "supernode") for name in sites}
     return {**found, COORDINATOR: CoordinatorProcess(folder).process}
 
