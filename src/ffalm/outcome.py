@@ -140,6 +140,7 @@ class StudyRecord:
     fingerprints: dict[str, str] = field(default_factory=dict)  # of the settings and the data, to resume the same
     answer_notes: tuple[str, ...] = ()  # what a reader of the answer should know about its rows
     references: tuple[str, ...] = ()  # labels of algorithms that train without a federation: no answer chooses them
+    federated: bool = False  # whether the rows are at real sites, so that no second model can be trained on them
 
     @classmethod
     def from_plain(cls, values: dict[str, Any]) -> StudyRecord:

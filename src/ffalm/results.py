@@ -152,7 +152,8 @@ class Study:
         )
         answer = answer_of(runs, asked, allowed, record.group_names, level)
         told = () if allowed != "blind" else self._blind_notes(answer, federation)
-        answer = replace(answer, notes=(*told, *answer.notes, *record.answer_notes))
+        notes = (*told, *answer.notes, *record.answer_notes)
+        answer = replace(answer, notes=notes, federated=record.federated)
         if answer.chosen.kind == "blind":
             require(
                 (scope or record.scope) == "federation",

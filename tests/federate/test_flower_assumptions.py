@@ -107,6 +107,14 @@ def test_the_state_has_what_bundles_ask_of_it() -> None:
         assert hasattr(LinkState, name), f"deploy/message_bundles uses {name} of Flower's state"
 
 
+def test_the_state_tells_which_nodes_are_online() -> None:
+    from flwr.server.superlink.linkstate import LinkState
+    from flwr.supercore.constant import NodeStatus
+
+    assert "statuses" in inspect.signature(LinkState.get_node_info).parameters, "deploy/fleet_gateway counts sites"
+    assert NodeStatus.ONLINE == "online"
+
+
 def test_a_run_reaches_the_superlink_by_the_client_of_its_grid() -> None:
     from flwr.superlink.grid.http_grid import HttpGrid
 

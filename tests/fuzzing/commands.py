@@ -28,6 +28,8 @@ _FOLDERS = (
     "federate run",
     "federate site",
     "federate coordinator",
+    "federate doctor",
+    "federate upgrade",
 )
 _TINY = ("--rounds", "1", "--set", "data.rows=300", "--clients", "2", "--workers", "1", "--quiet")
 _SETTINGS = (
@@ -47,6 +49,7 @@ _OF_FEDERATIONS = (
     "rules", "rules.min_sites", "rules.secure", "sites", "name", "address", "algorithm", "algorithm.name", "secure",
     "seed", "secure.threshold", "data", "data.source", "data.label", "data.x", "model", "model.name", "model.hidden",
     "training", "training.lr", "training.rounds", "privacy", "privacy.noise", "plugins", "algorithm.preset", "x",
+    "removed", "logs.keep", "logs.max_megabytes", "metrics.port",
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import unicodedata
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
@@ -63,6 +64,8 @@ def _checked(summary: TableSummary) -> TableSummary:
             right = _possible(column)
         else:
             named = all(category is None or isinstance(category, str) for category in column.counts)
+            if named and any(_has_controls(category) for category in column.counts if category is not None):
+                raise ValueError(f"a category of the column {name!r} has control characters")
             right = named and all(_count(count) for count in column.counts.values())
         if not right:
             raise ValueError(f"the column {name!r} makes no sense")
@@ -77,6 +80,11 @@ def _possible(column: NumericSummary) -> bool:
     if not (math.isfinite(total) and math.isfinite(squares)):
         return True
     return squares >= 0 and total * total <= column.count * squares * (1 + 1e-6) + 1e-9
+
+
+def _has_controls(text: str) -> bool:
+    """Whether a text could steer a terminal."""
+    return any(unicodedata.category(letter) == "Cc" for letter in text)
 
 
 def _count(value: object) -> bool:

@@ -12,10 +12,10 @@ from ffalm.targets.answer import Answer, Candidate, GroupRates, Part, Scores
 from ffalm.targets.target import TITLES, Bound, Target
 
 #: Said wherever thresholds by group are the answer.
-NEEDS_GROUP = (
-    "Thresholds by group need each person's group at prediction, which some uses forbid by law: "
-    "--repair single or --repair blind answers without it."
-)
+_NEEDS_GROUP = "Thresholds by group need each person's group at prediction, which some uses forbid by law: "
+NEEDS_GROUP = f"{_NEEDS_GROUP}--repair single or --repair blind answers without it."
+#: The same of a real federation, which has no blind rule.
+NEEDS_GROUP_AT_SITES = f'{_NEEDS_GROUP}repair = "single" in federation.toml answers without it.'
 _BRIEF = 7  # candidates that a terminal shows
 _WHERE = {"federation": "", "sites": " at every site", "both": " together and at every site"}
 
@@ -72,7 +72,7 @@ def sentences(answer: Answer) -> list[str]:
         told += _cost(answer)
     told += _doubts(answer, scored)
     if answer.chosen.kind in ("groups", "randomised"):
-        told.append(NEEDS_GROUP)
+        told.append(NEEDS_GROUP_AT_SITES if answer.federated else NEEDS_GROUP)
     if answer.chosen.kind == "randomised":
         told.append("Thresholds are drawn for each person from the row's own content: the same row, the same answer.")
     return [*told, how_chosen(answer), *answer.notes]

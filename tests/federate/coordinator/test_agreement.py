@@ -233,6 +233,9 @@ def test_terms_and_descriptions_survive_the_wire() -> None:
             Description.from_json(
                 json.dumps({"source": "table", "labels": [], "groups": [], "columns": sums, "size": 0})
             )
+    job = json.dumps({"job": {"counts": [["\x1b[2J", 7]]}})
+    with pytest.raises(UserError, match="a category of the column 'job' has control characters"):
+        Description.from_json(json.dumps({"source": "table", "labels": [], "groups": [], "columns": job, "size": 0}))
     for reader in (SiteTerms.from_text, Description.from_json):
         with pytest.raises(UserError, match="cannot be read"):
             reader('{"source": 1}')

@@ -24,6 +24,7 @@ from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.federation_config import FederationConfig, SiteConfig
 from ffalm.federate.inference import Trained
 from ffalm.federation import Federation
+from ffalm.report.answer_report import sentences
 from ffalm.results import Study
 from ffalm.simulation import simulate
 from ffalm.store import RunFolder
@@ -126,6 +127,14 @@ def test_the_folder_answers_as_a_studys_does(finished: tuple[Path, Scoring, Fede
     assert str(other.target) == "eod <= 0.2" and other.chosen.kind in ("none", "accurate", "single")
     answer = Study.load(run).outcome.answers[0]
     assert answer.best.repair == thresholds(run) and not any("not in this answer" in note for note in answer.notes)
+
+
+def test_an_answer_of_thresholds_by_group_advises_what_a_federation_can_do(
+    finished: tuple[Path, Scoring, FederationConfig],
+) -> None:
+    answer = Study.load(finished[0]).answer()
+    advice = " ".join(sentences(replace(answer, chosen=replace(answer.chosen, kind="groups"))))
+    assert 'repair = "single" in federation.toml' in advice and "blind" not in advice
 
 
 def test_each_site_is_told_before_and_after(finished: tuple[Path, Scoring, FederationConfig]) -> None:

@@ -6,16 +6,13 @@ that were kept, and comes to the numbers of a run that was never interrupted.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from ffalm import config as study
 from ffalm import toml
 from ffalm.algorithms import State
 from ffalm.data.types import Task
@@ -34,10 +31,13 @@ from ffalm.federate.coordinator.federation_report import (
     write_report,
 )
 from ffalm.federate.coordinator.members import Members
+from ffalm.federate.coordinator.node_owners import NodeOwners
+from ffalm.federate.coordinator.run_continuity import check_unchanged
 from ffalm.federate.coordinator.run_log import RunLog
 from ffalm.federate.coordinator.site_clients import Scores, SiteClients
 from ffalm.federate.disclosure import Scored
 from ffalm.federate.federation_config import FederationConfig
+from ffalm.federate.peer_versions import keep_versions
 from ffalm.federate.secure.secure_clients import SecureClients
 from ffalm.federate.secure.secure_rounds import secure_round
 from ffalm.models import Pretrained
@@ -46,7 +46,6 @@ from ffalm.privacy import Mechanism, SystemNoise
 from ffalm.runs import Result
 from ffalm.store import RunFolder, counts_of, intervals_of, locked
 
-_MAY_CHANGE = ("rules", "secure", "address", "allow", *study.AFTER_TRAINING)  # settings, between two starts of a run
 PAUSE = 3.0  # seconds between two looks for sites that are missing
 
 
@@ -55,7 +54,7 @@ def lead(sites: Sites, settings: dict[str, Fact]) -> None:
     require("folder" in settings, "The run does not say where the federation folder is: set folder in its config.")
     folder = Path(str(settings["folder"]))
     config = FederationConfig.read(folder / "federation.toml")
-    owners = _owners(folder / "coordinator" / "registered.json")
+    owners = NodeOwners(folder / "coordinator" / "registered.json")
     if "audit" in settings:
         from ffalm.federate.coordinator.federated_audit import audit_sites
 
@@ -75,8 +74,7 @@ def coordinate(
     run = RunFolder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)  # it holds what single sites answered
-    if (folder / "encoding.json").exists():
-        _check_unchanged(config, folder / "config.toml")
+    check_unchanged(config, folder)
     run.start(toml.dumps(config.settings()))
     with locked(folder):
         outcome = run.outcome() or Coordinator(config, run, sites, owners or {}, pause).run()
@@ -124,8 +122,13 @@ class Coordinator:
                 model.check()
             members.agree_first()
         else:
-            members.agreement, members.counts = before, run_log.counts(before.task)
+            members.agreement = replace(before, sites=self._config.sites)
+            if members.agreement != before:
+                run_log.keep_agreement(members.agreement)
+            kept = run_log.counts(before.task)
+            members.counts = {site: kept[site] for site in kept if site not in self._config.removed}
         members.gather()
+        keep_versions(self._run.path, members.versions)
         self._config.algorithm.start(
             members.agreed.task, members.rows()
         )  # an algorithm that cannot take this task says so here
@@ -251,33 +254,3 @@ def federation_outcome(config: FederationConfig, result: Result, task: Task) -> 
         diverged=result.diverged,
         confusion=counts_of(result),
     )
-
-
-def _owners(file: Path) -> dict[int, str]:
-    """Whose key each node has, as far as it was noted when the keys were let in."""
-    try:
-        entries = json.loads(file.read_text(encoding="utf-8"))
-        return {int(entry["node"]): site for site, entry in entries.items() if entry["node"] is not None}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
-
-
-def _check_unchanged(config: FederationConfig, kept: Path) -> None:
-    """A run goes on only with what it began with; rounds, rules, the target and the address may change."""
-    before, now = (
-        _essence(settings) for settings in (FederationConfig.parse(study.read(kept)).settings(), config.settings())
-    )
-    changed = [name for name in now if before[name] != now[name]]
-    require(
-        not changed,
-        f"The part {changed[0] if changed else ''!r} of federation.toml has changed since this run began: put it back, "
-        f"or move the folder {kept.parent} away to begin anew.",
-    )
-
-
-def _essence(settings: dict[str, Any]) -> dict[str, Any]:
-    training = {name: value for name, value in settings["training"].items() if name != "rounds"}
-    return {
-        **{name: value for name, value in settings.items() if name not in _MAY_CHANGE},
-        "training": training,
-    }

@@ -163,6 +163,7 @@ def write_record(folder: Path) -> None:
         "repair": settings["repair"],
         "confidence": None if settings["confidence"] == "none" else settings["confidence"],
         "answer_notes": answer_notes(sites),
+        "federated": True,
         "versions": {"ffalm": ffalm.__version__},
         "command": f"ffalm federate run {settings['name']}",
     }

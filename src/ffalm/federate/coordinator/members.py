@@ -43,6 +43,7 @@ class Members:
         self.agreement: Agreement | None = None
         self.counts: dict[str, Counts] = {}  # of those that belong
         self.refused: dict[str, str] = {}  # of those whose file does not fit, why
+        self.versions: dict[str, str] = {}  # of ffalm, as the sites say
         self._nodes: dict[str, int] = {}
         self._holds: dict[str, str] = {}  # by which terms a site says it would train
         self._told: dict[str, Description] = {}
@@ -188,7 +189,7 @@ class Members:
         return found, ""
 
     def _missing(self) -> list[str]:
-        return [site for site in self._config.sites if site not in self._told and site not in self.refused]
+        return [site for site in self._config.active if site not in self._told and site not in self.refused]
 
     def _must_wait(self) -> bool:
         return self._config.rules.misfit == "wait" and bool(self.refused)
@@ -232,6 +233,7 @@ class Members:
         elif columns is None and isinstance(self._config.data, SharedTable):
             columns = self._config.data.columns or None
         facts: dict[str, Fact] = {"describe": describe, "min_group": self._config.rules.min_group}
+        facts["version"] = ffalm.__version__
         facts["data"] = json.dumps(to_plain(self._config.data))
         if columns is not None:
             facts["columns"] = json.dumps(columns)
@@ -271,6 +273,7 @@ class Members:
         self._take_description(site, answer)
 
     def _compare_versions(self, site: str, theirs: str) -> None:
+        self.versions[site] = theirs
         if theirs != ffalm.__version__:
             self._say(
                 "meeting",
@@ -295,7 +298,12 @@ class Members:
     def _stranger(self, node: int, site: str) -> str:
         """Why a node is none of our sites; empty where it is one."""
         if site not in self._config.sites:
-            return f"A node says it is the site {site!r}, of which federation.toml knows nothing: it is left out."
+            return (
+                f"A node says it is the site {site!r}, of which federation.toml knows nothing: it is left out. If it "
+                "was added since this training was started, stop the training and run it again."
+            )
+        if site in self._config.removed:
+            return f"The site {site!r} was removed from the federation: it is left out."
         if self._owners.get(node, site) != site:
             return f"A node says it is the site {site!r}, but has the key of {self._owners[node]!r}: it is left out."
         return ""

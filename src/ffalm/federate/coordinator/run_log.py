@@ -82,7 +82,11 @@ class RunLog:
         """Write who belongs; what was agreed comes last, when everything that goes with it is there."""
         self.write_sites(agreement.task, counts, refused)
         if not self._encoding.exists():
-            agreement.save(self._encoding)
+            self.keep_agreement(agreement)
+
+    def keep_agreement(self, agreement: Agreement) -> None:
+        """Write what was agreed."""
+        agreement.save(self._encoding)
 
     def write_sites(
         self,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ffalm.engines import Snapshot
 from ffalm.engines.jobs import Model
-from ffalm.engines.remote.message import Failure, Kind, Message, Sites
+from ffalm.engines.remote.message import Failure, Kind, Message, Sites, printable
 from ffalm.engines.remote.round_messages import addressed, train_message
 from ffalm.engines.server import ClientUpdate, average
 from ffalm.errors import UserError
@@ -95,6 +95,7 @@ class Asking:
         return found
 
     def _quarantine(self, site: str, reason: str) -> None:
+        reason = printable(reason)  # it may be the site's own
         self.quarantined[site] = reason
         self._say("training", f"The answer of the site {site!r} does not count: {reason}.")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ffalm.child_process import follow_parent
-from ffalm.federate.deploy.site_log import start_log
+from ffalm.federate.deploy.process_log import start_log
 
 if TYPE_CHECKING:
     from flwr.app import Message

@@ -56,13 +56,22 @@ def write_authority(folder: Path, name: str) -> None:
 
 def check_authority(file: Path) -> None:
     """Refuse a `ca.crt` that is no certificate, has expired or is not valid yet."""
+    _check_dates(read_certificate(file), file)
+
+
+def read_certificate(file: Path) -> x509.Certificate:
+    """The certificate in a file."""
     from cryptography import x509
 
     try:
-        certificate = x509.load_pem_x509_certificate(file.read_bytes())
+        return x509.load_pem_x509_certificate(file.read_bytes())
     except (OSError, ValueError):
         raise UserError(f"The file {file} holds no certificate: ask the coordinator for ca.crt again.") from None
-    _check_dates(certificate, file)
+
+
+def server_key_matches(folder: Path) -> bool:
+    """Whether `server.pem` is by the authority in this folder, and of `server.key`."""
+    return _server_certificate(folder) is not None
 
 
 def ensure_server_certificate(folder: Path, host: str) -> None:
@@ -91,23 +100,34 @@ def ensure_server_certificate(folder: Path, host: str) -> None:
 def _still_good(folder: Path, host: str) -> bool:
     """Whether the certificate there is by our authority, for this host, and far from its end."""
     from cryptography import x509
+
+    certificate = _server_certificate(folder)
+    if certificate is None:
+        return False
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return False
+    lasts = certificate.not_valid_after_utc - datetime.datetime.now(datetime.UTC) > _RENEW_BEFORE
+    return lasts and list(names) == [_name(each) for each in _names(host)]
+
+
+def _server_certificate(folder: Path) -> x509.Certificate | None:
+    """The certificate there, if it is by our authority and of the key beside it."""
+    from cryptography import x509
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     if not (folder / "server.key").exists() or not (folder / "server.pem").exists():
-        return False
+        return None
     authority, _ = _authority(folder)
     try:
         certificate = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
         certificate.verify_directly_issued_by(authority)
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         key = load_pem_private_key((folder / "server.key").read_bytes(), password=None)
-    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
-        return False
-    if key.public_key() != certificate.public_key():
-        return False
-    lasts = certificate.not_valid_after_utc - datetime.datetime.now(datetime.UTC) > _RENEW_BEFORE
-    return lasts and list(names) == [_name(each) for each in _names(host)]
+    except (ValueError, TypeError, InvalidSignature):
+        return None
+    return certificate if key.public_key() == certificate.public_key() else None
 
 
 def _authority(folder: Path) -> tuple[x509.Certificate, EllipticCurvePrivateKey]:

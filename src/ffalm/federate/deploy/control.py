@@ -10,6 +10,7 @@ from typing import Any
 from ffalm import toml
 from ffalm.errors import UserError
 from ffalm.federate.deploy.processes import environment, executable
+from ffalm.federate.deploy.toml_edits import read_toml
 from ffalm.files import write_whole
 
 #: The name under which Flower's configuration knows the SuperLink, for a plain `flwr run` too.
@@ -34,6 +35,12 @@ class Control:
             self._home / "config.toml",
             toml.dumps({"superlink": {"default": CONNECTION, CONNECTION: connection}}),
         )
+
+    @property
+    def knows_keys(self) -> bool:
+        """Whether the SuperLink was started with keys; not so with --insecure."""
+        connection = read_toml(self._home / "config.toml").get("superlink", {}).get(CONNECTION, {})
+        return not connection.get("insecure", False)
 
     def register(self, public_key: Path) -> int | None:
         """Let a key in; the number of its node, None where it was in already."""

@@ -48,8 +48,7 @@ def make(
     settings = {**whole, "sites": names, "algorithm": chosen, "rules": rules}
     config = FederationConfig.parse(settings, file.parent if file else None)
     members = [
-        SiteConfig(name=site, data=_where(config, demos.file_name(number) if demo else "data.csv"))
-        for number, site in enumerate(names)
+        new_site(config, site, demos.file_name(number) if demo else "data.csv") for number, site in enumerate(names)
     ]
 
     def fill(folder: Path) -> None:
@@ -71,8 +70,8 @@ def _names(sites: list[str], before: list[str], demo: str | None) -> list[str]:
     return names
 
 
-def _where(config: FederationConfig, file: str) -> LocalData:
-    """Where a site is first told to look for its data, for it to change."""
-    if config.data.source == "images":
-        return LocalImages(folder="images", labels="labels.csv")
-    return LocalTable(file=file)
+def new_site(config: FederationConfig, name: str, file: str = "data.csv") -> SiteConfig:
+    """The first settings of a site, for its operator to change."""
+    images = config.data.source == "images"
+    data: LocalData = LocalImages(folder="images", labels="labels.csv") if images else LocalTable(file=file)
+    return SiteConfig(name=name, data=data)

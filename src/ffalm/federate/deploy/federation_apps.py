@@ -5,13 +5,12 @@ Each end imports what it needs when it is asked.
 
 from __future__ import annotations
 
-import logging
-
 from flwr.serverapp import Grid
 
 from ffalm.engines.flower.apps import client_app, server_app
 from ffalm.engines.flower.sites import GridSites
 from ffalm.engines.remote.message import Fact, Kind, Message, Sites
+from ffalm.federate.deploy.process_log import escape_records, start_log
 
 _PAUSE = 0.01  # seconds
 
@@ -26,9 +25,8 @@ def bundled(grid: Grid) -> GridSites:
 def _lead(sites: Sites, settings: dict[str, Fact]) -> None:
     from ffalm.federate.coordinator.federated_run import lead
 
-    log = logging.getLogger("ffalm.federate")
-    log.setLevel(logging.INFO)
-    log.addHandler(logging.StreamHandler())
+    escape_records()
+    start_log("%(message)s")
     lead(sites, settings)
 
 

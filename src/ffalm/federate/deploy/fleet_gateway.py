@@ -7,9 +7,10 @@ loopback, and what is open to the network lets the sites' interface through and 
 Flower also reads a request before it looks at the key. Here the key comes first (`site_admission`), but for small
 introductions, bodies have a largest size, and connections that send nothing are closed (`guarded_protocol`).
 
-    python -m ffalm.federate.deploy.fleet_gateway HOST:PORT NETWORKS [flags of flower-superlink, on loopback]
+    python -m ffalm.federate.deploy.fleet_gateway HOST:PORT NETWORKS METRICS FOLDER [flags of flower-superlink]
 
-NETWORKS are those that sites may come from, separated by commas; "-" for all.
+NETWORKS are those that sites may come from, separated by commas; "-" for all. METRICS is the port on loopback of the
+metrics of the federation in FOLDER; 0 for none.
 """
 
 from __future__ import annotations
@@ -20,10 +21,14 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
+from ffalm.federate.deploy.log_rotation import keep_rotating
+from ffalm.federate.deploy.process_log import escape_records
 from ffalm.federate.deploy.superlink_state import keep_contents_in_memory
+from ffalm.federate.deploy.traffic import Traffic
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -50,9 +55,15 @@ class FleetGateway:
     """Lets every request through that came in on the inner address, and of the others those of sites alone."""
 
     def __init__(
-        self, app: App, inner: tuple[str, int], admission: Admission | None = None, most_bytes: int = MOST_BYTES
+        self,
+        app: App,
+        inner: tuple[str, int],
+        admission: Admission | None = None,
+        most_bytes: int = MOST_BYTES,
+        traffic: Traffic | None = None,
     ) -> None:
         self._app, self._inner, self._admission, self._most_bytes = app, inner, admission, most_bytes
+        self._traffic = traffic or Traffic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on or refuse it."""
@@ -61,6 +72,7 @@ class FleetGateway:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         else:
+            receive, send = self._traffic.counting_receive(receive), self._traffic.counting_send(send)
             status = await self._refusal(scope)
             if status is None:
                 await self._app(scope, self._limited(receive, self._most(scope)), send)
@@ -112,6 +124,20 @@ def raise_file_limit() -> int:
     return most
 
 
+def serve_metrics(port: int, folder: Path, traffic: Traffic, app: Any) -> None:
+    """Serve the metrics of a federation whose sites a SuperLink's application knows."""
+    from flwr.supercore.constant import NodeStatus
+
+    from ffalm.federate.deploy.coordinator_metrics import MetricsServer, metrics_text
+    from ffalm.federate.deploy.folder import FederationFolder
+
+    def text() -> str:
+        online = app.state.linkstate_factory.state().get_node_info(statuses=[NodeStatus.ONLINE])
+        return metrics_text(FederationFolder(folder), traffic, len(online))
+
+    MetricsServer(port, text).start()
+
+
 def main() -> None:
     """Serve the SuperLink's application on both addresses, with the certificates it was given for both."""
     import uvicorn
@@ -123,6 +149,10 @@ def main() -> None:
 
     outer_host, _, outer_port = sys.argv.pop(1).rpartition(":")
     networks = networks_of(sys.argv.pop(1))
+    metrics_port, folder = int(sys.argv.pop(1)), Path(sys.argv.pop(1))
+    traffic = Traffic()
+    escape_records()
+    keep_rotating()
     raise_file_limit()
     asyncio.constants.SSL_HANDSHAKE_TIMEOUT = _SECONDS_TO_SHAKE_HANDS  # type: ignore[attr-defined]
 
@@ -130,10 +160,13 @@ def main() -> None:
         options |= {"timeout_graceful_shutdown": _SECONDS_TO_CLOSE, "loop": "asyncio", "ws": "none"}
         options["http"] = guarded((host, port), networks)
         polling = LongPolling(MessageBundles(app, app))
-        gateway = FleetGateway(polling, (host, port), SiteAdmission.of(app))
+        gateway = FleetGateway(polling, (host, port), SiteAdmission.of(app), traffic=traffic)
         config = uvicorn.Config(gateway, host=host, port=port, **options)
         config.load()  # before anybody can connect: a certificate that does not fit ends the process here
         sockets = [listener(host, port), listener(outer_host.strip("[]"), int(outer_port))]
+
+        if metrics_port:
+            serve_metrics(metrics_port, folder, traffic, app)
 
         class Server(uvicorn.Server):
             def handle_exit(self, sig: int, frame: FrameType | None) -> None:

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import shutil
-import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,10 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 from ffalm import toml
 from ffalm.errors import UserError, require
+from ffalm.federate.deploy.folder_format import write_format
+from ffalm.federate.deploy.log_rotation import logs_of
+from ffalm.federate.deploy.toml_edits import read_toml, set_values
 from ffalm.files import write_whole
 
 if TYPE_CHECKING:
     from ffalm.federate.federation_config import FederationConfig, SiteConfig
+    from ffalm.federate.service_settings import Logs
 
 
 @dataclass(frozen=True)
@@ -77,12 +79,17 @@ class FederationFolder:
     @property
     def facts(self) -> dict[str, Any]:
         """What federation.toml says, read without the weight of checking it: names, address, rounds."""
-        return _read(self.path / "federation.toml")
+        return read_toml(self.path / "federation.toml")
 
     @property
     def sites(self) -> list[str]:
-        """The sites' names in their order."""
-        return [str(name) for name in self.facts.get("sites", ())]
+        """The names, in their order, of the sites that have not been removed."""
+        return [name for name in self.all_sites if name not in _names(self.facts, "removed")]
+
+    @property
+    def all_sites(self) -> list[str]:
+        """The same with those that have been removed."""
+        return _names(self.facts, "sites")
 
     @property
     def address(self) -> tuple[str, int]:
@@ -97,25 +104,16 @@ class FederationFolder:
         from ffalm.federate.federation_config import FederationConfig
 
         file, begun = self.path / "federation.toml", self.run / "config.toml"
-        settings = _read(file)
+        settings = read_toml(file)
         wanted = FederationConfig.parse({**settings, "target": target}, self.path).target
-        before = _read(begun).get("target", "none") if begun.exists() else None
+        before = read_toml(begun).get("target", "none") if begun.exists() else None
         require(
             before in (None, wanted or "none"),
             f"The run in {self.run} began with the target {before}: leave out --target, or move that folder away to "
             "begin anew.",
         )
-        if FederationConfig.parse(settings, self.path).target == wanted:
-            return
-        lines = file.read_text(encoding="utf-8").splitlines()
-        top = next((number for number, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
-        others = [line for line in lines[:top] if not re.match(r"\s*target\s*=", line)]
-        text = "\n".join([toml.dumps({"target": wanted}).strip(), *others, *lines[top:]]) + "\n"
-        require(
-            tomllib.loads(text) == {**settings, "target": wanted or "none"},
-            f"The target in {file} cannot be replaced: write it there as one line, target = {str(wanted)!r}.",
-        )
-        write_whole(file, text)
+        if FederationConfig.parse(settings, self.path).target != wanted:
+            set_values(file, {"target": wanted})
 
     def write_app(self) -> None:
         """Write the Flower app: two names for Flower to import, and where this folder is now."""
@@ -157,13 +155,18 @@ class SiteFolder:
     @property
     def name(self) -> str:
         """The site's name in the federation."""
-        return str(_read(self.path / "site.toml").get("name", self.path.name))
+        return str(read_toml(self.path / "site.toml").get("name", self.path.name))
+
+    @property
+    def logs(self) -> Logs:
+        """How the site's log is rotated."""
+        return logs_of(read_toml(self.path / "site.toml"))
 
     @property
     def address(self) -> tuple[str, int]:
         """The coordinator's host and port."""
         file = self.path / "coordinator.toml"
-        return host_and_port(str(_read(file).get("address", "")), file)
+        return host_and_port(str(read_toml(file).get("address", "")), file)
 
 
 def create(
@@ -194,23 +197,46 @@ def create(
 
 def _write(folder: FederationFolder, config: FederationConfig, sites: list[SiteConfig]) -> None:
     from ffalm.federate.deploy.certificates import ensure_server_certificate, write_authority
-    from ffalm.federate.deploy.instructions import page
-    from ffalm.federate.keys import PEERS, PUBLIC, write_key_pair
 
     folder.coordinator.mkdir(parents=True, mode=0o700)
     config.write(folder.path / "federation.toml")
     write_authority(folder.coordinator, config.name)
     ensure_server_certificate(folder.coordinator, config.address.rpartition(":")[0].strip("[]"))
     for site in sites:
-        own = folder.site(site.name)
-        own.mkdir(parents=True, mode=0o700)
+        write_site_folder(folder, config, site)
+    share_public_keys(folder, [site.name for site in sites])
+    write_format(folder.path)
+
+
+def write_site_folder(folder: FederationFolder, config: FederationConfig, site: SiteConfig) -> None:
+    """Write what is handed to a site, with a new key pair; what its operator has set in `site.toml` stays."""
+    from ffalm.federate.deploy.instructions import page
+    from ffalm.federate.keys import write_key_pair
+
+    own = folder.site(site.name)
+    own.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not (own / "site.toml").exists():
         site.write(own / "site.toml")
-        write_whole(own / "coordinator.toml", toml.dumps({"federation": config.name, "address": config.address}))
-        write_whole(own / "ca.crt", (folder.coordinator / "ca.crt").read_bytes())
-        write_key_pair(own, f"{site.name}@{config.name}")
-        write_whole(own / "INSTRUCTIONS.md", page(config, site))
-    for name, other in itertools.permutations([site.name for site in sites], 2):
-        write_whole(folder.site(name) / PEERS / f"{other}.pub", (folder.site(other) / PUBLIC).read_bytes())
+    write_whole(own / "coordinator.toml", toml.dumps({"federation": config.name, "address": config.address}))
+    write_whole(own / "ca.crt", (folder.coordinator / "ca.crt").read_bytes())
+    write_key_pair(own, f"{site.name}@{config.name}")
+    write_whole(own / "INSTRUCTIONS.md", page(config, site))
+    write_format(own)
+
+
+def share_public_keys(folder: FederationFolder, names: Sequence[str]) -> None:
+    """Put every site's public key into the other sites' folders, those that are here."""
+    from ffalm.federate.keys import PEERS, PUBLIC
+
+    for name, other in itertools.permutations(names, 2):
+        if folder.site(name).is_dir() and (folder.site(other) / PUBLIC).is_file():
+            write_whole(folder.site(name) / PEERS / f"{other}.pub", (folder.site(other) / PUBLIC).read_bytes())
+
+
+def _names(facts: dict[str, Any], setting: str) -> list[str]:
+    names = facts.get(setting, [])
+    require(isinstance(names, list), f"The setting {setting!r} of federation.toml must be a list of names.")
+    return [str(name) for name in names]
 
 
 def host_and_port(address: str, file: Path) -> tuple[str, int]:
@@ -219,10 +245,3 @@ def host_and_port(address: str, file: Path) -> tuple[str, int]:
     if not host or not port.isdecimal():
         raise UserError(f"The address in {file} must read HOST:PORT, such as 10.0.0.5:18000; got {address!r}.")
     return host.strip("[]"), int(port)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UserError(f"The file {file} cannot be read: {error}.") from None

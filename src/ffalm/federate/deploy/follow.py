@@ -11,6 +11,7 @@ from typing import Any
 
 from ffalm.errors import UserError
 from ffalm.federate.deploy.folder import FederationFolder
+from ffalm.federate.deploy.log_rotation import logs_of, rotate
 from ffalm.federate.deploy.operations import CoordinatorProcess
 from ffalm.files import write_whole
 
@@ -89,7 +90,7 @@ def watch(
     Returns its result; raises `UserError` with the reason where there is none.
     """
     folder, log = coordinator.folder, coordinator.folder.coordinator / "run.log"
-    events = Events(folder)
+    events, logs = Events(folder), logs_of(folder.facts)
     follower = coordinator.control.follow(run, log)
     try:
         while result(folder) is None and coordinator.process.pid() is not None:
@@ -97,6 +98,7 @@ def watch(
                 if not _still_runs(coordinator, run):
                     break
                 follower = coordinator.control.follow(run, log)
+            rotate(log, logs)
             on_records(records(folder))
             for message in events.since():
                 on_event(message)

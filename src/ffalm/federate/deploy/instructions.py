@@ -46,6 +46,7 @@ then nothing is sent unless the federation masks it. This site runs its own inst
 coordinator sends; but the coordinator says what is computed.
 
 ## If it does not work
+- `ffalm federate doctor .` checks versions, keys, clock, network, permissions, disk and data, and says what to do.
 - "cannot reach the coordinator": the sentence says what is in the way; try again when the coordinator is running.
 - "it is not registered": send your `node.pub` to the coordinator, who restarts with it in `sites/{site.name}/`; or a
   copy of this folder is connected already: end it there with `ffalm federate stop`.

@@ -18,6 +18,8 @@ from ffalm.federate.deploy import fleet_gateway, site_node
 from ffalm.federate.deploy.certificates import check_authority, ensure_server_certificate
 from ffalm.federate.deploy.control import Control
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
+from ffalm.federate.deploy.folder_format import upgrade
+from ffalm.federate.deploy.log_rotation import logs_of
 from ffalm.federate.deploy.processes import FlowerProcess, free_port
 from ffalm.federate.deploy.superlink_state import erase_contents
 from ffalm.federate.keys import PRIVATE, PUBLIC, fingerprint, read_private
@@ -61,21 +63,24 @@ class CoordinatorProcess:
 
     def start(self, listen: str | None = None, insecure: bool = False) -> None:
         """Start the SuperLink, let the sites' keys in, and return when sites may come."""
-        host, port = self.folder.address
-        listen = listen or (host if _is_loopback(host) else "0.0.0.0")
+        port = self.folder.address[1]
+        listen = listen or self.usual_listen
         running = self.process.pid()
         require(
             running is None,
             f"The coordinator of {self.folder.path} is running already, as process {running}: stop it first.",
         )
         self.process.clear()
-        _require_free(listen, port)
+        _require_free(listen, port, "change `address` in federation.toml and in each site's coordinator.toml")
+        if self._metrics_port:
+            _require_free(_LOOPBACK, self._metrics_port, "change `port` under [metrics] in federation.toml")
         self.folder.write_app()
         inner = free_port()
         if not self._database.exists():
             write_whole(self._registered, "{}")  # a new database knows no keys
+        upgrade(self.folder.path)
         erase_contents(self._database)
-        self.process.start(self._command(listen, port, inner, insecure))
+        self.process.start(self._command(listen, port, inner, insecure), logs_of(self.folder.facts))
         up = self.process.wait(lambda _: _answers(listen, port) and _answers(_LOOPBACK, inner), _SECONDS_TO_START)
         if not up:
             self.process.stop()
@@ -83,10 +88,16 @@ class CoordinatorProcess:
         self.control.configure(f"{_LOOPBACK}:{inner}", None if insecure else self.folder.coordinator / "ca.crt")
         if not insecure:
             try:
-                self._register()
+                self.register_keys()
             except BaseException:
                 self.process.stop()
                 raise
+
+    @property
+    def usual_listen(self) -> str:
+        """The address to listen on where none is asked for: loopback if sites call it so, otherwise all."""
+        host = self.folder.address[0]
+        return host if _is_loopback(host) else "0.0.0.0"
 
     def require_running(self) -> None:
         """Refuse to go on without a coordinator."""
@@ -101,11 +112,16 @@ class CoordinatorProcess:
         """The number of each registered site's node, as far as it is known."""
         return {site: entry["node"] for site, entry in (self._entries() or {}).items()}
 
+    @property
+    def _metrics_port(self) -> int:
+        return int(self.folder.facts.get("metrics", {}).get("port", 0))
+
     def _command(self, listen: str, port: int, inner: int, insecure: bool) -> list[str]:
         own = self.folder.coordinator
         outer = f"[{listen}]:{port}" if ":" in listen else f"{listen}:{port}"
         networks = ",".join(str(one) for one in self.folder.facts.get("allow", ())) or "-"
         command = [sys.executable, "-P", "-m", fleet_gateway.__name__, outer, networks]
+        command += [str(self._metrics_port), str(self.folder.path)]
         command += ["--host", _LOOPBACK, "--port", str(inner)]
         command += ["--database", str(self._database), "--disable-runtime-dependency-installation"]
         if insecure:
@@ -115,7 +131,7 @@ class CoordinatorProcess:
             command += [f"--ssl-{flag}", str(own / name)]
         return [*command, "--enable-supernode-auth"]
 
-    def _register(self) -> None:
+    def register_keys(self) -> None:
         """Let in exactly the keys that lie in the sites' folders now; those let in before are remembered."""
         before = self._entries()
         require(
@@ -164,10 +180,11 @@ class SiteProcess:
         """
         running = self.process.pid()
         require(running is None, f"The site {self.folder.name} is running already, as process {running}.")
+        upgrade(self.folder.path)
         command, deadline = self._command(insecure), time.monotonic() + wait
         self.process.clear()
         while True:
-            self.process.start(command)
+            self.process.start(command, self.folder.logs)
             self.process.wait(self._decided, deadline - time.monotonic())
             said, ended = self.process.said(), self.process.pid() is None
             if site_node.LET_IN in said:
@@ -219,7 +236,7 @@ def processes_of(path: Path) -> dict[str, FlowerProcess]:
         site = SiteProcess(SiteFolder.find(path))
         return {site.folder.name: site.process}
     folder = FederationFolder.find(path)
-    sites = [name for name in folder.sites if (folder.site(name) / "site.toml").is_file()]
+    sites = [name for name in folder.all_sites if (folder.site(name) / "site.toml").is_file()]
     found = {name: FlowerProcess(folder.site(name), "supernode") for name in sites}
     return {**found, COORDINATOR: CoordinatorProcess(folder).process}
 
@@ -267,12 +284,11 @@ def _answers(host: str, port: int) -> bool:
     return True
 
 
-def _require_free(host: str, port: int) -> None:
+def _require_free(host: str, port: int, otherwise: str) -> None:
     try:
         fleet_gateway.listener(host, port).close()
     except OSError as error:
         reason = os.strerror(error.errno or 0)
         raise UserError(
-            f"The coordinator cannot listen on {host}:{port} ({reason}): stop what does, or change `address` in "
-            "federation.toml and in each site's coordinator.toml."
+            f"The coordinator cannot listen on {host}:{port} ({reason}): stop what does, or {otherwise}."
         ) from None

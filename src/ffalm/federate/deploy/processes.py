@@ -24,6 +24,8 @@ import psutil
 
 from ffalm.errors import UserError, require
 from ffalm.federate.deploy import process_table
+from ffalm.federate.deploy.log_rotation import environment_of, rotate
+from ffalm.federate.service_settings import Logs
 from ffalm.file_locks import wait_for_lock
 from ffalm.quiet import QUIET
 
@@ -80,16 +82,18 @@ class FlowerProcess:
         self._child: subprocess.Popen[bytes] | None = None  # where this very command started it
         self._said = 0  # where this process's own words begin in the log
 
-    def start(self, command: Sequence[str]) -> None:
+    def start(self, command: Sequence[str], logs: Logs | None = None) -> None:
         """Start the process, apart from this one; a folder has one at a time."""
+        logs = logs or Logs()
         self.home.mkdir(parents=True, exist_ok=True)
         with self._alone() as pid_file:
             self._require_none()
+            rotate(self.log, logs)
             with open(self.log, "ab") as log:
                 self._said = log.tell()
                 self._child = subprocess.Popen(
                     command,
-                    env=environment(self.home),
+                    env={**environment(self.home), **environment_of(self.log, logs)},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -120,7 +124,7 @@ class FlowerProcess:
         if not self.log.exists():
             return ""
         with open(self.log, "rb") as log:
-            log.seek(self._said)
+            log.seek(self._said if self._said <= os.fstat(log.fileno()).st_size else 0)  # it may have been rotated
             return log.read().decode("utf-8", "replace")
 
     def wait(self, ready: Callable[[str], bool], seconds: float) -> bool:

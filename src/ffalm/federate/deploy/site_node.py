@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from ffalm.federate.deploy.answer_process import AnswerProcess, Encoded, encoded
 from ffalm.federate.deploy.fleet_client import connected
-from ffalm.federate.deploy.site_log import start_log
+from ffalm.federate.deploy.log_rotation import keep_rotating
+from ffalm.federate.deploy.process_log import escape_records, start_log
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -121,6 +122,8 @@ def main() -> None:
     """Connect, and serve until told to end."""
     folder, address, insecure = Path(sys.argv[1]), sys.argv[2], "--insecure" in sys.argv[3:]
     start_log()
+    escape_records()
+    keep_rotating()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.signal(signal.SIGINT, _refused)
     answers = AnswerProcess(folder)

@@ -25,6 +25,7 @@ from ffalm.federate.answer_ledger import AnswerLedger
 from ffalm.federate.disclosure import Disclosed, fewest_rows, withheld, without
 from ffalm.federate.federation_config import SiteConfig, shared_of
 from ffalm.federate.keys import NodeSigner
+from ffalm.federate.peer_versions import keep_versions
 from ffalm.federate.secure.secure_site import SecureSite, answered_round, answered_scores, respond
 from ffalm.federate.site.cache import Parts, SiteCache, rows_key
 from ffalm.federate.terms import SiteTerms
@@ -65,6 +66,7 @@ class LocalSite:
         Names and kinds of columns come first; statistics only of the columns that the question lists.
         """
         facts: dict[str, Fact] = {"name": self._config.name, "terms": self._key(), "version": ffalm.__version__}
+        keep_versions(self._folder, {"coordinator": str(asked.facts.get("version", "unknown"))})
         if asked.facts.get("describe"):
             try:
                 from ffalm.federate.site.rows import read_rows

@@ -1,0 +1,176 @@
+"""`ffalm federate add-site | remove-site | rotate-key | backup | restore | upgrade`: what an administrator does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ffalm.cli.federate_group import AnyFolder, Folder, federate, federation
+from ffalm.errors import require
+
+if TYPE_CHECKING:
+    from ffalm.federate.deploy.folder import FederationFolder
+    from ffalm.federate.deploy.membership import Change
+
+_PANEL = "Administration"
+_Site = Annotated[str, typer.Argument(help="The site's name.", metavar="SITE")]
+_PublicKey = Annotated[
+    Path | None,
+    typer.Option("--public-key", help="The node.pub of a key pair that the site made itself; we make one otherwise."),
+]
+
+
+@federate.command("add-site", rich_help_panel=_PANEL, epilog="Example: ffalm federate add-site hospitals east")
+def add_site(name: Folder, site: _Site, public_key: _PublicKey = None) -> None:
+    """Add a site: its folder and key; a running coordinator lets it in at once."""
+    from ffalm.federate.deploy.membership import add_site as add
+
+    folder = federation(name)
+    change = add(folder, site, public_key)
+    typer.echo(f"Written: {folder.site(site)}, which is to be handed to the site over a secure channel.")
+    _tell_about_key(folder, change, "is let in")
+    _warn_if_short(folder, change)
+    if _trains(folder):
+        typer.echo(
+            "The training under way goes on without it. To let it take part, end that training (Ctrl-C in "
+            f"`ffalm federate run {quote(str(name))}`) and start it again."
+        )
+
+
+@federate.command("remove-site", rich_help_panel=_PANEL, epilog="Example: ffalm federate remove-site hospitals west")
+def remove_site(name: Folder, site: _Site) -> None:
+    """Remove a site: its key is refused from now on; the others go on, in a run that has begun too."""
+    from ffalm.federate.deploy.membership import remove_site as remove
+
+    folder = federation(name)
+    change = remove(folder, site)
+    when = "from now on" if change.registered else "when the coordinator starts"
+    typer.echo(f"Removed: {site}. Its key is refused {when}; its folder {folder.site(site)} is left as it is.")
+    _warn_if_short(folder, change)
+
+
+@federate.command("rotate-key", rich_help_panel=_PANEL, epilog="Example: ffalm federate rotate-key hospitals north")
+def rotate_key(
+    name: AnyFolder,
+    site: Annotated[str | None, typer.Argument(help="The site's name.", metavar="[SITE]", show_default=False)] = None,
+    coordinator: Annotated[bool, typer.Option("--coordinator", help="The coordinator's TLS key instead.")] = False,
+    authority: Annotated[
+        bool, typer.Option("--authority", help="With --coordinator: a new certificate authority too.")
+    ] = False,
+    public_key: _PublicKey = None,
+) -> None:
+    """Replace the key of a site, by the coordinator or in the site's own folder, or that of the coordinator."""
+    from ffalm.federate.deploy import require_flower
+
+    require_flower()
+    from ffalm.federate.deploy.folder import SiteFolder
+    from ffalm.federate.deploy.membership import rotate_own_key, rotate_server_key, rotate_site_key
+
+    if (name / "site.toml").is_file():
+        require(
+            site is None and not (coordinator or authority or public_key),
+            f"{name} is a site folder, of which the only key is the site's own: leave the other arguments out.",
+        )
+        file = rotate_own_key(SiteFolder.find(name))
+        typer.echo(f"New key pair. Send {file} to the coordinator, who gives it to `rotate-key --public-key`;")
+        typer.echo("until then this site is refused. With secure aggregation send it directly to the other sites too.")
+        return
+    folder = federation(name)
+    require((site is None) == coordinator, "Name one site, or --coordinator, whose key is to be replaced.")
+    require(coordinator or not authority, "--authority goes with --coordinator.")
+    if site is not None:
+        change = rotate_site_key(folder, site, public_key)
+        if public_key is None:
+            typer.echo(f"New key pair in {folder.site(site)}: hand node.key to the site over a secure channel.")
+        _tell_about_key(folder, change, "is let in, and the old one refused,")
+        return
+    require(public_key is None, "--public-key is of a site: name the site.")
+    rotate_server_key(folder, authority)
+    if authority:
+        typer.echo("New authority, key and certificate. Send coordinator/ca.crt to every site, which replaces its own:")
+        typer.echo("from then on it refuses the old ones, and until then the new.")
+    else:
+        typer.echo("New key and certificate of the coordinator; sites take it by the ca.crt that they have.")
+        typer.echo("If the old key was stolen, use --authority: a certificate stays good until it expires.")
+
+
+@federate.command(rich_help_panel=_PANEL, epilog="Example: ffalm federate backup hospitals /backups/hospitals.tar")
+def backup(
+    name: Folder,
+    file: Annotated[Path, typer.Argument(help="The file to write.", metavar="FILE", show_default=False)],
+) -> None:
+    """Write the whole federation folder into one file, also while the coordinator is running."""
+    from ffalm.federate.deploy.backups import back_up
+
+    folder = federation(name)
+    manifest = back_up(folder, file)
+    size = file.stat().st_size / 2**20
+    typer.echo(f"Written: {file}, {len(manifest['files'])} files, {size:.1f} MB.")
+    typer.echo(
+        "ffalm: warning: it holds the private keys of the federation: keep it where only you can read.", err=True
+    )
+
+
+@federate.command(rich_help_panel=_PANEL, epilog="Example: ffalm federate restore /backups/hospitals.tar hospitals")
+def restore(
+    file: Annotated[Path, typer.Argument(help="A file that `backup` wrote.", metavar="FILE", show_default=False)],
+    path: Annotated[Path, typer.Argument(help="The folder to make.", metavar="FOLDER", show_default=False)],
+) -> None:
+    """Write the folder of a backup again, after its checksums were verified; nothing is written over."""
+    from ffalm.federate.deploy import require_flower
+
+    require_flower()
+    from ffalm.federate.deploy.backups import restore as put_back
+
+    manifest = put_back(file, path)
+    typer.echo(f"Restored: {path}, the federation {manifest['federation']} as of {manifest['time']}.")
+    typer.echo("Sites and keys are those of that time: repeat what was removed or replaced since.")
+
+
+@federate.command(rich_help_panel=_PANEL, epilog="Example: ffalm federate upgrade hospitals")
+def upgrade(name: AnyFolder) -> None:
+    """Bring a federation or site folder to the format of this version of ffalm; refused for a newer one's."""
+    from ffalm.federate.deploy import require_flower
+
+    require_flower()
+    from ffalm.federate.deploy.folder import SiteFolder
+    from ffalm.federate.deploy.folder_format import CURRENT
+    from ffalm.federate.deploy.folder_format import upgrade as migrate
+    from ffalm.federate.deploy.operations import processes_of
+
+    is_site = (name / "site.toml").is_file()
+    path = SiteFolder.find(name).path if is_site else federation(name).path
+    running = [who for who, process in processes_of(path).items() if process.pid() is not None]
+    require(not running, f"{', '.join(running)} of {name} runs here: `ffalm federate stop {quote(str(name))}` first.")
+    done = migrate(path)
+    typer.echo(f"Upgraded: {'; '.join(done)}." if done else f"Nothing to do: {name} has the current format, {CURRENT}.")
+
+
+def _tell_about_key(folder: FederationFolder, change: Change, happens: str) -> None:
+    when = "now" if change.registered else "when the coordinator starts"
+    typer.echo(f"The new key of {change.site} {happens} {when}.")
+    if change.secure:
+        typer.echo(
+            f"Secure aggregation: the other sites need {folder.site(change.site) / 'node.pub'} as "
+            f"peers/{change.site}.pub, from {change.site} itself."
+        )
+
+
+def _warn_if_short(folder: FederationFolder, change: Change) -> None:
+    if change.short:
+        typer.echo(
+            f"ffalm: warning: the rule min_sites asks for {change.short} more than there are: lower it in "
+            f"{folder.path / 'federation.toml'}, or add a site, before the next run.",
+            err=True,
+        )
+
+
+def _trains(folder: FederationFolder) -> bool:
+    from ffalm.federate.deploy import follow
+    from ffalm.federate.deploy.operations import CoordinatorProcess
+
+    coordinator = CoordinatorProcess(folder)
+    return coordinator.process.pid() is not None and follow.under_way(coordinator) is not None

@@ -1,0 +1,55 @@
+"""What the commands of `ffalm federate` share: the group itself, arguments, and finding a federation's folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ffalm.federate.deploy.folder import FederationFolder
+
+federate = typer.Typer(
+    help="Train with real sites over an encrypted network: rows stay at the sites, weights and sums are sent.",
+    no_args_is_help=True,
+    epilog="Try it: ffalm federate init demo --demo census && ffalm federate run demo --local",
+)
+
+Folder = Annotated[
+    Path, typer.Argument(help="The federation folder that `init` made.", show_default=False, metavar="FEDERATION")
+]
+AnyFolder = Annotated[
+    Path, typer.Argument(help="A federation folder, or a site folder.", metavar="FEDERATION|SITE_FOLDER")
+]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="No encryption and no keys: for experiments on one machine only.")
+]
+Detach = Annotated[bool, typer.Option("--detach", help="Go on in the background; `ffalm federate stop` ends it.")]
+Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+
+
+def federation(path: Path) -> FederationFolder:
+    """The federation folder at a path."""
+    from ffalm.federate.deploy import require_flower
+    from ffalm.federate.deploy.folder import FederationFolder
+
+    require_flower()
+    return FederationFolder.find(path)
+
+
+def sound_federation(path: Path) -> FederationFolder:
+    """A federation with valid settings: a mistake in federation.toml is reported before anything starts."""
+    from ffalm.federate.deploy.folder_format import check_format
+    from ffalm.federate.federation_config import FederationConfig
+
+    folder = federation(path)
+    check_format(folder.path)
+    FederationConfig.read(folder.path / "federation.toml")
+    return folder
+
+
+def print_json(value: Any) -> None:
+    """Print plain values for machines."""
+    typer.echo(json.dumps(value, indent=2))

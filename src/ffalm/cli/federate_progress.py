@@ -1,0 +1,74 @@
+"""What the terminal shows of a federation's training: a line a round, then the result."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ffalm.cli.federate_group import print_json
+from ffalm.errors import TrainingDiverged
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ffalm.federate.deploy.follow import Record
+
+
+class RoundLines:
+    """Prints one line per round, once its metrics or the next round are there."""
+
+    def __init__(self, console: Console, facts: dict[str, Any]) -> None:
+        self._console = console
+        self._rounds = facts.get("training", {}).get("rounds", "?")
+        self._shown = 0
+
+    def tell(self, sentence: str) -> None:
+        """Print an event about sites."""
+        self._console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+    def show(self, records: list[Record]) -> None:
+        """Show the rounds that are new."""
+        for record in records[self._shown :]:
+            if not {"accuracy", "epsilon"} & record.keys() and record is records[-1]:
+                return  # the sites score a round's model in the next; under privacy they never tell
+            self._shown += 1
+            self._console.print(f"round {record['round']}/{self._rounds}: {_scores(record)}", highlight=False)
+
+
+def _scores(record: Record) -> str:
+    shown = [("accuracy", "acc"), ("dpd", "DPD"), ("eod", "EOD")]
+    parts = [f"{short} {100 * record[name]:.1f}" for name, short in shown if record.get(name) is not None]
+    for name, digits in (("train_loss", 4), ("epsilon", 2)):
+        if record.get(name) is not None:
+            parts.insert(0, f"{name.removeprefix('train_')} {record[name]:.{digits}f}")
+    return "  ".join([*parts, f"{record['seconds']:.1f} s"])
+
+
+def show_result(run: Path, as_json: bool) -> None:
+    """Print the tables of results, or everything as JSON; a training that diverged is an error."""
+    from rich.console import Console
+
+    from ffalm.cli.answers import show_answer
+    from ffalm.federate.coordinator.federation_answer import read_answer
+    from ffalm.federate.coordinator.federation_report import summary
+    from ffalm.results import Study
+
+    found = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    page = Study.load(run).write_report()["report.html"]
+    answered = run / "answer.json"
+    if as_json:
+        told = json.loads(answered.read_text(encoding="utf-8")) if answered.exists() else {}
+        print_json({"folder": str(run), **found, **told})
+    else:
+        typer.echo(summary(run).rstrip())
+        answer, obstacles = read_answer(run)
+        if answer is not None:
+            show_answer(Console(), answer)
+        for line in obstacles:
+            typer.echo(f"- {line}")
+        typer.echo(f"Report: {page} and {run / 'report.md'}")
+    if found["diverged"]:
+        raise TrainingDiverged(f"The training stopped early. {found['diverged']}")

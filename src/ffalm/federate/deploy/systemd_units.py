@@ -1,0 +1,81 @@
+"""systemd units for a coordinator, its training and a site: with no rights that they do not need."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Literal, get_args
+
+from ffalm.errors import UserError, require
+
+Role = Literal["coordinator", "run", "site"]
+
+_DOES = {"coordinator": "coordinator", "run": "training", "site": "site"}
+
+
+def unit_name(role: Role, name: str) -> str:
+    """The file to save a unit as, in /etc/systemd/system."""
+    return f"ffalm-{name}-{role}.service"
+
+
+def unit(role: Role, folder: Path, name: str, user: str) -> str:
+    """A hardened unit that restarts its process where it fails; the folder is all that it may write to."""
+    for text in (str(folder), user):
+        require(
+            bool(text) and text.isprintable() and not set(text) & set("\"'\\%$") and " " not in text,
+            f"A systemd unit cannot name {text!r}: use letters, digits, '/', '.', '-' and '_'.",
+        )
+    command = f"{Path(sys.executable).parent / 'ffalm'} federate {role} {folder}"
+    needs = unit_name("coordinator", name) if role == "run" else "network-online.target"
+    binds = f"Requires={needs}" if role == "run" else f"Wants={needs}"
+    return f"""[Unit]
+Description=ffalm {_DOES[role]} of {name}
+{binds}
+After={needs}
+
+[Service]
+Type=exec
+User={user}
+WorkingDirectory={folder}
+ExecStart={command}
+Restart=on-failure
+RestartSec=15
+KillMode=mixed
+SuccessExitStatus=130 143
+TimeoutStopSec=60
+Environment=FFALM_CACHE={folder}/cache
+UMask=0077
+LimitNOFILE=65536
+NoNewPrivileges=yes
+ProtectSystem=strict
+ReadWritePaths={folder}
+ProtectHome=read-only
+PrivateTmp=yes
+PrivateDevices={"no" if role == "site" else "yes"}
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+RestrictSUIDSGID=yes
+RestrictRealtime=yes
+RestrictNamespaces=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+LockPersonality=yes
+SystemCallArchitectures=native
+CapabilityBoundingSet=
+AmbientCapabilities=
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def require_role(role: str) -> Role:
+    """One of the roles that there are."""
+    roles: tuple[Role, ...] = get_args(Role)
+    for known in roles:
+        if role == known:
+            return known
+    raise UserError(f"There is no unit for {role!r}: name coordinator, run or site.")

@@ -1,0 +1,30 @@
+"""The versions of ffalm on the other side, as `hello` told them: for `ffalm federate doctor`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from ffalm.engines.remote.message import printable
+from ffalm.files import write_whole
+
+_FILE = "versions.json"
+_LONGEST = 40
+
+
+def keep_versions(folder: Path, versions: Mapping[str, str]) -> None:
+    """Remember what version each of the others said that it has."""
+    now = read_versions(folder)
+    new = {**now, **{name: printable(version)[:_LONGEST] for name, version in versions.items()}}
+    if new != now:
+        write_whole(folder / _FILE, json.dumps(new, indent=2) + "\n")
+
+
+def read_versions(folder: Path) -> dict[str, str]:
+    """By name; empty where nobody has told."""
+    try:
+        found = json.loads((folder / _FILE).read_text(encoding="utf-8"))
+        return {str(name): str(version) for name, version in found.items()}
+    except (OSError, ValueError, AttributeError):
+        return {}

@@ -1,0 +1,70 @@
+"""What `federation.toml` and `site.toml` have in common: reading, checking and writing a file of settings."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from ffalm import config as study
+from ffalm import toml
+from ffalm.errors import UserError, require, shown, unknown
+from ffalm.files import write_whole
+from ffalm.plugins import import_plugin
+from ffalm.settings import to_plain
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+class SettingsFile(ABC):
+    """Settings with a file of their own."""
+
+    @classmethod
+    @abstractmethod
+    def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> Self:
+        """Checked settings from nested ones; plugins are looked for beside the file they are named in."""
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """The settings in a file, whose name is added to errors about them."""
+        try:
+            return cls.parse(study.read(file), file.parent)
+        except UserError as error:
+            if str(file) in str(error):
+                raise
+            raise UserError(f"{error} (In {file}.)") from None
+
+    def settings(self) -> dict[str, Any]:
+        """The complete nested settings: `parse` gives the object back, whatever the defaults become."""
+        return to_plain(self)
+
+    def write(self, file: Path) -> None:
+        """Write the file that `read` reads."""
+        write_whole(file, toml.dumps(self.settings()))
+
+
+def imported_plugins(settings: Mapping[str, Any], folder: Path | None) -> tuple[str, ...]:
+    """Plugin files by their full path, each of them run."""
+    named = settings.get("plugins", ())
+    require(isinstance(named, list | tuple), f"The setting 'plugins' must be a list of files; got {shown(named)}.")
+    paths = [(folder or Path()) / Path(str(name)).expanduser() for name in named]
+    for path in paths:
+        import_plugin(path)
+    return tuple(str(path) for path in paths)
+
+
+def check_known(settings: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    """Refuse a section or setting that there is not."""
+    for name in settings:
+        if name not in known:
+            raise unknown("section or setting", name, known)
+
+
+def check_name(kind: str, name: str) -> None:
+    """Refuse a name that no folder could have everywhere."""
+    if not _NAME.fullmatch(name):
+        raise UserError(
+            f"The name of a {kind} takes letters, digits, '-' and '_', since folders bear it; got {name!r}."
+        )

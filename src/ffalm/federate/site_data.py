@@ -1,0 +1,160 @@
+"""The data of a federation: what every site must have (`federation.toml`), and where a site has it (`site.toml`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from ffalm import config as study
+from ffalm.data.group_settings import check_min_group_size, group_columns
+from ffalm.errors import require, unknown
+from ffalm.settings import build
+
+Value = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which columns are the label and the group, and their values.
+
+    Both may be left to the sites' own values; `label_values` (all of them) and `groups` fix them, and then any other
+    value is a misfit; more than two labels must be listed. `group` may name several columns, whose values are crossed.
+    Groups of fewer than `min_group_size` training rows in all (by default 30 of crossed columns, else 0) are not
+    compared, nor are rows without a group, or whose crossing too few rows of a site share for it to be named.
+    """
+
+    label: str
+    group: str | tuple[str, ...]
+    favourable: Value | None = None
+    label_values: tuple[Value, ...] = ()
+    groups: tuple[Value, ...] = ()
+    min_group_size: int | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            self.label not in self.group_columns,
+            f"The label and the group must be different columns; both are {self.label!r}.",
+        )
+        check_min_group_size(self.min_group_size)
+        require(
+            len(self.label_values) != 1,
+            "The setting 'label_values' lists all values of the label, two or more, or none to take the sites' own.",
+        )
+        require(
+            len(self.groups) != 1, "The setting 'groups' lists at least two groups, or none to take the sites' own."
+        )
+
+    @property
+    def group_columns(self) -> tuple[str, ...]:
+        """The columns whose values, crossed, are the groups."""
+        return group_columns(self.group)
+
+    @property
+    def crossed(self) -> bool:
+        """Whether groups are crossings, of which some are rare wherever there are few rows."""
+        return len(self.group_columns) > 1
+
+
+@dataclass(frozen=True)
+class SharedTable(Roles):
+    """What a table must hold at every site.
+
+    Columns in `drop` are no features anywhere; those in `categorical` are categories even where they are numbers.
+    """
+
+    source: ClassVar[str] = "table"
+
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    use_group_as_feature: bool = True
+    columns: tuple[str, ...] = ()  # the features; left empty, the columns that most sites have
+
+
+@dataclass(frozen=True)
+class SharedImages(Roles):
+    """What a folder of images must come with at every site; `size` and `crop` say what becomes of each picture."""
+
+    source: ClassVar[str] = "images"
+
+    size: int = 64
+    crop: Literal["centre", "none"] = "centre"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(8 <= self.size <= 1024, f"The image size must be between 8 and 1024 pixels; got {self.size}.")
+
+
+@dataclass(frozen=True)
+class LocalTable:
+    """Where a site's table is; `drop` names columns that only this site has and that are no features."""
+
+    source: ClassVar[str] = "table"
+
+    file: str
+    separator: str | None = None
+    decimal: Literal[".", ","] = "."
+    drop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LocalImages:
+    """Where a site's images and the table that names them are; `size` says that they were made for one size only."""
+
+    source: ClassVar[str] = "images"
+
+    folder: str
+    labels: str
+    file_column: str = "file"
+    separator: str | None = None
+    skip_bad: bool = False
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class Split:
+    """How a site draws its held-out rows: by a column that says train, validation or test, or by shares and a seed."""
+
+    column: str | None = None
+    validation: float = 0.1
+    test: float = 0.2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require(
+            min(self.validation, self.test) > 0 and self.validation + self.test < 1,
+            f"The validation and test shares must leave rows to train on; got {self.validation} and {self.test}.",
+        )
+
+
+SharedData = SharedTable | SharedImages
+LocalData = LocalTable | LocalImages
+
+_SHARED: dict[str, type[SharedData]] = {"table": SharedTable, "images": SharedImages}
+_LOCAL: dict[str, type[LocalData]] = {"table": LocalTable, "images": LocalImages}
+
+
+def shared_data(settings: Mapping[str, Any]) -> SharedData:
+    """The section [data] of a federation's settings."""
+    shared: SharedData = _one_of(_SHARED, settings, "federation's data")
+    return shared
+
+
+def local_data(settings: Mapping[str, Any]) -> LocalData:
+    """The section [data] of a site's settings."""
+    local: LocalData = _one_of(_LOCAL, settings, "site's data")
+    return local
+
+
+def shared_of(settings: Mapping[str, Any]) -> SharedData:
+    """What every site must bring, as the coordinator wrote it by `to_plain`."""
+    return shared_data({"data": settings})
+
+
+def _one_of(kinds: Mapping[str, type[Any]], settings: Mapping[str, Any], what: str) -> Any:
+    """The settings of one of several kinds of data, told apart by `source`; "table" where it is left out."""
+    data = study.section(settings, "data")
+    source = str(data.pop("source", "table"))
+    if source not in kinds:
+        raise unknown("data source of a federation", source, kinds)
+    return build(kinds[source], data, what)

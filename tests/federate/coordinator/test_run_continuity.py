@@ -1,0 +1,113 @@
+"""A run that was stopped goes on with other sites than it began with, or says why it cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from tests.federate.coordinator.test_federated_run import assert_equal
+from tests.federate.makers import NAMES, Killed, Simulated, World, config, world
+
+from ffalm.data.types import Task
+from ffalm.engines.remote.message import Message
+from ffalm.errors import UserError
+from ffalm.federate.coordinator.federated_run import coordinate
+from ffalm.federate.coordinator.node_owners import NodeOwners
+from ffalm.federate.coordinator.run_continuity import check_may_join
+from ffalm.federate.peer_versions import read_versions
+
+PAUSE = 0.001
+SHORT = {"training": {"rounds": 3}}
+
+
+def _stopped(tmp_path: Path, sites: World, names: tuple[str, ...], **sections: object) -> None:
+    """A run of these sites that is killed after a round."""
+    sites.kill = ("before", 4)
+    with pytest.raises(Killed):
+        coordinate(config(names, **{**SHORT, **sections}), tmp_path / "run", sites, pause=PAUSE)
+    sites.kill = None
+
+
+def test_a_site_that_was_added_takes_part_from_the_next_round_on(tmp_path: Path) -> None:
+    sites = world(tmp_path)
+    sites.away = {"west"}
+    _stopped(tmp_path, sites, NAMES[:2])
+    sites.away.clear()
+    plan = config(NAMES[:3], **SHORT)
+    outcome = coordinate(plan, tmp_path / "run", sites, pause=PAUSE)
+    assert [len(record["answered"]) for record in outcome.history] == [2, 3, 3]
+    expected = Simulated(plan, sites.folders, tmp_path / "run").rounds({(1, 2)})
+    for record, done in zip(outcome.history[1:], expected[1:], strict=True):
+        assert record["dual"] == done.record["dual"] and record["weights"] == done.record["weights"]
+    assert set(read_versions(tmp_path / "run")) == set(NAMES[:3])
+    assert read_versions(sites.folders["west"]).keys() == {"coordinator"}
+
+
+def test_a_site_that_was_removed_is_missed_by_nobody_and_turned_away(tmp_path: Path) -> None:
+    sites = world(tmp_path)
+    _stopped(tmp_path, sites, NAMES[:3])
+    plan = config(NAMES[:3], removed=["north"], **SHORT)
+    outcome = coordinate(plan, tmp_path / "run", sites, pause=PAUSE)
+    assert [record["answered"] for record in outcome.history[1:]] == [["south", "west"]] * 2
+    assert all(record["missed"] == {} for record in outcome.history[1:])
+    assert sites.told["north"] == "The site 'north' was removed from the federation: it is left out."
+    expected = Simulated(config(NAMES[:3], **SHORT), sites.folders, tmp_path / "run").rounds({(2, 0), (3, 0)})
+    assert_equal(tmp_path / "run", outcome, expected)
+
+
+def test_sites_in_another_order_and_algorithms_that_keep_numbers_of_clients_are_refused(tmp_path: Path) -> None:
+    sites = world(tmp_path)
+    sites.away = {"west"}
+    _stopped(tmp_path, sites, NAMES[:2], algorithm={"name": "fairfed"})
+    for names, words in ((("south", "north"), "'sites' of federation.toml"), (NAMES[:3], "FairFed keeps numbers")):
+        plan = config(names, algorithm={"name": "fairfed"}, **SHORT)
+        with pytest.raises(UserError, match=words):
+            coordinate(plan, tmp_path / "run", sites, pause=PAUSE)
+
+
+def test_who_may_join_a_run_that_has_begun_follows_from_the_algorithms_state(tmp_path: Path) -> None:
+    loans = Task("loans", "loan", "sex", ("no", "yes"), ("f", "m"), 1)
+    refused = set()
+    for name in ("fedavg", "ffalm", "fpfl", "scaffold", "fedadam", "fairfed", "fcfl", "qffl", "fedfb"):
+        try:
+            check_may_join(config(algorithm={"name": name}), loans, tmp_path)
+        except UserError:
+            refused.add(name)
+    assert refused == {"fairfed", "fcfl"}
+    with pytest.raises(UserError, match="differential privacy"):
+        check_may_join(config(algorithm={"name": "fedavg"}, privacy={"noise": 1.0}), loans, tmp_path)
+
+
+def test_whose_key_a_node_has_is_read_again_where_keys_were_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "registered.json"
+    owners = NodeOwners(file)
+    assert dict(owners) == {}
+    file.write_text(json.dumps({"north": {"key": "a", "node": 7}, "south": {"key": "b", "node": None}}))
+    assert dict(owners) == {7: "north"}
+    file.write_text(json.dumps({"north": {"key": "c", "node": 8}}))
+    os.utime(file, ns=(1, 1))
+    assert owners.get(7) is None and owners[8] == "north"
+    file.write_text("{")
+    os.utime(file, ns=(2, 2))
+    assert len(owners) == 0
+
+
+def test_control_characters_of_a_site_are_in_nothing_that_an_operator_reads(tmp_path: Path) -> None:
+    sites = world(tmp_path)
+    original, evil = sites._answer, "\x1b[2J\x1b]0;x\x07"
+
+    def hostile(kind: str, name: str, message: Message) -> object:
+        answer = original(kind, name, message)  # type: ignore[arg-type]
+        if name != "west" or not isinstance(answer, Message):
+            return answer
+        if kind == "hello":
+            return Message(answer.tensors, {**answer.facts, "version": f"1{evil}"})
+        return Message(answer.tensors, {**answer.facts, "misfit": evil}) if kind == "agree" else answer
+
+    sites._answer = hostile  # type: ignore[method-assign,assignment]
+    coordinate(config(training={"rounds": 1}), tmp_path / "run", sites, pause=PAUSE)
+    texts = [path.read_text() for path in (tmp_path / "run").glob("*") if path.suffix in (".json", ".jsonl", ".md")]
+    assert any("?[2J" in text for text in texts)
+    assert not any("\x1b" in text or "\\u001b" in text for text in texts)

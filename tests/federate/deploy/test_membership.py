@@ -1,0 +1,122 @@
+"""Sites come and go, and keys are replaced: in the folder, and at a coordinator that is running."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
+
+from ffalm.errors import UserError
+from ffalm.federate.deploy.certificates import server_key_matches
+from ffalm.federate.deploy.control import Control
+from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
+from ffalm.federate.deploy.membership import add_site, remove_site, rotate_own_key, rotate_server_key, rotate_site_key
+from ffalm.federate.deploy.operations import CoordinatorProcess
+from ffalm.federate.deploy.processes import FlowerProcess
+from ffalm.federate.federation_config import FederationConfig, SiteConfig
+from ffalm.federate.keys import fingerprint, write_key_pair
+
+
+def _config(folder: FederationFolder) -> FederationConfig:
+    return FederationConfig.read(folder.path / "federation.toml")
+
+
+def test_a_new_site_has_a_folder_a_key_and_the_others_keys(clinics: FederationFolder) -> None:
+    change = add_site(clinics, "east")
+    assert (change.registered, change.secure) == (False, False)
+    assert _config(clinics).sites == ("north", "south", "east")
+    site = SiteFolder.find(clinics.site("east"))
+    assert SiteConfig.read(site.path / "site.toml").name == "east"
+    assert {path.name for path in (site.path / "peers").iterdir()} == {"north.pub", "south.pub"}
+    assert (clinics.site("north") / "peers" / "east.pub").read_bytes() == (site.path / "node.pub").read_bytes()
+    assert (site.path / "node.key").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(UserError, match="has a site east already"):
+        add_site(clinics, "east")
+    with pytest.raises(UserError, match="letters, digits"):
+        add_site(clinics, "../east")
+
+
+def test_a_removed_site_keeps_its_number_and_comes_back_with_another_key(clinics: FederationFolder) -> None:
+    add_site(clinics, "east")
+    before = fingerprint(clinics.site("north") / "node.pub")
+    assert remove_site(clinics, "north").short == 0
+    assert _config(clinics).sites == ("north", "south", "east")
+    assert _config(clinics).active == ("south", "east") == tuple(clinics.sites)
+    assert remove_site(clinics, "south").short == 1
+    with pytest.raises(UserError, match=r"'min_sites' asks for 2 sites, .* has 1 \(without north, south\)"):
+        _config(clinics)
+    with pytest.raises(UserError, match="only site left"):
+        remove_site(clinics, "east")
+    with pytest.raises(UserError, match="'west'"):
+        remove_site(clinics, "west")
+    add_site(clinics, "north")
+    assert _config(clinics).active == ("north", "east")
+    assert fingerprint(clinics.site("north") / "node.pub") != before
+
+
+def test_a_key_that_the_site_made_replaces_ours_and_its_private_half_is_not_here(
+    clinics: FederationFolder, tmp_path: Path
+) -> None:
+    write_key_pair(tmp_path, "north")
+    rotate_site_key(clinics, "north", tmp_path / "node.pub")
+    assert fingerprint(clinics.site("north") / "node.pub") == fingerprint(tmp_path / "node.pub")
+    assert not (clinics.site("north") / "node.key").exists()
+    assert (clinics.site("south") / "peers" / "north.pub").read_bytes() == (tmp_path / "node.pub").read_bytes()
+    with pytest.raises(UserError, match="is the one that the site north has"):
+        rotate_site_key(clinics, "south", tmp_path / "node.pub")
+
+
+def test_a_running_coordinator_lets_the_new_key_in_and_shuts_the_old_one_out(
+    clinics: FederationFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(FlowerProcess, "pid", lambda self: 1 if self.log.stem == "superlink" else None)
+    monkeypatch.setattr(Control, "register", lambda self, key: calls.append(f"+{key.parent.name}") or len(calls))
+    monkeypatch.setattr(Control, "unregister", lambda self, node: calls.append(f"-{node}"))
+    coordinator = CoordinatorProcess(clinics)
+    coordinator.process.home.mkdir()
+    coordinator.control.configure("127.0.0.1:1", clinics.coordinator / "ca.crt")
+    keys = {name: fingerprint(clinics.site(name) / "node.pub") for name in clinics.sites}
+    entries = {"north": {"key": keys["north"], "node": 71}, "south": {"key": keys["south"], "node": 72}}
+    (clinics.coordinator / "registered.json").write_text(json.dumps(entries))
+    assert rotate_site_key(clinics, "north").registered
+    assert calls == ["-71", "+north"]
+    add_site(clinics, "east")
+    remove_site(clinics, "south")
+    assert calls[2:] == ["+east", "-72"]
+    assert set(coordinator.nodes()) == {"north", "east"}
+    with pytest.raises(UserError, match="stop it before"):
+        rotate_server_key(clinics)
+
+
+def test_a_site_makes_a_new_pair_in_its_own_folder(clinics: FederationFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = SiteFolder.find(clinics.site("north"))
+    before = fingerprint(site.path / "node.pub")
+    assert fingerprint(rotate_own_key(site)) != before
+    monkeypatch.setattr(FlowerProcess, "pid", lambda self: 1)
+    with pytest.raises(UserError, match="stop it before"):
+        rotate_own_key(site)
+
+
+def test_the_coordinators_key_is_replaced_and_with_a_new_authority_the_old_certificate_is_refused(
+    clinics: FederationFolder, tmp_path: Path
+) -> None:
+    own = clinics.coordinator
+    before, authority = (own / "server.key").read_bytes(), (own / "ca.crt").read_bytes()
+    rotate_server_key(clinics)
+    assert server_key_matches(own) and (own / "server.key").read_bytes() != before
+    assert (own / "ca.crt").read_bytes() == authority
+    old = tmp_path / "old"
+    old.mkdir()
+    for name in ("server.key", "server.pem"):
+        shutil.copy(own / name, old)
+    rotate_server_key(clinics, authority=True)
+    assert server_key_matches(own)
+    assert (clinics.site("north") / "ca.crt").read_bytes() == (own / "ca.crt").read_bytes() != authority
+    for name in ("server.key", "server.pem"):
+        shutil.copy(old / name, own)
+    assert not server_key_matches(own)
