@@ -11,6 +11,7 @@ import json
 import shutil
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -63,7 +64,8 @@ def main() -> int:
 
 def _keep(work: Path, target: Path) -> None:
     """Copy logs and folders of a federation that ended wrong to where they can be looked at."""
-    shutil.copytree(work, target, dirs_exist_ok=True, ignore_dangling_symlinks=True)
+    with suppress(shutil.Error):  # sockets cannot be copied
+        shutil.copytree(work, target, dirs_exist_ok=True)
 
 
 if __name__ == "__main__":
