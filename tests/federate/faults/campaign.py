@@ -119,7 +119,7 @@ def _made(root: Path, sites: int, secure: bool, algorithm: str, seed: int) -> Ma
 
 def _staged(machines: Machines, root: Path) -> Operator:
     """The machines of a federation, and who looks after them."""
-    library, scratch = hosts.clock_library(root), root / "scratch"
+    library, scratch = hosts.clock_library(root), root / "s"
     folder = machines.folder
     coordinator = Host("coordinator", folder.path, scratch, FlowerProcess(folder.coordinator, "superlink"), library)
     sites = [

@@ -84,7 +84,7 @@ class Host:
 
     def __init__(self, name: str, folder: Path, scratch: Path, process: FlowerProcess, library: Path) -> None:
         self.name, self.folder, self.process = name, folder, process
-        self.temporary = scratch / f"tmp-{name}"
+        self.temporary = scratch / name / "tmp"
         self.temporary.mkdir(parents=True)
         clock = scratch / f"clock-{name}"
         clock.write_bytes(bytes(8))

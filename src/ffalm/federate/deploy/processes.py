@@ -69,9 +69,9 @@ def mark(home: Path) -> str:
 def temporary(home: Path) -> Path:
     """Where the processes of a home put temporary files, which those that are killed leave behind.
 
-    Not in the home, since the path of a socket may have 107 bytes at most.
+    Not in the home, and of a short name, since the path of a socket may have 107 bytes at most.
     """
-    return Path(tempfile.gettempdir()) / f"ffalm-{mark(home)}"
+    return Path(tempfile.gettempdir()) / f"ffalm-{mark(home)[:8]}"
 
 
 def free_port(host: str = "127.0.0.1") -> int:
