@@ -21,7 +21,9 @@ from tests.federate.secure.test_secure_processes import assert_close_to_simulati
 
 from ffalm.federate.deploy.processes import FlowerProcess
 
-_SECONDS = 900.0  # for a whole federation
+_SECONDS = 1200.0  # for a whole federation
+_SECONDS_FOR_A_ROUND = 60.0
+_AT_ONCE = 3  # faults that last
 _PORT = 18000
 _ROUNDS = 10
 _RULES = ("rules.deadline=12.0", "rules.patience=45.0")
@@ -137,7 +139,7 @@ def _train(
 ) -> None:
     """Let the operator train it, and do faults at random instants once the first `run` is under way."""
     active: list[tuple[float, Injected]] = []
-    due: float | None = None
+    due: Due | None = None
     while not operator.finished():
         operator.look()
         now = time.monotonic()
@@ -148,8 +150,8 @@ def _train(
             entry[1].undo()
             active.remove(entry)
         if due is None and operator.run_command() is not None:
-            due = now + random.uniform(0, 25)
-        if due is not None and now >= due and len(report.faults) < most and len(active) < 3:
+            due = Due(now + random.uniform(0, 12), random.choice((0, 0, 1, 2)))
+        if due is not None and due.is_now(_rounds(operator)) and len(report.faults) < most and len(active) < _AT_ONCE:
             kind = next(kinds)
             done = FAULTS[kind](operator.scene, random)
             if done is not None:
@@ -157,10 +159,23 @@ def _train(
                 if done.seconds:
                     active.append((time.monotonic() + done.seconds, done))
                 print(f"  {report.number}: {kind} at {done.where}, {done.seconds:.0f} s", flush=True)
-            due = time.monotonic() + random.choice((0.2, 1.5, 4.0, 8.0))
+            due = Due(time.monotonic() + random.choice((0.2, 3.0)), _rounds(operator) + random.choice((0, 0, 1, 2)))
         time.sleep(0.1)
     for _, fault in active:
         fault.undo()
+
+
+@dataclass(frozen=True)
+class Due:
+    """When the next fault comes: after an instant and a round, however long that takes up to a minute."""
+
+    instant: float
+    round: int
+
+    def is_now(self, done: int) -> bool:
+        """Whether it is time, so many rounds being done."""
+        late = time.monotonic() - self.instant
+        return late >= 0 and (done >= self.round or late >= _SECONDS_FOR_A_ROUND)
 
 
 def _rounds(operator: Operator) -> int:
