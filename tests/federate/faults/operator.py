@@ -75,8 +75,9 @@ class Operator:
     def stop(self) -> int:
         """End everything by the command `stop`, on every machine; the largest exit code."""
         logs = self.logs / "stop.log"
-        ends = [host.start(logs, "stop", host.folder) for host in (*self.sites, self.coordinator)]
-        return max(end.wait(120) for end in ends)
+        ends = [host.start(logs, "stop", host.folder) for host in self.sites]
+        codes = [end.wait(120) for end in ends]
+        return max(*codes, self.coordinator.start(logs, "stop", self.folder).wait(120))
 
     def close(self) -> None:
         """Kill the commands that are still under way."""

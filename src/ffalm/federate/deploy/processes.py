@@ -158,7 +158,7 @@ class FlowerProcess:
     def stop(self) -> bool:
         """End the process and all below it, gently first; whether there was anything to end."""
         was_running = self._end()
-        if self._pid_file.exists():
+        if self._pid_file.exists() or temporary(self.home).exists():
             with self._alone():
                 if self.pid() is None:  # no other command has started one since
                     shutil.rmtree(temporary(self.home), ignore_errors=True)
