@@ -27,7 +27,7 @@ from ffalm.files import write_whole
 #: The coordinator among the processes of a federation, and therefore no site's name.
 COORDINATOR = "coordinator"
 
-_SECONDS_TO_START = 60.0
+_SECONDS_TO_START = 180.0  # one that ends before is noticed at once
 _SECONDS_TO_CONNECT = 5.0
 _CALLS_AT_ONCE = 4
 _LOOPBACK = "127.0.0.1"
