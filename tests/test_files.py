@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ffalm.errors import UserError
-from ffalm.files import cache_folder, read_text, write_whole
+from ffalm.files import cache_folder, read_text, write_private, write_whole
 
 
 def test_text_and_bytes_are_written_into_folders_that_need_not_be_there(tmp_path: Path) -> None:
@@ -17,6 +19,38 @@ def test_text_and_bytes_are_written_into_folders_that_need_not_be_there(tmp_path
     write_whole(path, b"new")
     assert path.read_bytes() == b"new"
     assert [found.name for found in path.parent.iterdir()] == ["b.txt"]
+
+
+@pytest.mark.parametrize("write", [write_whole, write_private])
+def test_a_file_is_on_the_disk_before_it_takes_the_place_of_the_old_one(
+    write: Callable[[Path, bytes], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = list[bytes | None]()
+
+    def sync(handle: int) -> None:
+        known = path.read_bytes() if path.exists() else None
+        synced.append(known)
+
+    path = tmp_path / "kept"
+    monkeypatch.setattr(os, "fsync", sync)
+    write(path, b"old")
+    write(path, b"new")
+    of_files = [known for known in synced if known != b"new"]
+    assert of_files[0] is None and of_files[-1] == b"old"
+    if write is write_private:  # the rename too
+        assert synced == [None, b"old", b"old", b"new"]
+
+
+def test_a_secret_that_cannot_be_written_leaves_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="disk full"):
+        write_private(tmp_path / "key", b"secret")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_written_leaves_the_old_file_and_nothing_beside_it(

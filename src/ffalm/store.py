@@ -57,10 +57,13 @@ _INTERVALS = (
 
 
 @contextmanager
-def locked(folder: Path, name: str = "run") -> Iterator[None]:
-    """Lock a folder for this process; the lock of a dying process is released by itself, so wait a little for it."""
+def locked(folder: Path, name: str = "run", patient: bool = False) -> Iterator[None]:
+    """Lock a folder for this process; the lock of a dying process is released by itself, so wait a little for it.
+
+    A `patient` process waits for as long as another holds the lock.
+    """
     with open(folder / f".{name}.lock", "w", encoding="utf-8") as lock:
-        free = wait_for_lock(lock, _LOCK_SECONDS)
+        free = wait_for_lock(lock, None if patient else _LOCK_SECONDS)
         require(free, f"Another process is working in {folder}: wait for it or stop it.")
         yield
 

@@ -9,12 +9,14 @@ import pytest
 import torch
 from tests.contract import batch_of, task_of
 from tests.engines.test_conformance import FEATURES, assert_same_numbers, jobs_of
+from tests.variants import variants
 from torch import Tensor, nn
 
 import ffalm
-from ffalm.algorithms import Algorithm, Batch, RoundReport, Rows, State, algorithms
+from ffalm.algorithms import Algorithm, Batch, Measure, RoundReport, Rows, State, algorithms
 from ffalm.algorithms.contract import Task
 from ffalm.engines.loop import LoopEngine
+from ffalm.errors import UserError
 from ffalm.fairness import Tally, masked_mean
 
 
@@ -145,3 +147,14 @@ def test_an_objective_that_returns_no_tensor_is_named() -> None:
     batch = batch_of(torch.tensor([0.5, 1.0]), torch.tensor([0, 1]))
     with pytest.raises(ffalm.UserError, match="objective of Forgetful must return a tensor; it returned NoneType"):
         Forgetful().slopes(batch, {})
+
+
+def test_an_algorithm_says_whether_its_dual_step_needs_held_out_rows() -> None:
+    counts, told = torch.full((2, 2, 2), 5), torch.ones(2, dtype=torch.bool)
+    for algorithm in (one for one in variants() if one.measure is Measure.NOTHING and not one.gradients):
+        report = RoundReport(1, counts, told, None, TASK)
+        if algorithm.needs_held_out:
+            with pytest.raises(UserError, match="held-out rows"):
+                algorithm.update(algorithm.start(TASK, counts), report)
+        else:
+            algorithm.update(algorithm.start(TASK, counts), report)

@@ -91,6 +91,11 @@ def test_images_have_a_size() -> None:
         ({"repair": "blind"}, "cannot use a blind rule"),
         ({"confidence": 1.0}, "confidence of a target must be"),
         ({"target": "dpd <= 0.05", "privacy": {"noise": 1.0}}, "choose one of 'target' and"),
+        *(
+            ({"algorithm": algorithm, "privacy": {"noise": 1.0}, "rules": rules}, "measures gaps on held-out rows, of")
+            for algorithm in ({"name": "lagrangian"}, {"name": "reductions"}, {"name": "ffalm", "gap": "held_out"})
+            for rules in ({}, {"secure": True})
+        ),
     ],
 )
 def test_a_mistake_in_federation_toml_is_told_in_a_sentence(change: dict[str, Any], sentence: str) -> None:

@@ -327,6 +327,11 @@ class Algorithm:
         return by_size and not self.products and (self.separable or self.measure is Measure.NOTHING)
 
     @property
+    def needs_held_out(self) -> bool:
+        """Whether the dual step reads the held-out Tally, `report.validation`."""
+        return False
+
+    @property
     def overrides_own_state(self) -> bool:
         """Whether clients add something to the state that they received."""
         return type(self).own_state is not Algorithm.own_state

@@ -150,6 +150,11 @@ class FFALM(AugmentedLagrangian):
         return Measure.NOTHING if self.gap == "held_out" else _MEASURES[self.dual_data]
 
     @property
+    def needs_held_out(self) -> bool:
+        """Where the gap is that of held-out rows."""
+        return self.gap == "held_out"
+
+    @property
     def separable(self) -> bool:  # type: ignore[override]
         """Only the mean of the clients' own gaps is; a pooled gap is a ratio of sums."""
         return self.gap == "clients"

@@ -64,6 +64,11 @@ class Lagrangian(PricedRates):
         """Held-out Tallies come with every report; those of training rows must be asked for."""
         return Measure.NOTHING if self.measured == "held_out" else Measure.RECEIVED
 
+    @property
+    def needs_held_out(self) -> bool:
+        """Unless training rows are measured."""
+        return self.measured == "held_out"
+
     def start(self, task: Task, counts: Tensor) -> State:
         """No multipliers, no prices."""
         shares = self.shares(counts, task)

@@ -63,6 +63,11 @@ class Reductions(PricedRates):
         """Held-out Tallies come with every report; those of training rows must be asked for."""
         return Measure.NOTHING if self.measured == "held_out" else Measure.RECEIVED
 
+    @property
+    def needs_held_out(self) -> bool:
+        """Where the multipliers are learned on held-out rows."""
+        return self.measured == "held_out" and self.multiplier is None
+
     def start(self, task: Task, counts: Tensor) -> State:
         """All theta 0, where the two multipliers of every group cancel; or the prices of the fixed multiplier."""
         shares = self.shares(counts, task)

@@ -109,6 +109,12 @@ class FederationConfig(SettingsFile):
             self.privacy is None or self.rules.aggregation == "mean",
             "Differential privacy bounds every site's change by itself: take the rule 'aggregation' or [privacy] out.",
         )
+        require(
+            self.privacy is None or not self.algorithm.needs_held_out,
+            f"{self.algorithm.title} measures gaps on held-out rows, of which sites tell nothing in the rounds of a "
+            "federation with [privacy]: let it measure training rows (its setting 'gap' or 'measured'), or take "
+            "[privacy] out.",
+        )
         for network in self.allow:
             _check_network(network)
         host, _, port = self.address.rpartition(":")

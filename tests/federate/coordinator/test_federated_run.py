@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -424,21 +425,26 @@ def test_a_node_with_anothers_key_or_an_unknown_name_is_left_out_and_told(tmp_pa
         coordinate(config(NAMES[:3]), tmp_path / "other", World({"south": thief.folders["south"]}), owners, PAUSE)
 
 
-def test_a_second_coordinator_on_the_same_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ffalm import store
+def test_a_second_coordinator_on_the_same_folder_waits_and_gives_what_the_first_came_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ffalm.store._LOCK_SECONDS", 0.0)
+    plan, sites, idle = config(training={"rounds": 1}), world(tmp_path), World({})
+    ask, waiting = sites.ask, list[Future[Outcome]]()
 
-    monkeypatch.setattr(store, "_LOCK_SECONDS", 0.0)
-    plan, sites = config(training={"rounds": 1}), world(tmp_path)
-    ask = sites.ask
+    with ThreadPoolExecutor(1) as second:
 
-    def meanwhile(kind: Any, messages: Any, deadline: float) -> Any:
-        if kind == "train":
-            with pytest.raises(UserError, match="Another process is working"):
-                led(plan, tmp_path / "run", World(sites.folders))
-        return ask(kind, messages, deadline)
+        def meanwhile(kind: Any, messages: Any, deadline: float) -> Any:
+            if kind == "train":
+                waiting.append(second.submit(led, plan, tmp_path / "run", idle))
+                with pytest.raises(TimeoutError):
+                    waiting[0].result(timeout=0.05)
+            return ask(kind, messages, deadline)
 
-    sites.ask = meanwhile  # type: ignore[method-assign]
-    led(plan, tmp_path / "run", sites)
+        sites.ask = meanwhile  # type: ignore[method-assign]
+        first = led(plan, tmp_path / "run", sites)
+        assert waiting[0].result(timeout=30).test == first.test
+    assert not idle.asked
 
 
 def test_a_folder_is_led_by_its_federation_toml_and_a_key_is_no_other_sites(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from ffalm.federate.coordinator.run_log import RunLog
 from ffalm.federate.deploy import follow
 from ffalm.federate.deploy.folder import FederationFolder
 from ffalm.federate.deploy.follow import Events
+from ffalm.files import write_whole
 from ffalm.store import RunFolder
 
 
@@ -101,6 +102,17 @@ def test_a_training_in_the_background_that_stops_with_a_reason_tells_it(
     run_log.say("stopped", "Too few sites came.")
     with pytest.raises(UserError, match="Too few sites came"):
         follow.await_start(Coordinator(folder, []), 5)  # type: ignore[arg-type]
+
+
+def test_a_training_has_ended_when_its_report_is_written_and_an_audit_when_its_result_is(
+    folder: FederationFolder,
+) -> None:
+    audit = folder.new_audit()
+    for place in (folder, audit):
+        write_whole(place.run / "result.json", "{}")
+    assert follow.result(folder) is None and follow.result(audit) == {}
+    write_whole(folder.run / "report.md", "")
+    assert follow.result(folder) == {}
 
 
 def test_a_run_whose_command_was_killed_is_found_again_by_the_same_coordinator_alone(folder: FederationFolder) -> None:

@@ -37,6 +37,15 @@ def test_a_name_that_is_not_known_and_a_network_that_is_shut_are_told(monkeypatc
     assert "no connection (timed out); let outgoing TCP" in _obstacle("fair.example", 18000)
 
 
+def test_a_proxy_between_a_site_and_its_coordinator_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://user:secret@proxy.example:3128")
+    told = _obstacle("fair.example", 18000)
+    assert "the proxy that the variable https_proxy names" in told and "add fair.example to no_proxy" in told
+    assert "secret" not in told
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert "nothing listens there" in _obstacle("127.0.0.1", free_port())
+
+
 def test_a_site_that_is_given_up_does_not_try_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Flower refuses a site that died a moment ago, so `start` tries again for a while; a Ctrl-C must not wait."""
     refused = [sys.executable, "-c", "print('[code: 2004]')"]

@@ -73,6 +73,24 @@ def test_what_a_killed_process_left_behind_is_ended_too(process: FlowerProcess) 
     assert process.family() == []
 
 
+def test_temporary_files_of_a_killed_process_are_removed_when_it_is_stopped_or_started_again(
+    process: FlowerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for clear in (process.clear, process.stop):
+        process.start(_python(f"import tempfile; tempfile.mkdtemp(); print('made', flush=True); {SLEEP}"))
+        assert process.wait(lambda said: "made" in said, 10)
+        (own,) = tmp_path.glob("ffalm-*")
+        assert len(list(own.iterdir())) == 1 and own.stat().st_mode & 0o777 == 0o700
+        os.kill(process.pid() or 0, signal.SIGKILL)
+        _until(lambda: process.pid() is None)
+        clear()
+        assert not own.exists()
+    own.mkdir(mode=0o755)
+    with pytest.raises(UserError, match="is not this user's own"):
+        process.start(_python(SLEEP))
+
+
 def test_one_that_does_not_want_to_end_is_killed(process: FlowerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "_SECONDS_TO_END", 0.3)
     process.start(_python(STUBBORN))

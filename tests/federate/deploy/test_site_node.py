@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'ffalm[flower]'")
 
+import httpx
 from flwr.app import Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.common.serde import message_from_proto
@@ -125,8 +126,15 @@ def test_a_heartbeat_goes_on_after_any_error(monkeypatch: pytest.MonkeyPatch) ->
     HeartbeatSender(lambda: True)._heartbeat()
 
 
-def test_a_site_that_is_refused_while_it_runs_says_so_in_its_log(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(SystemExit, match="1"):
-        site_node._refused()
+def test_a_site_that_is_refused_while_it_runs_says_so_in_its_log_and_goes_on(
+    question: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    site_node._refused()
     assert site_node.REFUSED in caplog.text
+    refused = httpx.HTTPStatusError("401", request=httpx.Request("POST", "/"), response=httpx.Response(401))
+    coordinator = Coordinator(refused, question)
+    with pytest.raises(KeyboardInterrupt):
+        SiteNode(coordinator, Answers(ANSWER)).serve()
+    assert coordinator.answers == [ANSWER]
+    assert "Traceback" not in caplog.text
     assert "set both clocks by NTP" in (operations._refusal(caplog.text) or "")

@@ -7,12 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from tests.federate.makers import World, config
 from tests.federate.secure.test_secure_rounds import led, secure, watched
 
+from ffalm.errors import UserError
 from ffalm.federate.federation_config import SiteConfig
 from ffalm.federate.histogram_bytes import PARTS
+from ffalm.report.answer_card import answer_card
 from ffalm.results import Study
 from ffalm.store import RunFolder
 
@@ -37,6 +40,11 @@ def test_a_secure_federation_gives_the_open_ones_answer_and_shows_no_single_hist
         assert bool((told == 0).any()) == (part != "training")  # small cells
     assert (tmp_path / "run" / "repair.json").read_text() == (tmp_path / "open" / "repair.json").read_text()
     assert not any("repaired" in site for site in facts(tmp_path / "run").values())
+    studies = [Study.load(tmp_path / name) for name in ("run", "open")]
+    cards = [answer_card(study.answer(), "yes") for study in studies]
+    assert cards[0] == cards[1] and len(studies[0].outcome.answers) == 1
+    with pytest.raises(UserError, match="keeps sums over sites alone"):
+        studies[1].answer(scope="sites")
 
 
 def test_a_site_that_sends_no_histograms_does_not_agree_to_a_secure_sum_of_them(tmp_path: Path) -> None:

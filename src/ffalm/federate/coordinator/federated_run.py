@@ -70,13 +70,17 @@ def coordinate(
     owners: Mapping[int, str] | None = None,
     pause: float = PAUSE,
 ) -> Outcome:
-    """Train over the sites, from the beginning or from what the run folder holds, and say what came of it."""
+    """Train over the sites, from the beginning or from what the run folder holds, and say what came of it.
+
+    Where another process leads the same run, wait until it has ended: a command `run` that was killed between the start
+    of a run and its note of it is followed by one that starts another.
+    """
     run = RunFolder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)  # it holds what single sites answered
     check_unchanged(config, folder)
     run.start(toml.dumps(config.settings()))
-    with locked(folder):
+    with locked(folder, patient=True):
         outcome = run.outcome() or Coordinator(config, run, sites, owners or {}, pause).run()
         write_record(folder)
         answer, obstacles = read_answer(folder)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ffalm.child_process import follow_parent
 from ffalm.federate.deploy.process_log import start_log
+from ffalm.files import remove_leftovers
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -53,7 +54,8 @@ class AnswerProcess:
         )
 
     def warm_up(self) -> None:
-        """Start importing what every answer needs."""
+        """Start importing what every answer needs, and remove what a site that was killed left half-written."""
+        self._tidy()
         if sys.platform == "linux":
             self._context.set_forkserver_preload(_NEEDED)
             forkserver.ensure_running()
@@ -72,6 +74,12 @@ class AnswerProcess:
             process.kill()
             process.join()
             ours.close()
+            if process.exitcode:
+                self._tidy()
+
+    def _tidy(self) -> None:
+        for folder in (self._folder, *(path for path in self._folder.glob(".*") if path.is_dir())):
+            remove_leftovers(folder)
 
     def _started(self) -> tuple[Connection, BaseProcess]:
         """A process that waits for a question; that the fork server has died takes a moment to notice."""

@@ -112,10 +112,15 @@ class Control:
         answer = _json(done.stdout)
         if answer is None or not answer.get("success"):
             words = str(answer["error-message"]) if answer and "error-message" in answer else done.stdout + done.stderr
-            lines = [line.strip() for line in words.splitlines() if line.strip()]
-            reason = next((line for line in lines if not line.startswith("Using SuperLink")), "no reason given")
-            raise UserError(f"Flower refused `flwr {' '.join(arguments[:2])}` for {self._folder}: {reason}")
+            raise UserError(f"Flower refused `flwr {' '.join(arguments[:2])}` for {self._folder}: {_reason(words)}")
         return answer
+
+
+def _reason(words: str) -> str:
+    """Why a command was refused, in one line: what it says after naming the SuperLink that it asked."""
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    asked = max((number for number, line in enumerate(lines) if line.startswith("Using SuperLink")), default=-1)
+    return next(iter(lines[asked + 1 :]), "no reason given")
 
 
 def _json(text: str) -> dict[str, Any] | None:

@@ -118,7 +118,13 @@ class FederationFolder:
     def write_app(self) -> None:
         """Write the Flower app: two names for Flower to import, and where this folder is now."""
         app = {
-            "project": {"name": "ffalm-federation", "version": "1.0.0", "license": "Apache-2.0", "dependencies": []},
+            "project": {
+                "name": "ffalm-federation",
+                "version": "1.0.0",
+                "description": "A federation of ffalm",  # Flower warns where there is none
+                "license": "Apache-2.0",
+                "dependencies": [],
+            },
             "tool": {
                 "flwr": {
                     "app": {

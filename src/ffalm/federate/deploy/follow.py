@@ -34,8 +34,12 @@ def records(folder: FederationFolder) -> list[Record]:
 
 
 def result(folder: FederationFolder) -> Record | None:
-    """What the run came to, None while it is not finished."""
-    return _written(folder.run / "result.json")
+    """What the run came to; None until it is finished, which a training is when its report, the last file, is there.
+
+    A run that was killed before that writes what is missing when it is started again, and asks no site for it.
+    """
+    complete = folder.audit or (folder.run / "report.md").exists()
+    return _written(folder.run / "result.json") if complete else None
 
 
 def doing(folder: FederationFolder) -> Record:

@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypedDict
@@ -28,7 +29,7 @@ from ffalm.files import write_whole
 #: The coordinator among the processes of a federation, and therefore no site's name.
 COORDINATOR = "coordinator"
 
-_SECONDS_TO_START = 60.0
+_SECONDS_TO_START = 180.0  # one that ends before is noticed at once
 _SECONDS_TO_CONNECT = 5.0
 _CALLS_AT_ONCE = 4
 _LOOPBACK = "127.0.0.1"
@@ -261,6 +262,13 @@ def _refusal(said: str) -> str | None:
 
 def _obstacle(host: str, port: int) -> str:
     """What keeps this machine from a coordinator that does not answer, and what to do."""
+    proxies = urllib.request.getproxies_environment()
+    named = [f"{scheme}_proxy" for scheme in ("https", "all") if proxies.get(scheme)]
+    if named and not urllib.request.proxy_bypass_environment(host, proxies):
+        return (
+            f"connections go through the proxy that the variable {named[0]} names; let it pass TLS to {host}:{port} on "
+            f"unread, or add {host} to no_proxy."
+        )
     try:
         socket.create_connection((host, port), timeout=_SECONDS_TO_CONNECT).close()
     except socket.gaierror:

@@ -12,8 +12,10 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -53,6 +55,7 @@ def environment(home: Path) -> dict[str, str]:
         **inherited,
         **_OURS,
         "FLWR_HOME": str(home),
+        "TMPDIR": str(temporary(home)),
         process_table.MARK: mark(home),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
         "NO_PROXY": without_proxy,
@@ -63,6 +66,14 @@ def environment(home: Path) -> dict[str, str]:
 def mark(home: Path) -> str:
     """What tells the processes of one home from all others."""
     return hashlib.sha256(str(home).encode()).hexdigest()[:24]
+
+
+def temporary(home: Path) -> Path:
+    """Where the processes of a home put temporary files, which those that are killed leave behind.
+
+    Not in the home, and of a short name, since the path of a socket may have 107 bytes at most.
+    """
+    return Path(tempfile.gettempdir()) / f"ffalm-{mark(home)[:8]}"
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -89,6 +100,7 @@ class FlowerProcess:
         with self._alone() as pid_file:
             self._require_none()
             rotate(self.log, logs)
+            _make_private(temporary(self.home))
             with open(self.log, "ab") as log:
                 self._said = log.tell()
                 self._child = subprocess.Popen(
@@ -108,6 +120,7 @@ class FlowerProcess:
         with self._alone():
             self._require_none()
             self._end()
+            shutil.rmtree(temporary(self.home), ignore_errors=True)
 
     def pid(self) -> int | None:
         """The number of the main process while it lives; None once it has ended or its number is another's."""
@@ -149,9 +162,10 @@ class FlowerProcess:
     def stop(self) -> bool:
         """End the process and all below it, gently first; whether there was anything to end."""
         was_running = self._end()
-        if self._pid_file.exists():
+        if self._pid_file.exists() or temporary(self.home).exists():
             with self._alone():
                 if self.pid() is None:  # no other command has started one since
+                    shutil.rmtree(temporary(self.home), ignore_errors=True)
                     self._pid_file.unlink(missing_ok=True)
         return was_running
 
@@ -213,3 +227,16 @@ class FlowerProcess:
         """Those of the folder that live: the ones known before, even if cut off since, and any that came after."""
         known |= self._family()
         return [process for process in known if process_table.lives(process)]
+
+
+def _make_private(folder: Path) -> None:
+    """Make a folder that only its owner may enter; refused where somebody else made one of that name."""
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    if sys.platform == "win32":
+        return
+    found = folder.lstat()
+    require(
+        stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077,
+        f"The folder {folder} is not this user's own: remove it, or set TMPDIR to another folder.",
+    )

@@ -73,8 +73,9 @@ class SiteNode:
                 self.look()
             except RunNotRunningException:
                 log.info("The run that asked has ended.")
-            except Exception:
-                log.exception("A question could not be taken, or its answer not sent; the site goes on.")
+            except Exception as error:
+                if not _is_refusal(error):  # said by `_refused`
+                    log.exception("A question could not be taken, or its answer not sent; the site goes on.")
                 time.sleep(_LONG_PAUSE)
 
     def look(self) -> None:
@@ -112,10 +113,18 @@ def _no_answer(message: Message) -> Encoded:
     return encoded(Message(Error(ErrorCode.CLIENT_APP_CRASHED), reply_to=message))
 
 
+def _is_refusal(error: Exception) -> bool:
+    import httpx
+
+    return isinstance(error, httpx.HTTPStatusError) and error.response.status_code == httpx.codes.UNAUTHORIZED
+
+
 def _refused(*_: object) -> None:
-    """Flower interrupts the process that is answered 401; Ctrl-C reaches the command that started this one alone."""
+    """Flower interrupts the process that is answered 401; Ctrl-C reaches the command that started this one alone.
+
+    The site goes on: it is heard again as soon as both clocks are right.
+    """
     log.error(REFUSED)
-    sys.exit(1)
 
 
 def main() -> None:
