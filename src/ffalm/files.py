@@ -113,6 +113,14 @@ def json_text(value: Any, indent: int | None = None) -> str:
     return json.dumps(_plain(value), indent=indent, allow_nan=False)
 
 
+def parsed_json(text: str | bytes) -> Any:
+    """The values in JSON that others may have written; `ValueError` where it is none, or nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("brackets are nested too deeply") from None
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}

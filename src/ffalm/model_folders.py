@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from ffalm.describe import RECORD
 from ffalm.engines import ModelFactory
-from ffalm.errors import UserError, require
+from ffalm.errors import UserError, require, shown
 from ffalm.fairness import Tally
 from ffalm.model_facts import ModelFacts
 from ffalm.models import Architecture
@@ -33,6 +34,7 @@ def load_model(
 
     `model` is the function that makes the module, for models of a user's own.
     """
+    require(isinstance(folder, str | os.PathLike), f"A model is loaded from a folder; got {shown(folder)}.")
     place = Path(folder)
     require(place.is_dir(), f"There is no folder {place}.")
     if (place / FACTS).exists():

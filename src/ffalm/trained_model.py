@@ -12,7 +12,6 @@ A run folder holds these files, and so does what `TrainedModel.save` writes.
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -32,7 +31,7 @@ from ffalm.engines.common import dtype_of, inputs
 from ffalm.engines.jobs import ModelFactory
 from ffalm.errors import UserError, require
 from ffalm.fairness.histograms import scores_of
-from ffalm.files import json_text, write_whole
+from ffalm.files import json_text, parsed_json, write_whole
 from ffalm.model_description import ModelDescription
 from ffalm.model_facts import ModelFacts
 from ffalm.models import Architecture
@@ -235,6 +234,6 @@ def _thresholds(file: Path) -> Repair | None:
     if not file.exists():
         return None
     try:
-        return Repair.from_plain(json.loads(file.read_text(encoding="utf-8")))
+        return Repair.from_plain(parsed_json(file.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise UserError(f"The thresholds {file} cannot be read ({error}): make the report again.") from None

@@ -15,6 +15,7 @@ import typer
 from ffalm.cli.flags import assign, listed, put
 from ffalm.cli.running import Stopped
 from ffalm.errors import TrainingDiverged, require
+from ffalm.files import parsed_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -426,11 +427,11 @@ def _show_result(run: Path, as_json: bool) -> None:
     from ffalm.federate.coordinator.federation_report import summary
     from ffalm.results import Study
 
-    found = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    found = parsed_json((run / "result.json").read_text(encoding="utf-8"))
     page = Study.load(run).write_report()["report.html"]
     answered = run / "answer.json"
     if as_json:
-        told = json.loads(answered.read_text(encoding="utf-8")) if answered.exists() else {}
+        told = parsed_json(answered.read_text(encoding="utf-8")) if answered.exists() else {}
         _print_json({"folder": str(run), **found, **told})
     else:
         typer.echo(summary(run).rstrip())

@@ -6,7 +6,6 @@ that were kept, and comes to the numbers of a run that was never interrupted.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -40,6 +39,7 @@ from ffalm.federate.disclosure import Scored
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.secure.secure_clients import SecureClients
 from ffalm.federate.secure.secure_rounds import secure_round
+from ffalm.files import parsed_json
 from ffalm.models import Pretrained
 from ffalm.outcome import Outcome
 from ffalm.privacy import Mechanism, SystemNoise
@@ -256,7 +256,7 @@ def federation_outcome(config: FederationConfig, result: Result, task: Task) -> 
 def _owners(file: Path) -> dict[int, str]:
     """Whose key each node has, as far as it was noted when the keys were let in."""
     try:
-        entries = json.loads(file.read_text(encoding="utf-8"))
+        entries = parsed_json(file.read_text(encoding="utf-8"))
         return {int(entry["node"]): site for site, entry in entries.items() if entry["node"] is not None}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}

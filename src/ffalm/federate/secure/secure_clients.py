@@ -45,6 +45,7 @@ from ffalm.federate.secure.payload import (
 from ffalm.federate.secure.protocol import Offer, SignedKey
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.federate.secure.secure_site import passed_text, words_of
+from ffalm.files import parsed_json
 from ffalm.privacy.tallies import made_whole, reach
 
 Upcoming = Callable[[], Sequence[str]]
@@ -337,7 +338,7 @@ class SecureClients(Asking):
 def _shares(answer: Message) -> dict[int, bytes]:
     """The shares in an answer; none where it makes no sense."""
     try:
-        told = json.loads(str(answer.facts["shares"]))
+        told = parsed_json(str(answer.facts["shares"]))
         return {int(client): bytes.fromhex(share) for client, share in told.items()}
     except (KeyError, ValueError, TypeError, AttributeError):
         return {}

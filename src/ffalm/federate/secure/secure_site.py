@@ -45,7 +45,7 @@ from ffalm.federate.secure.protocol import (
 )
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.federate.terms import SiteTerms
-from ffalm.files import write_private
+from ffalm.files import parsed_json, write_private
 from ffalm.store import locked
 
 
@@ -154,7 +154,7 @@ def respond(asked: Message, site: SecureSite) -> Message:
         if stage == "offer":
             return Message(facts=_offered(vault, str(facts["circle"]), site))
         kept = vault.secrets(str(facts["attempt"]))
-        lists = json.loads(str(facts["lists"]))
+        lists = parsed_json(str(facts["lists"]))
         summed, dropped = ([int(client) for client in lists[name]] for name in ("summed", "dropped"))
         site.check_size(len(summed))
         if stage == "confirm":
@@ -230,7 +230,7 @@ def _masked(
 
     The attempt counts as used before anything is computed, so that no second question gets its masks.
     """
-    question = json.loads(str(asked.facts.get("secure", "null")))
+    question = parsed_json(str(asked.facts.get("secure", "null")))
     require_public(question is not None, "This federation agreed on secure sums: this site answers in no other way.")
     vault = Vault(site.folder)
     passed = {
@@ -258,7 +258,7 @@ def _masked(
 
 def _largest(asked: Message, rows: int) -> int:
     """The rows that count in full, at most; this site's own where the question is none."""
-    question = json.loads(str(asked.facts.get("secure", "null")))
+    question = parsed_json(str(asked.facts.get("secure", "null")))
     return rows if question is None else max(1, int(question["largest"]))
 
 
