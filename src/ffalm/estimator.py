@@ -6,6 +6,7 @@ scikit-learn is optional (`pip install 'ffalm[sklearn]'`): without it the class 
 from __future__ import annotations
 
 import copy
+from numbers import Real
 from typing import Any, Self, cast
 
 import numpy as np
@@ -135,7 +136,8 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         A missing group (None, NaN) is unknown: such rows train, and are not compared.
         """
         X, y = validate_data(self, _on_cpu(X), _on_cpu(y), dtype=np.float64)  # noqa: N806
-        check_classification_targets(y)
+        with np.errstate(invalid="ignore"):  # which it casts to whole numbers to see whether they are
+            check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         _require(len(self.classes_) >= 2, "All rows are of one class: a classifier needs rows of two or more.")
         seed = self._seed()
@@ -229,7 +231,8 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         train, held_out = np.arange(len(rows)), None
         if self.target is not None:
             share = self.validation_fraction
-            _require(0 < share < 1, f"`validation_fraction` must lie between 0 and 1; got {shown(share)}.")
+            inside = isinstance(share, Real) and 0 < share < 1
+            _require(inside, f"`validation_fraction` must lie between 0 and 1; got {shown(share)}.")
             train, kept = split_rows((rows.y * task.groups + rows.group).numpy(), (1 - share, share), seed)
             held_out = rows.take(torch.as_tensor(kept))
         if clients is None:
@@ -285,6 +288,9 @@ def _coded(values: Any, rows: int, what: str, fewest: int = 2) -> tuple[NDArray[
     """The different values in order and each row's number among them; that of a missing one is their count."""
     given = np.asarray(_on_cpu(values), dtype=object)
     _require(given.shape == (rows,), f"There must be one value of `{what}` per row; got {given.shape} for {rows} rows.")
-    codes, names = pd.factorize(given, sort=True)
+    try:
+        codes, names = pd.factorize(given, sort=True)
+    except TypeError:
+        raise InvalidInput(f"The `{what}` must be values that can be sorted, such as texts or numbers.") from None
     _require(len(names) >= fewest, f"There must be at least {fewest} different `{what}`; got {len(names)}.")
     return np.asarray(names), np.where(codes < 0, len(names), codes).astype(np.int64)

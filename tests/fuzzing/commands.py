@@ -115,7 +115,11 @@ def command_line(draws: random.Random, here: str, number: int) -> list[str]:
     if name in _STUDIES:
         words += _TINY
     if name == "federate init":
-        words += ["--rows", "300", *draws.choice(([], ["--demo", "census"], ["--demo", "census"], ["--demo", text(draws)]))]
+        words += [
+            "--rows",
+            "300",
+            *draws.choice(([], ["--demo", "census"], ["--demo", "census"], ["--demo", text(draws)])),
+        ]
     if name == "reproduce":
         words += ["--scale", "smoke"]
     for one in known[name]:
@@ -140,14 +144,20 @@ def command_line(draws: random.Random, here: str, number: int) -> list[str]:
 
 
 @cache
-def commands() -> dict[str, list[Any]]:
-    """The arguments and options of every command by its name."""
+def _command_tree() -> Any:
+    """All commands as click knows them, which takes a while to build."""
     import typer
 
     from ffalm import cli
     from ffalm.cli.flags import prepare
 
     prepare(["run", "compare", "sweep", "check", "reproduce"])
+    return typer.main.get_command(cli.app)
+
+
+@cache
+def commands() -> dict[str, list[Any]]:
+    """The arguments and options of every command by its name."""
     found: dict[str, list[Any]] = {}
 
     def walk(command: Any, path: str) -> None:
@@ -157,7 +167,7 @@ def commands() -> dict[str, list[Any]]:
         if not below:
             found[path] = command.params
 
-    walk(typer.main.get_command(cli.app), "")
+    walk(_command_tree(), "")
     return {name: found[name] for name in found if has_flower() or not name.startswith("federate")}
 
 
@@ -172,8 +182,11 @@ def value_of(draws: random.Random, one: Any, command: str, here: str, number: in
     if one.name in _USUAL and draws.random() < 0.7:
         return draws.choice(_USUAL[one.name])
     if files and draws.random() < 0.9:
-        return draws.choice(_FOLDERS[command]).replace("HERE", here) if command in _FOLDERS and draws.random() < 0.5 \
-            and one.name in ("model", "folder", "name") else path(draws, here, number)
+        return (
+            draws.choice(_FOLDERS[command]).replace("HERE", here)
+            if command in _FOLDERS and draws.random() < 0.5 and one.name in ("model", "folder", "name")
+            else path(draws, here, number)
+        )
     return text(draws)
 
 
@@ -210,6 +223,7 @@ def _quietly(words: list[str]) -> None:
 _BEGINNINGS = (
     "cli.watch_command.PageServer.serve_forever",
     "data.download._opened",
+    "leaderboard.play.play",
     "federate.deploy.operations.CoordinatorProcess.start",
     "federate.deploy.operations.SiteProcess.start",
 )
@@ -248,14 +262,16 @@ def outcome_of_command(arguments: list[str], trains: bool = False) -> Outcome:
             seen.append(error)
 
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
+    tree = _command_tree()
     try:
         with ExitStack() as around:
             around.enter_context(limited())
+            around.enter_context(patch("typer.main.get_command", lambda _: tree))
             around.enter_context(redirect_stdout(out))
             around.enter_context(redirect_stderr(err))
             around.enter_context(patch.object(traceback, "print_exc", note))
             around.enter_context(stubbed("results.Study.write_report" if trains else "study.Begun.compute"))
-            for beginning in _BEGINNINGS if has_flower() else _BEGINNINGS[:2]:
+            for beginning in _BEGINNINGS if has_flower() else _BEGINNINGS[:3]:
                 around.enter_context(stubbed(beginning))
             code = cli.run(arguments)
     except _Accepted:

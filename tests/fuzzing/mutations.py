@@ -107,9 +107,9 @@ def changed_tensor(draws: random.Random, tensor: Tensor) -> Tensor:
         lambda: _poked(draws, tensor),
         lambda: _poked(draws, tensor),
         lambda: _poked(draws, tensor),
-        lambda: torch.full_like(tensor, True)
-        if tensor.dtype == torch.bool
-        else _full(tensor, draws.choice(_NUMBERS[:-4])),
+        lambda: (
+            torch.full_like(tensor, True) if tensor.dtype == torch.bool else _full(tensor, draws.choice(_NUMBERS[:-4]))
+        ),
     ]
     return draws.choice(ways)()
 
@@ -127,7 +127,15 @@ def _full(like: Tensor, value: float) -> Tensor:
     """The number as this type holds it, wrapped around where it is too large."""
     if like.is_floating_point():
         return torch.full(like.shape, float(value), dtype=torch.float64).to(like.dtype)
-    whole = value if isinstance(value, int) else 0 if value != value else 2**62 if value > 1e18 else int(max(value, -(2**62)))
+    whole = (
+        value
+        if isinstance(value, int)
+        else 0
+        if value != value
+        else 2**62
+        if value > 1e18
+        else int(max(value, -(2**62)))
+    )
     return torch.full(like.shape, whole, dtype=torch.int64).to(like.dtype)
 
 

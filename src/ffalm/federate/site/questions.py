@@ -5,8 +5,7 @@ Another version of ffalm, a changed wire or a coordinator that means harm may se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,26 +13,13 @@ from torch import Tensor
 
 from ffalm.engines import Snapshot
 from ffalm.engines.jobs import Model
-from ffalm.engines.remote.message import Message
+from ffalm.engines.remote.message import Message, understood
 from ffalm.engines.remote.round_messages import received
-from ffalm.errors import PublicError, require_public
+from ffalm.errors import require_public
 from ffalm.federate.federation_config import SharedData, shared_of
 from ffalm.federate.terms import SiteTerms
 from ffalm.files import parsed_json
 from ffalm.privacy import LEDGER
-
-_MALFORMED = (KeyError, ValueError, TypeError, AttributeError, OverflowError)
-
-
-@contextmanager
-def understood() -> Iterator[None]:
-    """Around reading alone, where any such error comes of what was sent."""
-    try:
-        yield
-    except _MALFORMED as error:
-        raise PublicError(
-            f"The coordinator's question cannot be read ({type(error).__name__}): use the same ffalm everywhere."
-        ) from None
 
 
 def read_greeting(asked: Message) -> tuple[SharedData, list[str] | None, int]:
