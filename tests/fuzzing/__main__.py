@@ -15,10 +15,15 @@ _TOGETHER = 100  # cases that a process is handed at a time
 
 
 def _parts(surface: str, first: int, count: int) -> Iterator[tuple[str, range]]:
-    for name, share in SHARES.items() if surface == "all" else {surface: 1.0}.items():
-        end = first + round(count * share)
-        for begin in range(first, end, _TOGETHER):
-            yield name, range(begin, min(end, begin + _TOGETHER))
+    """The cases in pieces, those of all surfaces side by side: a run that is cut short has some of each."""
+    shares = SHARES if surface == "all" else {surface: 1.0}
+    ends = {name: first + round(count * share) for name, share in shares.items()}
+    pieces = [
+        ((begin - first) / shares[name], name, range(begin, min(end, begin + _TOGETHER)))
+        for name, end in ends.items()
+        for begin in range(first, end, _TOGETHER)
+    ]
+    yield from ((name, numbers) for _, name, numbers in sorted(pieces, key=lambda piece: piece[:2]))
 
 
 def main() -> None:

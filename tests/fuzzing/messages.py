@@ -40,8 +40,8 @@ _ROWS = (40, 36, 44)
 _TARGET = "dpd <= 0.2"
 _WORDS = (np.uint32, np.uint64, np.int64, np.float32)
 _SHARES = {
-    "site": 4, "coordinator": 1, "secure coordinator": 0.2, "description": 4, "terms": 4, "sum": 4, "wire": 5, "bundle": 3,
-    "gateway": 2,
+    "site": 4, "coordinator": 1, "secure coordinator": 0.2, "description": 4, "terms": 4, "sum": 4, "wire": 5,
+    "bundle": 3, "gateway": 2,
 }  # fmt: skip
 
 
@@ -128,8 +128,8 @@ def prepare(here: Path) -> Recorded:
         if secure and not _has("cryptography"):
             continue
         made.plans[place] = config(
-            training={"rounds": 1, "batch_size": 32}, model={"name": "mlp", "hidden": [2]}, target=_TARGET, repair="none",
-            rules={"secure": secure, "patience": 0.0, "min_sites": 2},
+            training={"rounds": 1, "batch_size": 32}, model={"name": "mlp", "hidden": [2]}, target=_TARGET,
+            repair="none", rules={"secure": secure, "patience": 0.0, "min_sites": 2},
         )  # fmt: skip
         folders = {
             name: site_folder(here / f"{place}-sites", name, people(rows, seed))

@@ -50,7 +50,7 @@ def column(draws: random.Random) -> Any:
         lambda: (numbers % 2).astype(np.float16),
         lambda: numbers.astype(np.longdouble),
         lambda: torch.arange(_ROWS) % 2,
-        lambda: (torch.arange(_ROWS) % 7 / 7).requires_grad_(),
+        lambda: (torch.arange(_ROWS) / 7).requires_grad_() + 1,
         lambda: torch.arange(_ROWS).bfloat16(),
         lambda: (numbers % 2)[:, None],
         lambda: numbers[:7],

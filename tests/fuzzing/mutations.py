@@ -22,7 +22,8 @@ _TEXTS = (
     "[" * 50_000, '{"a":' * 20_000, "9" * 5000, "true", "[[]]", '[{"a": [1]}]', "north", "train 1", "none",
 )  # fmt: skip
 _VALUES: tuple[Any, ...] = (
-    None, True, False, *_NUMBERS, 10**400, "", "x", "\x1b[2J", [], {}, [1], ["a"], {"a": 1}, [[]], {"": None}, "9" * 5000,
+    None, True, False, *_NUMBERS, 10**400, "", "x", "\x1b[2J", [], {}, [1], ["a"], {"a": 1}, [[]], {"": None},
+    "9" * 5000,
 )  # fmt: skip
 _TYPES = (
     torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool, torch.float16, torch.bfloat16,

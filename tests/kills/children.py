@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,10 +74,8 @@ class Child:
 
     def signal(self, number: int, group: bool = False) -> None:
         """Send a signal, to the process or its whole group; it may have ended."""
-        try:
+        with suppress(ProcessLookupError):
             (os.killpg if group else os.kill)(self.pid, number)
-        except ProcessLookupError:
-            pass
 
     def said(self) -> str:
         """What it wrote."""

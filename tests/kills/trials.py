@@ -32,7 +32,8 @@ STUDIES: dict[str, tuple[str, ...]] = {
 #: How often each kind of disturbance is drawn.
 KINDS = {
     "kill": 30, "terminate": 10, "hang up": 6, "interrupt": 4, "stop and continue": 6, "disk full": 10, "small disk": 6,
-    "read-only": 6, "moved": 8, "two resumers": 10, "damaged file": 25, "worker": 1, "whole group": 1, "real command": 1,
+    "read-only": 6, "moved": 8, "two resumers": 10, "damaged file": 25, "worker": 1, "whole group": 1,
+    "real command": 1,
 }  # fmt: skip
 
 
