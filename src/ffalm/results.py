@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from ffalm.config import parse, read
 from ffalm.describe import describe, read_study
-from ffalm.errors import UserError, require
+from ffalm.errors import UserError, require, shown
 from ffalm.fairness import ScoreHistogram
 from ffalm.files import json_text, write_whole
 from ffalm.grid import federation_of, plans
@@ -57,6 +58,7 @@ class Study:
     @classmethod
     def load(cls, folder: str | Path) -> Study:
         """The study in a folder; of a study that was stopped, the runs that are finished."""
+        require(isinstance(folder, str | os.PathLike), f"A study is loaded from its folder; got {shown(folder)}.")
         return cls(*read_study(Path(folder)), Path(folder))
 
     def __repr__(self) -> str:

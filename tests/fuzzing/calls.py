@@ -182,6 +182,7 @@ def run(number: int, seed: int, here: Path, federation: ffalm.Federation) -> tup
         "load_model": lambda: models.trained(draws, here),
         "classifier": lambda: models.estimator(draws),
         "sweep": lambda: models.sweep(draws, federation),
+        "objects": lambda: models.objects(draws, here, federation),
     }
     surface = draws.choice(("from_arrays", "tally", *surfaces))
     return outcome_of_call(surfaces[surface](), surface == "classifier"), surface

@@ -144,7 +144,7 @@ def command_line(draws: random.Random, here: str, number: int) -> list[str]:
 
 
 @cache
-def _command_tree() -> Any:
+def command_tree() -> Any:
     """All commands as click knows them, which takes a while to build."""
     import typer
 
@@ -167,7 +167,7 @@ def commands() -> dict[str, list[Any]]:
         if not below:
             found[path] = command.params
 
-    walk(_command_tree(), "")
+    walk(command_tree(), "")
     return {name: found[name] for name in found if has_flower() or not name.startswith("federate")}
 
 
@@ -262,7 +262,7 @@ def outcome_of_command(arguments: list[str], trains: bool = False) -> Outcome:
             seen.append(error)
 
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
-    tree = _command_tree()
+    tree = command_tree()
     try:
         with ExitStack() as around:
             around.enter_context(limited())

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 from tests.fuzzing.calls import array, some_of
+from tests.fuzzing.mutations import changed_value
 from tests.fuzzing.values import CONDITIONS, TARGETS, thing
 
 import ffalm
@@ -233,3 +234,24 @@ def sweep(draws: random.Random, federation: ffalm.Federation) -> Callable[[], ob
             return None
 
     return call
+
+
+def objects(draws: random.Random, here: Path, federation: ffalm.Federation) -> Callable[[], object]:
+    """Objects that people make or load themselves."""
+    from ffalm.sweeps import Sweep
+
+    path: Any = draws.choice([here / "folder", here / "noise.bin", here / "good.csv", here / "missing", thing(draws)])
+    plain = {"kind": "groups", "single": 0.5, "groups": {"m": [{"threshold": 0.5, "probability": 1.0}]}}
+    calls: list[Callable[[], object]] = [
+        lambda: ffalm.Study.load(path),
+        lambda: Sweep.load(path),
+        lambda: ffalm.ScoreThresholds.load(path),
+        lambda: ffalm.ScoreThresholds.from_plain(changed_value(draws, plain)).predict(column(draws)),
+        lambda: ffalm.leave_one_out(thing(draws), out=path),
+        lambda: ffalm.group_model(thing(draws), rounds=1),
+        lambda: ffalm.blind(thing(draws), federation, rounds=1),
+        lambda: ffalm.simulate("fedavg", federation, rounds=1).state_dict,
+        lambda: _trained(here).save(path),
+        lambda: _trained(here).to_onnx(path),
+    ]
+    return draws.choice(calls)

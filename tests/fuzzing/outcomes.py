@@ -75,6 +75,7 @@ def limited(seconds: int = _SECONDS) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             warnings.filterwarnings("ignore", category=UserWarning, module="ffalm")
+            warnings.filterwarnings("ignore", "Features are not scaled")
             warnings.filterwarnings("ignore", "A column-vector y was passed")  # as every estimator of scikit-learn says
             yield
     finally:

@@ -31,6 +31,8 @@ def main() -> None:
             outcome, case = run(number, asked.seed, made)
             findings.add(outcome, f"#{number} {case}")
             done += 1
+            if done % 100 == 0:
+                print(findings.text(), f"{done} trials in {time.monotonic() - began:.0f} s", sep="\n", flush=True)
             if not outcome.fine:
                 print(f"BUG #{number} {outcome.kind} {case}: {outcome.place}", flush=True)
     print(findings.text())

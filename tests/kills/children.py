@@ -5,6 +5,7 @@ The process that forks has imported everything and computed nothing, so that its
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -13,44 +14,48 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 _SECONDS = 300.0
+_NEEDED = (
+    "pandas", "rich.console", "rich.progress", "rich.table", "torch.fx.experimental.symbolic_shapes", "PIL.Image",
+    "ffalm.cli.answers", "ffalm.cli.running", "ffalm.cluster", "ffalm.data.census", "ffalm.data.decode",
+    "ffalm.data.preprocessing", "ffalm.data.table", "ffalm.engines.loop", "ffalm.engines.stacked", "ffalm.execution",
+    "ffalm.report.study_tables", "ffalm.report.summary_text", "ffalm.results",
+    "ffalm.simulation", "ffalm.study", "ffalm.tracking", "ffalm.workers",
+)  # fmt: skip
 
 
 def import_everything() -> None:
-    """What the commands import on their way."""
-    import pandas  # noqa: F401
-    import rich.console
-    import rich.progress  # noqa: F401
-    import torch.fx.experimental.symbolic_shapes  # noqa: F401
+    """What the commands import on their way, and the tree of commands."""
+    from tests.fuzzing.commands import command_tree
 
-    import ffalm.cli
-    import ffalm.cli.running
-    import ffalm.data.census
-    import ffalm.execution
-    import ffalm.results
-    import ffalm.simulation
-    import ffalm.study  # noqa: F401
+    for name in _NEEDED:
+        importlib.import_module(name)
+    command_tree()
 
 
 @dataclass
 class Child:
-    """A command that runs in a process and session of its own; what it says goes to a file."""
+    """A command that runs in a process and session of its own; what it says, which is little, stays in a pipe."""
 
     pid: int
-    log: Path
+    output: int
     code: int | None = None
+    _said: str | None = None
 
     @classmethod
-    def start(cls, arguments: Sequence[str], log: Path, most_bytes: int | None = None) -> Child:
+    def start(cls, arguments: Sequence[str], most_bytes: int | None = None) -> Child:
         """Fork; `most_bytes` limits the size of every file that is written, as a full disk would."""
+        reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
-            _become(list(arguments), log, most_bytes)
-        return cls(pid, log)
+            os.close(reading)
+            _become(list(arguments), writing, most_bytes)
+        os.close(writing)
+        os.set_blocking(reading, False)
+        return cls(pid, reading)
 
     def running(self) -> bool:
         """Whether it has not ended."""
@@ -78,11 +83,14 @@ class Child:
             (os.killpg if group else os.kill)(self.pid, number)
 
     def said(self) -> str:
-        """What it wrote."""
-        return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+        """What it wrote, once it has ended."""
+        if self._said is None:
+            with open(self.output, "rb") as file:
+                self._said = (file.read() or b"").decode("utf-8", "replace")
+        return self._said
 
 
-def _become(arguments: list[str], log: Path, most_bytes: int | None) -> None:
+def _become(arguments: list[str], output: int, most_bytes: int | None) -> None:
     """In the child: run the command and end with its exit code; the report, which draws charts, is left out."""
     import resource
 
@@ -92,17 +100,18 @@ def _become(arguments: list[str], log: Path, most_bytes: int | None) -> None:
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.dup2(output, 1)
         os.dup2(output, 2)
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
         if most_bytes is not None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+        from tests.fuzzing.commands import command_tree
+
         from ffalm import cli
 
         unwritten: Any = patch("ffalm.results.Study.write_report", lambda *_: {})
-        with unwritten:
+        with unwritten, patch("typer.main.get_command", lambda _: command_tree()):
             code = cli.run(arguments)
     except BaseException:
         traceback.print_exc()

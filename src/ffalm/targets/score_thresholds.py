@@ -24,6 +24,9 @@ Mix = tuple[tuple[float, float], ...]
 """Thresholds with their probabilities; one threshold with probability 1 where nothing is drawn."""
 
 
+_ROUNDING = 1e-6  # of probabilities in a file
+
+
 @dataclass(frozen=True)
 class ScoreThresholds:
     """Predict the favourable outcome if score >= threshold, with a threshold for each group."""
@@ -101,7 +104,13 @@ class ScoreThresholds:
                 str(name): tuple((float(one["threshold"]), float(one["probability"])) for one in mix)
                 for name, mix in values["groups"].items()
             }
-            return cls(kind_of(values["kind"]), groups, float(values["single"]))
+            single = float(values["single"])
+            for mix in (((single, 1.0),), *groups.values()):
+                chances = [chance for _, chance in mix]
+                sound = min(chances) >= 0 and abs(sum(chances) - 1) < _ROUNDING
+                if not sound or any(math.isnan(threshold) for threshold, _ in mix):
+                    raise ValueError("a threshold is no number, or the probabilities of a group do not add up to 1")
+            return cls(kind_of(values["kind"]), groups, single)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"These thresholds cannot be read ({error!r}): make the repair again.") from None
 
