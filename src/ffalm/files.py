@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ffalm.errors import UserError, printable
+from ffalm.errors import UserError, printable, shown
 
 _LARGEST_TEXT = 16 * 2**20
 _LIMITED_INFORMATION = 0x1000  # the right to ask Windows whether a process is there
@@ -30,6 +30,13 @@ def read_text(path: Path, what: str) -> str:
         raise UserError(f"The {what} {path} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from None
     except (OSError, ValueError) as error:
         raise UserError(f"The {what} {printable(str(path))} cannot be read: {reason(error)}.") from None
+
+
+def path_of(given: Any) -> Path:
+    """The path that a user gave; a `UserError` where it is anything else."""
+    if not isinstance(given, str | os.PathLike):
+        raise UserError(f"The path must be a text or a Path; got {shown(given)}.")
+    return Path(given)
 
 
 def cache_folder() -> Path:

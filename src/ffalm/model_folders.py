@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from ffalm.describe import RECORD
 from ffalm.engines import ModelFactory
-from ffalm.errors import UserError, require, shown
+from ffalm.errors import UserError, require
 from ffalm.fairness import Tally
+from ffalm.files import path_of
 from ffalm.model_facts import ModelFacts
 from ffalm.models import Architecture
 from ffalm.outcome import Outcome
@@ -34,8 +34,7 @@ def load_model(
 
     `model` is the function that makes the module, for models of a user's own.
     """
-    require(isinstance(folder, str | os.PathLike), f"A model is loaded from a folder; got {shown(folder)}.")
-    place = Path(folder)
+    place = path_of(folder)
     require(place.is_dir(), f"There is no folder {place}.")
     if (place / FACTS).exists():
         return TrainedModel.read(place, model)
@@ -66,6 +65,12 @@ def _of_study(study: Study, alpha: float | None, model: ModelFactory | Architect
             f"name the folder of a run, such as {study.folder / study.results[0].place}.",
         )
         return _with_facts(TrainedModel.read(study.folder / study.results[0].place, model), study, study.results[0])
+    left = len(study.record.runs) - len(study.results)
+    require(
+        left == 0,
+        f"{left} of the {len(study.record.runs)} runs in {study.folder} are not finished, and the study's answer may be "
+        "one of them: resume it first, or name the folder of a run.",
+    )
     answer = study.answer(alpha=alpha)
     require(
         answer.chosen.kind != "blind",

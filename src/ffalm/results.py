@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,9 +14,9 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from ffalm.config import parse, read
 from ffalm.describe import describe, read_study
-from ffalm.errors import UserError, require, shown
+from ffalm.errors import UserError, require
 from ffalm.fairness import ScoreHistogram
-from ffalm.files import json_text, write_whole
+from ffalm.files import path_of, write_whole
 from ffalm.grid import federation_of, plans
 from ffalm.outcome import Outcome, StudyOutcome, StudyRecord, degenerate
 from ffalm.report.summary import more_is_better
@@ -27,7 +26,7 @@ from ffalm.targets.answer import Answer, choose
 from ffalm.targets.candidates import BlindFit, FinishedRun, answer_of
 from ffalm.targets.site_answers import with_sites
 from ffalm.targets.target import DEFAULT, Repair, Scope, Target
-from ffalm.trained_model import REPAIR
+from ffalm.trained_model import REPAIR, thresholds_text
 
 if TYPE_CHECKING:
     from altair import Chart
@@ -58,8 +57,8 @@ class Study:
     @classmethod
     def load(cls, folder: str | Path) -> Study:
         """The study in a folder; of a study that was stopped, the runs that are finished."""
-        require(isinstance(folder, str | os.PathLike), f"A study is loaded from its folder; got {shown(folder)}.")
-        return cls(*read_study(Path(folder)), Path(folder))
+        place = path_of(folder)
+        return cls(*read_study(place), place)
 
     def __repr__(self) -> str:
         diverged = sum(run.diverged is not None for run in self.results)
@@ -322,7 +321,7 @@ class Study:
         for run in self.results:
             file = self.folder / run.place / REPAIR
             if run.place in chosen:
-                write_whole(file, json_text(chosen[run.place], indent=2) + "\n")
+                write_whole(file, thresholds_text(chosen[run.place]))
             else:
                 file.unlink(missing_ok=True)
 

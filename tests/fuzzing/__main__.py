@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from tests.fuzzing.outcomes import Findings
 from tests.fuzzing.surfaces import SHARES, cases
 
-_TOGETHER = 100  # cases that a process is handed at a time
+_TOGETHER = 40  # cases that a process is handed at a time
 
 
 def _parts(surface: str, first: int, count: int) -> Iterator[tuple[str, range]]:

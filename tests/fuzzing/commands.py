@@ -201,7 +201,7 @@ def train(here: Path) -> Path:
     folder = here / "study"
     if not folder.exists():
         flags = ("--label", "paid", "--group", "sex", "--favourable", "1", "--clients", "2", "--rounds", "1", "--quiet")
-        words = ["compare", "--data", str(here / "good.csv"), *flags, "--algorithms", "fedavg", "--seeds", "1"]
+        words = ["compare", "--data", str(here / "good.csv"), *flags, "--algorithms", "fedavg,fedprox", "--seeds", "1"]
         _quietly([*words, "--out", str(folder), "--workers", "1", "--model", "linear"])
     return folder
 

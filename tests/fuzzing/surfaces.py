@@ -16,7 +16,7 @@ from tests.fuzzing.outcomes import Findings, Outcome
 
 _MEMORY = 12 * 2**30
 #: Of a run over all surfaces, the share of each.
-SHARES = {"commands": 0.2, "calls": 0.2, "tables": 0.25, "messages": 0.34, "folders": 0.01}
+SHARES = {"commands": 0.2, "calls": 0.2, "tables": 0.25, "messages": 0.34, "folders": 0.005, "models": 0.005}
 Case = Callable[[int, int, Path], tuple[Outcome, str]]
 
 
@@ -44,6 +44,11 @@ def _surface(name: str) -> Case:
 
         expected = folders.prepare(here)
         return lambda number, seed, here: folders.run(number, seed, here, expected)
+    if name == "models":
+        from tests.fuzzing import folders
+
+        predicted = folders.prepare_models(here)
+        return lambda number, seed, here: folders.run_model(number, seed, here, predicted)
     if name == "messages":
         from tests.fuzzing import messages
 
