@@ -68,7 +68,7 @@ def _of_study(study: Study, alpha: float | None, model: ModelFactory | Architect
     left = len(study.record.runs) - len(study.results)
     require(
         left == 0,
-        f"{left} of the {len(study.record.runs)} runs in {study.folder} are not finished, and the study's answer may be "
+        f"{left} of the {len(study.record.runs)} runs in {study.folder} are not finished, and the answer may be "
         "one of them: resume it first, or name the folder of a run.",
     )
     answer = study.answer(alpha=alpha)
