@@ -64,6 +64,6 @@ def test_json_that_is_nested_too_deeply_is_no_json() -> None:
 
 def test_a_path_is_a_text_or_a_path(tmp_path: Path) -> None:
     assert path_of(str(tmp_path)) == path_of(tmp_path) == tmp_path
-    for given in (None, 3, b"x", ["a"]):
+    for given in (None, 3, b"x", ["a"], "a\0b"):
         with pytest.raises(UserError, match="path must be a text or a Path"):
             path_of(given)

@@ -135,8 +135,8 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
         A missing group (None, NaN) is unknown: such rows train, and are not compared.
         """
-        X, y = validate_data(self, _on_cpu(X), _on_cpu(y), dtype=np.float64)  # noqa: N806
-        with np.errstate(invalid="ignore"):  # which it casts to whole numbers to see whether they are
+        with np.errstate(invalid="ignore", over="ignore"):  # sums and casts by which numbers are checked
+            X, y = validate_data(self, _on_cpu(X), _on_cpu(y), dtype=np.float64)  # noqa: N806
             check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         _require(len(self.classes_) >= 2, "All rows are of one class: a classifier needs rows of two or more.")
@@ -263,7 +263,8 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def _logits(self, X: Any) -> tuple[Tensor, Tensor]:  # noqa: N803
         """Each row's logits, and its features as the model takes them."""
         check_is_fitted(self)
-        rows = self._scaled(validate_data(self, _on_cpu(X), dtype=np.float64, reset=False))
+        with np.errstate(invalid="ignore", over="ignore"):
+            rows = self._scaled(validate_data(self, _on_cpu(X), dtype=np.float64, reset=False))
         with torch.inference_mode():
             return self.module_(rows).clone(), rows
 

@@ -34,9 +34,10 @@ def read_text(path: Path, what: str) -> str:
 
 def path_of(given: Any) -> Path:
     """The path that a user gave; a `UserError` where it is anything else."""
-    if not isinstance(given, str | os.PathLike):
+    text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    if not isinstance(text, str) or "\0" in text:
         raise UserError(f"The path must be a text or a Path; got {shown(given)}.")
-    return Path(given)
+    return Path(text)
 
 
 def cache_folder() -> Path:

@@ -309,8 +309,9 @@ class Study:
         """Write tables, curves and the page, into the study's folder unless another is given; returns each file."""
         from ffalm.report import write_report
 
-        written = write_report(self.outcome, Path(folder or self.folder))
-        if Path(folder or self.folder) == self.folder:
+        place = self.folder if folder is None else path_of(folder)
+        written = write_report(self.outcome, place)
+        if place == self.folder:
             self._write_repairs()
         return written
 

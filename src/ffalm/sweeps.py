@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ffalm.algorithms import algorithm_class
 from ffalm.config import entry_of, read, section
 from ffalm.errors import UserError, require, shown, unknown
+from ffalm.files import path_of
 from ffalm.plugins import import_plugin
 from ffalm.report.fronts import Front, FrontPoint, best_at, fronts_of
 from ffalm.results import Study
@@ -73,7 +74,7 @@ class Sweep:
         """Tables (`fronts.md`, `fronts.csv`) and the chart (`fronts.png`, `fronts.pdf`), into the study's folder."""
         from ffalm.report.front_report import write_fronts
 
-        return write_fronts(self.fronts, Path(folder or self.study.folder))
+        return write_fronts(self.fronts, self.study.folder if folder is None else path_of(folder))
 
 
 def sweep(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ffalm.arrays import column
 from ffalm.data.encoding import as_text, distinct, is_numeric
 from ffalm.errors import UserError, require
-from ffalm.files import parsed_json
+from ffalm.files import parsed_json, path_of
 from ffalm.targets.repair import Repair, draws_of, kind_of
 from ffalm.targets.score_bins import Array, Codes, ScoreBins
 from ffalm.targets.target import Kind
@@ -117,8 +117,9 @@ class ScoreThresholds:
     @classmethod
     def load(cls, path: str | Path) -> ScoreThresholds:
         """The thresholds in a `repair.json`."""
+        file = path_of(path)
         try:
-            values = parsed_json(Path(path).read_text(encoding="utf-8"))
+            values = parsed_json(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise UserError(f"The thresholds in {path} cannot be read: {error}.") from None
         return cls.from_plain(values["thresholds"] if isinstance(values, dict) and "thresholds" in values else values)

@@ -93,3 +93,10 @@ def test_the_true_questions_are_still_answered(asked: Recorded) -> None:
     for kind in ("train", "score"):
         answer(kind, asked.questions[kind], {"site": str(asked.folders["north"])})  # type: ignore[arg-type]
     assert json.loads(str(asked.questions["hello"].facts["data"]))["label"] == "loan"
+
+
+def test_control_characters_of_a_coordinator_reach_no_terminal(
+    asked: Recorded, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer("agree", Message(facts={"refused": "\x1b[2Jgone"}), {"site": str(asked.folders["north"])})
+    assert "?[2Jgone" in caplog.text and "\x1b" not in caplog.text

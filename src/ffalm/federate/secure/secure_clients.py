@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from ffalm.engines import Snapshot
-from ffalm.engines.remote.message import Fact, Kind, Message
+from ffalm.engines.remote.message import Fact, Kind, Message, printable
 from ffalm.engines.remote.round_messages import train_message
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
@@ -247,7 +247,7 @@ class SecureClients(Asking):
         for site, answer in self._answers(asking.kind, questions).items():
             words = words_of(answer.tensors.get("masked", {}))
             if "refused" in answer.facts:
-                self._quarantine(site, str(answer.facts["refused"]))
+                self._quarantine(site, printable(str(answer.facts["refused"])))
             elif layout.fits(words):
                 masked[self._config.sites.index(site)] = words
             else:

@@ -16,7 +16,7 @@ from ffalm.engines import Snapshot
 from ffalm.engines.common import built_model
 from ffalm.engines.jobs import Model
 from ffalm.engines.loop import Learner
-from ffalm.engines.remote.message import Fact, Kind, Message
+from ffalm.engines.remote.message import Fact, Kind, Message, printable
 from ffalm.engines.remote.round_messages import update_message
 from ffalm.engines.server import ClientUpdate, own_step
 from ffalm.errors import PublicError, UserError, require_public
@@ -87,7 +87,7 @@ class LocalSite:
         """
         facts: dict[str, Fact] = {"name": self._config.name}
         if "refused" in asked.facts:
-            log.warning("The federation goes on without this site: %s", asked.facts["refused"])
+            log.warning("The federation goes on without this site: %s", printable(str(asked.facts["refused"])))
             return Message(facts=facts)
         try:
             terms = self._acceptable(SiteTerms.from_text(str(asked.facts.get("terms", ""))))
