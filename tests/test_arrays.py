@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from ffalm.arrays import codes, numbers
+from ffalm.arrays import codes, column, numbers
 from ffalm.errors import UserError
 
 
@@ -69,3 +69,20 @@ def test_types_in_which_torch_does_not_compute_are_converted(given: object) -> N
 def test_tensors_that_cannot_be_taken_are_refused_by_their_role(given: object, words: str) -> None:
     with pytest.raises(UserError, match=f"The groups .*{words}"):
         codes(given, "groups")
+
+
+def test_a_column_is_taken_from_anything_with_one_entry_per_row() -> None:
+    series = pd.Series([1, 0], index=[7, 7])
+    for given in ([1, 0], np.array([[1], [0]]), series, torch.tensor([1, 0]), torch.tensor([1.0, 0.0]).bfloat16()):
+        found = column(given, "labels")
+        assert found.tolist() == [1, 0] and found.index.tolist() == [0, 1]
+    masked = np.ma.masked_array([1, 0], mask=[False, True])
+    assert column(masked, "labels").isna().tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    "given", [3, "x", {"a": 1}, np.zeros((2, 2)), [[1], [1, 2]], iter([1]), torch.zeros(2, 2).to_sparse()]
+)
+def test_what_is_no_column_is_refused(given: object) -> None:
+    with pytest.raises(UserError, match="The labels"):
+        column(given, "labels")

@@ -208,3 +208,10 @@ def test_rows_of_unknown_group_are_scored_and_not_compared() -> None:
     of_known = ffalm.metrics.tally(test.y[known], predicted[known], test.group[known])
     assert of_known.dpd() == pytest.approx(answer.after["dpd"])
     assert answer.group_model.accuracy > 0.55  # of rows whose group is known
+
+
+def test_what_is_no_federation_or_model_is_refused(trained: Trained) -> None:
+    with pytest.raises(UserError, match="Give a Federation"):
+        ffalm.group_model([1])  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="Give a Result or the weights"):
+        ffalm.blind(3, trained[0])  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ffalm.errors import UserError, look_up, shown
+from ffalm.errors import UserError, look_up, require_number, shown
 
 
 def test_line_feeds_and_control_characters_are_escaped() -> None:
@@ -22,3 +22,10 @@ def test_long_values_are_cut_and_values_that_cannot_be_printed_are_named_by_thei
 def test_a_name_of_any_type_that_is_not_known_is_refused(name: object) -> None:
     with pytest.raises(UserError, match="There is no thing"):
         look_up("thing", name, {"a": 1})
+
+
+def test_a_number_is_finite_and_nothing_else() -> None:
+    assert require_number(3, "cost") == 3.0
+    for given in (None, "3", True, float("nan"), float("inf"), 10**400, [1], 1j):
+        with pytest.raises(UserError, match="The cost must be a number"):
+            require_number(given, "cost")

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
+import torch
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -151,3 +152,14 @@ def test_without_scikit_learn_the_class_says_what_to_install(monkeypatch: pytest
     spec.loader.exec_module(alone)
     with pytest.raises(UserError, match=r"pip install 'ffalm\[sklearn\]'"):
         alone.FairFederatedClassifier()
+
+
+def test_tensors_of_any_kind_are_taken_or_told() -> None:
+    x, y = torch.randn(20, 3, requires_grad=True), torch.arange(20) % 2
+    model = FairFederatedClassifier(model="linear", rounds=1, random_state=0)
+    assert model.fit(x, y, groups=y).predict(x.bfloat16()).shape == (20,)
+    for strange in ({"X": x.to_sparse()}, {"X": np.where(np.arange(60).reshape(20, 3) % 2, 1e308, -1e308)}):
+        with pytest.raises(ValueError):  # noqa: PT011
+            model.fit(**{"X": x, "y": y, **strange})
+    with pytest.raises(ValueError, match="can be sorted"):
+        model.fit(x, y, groups=[1j, 2j] * 10)

@@ -187,3 +187,22 @@ def test_what_cannot_be_audited_is_told() -> None:
         ffalm.audit(3, label="a", prediction="b", group="c")
     with pytest.raises(UserError, match="at most 4"):
         audited(frame, group=list("abcde"))
+
+
+def test_a_condition_that_can_never_hold_is_refused() -> None:
+    found = audited(scored())
+    for condition in ("dpd > 1e999", "dpd > 1e400 %", "dpd > .", 3):
+        with pytest.raises(UserError):
+            found.failures([condition])  # type: ignore[list-item]
+
+
+def test_masked_groups_are_unknown_and_columns_that_do_not_fit_are_refused() -> None:
+    frame = scored()
+    label, said = frame["paid"] == "yes", (frame["said"] == "yes").to_numpy()
+    group = np.ma.masked_array(np.arange(600) % 2, mask=np.arange(600) < 100)
+    found = ffalm.audit(label=label.astype(int), prediction=said.astype(int), group=group)
+    missing = pd.Series(group.data).where(~group.mask)
+    assert found.metrics == ffalm.audit(label=label.astype(int), prediction=said.astype(int), group=missing).metrics
+    for strange in ({"prediction": said.reshape(2, 300)}, {"level": None}, {"group": 3}, {"min_group": "x"}):
+        with pytest.raises(UserError):
+            ffalm.audit(**{"label": label.astype(int), "prediction": said.astype(int), "group": group, **strange})  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ffalm.errors import UserError
-from ffalm.files import cache_folder, read_text, write_private, write_whole
+from ffalm.files import cache_folder, parsed_json, path_of, read_text, write_private, write_whole
 
 
 def test_text_and_bytes_are_written_into_folders_that_need_not_be_there(tmp_path: Path) -> None:
@@ -87,3 +87,17 @@ def test_the_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: p
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert cache_folder() == tmp_path / "home" / ".cache" / "ffalm"
+
+
+def test_json_that_is_nested_too_deeply_is_no_json() -> None:
+    assert parsed_json('{"a": [1]}') == {"a": [1]}
+    for text in ("[" * 100_000, '{"a":' * 100_000, "{", b"\xff"):
+        with pytest.raises(ValueError):  # noqa: PT011
+            parsed_json(text)
+
+
+def test_a_path_is_a_text_or_a_path(tmp_path: Path) -> None:
+    assert path_of(str(tmp_path)) == path_of(tmp_path) == tmp_path
+    for given in (None, 3, b"x", ["a"], "a\0b"):
+        with pytest.raises(UserError, match="path must be a text or a Path"):
+            path_of(given)

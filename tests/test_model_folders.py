@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,22 @@ def test_a_federations_model_is_the_one_that_it_trained(tmp_path: Path) -> None:
 def test_a_folder_without_a_model_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"encoding.json is missing"):
         ffalm.load_model(tmp_path)
+
+
+def test_a_study_with_runs_to_come_has_no_answer_yet(study: ffalm.Study, tmp_path: Path) -> None:
+    copy = tmp_path / "study"
+    shutil.copytree(study.folder, copy)
+    (copy / study.results[0].place / "result.json").unlink()
+    with pytest.raises(UserError, match="1 of the 2 runs"):
+        ffalm.load_model(copy)
+
+
+def test_a_damaged_model_of_a_run_is_refused(study: ffalm.Study, tmp_path: Path) -> None:
+    copy = tmp_path / "study"
+    shutil.copytree(study.folder, copy)
+    file = copy / study.results[0].place / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=r"model.safetensors of a trained model is missing or damaged"):
+        ffalm.load_model(file.parent)

@@ -65,3 +65,12 @@ def test_keys_say_the_settings_and_algorithms_pursue_the_gap_that_is_drawn() -> 
 def test_a_mistake_gets_one_sentence(names: list[str], over: dict[str, Any], metric: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         sections_of(names, over, metric, {})
+
+
+@pytest.mark.parametrize(
+    "strange", [{"algorithms": 3}, {"over": "tolerance"}, {"over": {"tolerance": 3}}, {"over": {3: [1]}},
+                {"settings": [1]}, {"settings": {"lagrangian": 3}}, {"metric": ["dpd"]}],
+)  # fmt: skip
+def test_arguments_of_another_type_are_refused(strange: dict[str, Any]) -> None:
+    with pytest.raises(UserError):
+        ffalm.sweep("census", **{"over": {"tolerance": [0.1]}, **strange})

@@ -98,6 +98,7 @@ def test_an_answer_is_saved_with_its_thresholds(federation: ffalm.Federation, tm
 
 def test_damaged_files_are_told(result: ffalm.Result, tmp_path: Path) -> None:
     place = result.save(tmp_path / "model")
+    (place / "checksums.json").unlink()  # as of earlier versions
     (place / "facts.json").write_text("{}")
     with pytest.raises(UserError, match=r"facts.*cannot be read"):
         ffalm.load_model(place)
@@ -108,3 +109,13 @@ def test_damaged_files_are_told(result: ffalm.Result, tmp_path: Path) -> None:
         ffalm.load_model(tmp_path / "none")
     with pytest.raises(UserError, match="name a folder"):
         result.save(place / "facts.json")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "encoding.json", "facts.json"])
+def test_a_flipped_byte_of_a_saved_model_is_noticed(result: ffalm.Result, tmp_path: Path, name: str) -> None:
+    folder = result.save(tmp_path / "saved")
+    content = bytearray((folder / name).read_bytes())
+    content[-3] ^= 1
+    (folder / name).write_bytes(content)
+    with pytest.raises(UserError, match="missing or damaged"):
+        ffalm.load_model(folder)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ffalm.errors import UserError, require
+
+if TYPE_CHECKING:
+    from pandas import Series
 
 _DOUBLE = 8  # bytes; torch has no wider floating type
 _MOST_CODES = 10_000  # labels or groups; larger numbers, such as postal codes or years, are names and not codes
@@ -40,6 +43,25 @@ def numbers(values: Any, what: str) -> Tensor:
     except Exception:
         raise UserError(f"The {what} must be numbers, in an array or tensor of one shape.") from None
     return _of_tensor(found, what)
+
+
+def column(values: Any, what: str) -> Series:
+    """One column of values of any type, numbered anew; masked ones are missing. A `UserError` for anything else."""
+    import pandas as pd
+
+    if isinstance(values, Tensor):
+        dense = numbers(values, what)
+        values = (dense.float() if dense.dtype == torch.bfloat16 else dense).numpy()
+    try:
+        given = values if isinstance(values, pd.Series | pd.Index | np.ndarray) else np.asanyarray(values)
+        if given.ndim == 2 and given.shape[1] == 1:
+            given = given[:, 0]
+        found = pd.Series(given) if given.ndim == 1 and not isinstance(given, pd.MultiIndex) else None
+    except Exception:
+        found = None
+    if found is None:
+        raise UserError(f"The {what} must be one column of values, with one entry per row.")
+    return found.reset_index(drop=True)
 
 
 def _of_frame(frame: Any, what: str) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ffalm.errors import UserError, look_up, unknown
+from ffalm.errors import UserError, look_up, require, shown, unknown
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -151,13 +151,15 @@ class AuditFacts:
 
 def parsed_condition(text: str, metrics: Mapping[str, Any]) -> tuple[str, Callable[[float, float], bool], float]:
     """The metric, the comparison and the bound of a condition such as "dpd > 0.1" or "impact_ratio < 80 %"."""
-    found = _CONDITION.fullmatch(text)
+    found = _CONDITION.fullmatch(text) if isinstance(text, str) else None
     if found is None:
-        raise UserError(f'The condition {text!r} is not understood: write it as in "dpd > 0.1".')
+        raise UserError(f'The condition {shown(text)} is not understood: write it as in "dpd > 0.1".')
     metric, sign, number, percent = found.groups()
     if metric not in metrics:
         raise unknown("metric of this audit", metric, metrics)
     try:
-        return metric, _OPERATORS[sign], float(number) / (100 if percent else 1)
+        bound = float(number) / (100 if percent else 1)
     except ValueError:
-        raise UserError(f"The bound {number!r} of {metric} is not a number.") from None
+        bound = math.nan
+    require(math.isfinite(bound), f"The bound {shown(number)} of {metric} is not a number.")
+    return metric, _OPERATORS[sign], bound

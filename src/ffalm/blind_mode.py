@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ffalm.algorithms import FedAvg
 from ffalm.data.types import Examples, Task
-from ffalm.errors import require
+from ffalm.errors import require, shown
 from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.fairness.histograms import edge_value, scores_of
 from ffalm.federation import Federation
@@ -126,6 +126,7 @@ class BlindAnswer:
 @with_keywords(RunSettings, Training)
 def group_model(federation: Federation, *, seed: int = 0, **settings: Unpack[RunKeywords]) -> GroupModel:
     """Train P(label, group | x) over a federation by FedAvg, with the keywords of `simulate`."""
+    _held_out(federation)
     crossed = federation.with_group_labels()
     result = simulate(FedAvg(), crossed, seed=seed, **settings)
     network = rebuilt(result.state_dict, crossed, settings)
@@ -237,6 +238,7 @@ def blind(
     aim = Target.parse(target)
     own_seed = trained.seed if isinstance(trained, Result) else 0
     weights = trained.state_dict if isinstance(trained, Result) else trained
+    require(isinstance(weights, Mapping), f"Give a Result or the weights of a model by name; got {shown(trained)}.")
     _held_out(federation)
     network = rebuilt(weights, federation, settings)
     groups = groups or group_model(federation, seed=own_seed if seed is None else seed, **settings)
@@ -247,6 +249,10 @@ def blind(
 
 
 def _held_out(federation: Federation) -> Examples:
+    require(
+        isinstance(federation, Federation),
+        f"Give a Federation, such as ffalm.load(...) returns; got {type(federation).__name__}.",
+    )
     require(
         federation.validation is not None,
         "A blind rule is fitted to held-out rows, and this federation has none: give it a validation part.",

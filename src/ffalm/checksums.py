@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ffalm.files import parsed_json
+
 #: The file, in a folder, with the checksums of the others.
 FILE = "checksums.json"
 _OWN = "checksum"
@@ -28,7 +30,7 @@ def stored(folder: Path) -> dict[str, Any]:
     if not (folder / FILE).exists():
         return {}
     try:
-        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        found = parsed_json((folder / FILE).read_text(encoding="utf-8"))
         if isinstance(found, dict) and isinstance(found["files"], dict):
             return found
     except (OSError, ValueError, KeyError):

@@ -16,7 +16,7 @@ from ffalm.checksums import digest, sealed, unsealed
 from ffalm.config import StudyConfig
 from ffalm.errors import UserError, require
 from ffalm.execution import ExecutionPlan
-from ffalm.files import json_text, write_whole
+from ffalm.files import json_text, parsed_json, write_whole
 from ffalm.grid import federation_of, plans, run_place
 from ffalm.model_facts import task_facts
 from ffalm.outcome import LeftOut, Outcome, StudyOutcome, StudyRecord
@@ -87,7 +87,7 @@ def write_record(record: StudyRecord, folder: Path) -> None:
 def read_record(folder: Path) -> StudyRecord:
     """The `study.json` of a folder."""
     try:
-        return StudyRecord.from_plain(unsealed(json.loads((folder / RECORD).read_text(encoding="utf-8"))))
+        return StudyRecord.from_plain(unsealed(parsed_json((folder / RECORD).read_text(encoding="utf-8"))))
     except FileNotFoundError:
         raise UserError(
             f"There is no {RECORD} in {folder}: name the folder of a study, a run or a federation."

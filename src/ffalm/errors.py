@@ -8,7 +8,9 @@ may quote a cell, a file name or a path, and none of those may leave a site.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping
+from numbers import Real
 from typing import Any, ClassVar, TypeVar
 
 #: What a site sends of an error that has no public part.
@@ -84,6 +86,16 @@ def require(condition: bool, message: str, public: str = NOT_PUBLIC) -> None:
     """Raise a `UserError` with this message, and this public part, unless the condition holds."""
     if not condition:
         raise UserError(message, public)
+
+
+def require_number(value: Any, what: str) -> float:
+    """The finite number that a user gave for what is named; a `UserError` where it is anything else."""
+    try:
+        found = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        found = math.nan
+    require(math.isfinite(found), f"The {what} must be a number; got {shown(value)}.")
+    return found
 
 
 def require_public(condition: bool, message: str) -> None:

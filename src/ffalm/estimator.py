@@ -6,6 +6,7 @@ scikit-learn is optional (`pip install 'ffalm[sklearn]'`): without it the class 
 from __future__ import annotations
 
 import copy
+from numbers import Real
 from typing import Any, Self, cast
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from ffalm.algorithms import Algorithm, Lagrangian, Measure
 from ffalm.array_parts import warn_of_scale
+from ffalm.arrays import numbers
 from ffalm.data.holdings import Dealt, Holding
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Examples, Task
@@ -133,8 +135,9 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
         A missing group (None, NaN) is unknown: such rows train, and are not compared.
         """
-        X, y = validate_data(self, X, y, dtype=np.float64)  # noqa: N806
-        check_classification_targets(y)
+        with np.errstate(invalid="ignore", over="ignore"):  # sums and casts by which numbers are checked
+            X, y = validate_data(self, _on_cpu(X), _on_cpu(y), dtype=np.float64)  # noqa: N806
+            check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         _require(len(self.classes_) >= 2, "All rows are of one class: a classifier needs rows of two or more.")
         seed = self._seed()
@@ -177,7 +180,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             return cast(NDArray[Any], self.classes_[logits.argmax(-1).numpy()])
         codes = None
         if groups is not None:
-            values = pd.Series(np.asarray(groups, dtype=object))
+            values = pd.Series(np.asarray(_on_cpu(groups), dtype=object))
             _require(len(values) == len(rows), f"There must be one group per row; got {len(values)} for {len(rows)}.")
             codes = torch.as_tensor(pd.Index(self.groups_, dtype=object).get_indexer(values))
         scores, fallback = scores_of(logits, self._favourable())
@@ -228,7 +231,8 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         train, held_out = np.arange(len(rows)), None
         if self.target is not None:
             share = self.validation_fraction
-            _require(0 < share < 1, f"`validation_fraction` must lie between 0 and 1; got {shown(share)}.")
+            inside = isinstance(share, Real) and 0 < share < 1
+            _require(inside, f"`validation_fraction` must lie between 0 and 1; got {shown(share)}.")
             train, kept = split_rows((rows.y * task.groups + rows.group).numpy(), (1 - share, share), seed)
             held_out = rows.take(torch.as_tensor(kept))
         if clients is None:
@@ -248,7 +252,9 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def _scaling(self, x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         if not self.standardize:
             return np.zeros(x.shape[1]), np.ones(x.shape[1])
-        spread = x.std(0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = x.std(0)
+        _require(bool(np.isfinite(spread).all()), "Some features are too large to be standardised: scale them down.")
         return x.mean(0), np.where(spread > 0, spread, 1.0)
 
     def _scaled(self, x: NDArray[np.float64]) -> Tensor:
@@ -257,7 +263,8 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def _logits(self, X: Any) -> tuple[Tensor, Tensor]:  # noqa: N803
         """Each row's logits, and its features as the model takes them."""
         check_is_fitted(self)
-        rows = self._scaled(validate_data(self, X, dtype=np.float64, reset=False))
+        with np.errstate(invalid="ignore", over="ignore"):
+            rows = self._scaled(validate_data(self, _on_cpu(X), dtype=np.float64, reset=False))
         with torch.inference_mode():
             return self.module_(rows).clone(), rows
 
@@ -267,10 +274,24 @@ def _require(condition: bool, message: str) -> None:
         raise InvalidInput(message)
 
 
+def _on_cpu(values: Any) -> Any:
+    """A tensor as an array, of whatever layout, type and device it is; anything else as it is."""
+    if not isinstance(values, Tensor):
+        return values
+    try:
+        dense = numbers(values, "values of a tensor")
+    except UserError as error:
+        raise InvalidInput(str(error)) from None
+    return (dense.float() if dense.dtype == torch.bfloat16 else dense).numpy()
+
+
 def _coded(values: Any, rows: int, what: str, fewest: int = 2) -> tuple[NDArray[Any], Codes]:
     """The different values in order and each row's number among them; that of a missing one is their count."""
-    given = np.asarray(values, dtype=object)
+    given = np.asarray(_on_cpu(values), dtype=object)
     _require(given.shape == (rows,), f"There must be one value of `{what}` per row; got {given.shape} for {rows} rows.")
-    codes, names = pd.factorize(given, sort=True)
+    try:
+        codes, names = pd.factorize(given, sort=True)
+    except TypeError:
+        raise InvalidInput(f"The `{what}` must be values that can be sorted, such as texts or numbers.") from None
     _require(len(names) >= fewest, f"There must be at least {fewest} different `{what}`; got {len(names)}.")
     return np.asarray(names), np.where(codes < 0, len(names), codes).astype(np.int64)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ffalm.arrays import column
 from ffalm.audit_facts import AuditFacts
 from ffalm.audited_groups import AuditedGroups, AuditedRows, Codes
 from ffalm.data.encoding import numbers
@@ -18,7 +19,7 @@ from ffalm.data.group_settings import group_columns
 from ffalm.data.table import code_label
 from ffalm.data.table_files import as_frame, checked_columns, read_table
 from ffalm.data.table_values import complete, pick, place_of
-from ffalm.errors import UserError, require, unknown
+from ffalm.errors import UserError, require, require_number, shown, unknown
 from ffalm.report.audit_report import to_plain, write_page
 from ffalm.targets.score_repair import own_decision
 
@@ -65,8 +66,11 @@ def audit(
     - `level`: of the confidence intervals.
     """
     require(prediction is not None or score is not None, "Give predictions or scores: there are neither.")
-    require(isinstance(min_group, int) and min_group >= 0, f"min_group must be 0 rows or more; got {min_group}.")
-    require(0 < level < 1, f"The level of intervals must be between 0 and 1; got {level}.")
+    require(isinstance(min_group, int) and min_group >= 0, f"min_group must be 0 rows or more; got {shown(min_group)}.")
+    require(
+        0 < require_number(level, "level of intervals") < 1,
+        f"The level of intervals must be between 0 and 1; got {level}.",
+    )
     table = _Table.of(data, {"label": label, "prediction": prediction, "score": score}, group)
     codes, names, notes = code_label(table.columns["label"], favourable, table.what)
     scores = None if score is None else numbers(table.columns["score"])
@@ -142,8 +146,8 @@ class _Table:
 
 
 def _series(values: Any, name: str) -> pd.Series:
-    own = values if isinstance(values, pd.Series) else pd.Series(np.asarray(values).ravel(), name=name)
-    return own.reset_index(drop=True)
+    own = column(values, f"values of {name!r}")
+    return own if isinstance(values, pd.Series) else own.rename(name)
 
 
 def _checked(groups: tuple[str, ...]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ffalm.errors import UserError, printable
+from ffalm.errors import UserError, printable, shown
 
 _LARGEST_TEXT = 16 * 2**20
 _LIMITED_INFORMATION = 0x1000  # the right to ask Windows whether a process is there
@@ -30,6 +30,14 @@ def read_text(path: Path, what: str) -> str:
         raise UserError(f"The {what} {path} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from None
     except (OSError, ValueError) as error:
         raise UserError(f"The {what} {printable(str(path))} cannot be read: {reason(error)}.") from None
+
+
+def path_of(given: Any) -> Path:
+    """The path that a user gave; a `UserError` where it is anything else."""
+    text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    if not isinstance(text, str) or "\0" in text:
+        raise UserError(f"The path must be a text or a Path; got {shown(given)}.")
+    return Path(text)
 
 
 def cache_folder() -> Path:
@@ -126,6 +134,14 @@ def _sync_folder(folder: Path) -> None:
 def json_text(value: Any, indent: int | None = None) -> str:
     """JSON that every reader takes: numbers that are not finite become null."""
     return json.dumps(_plain(value), indent=indent, allow_nan=False)
+
+
+def parsed_json(text: str | bytes) -> Any:
+    """The values in JSON that others may have written; `ValueError` where it is none, or nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("brackets are nested too deeply") from None
 
 
 def _plain(value: Any) -> Any:

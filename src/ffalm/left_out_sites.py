@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any, Protocol
 
 from ffalm.errors import UserError, require
-from ffalm.files import write_whole
+from ffalm.files import path_of, write_whole
 from ffalm.outcome import HEADLINE, Outcome
 from ffalm.report.rendering import to_csv, to_markdown
 from ffalm.report.tables import Column, Section, Table, row
@@ -136,7 +136,7 @@ def leave_one_out(
     def run(leave_out: str | None, folder: Path, resume: bool) -> Study:
         return compare(data, algorithms, leave_out=leave_out, out=folder, resume=resume, **keywords)
 
-    return run_each(run, Path(out))
+    return run_each(run, path_of(out))
 
 
 def run_each(run: RunStudy, folder: Path, on_study: Callable[[str], None] | None = None) -> LeaveOneOut:

@@ -14,6 +14,7 @@ from torch import nn
 from ffalm.data.types import Task
 from ffalm.engines.jobs import ModelFactory
 from ffalm.errors import UserError
+from ffalm.files import parsed_json
 from ffalm.models import Architecture, architecture
 from ffalm.run_settings import Precision
 from ffalm.settings import build
@@ -46,7 +47,7 @@ class ModelDescription:
         from ffalm.data.preprocessing import Preprocessing
 
         try:
-            values = json.loads(file.read_text(encoding="utf-8"))
+            values = parsed_json(file.read_text(encoding="utf-8"))
             task = build(Task, values["task"], "task")
             if "preprocessing" not in values:
                 return _agreed(task, values)

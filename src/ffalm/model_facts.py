@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
 from ffalm.data.types import Task
 from ffalm.errors import UserError
+from ffalm.files import parsed_json
 from ffalm.outcome import Counts, groups_text
 
 
@@ -42,7 +42,7 @@ class ModelFacts:
     def read(cls, file: Path) -> ModelFacts:
         """The facts in a file."""
         try:
-            values = json.loads(file.read_text(encoding="utf-8"))
+            values = parsed_json(file.read_text(encoding="utf-8"))
             known = {one.name: values[one.name] for one in fields(cls) if one.name in values}
             return cls(**{**known, "group_names": tuple(known["group_names"]), "notes": tuple(known.get("notes", ()))})
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -10,6 +10,7 @@ from ffalm.describe import RECORD
 from ffalm.engines import ModelFactory
 from ffalm.errors import UserError, require
 from ffalm.fairness import Tally
+from ffalm.files import path_of
 from ffalm.model_facts import ModelFacts
 from ffalm.models import Architecture
 from ffalm.outcome import Outcome
@@ -33,7 +34,7 @@ def load_model(
 
     `model` is the function that makes the module, for models of a user's own.
     """
-    place = Path(folder)
+    place = path_of(folder)
     require(place.is_dir(), f"There is no folder {place}.")
     if (place / FACTS).exists():
         return TrainedModel.read(place, model)
@@ -64,6 +65,12 @@ def _of_study(study: Study, alpha: float | None, model: ModelFactory | Architect
             f"name the folder of a run, such as {study.folder / study.results[0].place}.",
         )
         return _with_facts(TrainedModel.read(study.folder / study.results[0].place, model), study, study.results[0])
+    left = len(study.record.runs) - len(study.results)
+    require(
+        left == 0,
+        f"{left} of the {len(study.record.runs)} runs in {study.folder} are not finished, and the answer may be "
+        "one of them: resume it first, or name the folder of a run.",
+    )
     answer = study.answer(alpha=alpha)
     require(
         answer.chosen.kind != "blind",

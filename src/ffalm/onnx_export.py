@@ -17,7 +17,7 @@ from torch import nn
 from ffalm.data.types import Task
 from ffalm.errors import UserError, require
 from ffalm.fairness.histograms import edge_value
-from ffalm.files import write_whole
+from ffalm.files import path_of, write_whole
 from ffalm.targets.repair import Repair
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ def write_onnx(
         from ffalm.models.onnx_layers import OPSET, Graph, TensorProto, add_network
     except ImportError:
         raise UserError("Writing ONNX needs the package onnx: pip install 'ffalm[onnx]'.") from None
+    place = path_of(file)
+    require(not place.is_dir(), f"The output {place} is a folder: name a file.")
     require(
         repair is None or repair.kind != "randomised",
         "Randomised thresholds are drawn from each row's content, which ONNX cannot: make the answer with "
@@ -79,7 +81,7 @@ def write_onnx(
     model = helper.make_model(made, opset_imports=opsets, producer_name="ffalm", ir_version=8)
     helper.set_model_props(model, _properties(task, repair))
     onnx.checker.check_model(model)
-    return write_whole(Path(file), model.SerializeToString())
+    return write_whole(place, model.SerializeToString())
 
 
 def _properties(task: Task, repair: Repair | None) -> dict[str, str]:

@@ -16,7 +16,7 @@ from ffalm.config import parse, read
 from ffalm.describe import describe, read_study
 from ffalm.errors import UserError, require
 from ffalm.fairness import ScoreHistogram
-from ffalm.files import json_text, write_whole
+from ffalm.files import path_of, write_whole
 from ffalm.grid import federation_of, plans
 from ffalm.outcome import Outcome, StudyOutcome, StudyRecord, degenerate
 from ffalm.report.summary import more_is_better
@@ -26,7 +26,7 @@ from ffalm.targets.answer import Answer, choose
 from ffalm.targets.candidates import BlindFit, FinishedRun, answer_of
 from ffalm.targets.site_answers import with_sites
 from ffalm.targets.target import DEFAULT, Repair, Scope, Target
-from ffalm.trained_model import REPAIR
+from ffalm.trained_model import REPAIR, thresholds_text
 
 if TYPE_CHECKING:
     from altair import Chart
@@ -57,7 +57,8 @@ class Study:
     @classmethod
     def load(cls, folder: str | Path) -> Study:
         """The study in a folder; of a study that was stopped, the runs that are finished."""
-        return cls(*read_study(Path(folder)), Path(folder))
+        place = path_of(folder)
+        return cls(*read_study(place), place)
 
     def __repr__(self) -> str:
         diverged = sum(run.diverged is not None for run in self.results)
@@ -309,8 +310,9 @@ class Study:
         """Write tables, curves and the page, into the study's folder unless another is given; returns each file."""
         from ffalm.report import write_report
 
-        written = write_report(self.outcome, Path(folder or self.folder))
-        if Path(folder or self.folder) == self.folder:
+        place = self.folder if folder is None else path_of(folder)
+        written = write_report(self.outcome, place)
+        if place == self.folder:
             self._write_repairs()
         return written
 
@@ -321,7 +323,7 @@ class Study:
         for run in self.results:
             file = self.folder / run.place / REPAIR
             if run.place in chosen:
-                write_whole(file, json_text(chosen[run.place], indent=2) + "\n")
+                write_whole(file, thresholds_text(chosen[run.place]))
             else:
                 file.unlink(missing_ok=True)
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from ffalm.algorithms import algorithm_class
 from ffalm.config import entry_of, read, section
-from ffalm.errors import UserError, require, unknown
+from ffalm.errors import UserError, require, shown, unknown
+from ffalm.files import path_of
 from ffalm.plugins import import_plugin
 from ffalm.report.fronts import Front, FrontPoint, best_at, fronts_of
 from ffalm.results import Study
@@ -73,7 +74,7 @@ class Sweep:
         """Tables (`fronts.md`, `fronts.csv`) and the chart (`fronts.png`, `fronts.pdf`), into the study's folder."""
         from ffalm.report.front_report import write_fronts
 
-        return write_fronts(self.fronts, Path(folder or self.study.folder))
+        return write_fronts(self.fronts, self.study.folder if folder is None else path_of(folder))
 
 
 def sweep(
@@ -95,8 +96,13 @@ def sweep(
     - `settings`: settings by algorithm that are the same at all points;
     - the other keywords are those of `compare`.
     """
-    names = [algorithms] if isinstance(algorithms, str) else list(algorithms)
-    sections = sections_of(names, over or {}, metric, settings or {})
+    names = [algorithms] if isinstance(algorithms, str) else algorithms
+    named = isinstance(names, Sequence) and all(isinstance(name, str) for name in names)
+    require(named, f"`algorithms` takes the name of an algorithm, or a list of names; got {shown(algorithms)}.")
+    for given, what in ((over, "over"), (settings, "settings")):
+        by_name = given is None or (isinstance(given, Mapping) and all(isinstance(name, str) for name in given))
+        require(by_name, f"`{what}` takes a dict by name; got {shown(given)}.")
+    sections = sections_of(list(names), over or {}, metric, settings or {})
     entries = {key: entry_of(key, values).algorithm for key, values in sections.items()}
     return Sweep(compare(data, entries, **{"target": None, **keywords}), metric)
 
@@ -109,6 +115,7 @@ def sections_of(
     require(bool(names), "A sweep needs at least one algorithm.")
     for name in settings:
         require(name in names, f"The settings name the algorithm {name!r}, which is not among {', '.join(names)}.")
+        require(isinstance(settings[name], Mapping), f"The settings of {name!r} must be a dict of values by name.")
     knobs = _knobs(names, over)
     sections: dict[str, dict[str, Any]] = {}
     for name, own in knobs.items():
@@ -125,7 +132,7 @@ def sections_of(
 
 def check_metric(metric: str) -> None:
     """Refuse what is no gap."""
-    if metric not in METRICS:
+    if not isinstance(metric, str) or metric not in METRICS:
         raise unknown("gap to draw accuracy against", metric, METRICS)
 
 
@@ -136,15 +143,23 @@ def _knobs(names: Sequence[str], over: Mapping[str, Values]) -> dict[str, dict[s
     for path, values in over.items():
         owner, _, knob = path.rpartition(".")
         require(not owner or owner in found, f"The sweep over {path!r} is of an algorithm that is not among {names}.")
-        require(not isinstance(values, str) and len(values) > 0, f"The sweep over {path!r} needs a list of values.")
+        points = _listed(values)
+        require(bool(points), f"The sweep over {path!r} needs a list of values.")
         takers = [name for name in ([owner] if owner else names) if knob in _settings(name)]
         if not takers:
             raise unknown(
                 f"setting of {owner or ', '.join(names)}", knob, {one for name in names for one in _settings(name)}
             )
         for name in takers:
-            found[name][knob] = list(values)
+            found[name][knob] = points
     return found
+
+
+def _listed(values: Any) -> list[Any]:
+    try:
+        return [] if isinstance(values, str | bytes | Mapping) else list(values)
+    except TypeError:
+        return []
 
 
 def _settings(name: str) -> list[str]:

@@ -12,7 +12,6 @@ A run folder holds these files, and so does what `TrainedModel.save` writes.
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,13 +25,14 @@ from safetensors.torch import load_file
 from safetensors.torch import save as tensors_as_bytes
 from torch import Tensor, nn
 
+from ffalm import checksums
 from ffalm.arrays import numbers
 from ffalm.data.types import Task
 from ffalm.engines.common import dtype_of, inputs
 from ffalm.engines.jobs import ModelFactory
 from ffalm.errors import UserError, require
 from ffalm.fairness.histograms import scores_of
-from ffalm.files import json_text, write_whole
+from ffalm.files import json_text, parsed_json, path_of, write_whole
 from ffalm.model_description import ModelDescription
 from ffalm.model_facts import ModelFacts
 from ffalm.models import Architecture
@@ -87,6 +87,11 @@ class TrainedModel:
             (folder / ENCODING).exists(),
             f"There is no model to apply in {folder}: {ENCODING} is missing. Folders of version 0.3 and earlier have "
             "none; run the study again.",
+        )
+        broken = checksums.damaged(folder)
+        require(
+            broken is None,
+            f"The file {folder / str(broken)} of a trained model is missing or damaged: restore it, or make it again.",
         )
         description = ModelDescription.read(folder / ENCODING)
         try:
@@ -203,18 +208,23 @@ class TrainedModel:
 
     def save(self, folder: str | Path) -> Path:
         """Write the model into a folder, from which `ffalm.load_model` reads it again."""
-        place = Path(folder)
+        place = path_of(folder)
         require(not place.is_file(), f"The output {place} is a file: name a folder.")
         weights = {name: value.detach().cpu().contiguous().clone() for name, value in self.module.state_dict().items()}
-        write_whole(place / ENCODING, json_text(self.description.to_plain(), 2) + "\n")
-        write_whole(place / MODEL, tensors_as_bytes(weights))
+        contents: dict[str, bytes | str] = {
+            ENCODING: json_text(self.description.to_plain(), 2) + "\n",
+            MODEL: tensors_as_bytes(weights),
+        }
         if self.repair is not None:
-            write_whole(place / REPAIR, json_text(self.repair.to_plain(self.task.group_names), 2) + "\n")
+            contents[REPAIR] = thresholds_text(self.repair.to_plain(self.task.group_names))
         else:
             (place / REPAIR).unlink(missing_ok=True)
         if self.facts is not None:
-            write_whole(place / FACTS, json_text(asdict(self.facts), 2) + "\n")
+            contents[FACTS] = json_text(asdict(self.facts), 2) + "\n"
             write_whole(place / CARD, self.card())
+        for name, content in contents.items():
+            write_whole(place / name, content)
+        write_whole(place / checksums.FILE, checksums.listing(contents))
         return place
 
     @property
@@ -230,11 +240,16 @@ class TrainedModel:
         return rows if self.description.dtype == "uint8" else rows.to(getattr(torch, self.description.dtype))
 
 
+def thresholds_text(plain: Mapping[str, Any]) -> str:
+    """The content of `repair.json`, with a checksum of its own: the answer may be given after its run is finished."""
+    return json_text(checksums.sealed(plain), 2) + "\n"
+
+
 def _thresholds(file: Path) -> Repair | None:
     """The thresholds in a file; none where there was no target."""
     if not file.exists():
         return None
     try:
-        return Repair.from_plain(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
+        return Repair.from_plain(checksums.unsealed(parsed_json(file.read_text(encoding="utf-8"))))
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(f"The thresholds {file} cannot be read ({error}): make the report again.") from None

@@ -152,9 +152,9 @@ def test_an_objective_that_returns_no_tensor_is_named() -> None:
 def test_an_algorithm_says_whether_its_dual_step_needs_held_out_rows() -> None:
     counts, told = torch.full((2, 2, 2), 5), torch.ones(2, dtype=torch.bool)
     for algorithm in (one for one in variants() if one.measure is Measure.NOTHING and not one.gradients):
-        report = RoundReport(1, counts, told, None, TASK)
+        report = RoundReport(1, counts, told, None, task_of())
         if algorithm.needs_held_out:
             with pytest.raises(UserError, match="held-out rows"):
-                algorithm.update(algorithm.start(TASK, counts), report)
+                algorithm.update(algorithm.start(task_of(), counts), report)
         else:
-            algorithm.update(algorithm.start(TASK, counts), report)
+            algorithm.update(algorithm.start(task_of(), counts), report)

@@ -88,7 +88,7 @@ def _part(draws: random.Random) -> Any:
     return array(draws, True), array(draws), array(draws)
 
 
-def _some(draws: random.Random, names: tuple[str, ...], chance: float = 0.15) -> dict[str, Any]:
+def some_of(draws: random.Random, names: tuple[str, ...], chance: float = 0.15) -> dict[str, Any]:
     """Hostile values for some of these keywords."""
     return {name: thing(draws) for name in names if draws.random() < chance}
 
@@ -97,7 +97,7 @@ def _from_arrays(draws: random.Random) -> Callable[[], object]:
     clients: Any = [_part(draws) for _ in range(draws.choice((1, 1, 2)))]
     clients = thing(draws) if draws.random() < 0.05 else clients
     keywords = {"validation": _part(draws), "test": _part(draws)} if draws.random() < 0.5 else {}
-    keywords |= _some(draws, ("favourable", "name", "validation", "test"))
+    keywords |= some_of(draws, ("favourable", "name", "validation", "test"))
     return lambda: repr(ffalm.Federation.from_arrays(clients, **keywords).summary())
 
 
@@ -123,7 +123,7 @@ def _load(draws: random.Random, here: Path) -> Callable[[], object]:
     of_table = {"label": "paid", "group": "sex", "favourable": 1}
     settings: dict[str, Any] = {"rows": 300} if isinstance(name, str) and name == "census" else of_table
     extra = ("clients", "alpha", "partition", "min_rows", "seed", "label", "group", "favourable", "owner", "drop", "x")
-    settings = {"clients": 2, **settings, **_some(draws, extra, 0.1)}
+    settings = {"clients": 2, **settings, **some_of(draws, extra, 0.1)}
     return lambda: repr(ffalm.load(name, **settings))
 
 
@@ -133,7 +133,7 @@ def _simulate(draws: random.Random, federation: ffalm.Federation) -> Callable[[]
     names = ("rounds", "lr", "batch_size", "clip", "participation", "optimizer", "momentum", "weight_decay", "model",
              "privacy", "keep", "engine", "device", "precision", "channels_last", "compiled", "seed", "threads",
              "local_steps", "lr_step", "lr_decay", "on_round", "progress", "x")  # fmt: skip
-    settings = {"rounds": 1, **_some(draws, names, 0.06)}
+    settings = {"rounds": 1, **some_of(draws, names, 0.06)}
     return lambda: ffalm.simulate(algorithm, data, **settings)
 
 
@@ -144,7 +144,7 @@ def _compare(draws: random.Random, federation: ffalm.Federation) -> Callable[[],
     names = ("algorithms", "seeds", "partition", "clients", "alpha", "min_rows", "label", "favourable", "owner", "x",
              "data_settings", "fresh_data", "workers", "checkpoint_every", "resume", "rounds", "model",
              "progress")  # fmt: skip
-    settings = {"algorithms": "fedavg", "seeds": 1, "rounds": 1, **_some(draws, names, 0.08)}
+    settings = {"algorithms": "fedavg", "seeds": 1, "rounds": 1, **some_of(draws, names, 0.08)}
     if isinstance(data, str) and data == "census":
         settings = {"data_settings": {"rows": 300}, **settings}
 
@@ -158,24 +158,34 @@ def _compare(draws: random.Random, federation: ffalm.Federation) -> Callable[[],
 def _build(draws: random.Random) -> Callable[[], object]:
     """An algorithm or settings object with hostile values."""
     cls: Any = draws.choice([*ffalm.algorithms().values(), ffalm.Privacy])
-    values = _some(draws, tuple(one.name for one in fields(cls)), 0.3)
+    values = some_of(draws, tuple(one.name for one in fields(cls)), 0.3)
     values = {"noise": 1.0, **values} if cls is ffalm.Privacy else values
     return lambda: cls(**values)
 
 
 def run(number: int, seed: int, here: Path, federation: ffalm.Federation) -> tuple[Outcome, str]:
     """One case by its number."""
+    from tests.fuzzing import model_calls as models
+
     draws = random.Random(f"{seed}-{number}")
-    surface = draws.choice(("from_arrays", "from_arrays", "tally", "tally", "load", "simulate", "compare", "build"))
-    call = {
+    surfaces: dict[str, Callable[[], Callable[[], object]]] = {
         "from_arrays": lambda: _from_arrays(draws),
         "tally": lambda: _tally(draws),
         "load": lambda: _load(draws, here),
         "simulate": lambda: _simulate(draws, federation),
         "compare": lambda: _compare(draws, federation),
         "build": lambda: _build(draws),
-    }[surface]()
-    return outcome_of_call(call), surface
+        "audit": lambda: models.audit(draws, here),
+        "repair": lambda: models.repair(draws),
+        "target": lambda: models.target(draws),
+        "fair": lambda: models.fair(draws, federation),
+        "load_model": lambda: models.trained(draws, here),
+        "classifier": lambda: models.estimator(draws),
+        "sweep": lambda: models.sweep(draws, federation),
+        "objects": lambda: models.objects(draws, here, federation),
+    }
+    surface = draws.choice(("from_arrays", "tally", *surfaces))
+    return outcome_of_call(surfaces[surface](), surface == "classifier"), surface
 
 
 def small_federation() -> ffalm.Federation:

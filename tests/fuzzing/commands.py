@@ -10,28 +10,18 @@ import shlex
 import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from tests.fuzzing.outcomes import Hang, Outcome, limited, place_of
-from tests.fuzzing.values import path, text
+from tests.fuzzing.values import CONDITIONS, TARGETS, path, text
 
-COMMANDS = (
-    "run", "compare", "data check", "data describe", "data get", "report", "reproduce", "federate init", "algorithms",
-    "audit", "predict", "card", "export", "settings", "models",
-)  # fmt: skip
-_FOLDERS = (
-    "federate audit",
-    "federate status",
-    "federate stop",
-    "federate run",
-    "federate site",
-    "federate coordinator",
-    "federate doctor",
-    "federate upgrade",
-)
 _TINY = ("--rounds", "1", "--set", "data.rows=300", "--clients", "2", "--workers", "1", "--quiet")
+_STUDIES = ("run", "compare", "sweep")
+_OFTEN = (*_STUDIES, "data check", "audit", "repair", "predict", "federate init")
+_SKIPPED = ("ray", "track", "rows", "demo")  # flags that would start a cluster, write elsewhere or take minutes
 _SETTINGS = (
     "seeds", "keep", "engine", "device", "precision", "channels_last", "compiled", "fresh_data", "checkpoint_every",
     "workers", "plugins", "data", "data.source", "data.rows", "data.file", "data.label", "data.group", "data.root",
@@ -56,6 +46,39 @@ _OF_FEDERATIONS = (
 def has_flower() -> bool:
     """Whether `ffalm federate` can be tried."""
     return importlib.util.find_spec("flwr") is not None
+
+
+_FILES = ("file", "folder", "data", "root", "config", "plugin", "out", "data_root", "test")
+#: Folders that a command could do something with.
+_FOLDERS = {
+    **dict.fromkeys(("predict", "card", "export", "report", "watch"), ("HERE/study", "HERE/study", "HERE/study/runs")),
+    **dict.fromkeys(("federate status", "federate stop", "federate run", "federate audit"), ("HERE/federation",)),
+    "federate site": ("HERE/federation/sites/north",),
+    "federate coordinator": ("HERE/federation",),
+}
+#: What somebody might give for an option.
+_USUAL: dict[str, tuple[str, ...]] = {
+    "label": ("paid", "paid", "sex", "a"),
+    "group": ("sex", "sex", "a", "sex,a", "paid"),
+    "prediction": ("paid", "a", "sex"),
+    "score": ("a", "a", "paid"),
+    "favourable": ("1", "0", "m", "yes", "1.0"),
+    "id": ("a", "sex"),
+    "target": TARGETS,
+    "at": TARGETS,
+    "fail_if": CONDITIONS,
+    "repair": ("none", "single", "groups", "randomised", "blind"),
+    "metric": ("dpd", "eod", "accuracy"),
+    "over": ("tolerance=0,0.1", "tolerance=", "=", "x=1", "penalty=nan,inf", "ffalm.penalty=1,[1]", "tolerance=0,0"),
+    "algorithm": ("fedavg", "ffalm", "lagrangian", "fairfed", "fedavg,ffalm"),
+    "algorithms": ("fedavg", "ffalm,fedavg", "lagrangian", "ffalm"),
+    "cells": ("census", "adult", ";", "adult;compas"),
+    "methods": ("fedavg", "ffalm", ","),
+    "board": ("tables", "HERE"),
+    "states": ("CA", "CA,TX", "all", "XX", ","),
+    "sites": ("north,south", "2", "a,a", "north,../x", ","),
+    "file": ("new.csv", "new.onnx"),
+}
 
 
 class _Accepted(BaseException):
@@ -87,84 +110,124 @@ def prepare_files(here: Path) -> None:
 
 def command_line(draws: random.Random, here: str, number: int) -> list[str]:
     """A command with random flags, settings and files."""
-    command = draws.choice((*COMMANDS, *COMMANDS[:3] * 4, *_FOLDERS))
-    arguments = command.split()
-    if command in _FOLDERS or command == "report":
-        return [*arguments, path(draws, here, number), *draws.choice(([], ["--json"], ["--x"]))]
-    if command in ("predict", "card", "export"):
-        folder = path(draws, here, number)
-        return [command, folder] if command == "card" else [command, folder, path(draws, here, number)]
-    if command == "audit":
-        arguments += [draws.choice((f"{here}/good.csv", path(draws, here, number)))]
-        for flag in ("--label", "--group", "--prediction", "--score", "--favourable", "--decision", "--min-group"):
-            if flag in ("--label", "--group") or draws.random() < 0.4:
-                arguments += [flag, draws.choice(("a", "sex", "paid", "1", "m", text(draws)))]
-        return [*arguments, *draws.choice(([], ["--json"], ["--fail-if", text(draws)]))]
-    if command == "data get":
-        return [*arguments, draws.choice(("adul", "", "\x1b", "x" * 5000)), "--root", path(draws, here, number)]
-    if command in ("data describe", "settings"):
-        return [*arguments, text(draws)]
-    if command == "algorithms":
-        return [*arguments, *draws.choice(([], [text(draws)], ["--plugin", path(draws, here, number)]))]
-    if command == "models":
-        return [*arguments, *draws.choice(([], ["--json"], ["--x"]))]
-    if command == "federate init":
-        arguments += [path(draws, here, number), "--rows", draws.choice(("300", "300", text(draws)))]
-        arguments += draws.choice(([], ["--demo", "census"], ["--demo", "census"], ["--demo", text(draws)]))
-        arguments += draws.choice(([], ["--sites", "north,south"], ["--sites", text(draws)]))
-    elif command == "reproduce":
-        target = draws.choice(("table-2", "figure-2", "sensitivity", "frontier", text(draws)))
-        arguments += [target if target not in ("example", "rate", "all") else "x", "--scale", "smoke"]
-    elif command in ("run", "compare"):
-        arguments += _TINY
-        arguments += draws.choice(([], [], [], ["--out", path(draws, here, number)]))
-        arguments += draws.choice(([], [], [], [], [], ["--resume"]))
-    names = [name for name in _flag_names(command) if name not in ("out", "resume", "rows", "demo", "sites", "scale")]
-    for name in draws.sample(names, min(len(names), draws.choice((0, 0, 1, 2)))):
-        flag = f"--{name.replace('_', '-')}"
-        if name == "set":
-            continue
-        if name in ("json", "quiet", "fresh_data"):
-            arguments += [flag]
-        elif name == "ray":
-            continue
+    known = commands()
+    name = draws.choice((*known, *_OFTEN * 4))
+    words = name.split()
+    if name in _STUDIES:
+        words += _TINY
+    if name == "federate init":
+        words += [
+            "--rows",
+            "300",
+            *draws.choice(([], ["--demo", "census"], ["--demo", "census"], ["--demo", text(draws)])),
+        ]
+    if name == "reproduce":
+        words += ["--scale", "smoke"]
+    for one in known[name]:
+        if one.param_type_name == "argument":
+            words += [value_of(draws, one, name, here, number)] if one.required or draws.random() < 0.8 else []
+        elif one.required and draws.random() < 0.97:
+            words += [one.opts[0], value_of(draws, one, name, here, number)]
+    options = [one for one in known[name] if one.param_type_name == "option" and one.name not in _SKIPPED]
+    options = [one for one in options if f"--{one.name}" not in words and one.name != "scale"]
+    for one in draws.sample(options, min(len(options), draws.choice((0, 0, 1, 2, 3)))):
+        flag = draws.choice(one.opts)
+        if one.is_flag:
+            words += [flag]
+        elif one.name in ("set", "set_"):
+            words += [flag, _assignment(draws, name, here, number)]
         else:
-            files = name in ("config", "plugin", "root", "data", "data_root")
-            arguments += [flag, path(draws, here, number) if files and draws.random() < 0.7 else text(draws)]
+            words += [flag, value_of(draws, one, name, here, number)]
+    if any(one.name in ("set", "set_") for one in options):
+        for _ in range(draws.choice((0, 1, 1, 2))):
+            words += ["--set", _assignment(draws, name, here, number)]
+    return words
+
+
+@cache
+def command_tree() -> Any:
+    """All commands as click knows them, which takes a while to build."""
+    import typer
+
+    from ffalm import cli
+    from ffalm.cli.flags import prepare
+
+    prepare(["run", "compare", "sweep", "check", "reproduce"])
+    return typer.main.get_command(cli.app)
+
+
+@cache
+def commands() -> dict[str, list[Any]]:
+    """The arguments and options of every command by its name."""
+    found: dict[str, list[Any]] = {}
+
+    def walk(command: Any, path: str) -> None:
+        below = getattr(command, "commands", {})
+        for name, one in below.items():
+            walk(one, f"{path} {name}".strip())
+        if not below:
+            found[path] = command.params
+
+    walk(command_tree(), "")
+    return {name: found[name] for name in found if has_flower() or not name.startswith("federate")}
+
+
+def value_of(draws: random.Random, one: Any, command: str, here: str, number: int) -> str:
+    """Something for an argument or option: what it takes, a file of some kind, or a hostile text."""
+    files = type(one.type).__name__ in ("Path", "File", "TyperPath") or one.name in _FILES
+    if command == "data get" and one.name == "name":
+        return draws.choice(("adul", "", "\x1b", "x" * 5000, "acs"))
+    if one.name == "target" and command == "reproduce":
+        target = draws.choice(("table-2", "figure-2", "sensitivity", "frontier", text(draws)))
+        return target if target not in ("example", "rate", "all") else "x"
+    if one.name in _USUAL and draws.random() < 0.7:
+        return draws.choice(_USUAL[one.name])
+    if files and draws.random() < 0.9:
+        return (
+            draws.choice(_FOLDERS[command]).replace("HERE", here)
+            if command in _FOLDERS and draws.random() < 0.5 and one.name in ("model", "folder", "name")
+            else path(draws, here, number)
+        )
+    return text(draws)
+
+
+def _assignment(draws: random.Random, command: str, here: str, number: int) -> str:
     settings = _OF_FEDERATIONS if command == "federate init" else _SETTINGS
-    if "set" in names or command == "federate init":
-        for _ in range(draws.choice((0, 1, 1, 1, 2, 3))):
-            value = path(draws, here, number) if draws.random() < 0.1 else text(draws)
-            arguments += ["--set", f"{draws.choice(settings)}={value}" if draws.random() < 0.97 else text(draws)]
-    return arguments
+    value = path(draws, here, number) if draws.random() < 0.1 else text(draws)
+    return f"{draws.choice(settings)}={value}" if draws.random() < 0.97 else text(draws)
 
 
-def _flag_names(command: str) -> list[str]:
-    from ffalm.cli.data_commands import _CHECK
-    from ffalm.cli.reproduce import _OWN, _running
-    from ffalm.cli.study_commands import _compare_flags, _run_flags
+def train(here: Path) -> Path:
+    """The folder of a study of one small model, trained at the first call."""
+    folder = here / "study"
+    if not folder.exists():
+        flags = ("--label", "paid", "--group", "sex", "--favourable", "1", "--clients", "2", "--rounds", "1", "--quiet")
+        words = ["compare", "--data", str(here / "good.csv"), *flags, "--algorithms", "fedavg,fedprox", "--seeds", "1"]
+        _quietly([*words, "--out", str(folder), "--workers", "1", "--model", "linear"])
+    return folder
 
-    own = (
-        "address",
-        "data",
-        "label",
-        "group",
-        "favourable",
-        "algorithm",
-        "preset",
-        "model",
-        "rounds",
-        "seed",
-        "config",
-    )
-    flags: dict[str, list[str]] = {
-        "run": [flag.name for flag in _run_flags()],
-        "compare": [flag.name for flag in _compare_flags()],
-        "data check": [flag.name for flag in _CHECK],
-        "reproduce": [flag.name for flag in (*_OWN, *_running()) if flag.name != "target"],
-        "federate init": list(own),
-    }
-    return flags.get(command, [])
+
+def _found(federation: Path) -> None:
+    """Make a federation folder at the first call."""
+    if not federation.exists():
+        _quietly(["federate", "init", str(federation), "--demo", "census", "--rows", "300", "--sites", "north,south"])
+
+
+def _quietly(words: list[str]) -> None:
+    from ffalm import cli
+
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as said:
+        assert cli.run(words) == 0, said.getvalue()
+
+
+#: Where a command would begin to train, serve, start processes or download.
+_BEGINNINGS = (
+    "cli.watch_command.PageServer.serve_forever",
+    "data.download._opened",
+    "leaderboard.play.play",
+    "federate.deploy.operations.CoordinatorProcess.start",
+    "federate.deploy.operations.SiteProcess.start",
+)
 
 
 @contextmanager
@@ -182,11 +245,14 @@ def _short(arguments: list[str]) -> bool:
     """Whether training would take a second at most: nothing asks for more than the tiny settings do."""
     longer = ("rounds", "local", "model", "size", "data.rows", "workers", "engine", "seeds", "faces")
     own = " ".join(arguments[len(_TINY) + 1 :])
-    return arguments[0] in ("run", "compare") and not any(word in own for word in longer)
+    return arguments[:1] != ["sweep"] and arguments[0] in _STUDIES and not any(word in own for word in longer)
 
 
-def outcome_of_command(arguments: list[str], train: bool = False) -> Outcome:
-    """The exit code is 0, 2 or, of a training that diverged, 4; without success there is one sentence of one line."""
+def outcome_of_command(arguments: list[str], trains: bool = False) -> Outcome:
+    """The exit code is 0, 2, of an audit's condition 3 or, of a training that diverged, 4.
+
+    Where it is 2 or 4 there is one sentence of one line.
+    """
     from ffalm import cli
 
     seen: list[BaseException] = []
@@ -197,13 +263,17 @@ def outcome_of_command(arguments: list[str], train: bool = False) -> Outcome:
             seen.append(error)
 
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
+    tree = command_tree()
     try:
         with ExitStack() as around:
             around.enter_context(limited())
+            around.enter_context(patch("typer.main.get_command", lambda _: tree))
             around.enter_context(redirect_stdout(out))
             around.enter_context(redirect_stderr(err))
             around.enter_context(patch.object(traceback, "print_exc", note))
-            around.enter_context(stubbed("results.Study.write_report" if train else "study.Begun.compute"))
+            around.enter_context(stubbed("results.Study.write_report" if trains else "study.Begun.compute"))
+            for beginning in _BEGINNINGS if has_flower() else _BEGINNINGS[:3]:
+                around.enter_context(stubbed(beginning))
             code = cli.run(arguments)
     except _Accepted:
         return Outcome(True, "accepted")
@@ -212,7 +282,7 @@ def outcome_of_command(arguments: list[str], train: bool = False) -> Outcome:
     except BaseException as error:
         return Outcome(False, "escaped", place_of(error))
     said = err.getvalue()
-    if code == 0:
+    if code == 0 or (code == 3 and "audit" in arguments):
         return Outcome(True, "done")
     if code in (2, 4):
         lines = [line for line in said.splitlines() if line.startswith("ffalm: ") and "warning" not in line]
@@ -226,5 +296,9 @@ def run(number: int, seed: int, here: Path) -> tuple[Outcome, str]:
     """One case by its number."""
     draws = random.Random(f"{seed}-{number}")
     arguments = command_line(draws, str(here), number)
-    train = draws.random() < 0.3 and _short(arguments)
-    return outcome_of_command(arguments, train), shlex.join(arguments).replace(str(here), "HERE")
+    trains = draws.random() < 0.3 and _short(arguments)
+    if any(f"{here}/study" in word for word in arguments):
+        train(here)
+    if any(f"{here}/federation" in word for word in arguments):
+        _found(here / "federation")
+    return outcome_of_command(arguments, trains), shlex.join(arguments).replace(str(here), "HERE")

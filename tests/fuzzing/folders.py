@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pandas as pd
 from tests.fuzzing.outcomes import Hang, Outcome, limited, place_of
 
 _SETTINGS = (
@@ -88,6 +89,55 @@ def damage(draws: random.Random, study: Path) -> str:
         changed = {"flip": flipped, "cut": content[:place], "empty": b"", "double": content * 2, "replace": other}
         path.write_bytes(changed[how])
     return f"{how} {path.relative_to(study)} at {place}"
+
+
+def _predictions(folder: Path) -> tuple[Any, ...]:
+    """What the model in a folder says of a few new rows, and its card."""
+    import ffalm
+
+    model = ffalm.load_model(folder)
+    rows = pd.DataFrame({"a": range(12), "sex": ["m", "f"] * 6})
+    return model.predict_proba(rows).tolist(), model.predict(rows, "sex").tolist(), model.card()
+
+
+def prepare_models(here: Path) -> dict[str, tuple[Any, ...]]:
+    """Folders with a trained model: of a study, of its run, and one that was saved; and what their models predict."""
+    from tests.fuzzing.commands import prepare_files, train
+
+    import ffalm
+
+    prepare_files(here)
+    study = train(here)
+    run = sorted((study / "runs").iterdir())[0]
+    ffalm.load_model(study).save(here / "saved")
+    places = {"study": ".", "study/run": str(run.relative_to(study)), "saved": "."}
+    return {name: (*_predictions(here / name.partition("/")[0] / place), place) for name, place in places.items()}
+
+
+def run_model(number: int, seed: int, here: Path, expected: dict[str, tuple[Any, ...]]) -> tuple[Outcome, str]:
+    """A damaged folder of a model gives the same predictions or is refused."""
+    from ffalm import UserError
+
+    draws = random.Random(f"{seed}-{number}")
+    name = draws.choice(list(expected))
+    *right, place = expected[name]
+    copy = here / f"model-{number}"
+    shutil.copytree(here / name.partition("/")[0], copy)
+    case = f"{name}: {damage(draws, copy)}"
+    try:
+        with limited():
+            found = _predictions(copy / place)
+        same = list(found[:2]) == right[:2]
+        return Outcome(same, "the same predictions" if same else "other predictions", "" if same else case), case
+    except UserError as error:
+        one = "\n" not in str(error)
+        return Outcome(one, "model refused", "" if one else str(error)), case
+    except Hang as error:
+        return Outcome(False, "hang", place_of(error)), case
+    except Exception as error:
+        return Outcome(False, "traceback", place_of(error)), case
+    finally:
+        shutil.rmtree(copy)
 
 
 def run(number: int, seed: int, here: Path, expected: dict[str, Any]) -> tuple[Outcome, str]:

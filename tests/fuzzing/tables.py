@@ -57,13 +57,46 @@ def _file(draws: random.Random, here: Path) -> str:
     content = _text(draws).encode("utf-8", "surrogatepass")
     if ending == ".parquet":
         written = io.BytesIO()
-        _frame(draws).astype(str).to_parquet(written)
+        _typed(draws, written)
         content = written.getvalue()
     if ending.endswith(".gz"):
         content = gzip.compress(content)
     path = here / f"fuzzed{ending}"
     path.write_bytes(_spoiled(draws, content))
     return str(path)
+
+
+def _typed(draws: random.Random, written: io.BytesIO) -> None:
+    """A Parquet file with a column of an odd type."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    numbers = np.arange(_ROWS)
+    texts = pa.array([f"x{i % 4}" for i in numbers])
+    kinds: list[Callable[[], Any]] = [
+        lambda: pa.array(numbers % 5, pa.decimal128(20, 2)) if draws.random() < 0.5 else pa.array(numbers, pa.uint64()),
+        lambda: pa.array([[i, i] for i in numbers.tolist()]),
+        lambda: pa.array([{"a": i} for i in numbers.tolist()]),
+        lambda: pa.array(numbers, pa.timestamp("ns", "UTC")),
+        lambda: pa.array(numbers.astype("int32"), pa.date32()),
+        lambda: pa.array(numbers, pa.duration("s")),
+        texts.dictionary_encode,
+        lambda: texts.cast(pa.large_string()),
+        lambda: pa.nulls(_ROWS),
+        lambda: pa.array([b"x", None] * (_ROWS // 2), pa.binary()),
+        lambda: pa.array([True, None] * (_ROWS // 2)),
+        lambda: pa.array(numbers.astype("float16")),
+        lambda: pa.array([float("nan"), 1.0] * (_ROWS // 2)),
+        lambda: pa.array([None, 1] * (_ROWS // 2), pa.int8()),
+        lambda: texts,
+    ]
+    columns = {
+        "a": draws.choice(kinds)(),
+        "sex": draws.choice(kinds)() if draws.random() < 0.3 else pa.array(["m", "f"] * (_ROWS // 2)),
+        "paid": draws.choice(kinds)() if draws.random() < 0.3 else pa.array(numbers % 3 % 2),
+        draws.choice(("shop", "b", "", "a.b")): draws.choice(kinds)(),
+    }
+    pq.write_table(pa.table(columns), written, compression=draws.choice(("snappy", "none", "zstd")))
 
 
 def _column(draws: random.Random) -> Any:
@@ -106,6 +139,21 @@ def _frame(draws: random.Random) -> pd.DataFrame:
     return frame
 
 
+def _audit(draws: random.Random, data: Any) -> Callable[[], object]:
+    """Scores or predictions in the same files and frames."""
+    asked = draws.choice(({"score": "a"}, {"prediction": "paid"}, {"prediction": "sex"}, {"score": "b"}))
+    group = draws.choice(("sex", "sex", ["sex", "shop"], "b"))
+    settings: dict[str, Any] = {"min_group": draws.choice((0, 5, 30)), "favourable": draws.choice((None, 1, "1", "m"))}
+
+    def call() -> object:
+        found = ffalm.audit(data, label="paid", group=group, **asked, **settings)
+        metrics = [one.value for one in found.groupings[0].metrics.values()]
+        assert all(value != value or abs(value) < 1e6 for value in metrics), "a metric that is no number"
+        return found.to_dict()
+
+    return call
+
+
 def run(number: int, seed: int, here: Path) -> tuple[Outcome, str]:
     """One case by its number."""
     draws = random.Random(f"{seed}-{number}")
@@ -126,4 +174,6 @@ def run(number: int, seed: int, here: Path) -> tuple[Outcome, str]:
         if draws.random() < (0.7 if name == "favourable" else 0.12):
             settings[name] = draws.choice(values)
     data: Any = _file(draws, here) if draws.random() < 0.6 else _frame(draws)
+    if draws.random() < 0.2:
+        return outcome_of_call(_audit(draws, data)), f"{type(data).__name__} audited"
     return outcome_of_call(lambda: repr(ffalm.load(data, **settings))), f"{type(data).__name__} with {settings}"

@@ -24,9 +24,24 @@ PATHS = (
     "{here}/noise.bin", "{here}/folder", "{here}/missing", "/dev/null", "/dev/full", "/dev/zero", "/proc/self/mem",
     "x" * 300, "x/" * 3000, "{here}/good.toml/below", "{here}/loop", "", ".", "/", "~nobody/x", "\udcff", "a\nb",
     "{here}/deep.toml", "{here}/digits.toml", "{here}/types.toml", "{here}/noise.csv", "{here}/folder.csv",
-    "/none/x", "/proc/1/x", "{here}/new-{number}", "{here}/pipe", "{here}/none.py", "-", "http://x/y.csv",
+    "{here}/study", "{here}/study/runs", "{here}/study/config.toml", "/none/x",
+    "/proc/1/x", "{here}/new-{number}", "{here}/pipe", "{here}/none.py", "-", "http://x/y.csv",
 )  # fmt: skip
 
+
+#: Fairness targets, and conditions of an audit.
+TARGETS = (
+    "dpd <= 0.05", "eod <= 5 %, impact_ratio >= 0.8", "dpd<=0", "dpd <= 1e-400", "dpd <= nan", "dpd >= 0.1", "x <= 1",
+    "dpd", "", ",", "dpd <= 0.1, dpd <= 0.2", "dpd <= -1", "dpd <= 101%", "accuracy >= 0.9", "dpd <= 0.05 and eod <= 1",
+    "DPD <= 0.05", "dpd <= 1_0", "dpd <= \u0663", "dpd \u2264 0.1", "dpd <= 0.05%", "impact_ratio >= 1", "a\nb <= 1",
+    "none", "worst_group_accuracy >= 0.5", "equalized_odds<=.1", "dpd <= 5%%", "dpd <= " + "9" * 5000,
+    "dpd <=0.05;eod<=0.1",
+)  # fmt: skip
+CONDITIONS = (
+    "dpd > 0.1", "accuracy < 0.5", "dpd > x", "x > 1", "", "dpd", "dpd >", "> 1", "dpd > nan", "dpd > 1e999",
+    "sex.dpd > 0", "impact_ratio < 80%", "dpd >= 0.1 and eod > 0", "a\nb > 1", "dpd=0.1", "dpd == 0.1", "eod<0.5",
+    "m.accuracy < 1",
+)  # fmt: skip
 
 #: What somebody might type.
 _PLAIN = (

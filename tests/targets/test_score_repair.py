@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import ffalm
 from ffalm.errors import UserError
 from ffalm.targets.score_repair import RepairedScores
+from ffalm.targets.score_thresholds import ScoreThresholds
 
 Rows = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.str_]]
 
@@ -193,3 +194,26 @@ def test_a_mistake_gets_one_sentence(changes: dict[str, Any], message: str) -> N
 def test_the_result_says_what_it_is() -> None:
     result = ffalm.repair(*logits(400))
     assert isinstance(result, RepairedScores) and "dpd <= 0.05: met" in repr(result)
+
+
+def test_rows_without_a_score_get_no_prediction() -> None:
+    thresholds = ScoreThresholds("groups", {"m": ((0.5, 1.0),)}, 0.5)
+    assert thresholds.predict([0.2, np.inf], ["m", "f"]).tolist() == [0, 1]
+    for scores in ([0.2, np.nan], [None, 0.3], ["a", "b"], 3, [[0.1, 0.2], [0.3, 0.4]]):
+        with pytest.raises(UserError):
+            thresholds.predict(scores)
+
+
+@pytest.mark.parametrize(
+    "mix", [[], [{"threshold": "nan", "probability": 1}], [{"threshold": 0.5, "probability": 0.4}], [3], None]
+)
+def test_thresholds_that_make_no_sense_are_refused(mix: object) -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        ScoreThresholds.from_plain({"kind": "groups", "single": 0.5, "groups": {"m": mix}})
+
+
+@pytest.mark.parametrize("name", ["decision", "confidence", "cost_false_favourable", "test", "test_share"])
+def test_settings_of_a_repair_of_another_type_are_refused(name: str) -> None:
+    rows = np.arange(40)
+    with pytest.raises(UserError):
+        ffalm.repair(rows % 7 / 7, rows % 3 % 2, np.where(rows % 2, "m", "f"), **{name: "x"})  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import typer
 
 from ffalm.cli.federate_group import print_json
 from ffalm.errors import TrainingDiverged
+from ffalm.files import parsed_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,11 +56,11 @@ def show_result(run: Path, as_json: bool) -> None:
     from ffalm.federate.coordinator.federation_report import summary
     from ffalm.results import Study
 
-    found = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    found = parsed_json((run / "result.json").read_text(encoding="utf-8"))
     page = Study.load(run).write_report()["report.html"]
     answered = run / "answer.json"
     if as_json:
-        told = json.loads(answered.read_text(encoding="utf-8")) if answered.exists() else {}
+        told = parsed_json(answered.read_text(encoding="utf-8")) if answered.exists() else {}
         print_json({"folder": str(run), **found, **told})
     else:
         typer.echo(summary(run).rstrip())

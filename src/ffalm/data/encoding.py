@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.errors import PublicError, UserError, require
+from ffalm.files import parsed_json
 from ffalm.memory import require_room
 
 if TYPE_CHECKING:
@@ -306,6 +307,6 @@ def _positions(column: pd.Series, categories: tuple[str | None, ...]) -> NDArray
 
 def _parsed(text: str, what: str) -> Any:
     try:
-        return json.loads(text)
+        return parsed_json(text)
     except ValueError:
         raise UserError(f"This {what} is not valid JSON: make it again or restore the file.") from None

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ffalm.errors import require
+from ffalm.errors import require, shown
 
 _CROSSED_ROWS = 30  # the default of `min_group_size` where columns are crossed
 
 
 def group_columns(group: str | Sequence[str]) -> tuple[str, ...]:
     """The columns that a setting names: one, several with commas, or a list, in which names may have commas."""
-    columns = [name.strip() for name in group.split(",")] if isinstance(group, str) else list(group)
+    given = group.split(",") if isinstance(group, str) else list(group) if isinstance(group, Sequence) else [None]
+    columns = [name.strip() if isinstance(group, str) else name for name in given if isinstance(name, str)]
     require(
-        bool(columns) and all(columns) and len(set(columns)) == len(columns),
-        f"The group names one column, or several different ones with commas; got {group!r}.",
+        bool(columns) and all(columns) and len(set(columns)) == len(given),
+        f"The group names one column, or several different ones with commas; got {shown(group)}.",
     )
     return tuple(columns)
 

@@ -17,7 +17,7 @@ from torch import Tensor, uint8
 
 from ffalm.errors import require_public
 from ffalm.federate.terms import SiteTerms
-from ffalm.files import write_private
+from ffalm.files import parsed_json, write_private
 from ffalm.store import locked
 
 
@@ -58,7 +58,7 @@ class AnswerLedger:
     def _noted(self) -> dict[str, dict[str, Any]]:
         noted: dict[str, dict[str, Any]] = {}
         if self._file.exists():
-            noted = json.loads(self._file.read_text(encoding="utf-8"))
+            noted = parsed_json(self._file.read_text(encoding="utf-8"))
         return noted
 
     def _note(self, purpose: str, what: str, value: Any, refusal: str) -> None:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from ffalm.data.encoding import NumericSummary, TableSummary
 from ffalm.errors import UserError
+from ffalm.files import parsed_json
 from ffalm.settings import build
 
 ColumnKind = Literal["numbers", "text"]
@@ -47,7 +48,7 @@ class Description:
     def from_json(cls, text: str) -> Description:
         """The description that `to_json` wrote; a malformed one is refused, since sites may run other versions."""
         try:
-            values = json.loads(text)
+            values = parsed_json(text)
             columns = None if values["columns"] is None else _checked(TableSummary.from_json(values["columns"]))
             told = build(cls, {**values, "columns": columns}, "description")
             if not all(name.isprintable() for name in (*told.labels, *told.groups, *(told.kinds or ()))):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ffalm.engines.remote.message import printable
-from ffalm.files import write_whole
+from ffalm.files import parsed_json, write_whole
 
 _FILE = "versions.json"
 _LONGEST = 40
@@ -24,7 +24,7 @@ def keep_versions(folder: Path, versions: Mapping[str, str]) -> None:
 def read_versions(folder: Path) -> dict[str, str]:
     """By name; empty where nobody has told."""
     try:
-        found = json.loads((folder / _FILE).read_text(encoding="utf-8"))
+        found = parsed_json((folder / _FILE).read_text(encoding="utf-8"))
         return {str(name): str(version) for name, version in found.items()}
     except (OSError, ValueError, AttributeError):
         return {}

@@ -19,6 +19,7 @@ from ffalm.engines import ClientSpec, Training
 from ffalm.errors import PublicError, UserError
 from ffalm.federate.federation_config import SharedData
 from ffalm.federate.secure.secure_settings import Secure
+from ffalm.files import parsed_json
 from ffalm.models import Architecture
 from ffalm.run_settings import Privacy
 from ffalm.settings import build, to_plain
@@ -57,12 +58,12 @@ class SiteTerms:
     def from_text(cls, text: str) -> SiteTerms:
         """The terms that `to_text` wrote."""
         try:
-            values = {"encoding": None, **json.loads(text)}  # a text that is None is left out
+            values = {"encoding": None, **parsed_json(text)}  # a text that is None is left out
             algorithm = study.entry_of(values["contender"]["name"], values["contender"])
             return build(cls, {**values, "model": study.model_of(values["model"]), "contender": algorithm}, "terms")
         except UserError as error:  # the text came from the coordinator, so the sentence holds nothing of this site
             raise PublicError(str(error)) from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise PublicError(
                 f"The terms of the federation cannot be read ({type(error).__name__}): use the same ffalm everywhere."
             ) from None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ffalm.audit_facts import AuditFacts, Estimate, Failure, GroupFacts, GroupingFacts
-from ffalm.files import write_whole
+from ffalm.files import path_of, write_whole
 from ffalm.report.rendering import asset, environment
 from ffalm.report.tables import Cell, Column, Section, Table, percent, row
 
@@ -211,7 +211,7 @@ def page(audit: AuditFacts, failures: Sequence[Failure] = ()) -> str:
 
 def write_page(audit: AuditFacts, file: str | Path, failures: Sequence[Failure] = ()) -> Path:
     """Write the page."""
-    return write_whole(Path(file), page(audit, failures))
+    return write_whole(path_of(file), page(audit, failures))
 
 
 def _flag(audit: AuditFacts, group: GroupFacts) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ffalm.errors import require
+from ffalm.errors import require, require_number
 from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.targets.target import Bound, Target
 
@@ -23,9 +23,12 @@ class Costs:
     false_unfavourable: float = 1.0
 
     def __post_init__(self) -> None:
-        costs = (self.false_favourable, self.false_unfavourable)
+        costs = [
+            require_number(one, "cost of a wrong prediction")
+            for one in (self.false_favourable, self.false_unfavourable)
+        ]
         require(
-            all(np.isfinite(costs)) and min(costs) >= 0 and max(costs) > 0,
+            min(costs) >= 0 and max(costs) > 0,
             f"Costs of wrong predictions are 0 or more, and not both 0; got {costs[0]:g} and {costs[1]:g}.",
         )
 

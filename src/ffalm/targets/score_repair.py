@@ -16,11 +16,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from ffalm.arrays import column
 from ffalm.data.encoding import distinct, numbers
 from ffalm.data.splits import split_rows
 from ffalm.data.table import code_label
 from ffalm.data.table_values import natural, place_of
-from ffalm.errors import UserError, require, unknown
+from ffalm.errors import UserError, require, require_number, unknown
 from ffalm.fairness import ScoreHistogram
 from ffalm.fairness.score_metrics import group_auc, group_calibration
 from ffalm.targets.answer import Answer, Candidate, Scores, Verdict
@@ -87,7 +88,10 @@ class ScoredTable:
 
     def split(self, share: float, seed: int) -> tuple[Codes, Codes]:
         """Row numbers of calibration and test rows, stratified by label and group."""
-        require(0 < share < 1, f"The share of test rows must be between 0 and 1; got {share:g}.")
+        require(
+            0 < require_number(share, "share of test rows") < 1,
+            f"The share of test rows must be between 0 and 1; got {share:g}.",
+        )
         strata = self.rows.favourable * (len(self.group_names) + 1) + self.rows.groups
         calibration, test = split_rows(strata, (1 - share, share), seed)
         return calibration, test
@@ -208,7 +212,8 @@ def repair(
     require(test is None or test_share is None, "`test` and `test_share` exclude each other: give one of them.")
     held: ScoredTable | None = None
     if test is not None:
-        require(len(test) == 3, "`test` takes three columns: scores, labels and groups.")
+        three = isinstance(test, list | tuple) and len(test) == 3
+        require(three, "`test` takes three columns, scores, labels and groups, as a list.")
         held = table.like(*test)
     elif test_share is not None:
         calibration, rest = table.split(test_share, seed)
@@ -253,7 +258,7 @@ def repair_table(
 def _columns(scores: Any, labels: Any, groups: Any) -> dict[str, pd.Series]:
     given = {"scores": scores, "labels": labels, "groups": groups}
     columns = {
-        name: (one if isinstance(one, pd.Series) else pd.Series(np.asarray(one), name=name)).reset_index(drop=True)
+        name: column(one, name) if isinstance(one, pd.Series) else column(one, name).rename(name)
         for name, one in given.items()
     }
     sizes = [len(column) for column in columns.values()]
@@ -279,6 +284,7 @@ def own_decision(scores: Array, probabilities: bool, given: float | None) -> tup
     require(low < high, "All scores are equal: no threshold can tell rows apart.")
     what = "lie within 0 and 1 and are taken as probabilities" if probabilities else "are taken as they are"
     if given is not None:
+        given = require_number(given, "decision")
         return given, f"The scores {what}; the model's own decision is score >= {given:g}, as given."
     if probabilities:
         return 0.5, f"The scores {what}, decided at 0.5."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,14 +12,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ffalm.data.encoding import as_text, distinct
+from ffalm.arrays import column
+from ffalm.data.encoding import as_text, distinct, is_numeric
 from ffalm.errors import UserError, require
+from ffalm.files import parsed_json, path_of
 from ffalm.targets.repair import Repair, draws_of, kind_of
 from ffalm.targets.score_bins import Array, Codes, ScoreBins
 from ffalm.targets.target import Kind
 
 Mix = tuple[tuple[float, float], ...]
 """Thresholds with their probabilities; one threshold with probability 1 where nothing is drawn."""
+
+
+_ROUNDING = 1e-6  # of probabilities in a file
 
 
 @dataclass(frozen=True)
@@ -66,17 +70,15 @@ class ScoreThresholds:
         Where thresholds are randomised the draw depends on the row alone, so that the same person gets the same answer:
         on its id where `ids` are given, else on its score and group.
         """
-        values = np.asarray(scores, dtype=np.float64)
-        names = np.full(len(values), None) if groups is None else np.asarray(groups)
-        require(
-            values.ndim == 1 and names.shape == values.shape and (ids is None or len(ids) == len(values)),
-            "Scores, groups and ids must have one entry per row.",
-        )
-        chance = self.chances(values, codes_of(pd.Series(names), tuple(self.groups)))
+        values = _scores(scores)
+        named = pd.Series([None] * len(values)) if groups is None else column(groups, "groups")
+        keyed = named if ids is None else column(ids, "ids")
+        require(len(values) == len(named) == len(keyed), "Scores, groups and ids must have one entry per row.")
+        chance = self.chances(values, codes_of(named, tuple(self.groups)))
         predicted = (chance > 0.5).astype(np.int64)
         drawn = np.flatnonzero((chance > 1e-12) & (chance < 1 - 1e-12))
         if len(drawn):
-            keys = names if ids is None else np.asarray(ids)
+            keys = keyed.to_numpy()
             content = (
                 f"{as_text(keys[row])}\0{float(values[row])!r}" if ids is None else as_text(keys[row]) for row in drawn
             )
@@ -102,18 +104,35 @@ class ScoreThresholds:
                 str(name): tuple((float(one["threshold"]), float(one["probability"])) for one in mix)
                 for name, mix in values["groups"].items()
             }
-            return cls(kind_of(values["kind"]), groups, float(values["single"]))
+            single = float(values["single"])
+            for mix in (((single, 1.0),), *groups.values()):
+                chances = [chance for _, chance in mix]
+                sound = min(chances) >= 0 and abs(sum(chances) - 1) < _ROUNDING
+                if not sound or any(math.isnan(threshold) for threshold, _ in mix):
+                    raise ValueError("a threshold is no number, or the probabilities of a group do not add up to 1")
+            return cls(kind_of(values["kind"]), groups, single)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"These thresholds cannot be read ({error!r}): make the repair again.") from None
 
     @classmethod
     def load(cls, path: str | Path) -> ScoreThresholds:
         """The thresholds in a `repair.json`."""
+        file = path_of(path)
         try:
-            values = json.loads(Path(path).read_text(encoding="utf-8"))
+            values = parsed_json(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise UserError(f"The thresholds in {path} cannot be read: {error}.") from None
         return cls.from_plain(values["thresholds"] if isinstance(values, dict) and "thresholds" in values else values)
+
+
+def _scores(values: Any) -> Array:
+    """Scores as numbers, infinite ones included; nobody can say what a row without a score gets."""
+    given = column(values, "scores")
+    require(is_numeric(given) and not pd.api.types.is_complex_dtype(given.dtype), "The scores must be numbers.")
+    scores = given.to_numpy(dtype=np.float64, na_value=np.nan)
+    missing = int(np.isnan(scores).sum())
+    require(missing == 0, f"{missing} of {len(scores)} rows have no score: leave them out.")
+    return scores
 
 
 def codes_of(column: pd.Series, names: tuple[str, ...]) -> Codes:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ffalm.errors import UserError, require, unknown
+from ffalm.errors import UserError, require, require_number, unknown
 
 #: The metrics that a target can bound, with the sign of the bound.
 SIGNS = {
@@ -130,6 +130,6 @@ class Target:
 def check_confidence(level: float | None) -> None:
     """Refuse a confidence that no margin has; at 0.5 there is none, and the gap itself must be within the target."""
     require(
-        level is None or 0.5 <= level < 1,
+        level is None or 0.5 <= require_number(level, "confidence of a target") < 1,
         f"The confidence of a target must be from 0.5 (no margin) to below 1, such as 0.95; got {level}.",
     )

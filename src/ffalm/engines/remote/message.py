@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from torch import Tensor
+
+from ffalm.errors import PublicError
 
 Fact = bool | int | float | str
 """A plain value that travels beside the tensors."""
@@ -49,6 +52,17 @@ class Sites(Protocol):
         Every site asked is a key of the result. An answer that comes later is never seen again.
         """
         ...
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """Around the reading of a server's question, and nothing else: such an error there comes of what was sent."""
+    try:
+        yield
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise PublicError(
+            f"The coordinator's question cannot be read ({type(error).__name__}): use the same ffalm everywhere."
+        ) from None
 
 
 def printable(text: str) -> str:

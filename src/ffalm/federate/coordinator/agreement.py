@@ -28,7 +28,7 @@ from ffalm.federate.coordinator.robust_aggregation import FEWEST_COMPARED, large
 from ffalm.federate.description import ColumnKind, Description
 from ffalm.federate.federation_config import FederationConfig, SharedData, SharedImages
 from ffalm.federate.terms import SiteTerms
-from ffalm.files import write_whole
+from ffalm.files import parsed_json, write_whole
 from ffalm.models import Architecture, from_scratch
 from ffalm.settings import build, to_plain
 
@@ -85,7 +85,7 @@ class Agreement:
     def load(cls, file: Path) -> Agreement:
         """The agreement that `save` wrote."""
         try:
-            values = json.loads(file.read_text(encoding="utf-8"))
+            values = parsed_json(file.read_text(encoding="utf-8"))
             columns = values["encoding"]
             encoding = None if columns is None else TableEncoding.from_json(json.dumps(columns))
             return build(cls, {**values, "encoding": encoding, "model": study.model_of(values["model"])}, "agreement")

@@ -8,7 +8,6 @@ the favourable label the logit s - decision, up to a positive factor.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -33,7 +32,7 @@ from ffalm.federate.coordinator.site_clients import SiteClients
 from ffalm.federate.disclosure import cells
 from ffalm.federate.federation_config import FederationConfig, SharedTable
 from ffalm.federate.secure.secure_clients import SecureClients
-from ffalm.files import json_text, write_whole
+from ffalm.files import json_text, parsed_json, write_whole
 from ffalm.outcome import Outcome
 from ffalm.runs import Result
 from ffalm.settings import build
@@ -83,7 +82,7 @@ class AuditRequest:
     def read(cls, folder: Path) -> AuditRequest:
         """The request in a folder."""
         try:
-            return build(cls, json.loads((folder / REQUEST).read_text(encoding="utf-8")), "audit")
+            return build(cls, parsed_json((folder / REQUEST).read_text(encoding="utf-8")), "audit")
         except (OSError, ValueError) as error:
             raise UserError(f"The request {folder / REQUEST} cannot be read ({error}).") from None
 
@@ -241,7 +240,7 @@ def read_audit(folder: Path) -> Audit:
     assert outcome is not None and outcome.confusion is not None
     agreed = Agreement.load(folder / ENCODING)
     task = agreed.task
-    notes = json.loads((folder / "result.json").read_text(encoding="utf-8"))["notes"]
+    notes = parsed_json((folder / "result.json").read_text(encoding="utf-8"))["notes"]
     tally = Tally.of_counts(outcome.confusion, task.excluded)
     small = frozenset(task.group_names[task.compared : -1])
     counted = CountedGroups(

@@ -12,7 +12,7 @@ from ffalm.data.types import Task
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.histogram_sum import HistogramSum
 from ffalm.federate.federation_config import FederationConfig
-from ffalm.files import json_text, write_whole
+from ffalm.files import write_whole
 from ffalm.report import answer_file
 from ffalm.report.tables import Column, Section, Table, row
 from ffalm.results import Study
@@ -20,7 +20,7 @@ from ffalm.targets.answer import Answer
 from ffalm.targets.candidates import FinishedRun, answer_of
 from ffalm.targets.repair import Repair
 from ffalm.targets.target import Target
-from ffalm.trained_model import REPAIR
+from ffalm.trained_model import REPAIR, thresholds_text
 
 _METRICS = {"accuracy": "accuracy", "dpd": "DPD", "eod": "EOD"}
 
@@ -77,7 +77,7 @@ def write_answer(folder: Path, answer: Answer | None) -> None:
         (folder / REPAIR).unlink(missing_ok=True)
         return
     write_whole(folder / "answer.json", answer_file([answer]))
-    write_whole(folder / REPAIR, json_text(answer.best.repair, indent=2) + "\n")
+    write_whole(folder / REPAIR, thresholds_text(answer.best.repair))
 
 
 def each_site(sites: Sequence[Mapping[str, Any]], title: str = "") -> Table | None:

@@ -15,7 +15,7 @@ from ffalm.fairness import Tally
 from ffalm.federate.coordinator.federation_answer import answer_notes, each_site
 from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.disclosure import cells
-from ffalm.files import write_whole
+from ffalm.files import parsed_json, write_whole
 from ffalm.outcome import Record, groups_text
 from ffalm.privacy import describe_guarantee
 
@@ -239,7 +239,7 @@ def _tables(
 
 def _read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
     result, sites, agreed = (
-        json.loads((folder / name).read_text(encoding="utf-8"))
+        parsed_json((folder / name).read_text(encoding="utf-8"))
         for name in ("result.json", "sites.json", "encoding.json")
     )
     return result, sites["sites"], agreed["task"]

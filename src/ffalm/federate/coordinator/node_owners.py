@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from ffalm.files import parsed_json
 
 
 class NodeOwners(Mapping[int, str]):
@@ -31,7 +32,7 @@ class NodeOwners(Mapping[int, str]):
             seen = self._file.stat()
             version = (seen.st_mtime_ns, seen.st_ino)
             if self._read is None or self._read[0] != version:
-                entries = json.loads(self._file.read_text(encoding="utf-8"))
+                entries = parsed_json(self._file.read_text(encoding="utf-8"))
                 owners = {int(entry["node"]): site for site, entry in entries.items() if entry["node"] is not None}
                 self._read = version, owners
             return self._read[1]

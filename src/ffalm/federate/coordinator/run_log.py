@@ -11,7 +11,6 @@ history.jsonl  one record per round; its validation metrics arrive with the answ
 from __future__ import annotations
 
 import datetime
-import json
 import logging
 import secrets
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ from ffalm.errors import UserError
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.disclosure import Scored, cells
-from ffalm.files import json_text, write_whole
+from ffalm.files import json_text, parsed_json, write_whole
 from ffalm.outcome import Record
 from ffalm.store import RunFolder
 
@@ -70,7 +69,7 @@ class RunLog:
     def counts(self, task: Task) -> dict[str, Counts]:
         """The rows that each member agreed to have."""
         try:
-            entries = json.loads(self._sites.read_text(encoding="utf-8"))["sites"]
+            entries = parsed_json(self._sites.read_text(encoding="utf-8"))["sites"]
             rows = {entry["name"]: entry["rows"] for entry in entries if entry["rows"] is not None}
             return {name: Counts.of(_tensors(record), task) for name, record in rows.items()}
         except (OSError, ValueError, KeyError, TypeError) as error:

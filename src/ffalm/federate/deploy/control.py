@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from ffalm import toml
 from ffalm.errors import UserError
 from ffalm.federate.deploy.processes import environment, executable
 from ffalm.federate.deploy.toml_edits import read_toml
-from ffalm.files import write_whole
+from ffalm.files import parsed_json, write_whole
 
 #: The name under which Flower's configuration knows the SuperLink, for a plain `flwr run` too.
 CONNECTION = "federation"
@@ -126,7 +125,7 @@ def _reason(words: str) -> str:
 def _json(text: str) -> dict[str, Any] | None:
     """The JSON object in what a command printed, which may have talked before it."""
     try:
-        found = json.loads(text[text.index("{") :])
+        found = parsed_json(text[text.index("{") :])
     except ValueError:
         return None
     return found if isinstance(found, dict) else None

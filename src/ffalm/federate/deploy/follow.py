@@ -13,7 +13,7 @@ from ffalm.errors import UserError
 from ffalm.federate.deploy.folder import FederationFolder
 from ffalm.federate.deploy.log_rotation import logs_of, rotate
 from ffalm.federate.deploy.operations import CoordinatorProcess
-from ffalm.files import write_whole
+from ffalm.files import parsed_json, write_whole
 
 Record = dict[str, Any]
 
@@ -27,7 +27,7 @@ def records(folder: FederationFolder) -> list[Record]:
     found: list[Record] = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         try:
-            found.append(json.loads(line))
+            found.append(parsed_json(line))
         except json.JSONDecodeError:
             break
     return found
@@ -74,7 +74,7 @@ def under_way(coordinator: CoordinatorProcess) -> int | None:
     One that an earlier SuperLink led died with it, though Flower's database calls it running for a while.
     """
     try:
-        last = json.loads(_last_run(coordinator.folder).read_text(encoding="utf-8"))
+        last = parsed_json(_last_run(coordinator.folder).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     pid = coordinator.process.pid()
@@ -132,7 +132,7 @@ class Events:
             file.seek(self._read)
             lines = [line for line in file if line.endswith(b"\n")]
         self._read += sum(map(len, lines))
-        return [str(json.loads(line)["message"]) for line in lines]
+        return [str(parsed_json(line)["message"]) for line in lines]
 
 
 def _still_runs(coordinator: CoordinatorProcess, run: int) -> bool:
@@ -156,7 +156,7 @@ def _why(coordinator: CoordinatorProcess, run: int, log: Path) -> str:
 
 def _written(path: Path) -> Record | None:
     try:
-        found: Record = json.loads(path.read_text(encoding="utf-8"))
+        found: Record = parsed_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     return found

@@ -29,6 +29,7 @@ from ffalm.federate.keys import Signer
 from ffalm.federate.secure.crypto import KEY_BYTES, KeyPair, digest, opened, sealed, stream
 from ffalm.federate.secure.fixed_point import Words
 from ffalm.federate.secure.shamir import split
+from ffalm.files import parsed_json
 from ffalm.settings import build
 
 Shares = tuple[bytes, bytes]
@@ -54,7 +55,7 @@ class _Text:
     def from_text(cls, text: str) -> Self:
         """What `to_text` wrote; raises `PublicError` where it is malformed."""
         try:
-            values = json.loads(text)
+            values = parsed_json(text)
         except ValueError:
             raise PublicError("A message of a secure sum cannot be read: use the same ffalm everywhere.") from None
         try:

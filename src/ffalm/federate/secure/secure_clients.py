@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from ffalm.engines import Snapshot
-from ffalm.engines.remote.message import Fact, Kind, Message
+from ffalm.engines.remote.message import Fact, Kind, Message, printable
 from ffalm.engines.remote.round_messages import train_message
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
@@ -45,6 +45,7 @@ from ffalm.federate.secure.payload import (
 from ffalm.federate.secure.protocol import Offer, SignedKey
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.federate.secure.secure_site import passed_text, words_of
+from ffalm.files import parsed_json
 from ffalm.privacy.tallies import made_whole, reach
 
 Upcoming = Callable[[], Sequence[str]]
@@ -246,7 +247,7 @@ class SecureClients(Asking):
         for site, answer in self._answers(asking.kind, questions).items():
             words = words_of(answer.tensors.get("masked", {}))
             if "refused" in answer.facts:
-                self._quarantine(site, str(answer.facts["refused"]))
+                self._quarantine(site, printable(str(answer.facts["refused"])))
             elif layout.fits(words):
                 masked[self._config.sites.index(site)] = words
             else:
@@ -337,7 +338,7 @@ class SecureClients(Asking):
 def _shares(answer: Message) -> dict[int, bytes]:
     """The shares in an answer; none where it makes no sense."""
     try:
-        told = json.loads(str(answer.facts["shares"]))
+        told = parsed_json(str(answer.facts["shares"]))
         return {int(client): bytes.fromhex(share) for client, share in told.items()}
     except (KeyError, ValueError, TypeError, AttributeError):
         return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from ffalm.engines import Snapshot
 from ffalm.engines.common import built_model, frozen_parameters
-from ffalm.engines.remote.message import Fact, Message
+from ffalm.engines.remote.message import Fact, Message, understood
 from ffalm.engines.server import ClientUpdate, own_step
 from ffalm.errors import PublicError, require_public
 from ffalm.federate.answer_ledger import AnswerLedger
@@ -45,8 +46,10 @@ from ffalm.federate.secure.protocol import (
 )
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.federate.terms import SiteTerms
-from ffalm.files import write_private
+from ffalm.files import parsed_json, write_private
 from ffalm.store import locked
+
+_MOST_SITES = 2**20  # in a sum
 
 
 @dataclass(frozen=True)
@@ -152,16 +155,17 @@ def respond(asked: Message, site: SecureSite) -> Message:
             key, signature = introduced(site.terms.run, site.terms.client, vault.pair(new=True), site.signer)
             return Message(facts={"key": key, "signature": signature})
         if stage == "offer":
-            return Message(facts=_offered(vault, str(facts["circle"]), site))
-        kept = vault.secrets(str(facts["attempt"]))
-        lists = json.loads(str(facts["lists"]))
-        summed, dropped = ([int(client) for client in lists[name]] for name in ("summed", "dropped"))
+            return Message(facts=_offered(vault, str(facts.get("circle", "")), site))
+        kept = vault.secrets(str(facts.get("attempt", "")))
+        with understood():
+            lists = parsed_json(str(facts["lists"]))
+            summed, dropped = ([int(client) for client in lists[name]] for name in ("summed", "dropped"))
+            signatures = {int(client): str(told) for client, told in lists.get("signatures", {}).items()}
         site.check_size(len(summed))
         if stage == "confirm":
             kept, signature = confirm(kept, summed, dropped, site.signer)
             vault.keep(kept)
             return Message(facts={"signature": signature})
-        signatures = {int(client): str(told) for client, told in lists.get("signatures", {}).items()}
         shares = reveal(kept, summed, dropped, signatures, site.signer)
         site.ledger.summed(kept.circle.purpose, summed, kept.fewest)
         vault.forget_attempt()
@@ -204,6 +208,9 @@ def answered_scores(asked: Message, site: SecureSite, worked: Callable[[], dict[
     """The answer to the last scoring, masked."""
 
     terms = site.terms
+    with understood():
+        reach = float(asked.facts.get("reach", 0.0))
+    require_public(math.isfinite(reach) and reach >= 0, "The coordinator tells no size of the test parts.")
 
     def found(secure: Secure, sites: int, fewest: int) -> tuple[VectorLayout, Numbers]:
         told = worked()
@@ -214,7 +221,7 @@ def answered_scores(asked: Message, site: SecureSite, worked: Callable[[], dict[
         if terms.privacy is None:
             return layout, score_numbers(tallies)
         share = NoiseShare.of(terms.privacy, site.folder, terms.run, "score", fewest)
-        return layout, private_score_numbers(tallies["test"], float(asked.facts.get("reach", 0.0)), share)
+        return layout, private_score_numbers(tallies["test"], reach, share)
 
     return _masked(asked, "score", site, 1, found)
 
@@ -230,27 +237,33 @@ def _masked(
 
     The attempt counts as used before anything is computed, so that no second question gets its masks.
     """
-    question = json.loads(str(asked.facts.get("secure", "null")))
-    require_public(question is not None, "This federation agreed on secure sums: this site answers in no other way.")
+    require_public("secure" in asked.facts, "This federation agreed on secure sums: this site answers in no other way.")
+    with understood():
+        question = parsed_json(str(asked.facts["secure"]))
+        passed = {
+            int(client): Passed(str(key), str(signature), str(body), (str(first), str(second)))
+            for client, (key, signature, body, first, second) in question["passed"].items()
+        }
+        attempt, sites, largest = str(question["attempt"]), int(question["sites"]), int(question["largest"])
+        agreed = str(question["layout"])
+    require_public(
+        1 <= sites <= _MOST_SITES and rows <= largest, "The coordinator's question about a secure sum cannot be true."
+    )
     vault = Vault(site.folder)
-    passed = {
-        int(client): Passed(str(key), str(signature), str(body), (str(first), str(second)))
-        for client, (key, signature, body, first, second) in question["passed"].items()
-    }
     with vault.alone():
-        before = vault.secrets(str(question["attempt"]))
+        before = vault.secrets(attempt)
         require_public(before.circle.purpose == purpose, "This secure sum was begun for another question.")
         fewest = max(before.circle.threshold, site.min_sites)  # in any sum that this site helps to reveal
         kept = accept(before, vault.pair(), passed, site.signer)
         kept = replace(kept, fewest=site.ledger.fewest(purpose, fewest) if site.terms.privacy else 0)
         vault.keep(kept)
-    layout, numbers = found(site.secure, int(question["sites"]), kept.fewest)
+    layout, numbers = found(site.secure, sites, kept.fewest)
     require_public(
-        layout.key == question["layout"],
+        layout.key == agreed,
         "This site would lay its numbers out in another way than the coordinator: use the same ffalm everywhere.",
     )
     try:
-        words = layout.words(numbers, rows / int(question["largest"]))
+        words = layout.words(numbers, rows / largest)
     except OutOfRange as error:
         return Message(facts={"refused": error.public})
     return Message({"masked": tensors(mask(kept, words))})
@@ -258,8 +271,10 @@ def _masked(
 
 def _largest(asked: Message, rows: int) -> int:
     """The rows that count in full, at most; this site's own where the question is none."""
-    question = json.loads(str(asked.facts.get("secure", "null")))
-    return rows if question is None else max(1, int(question["largest"]))
+    if "secure" not in asked.facts:
+        return rows
+    with understood():
+        return max(1, int(parsed_json(str(asked.facts["secure"]))["largest"]))
 
 
 def passed_text(attempt: str, passed: dict[int, Passed], layout: VectorLayout, largest: int) -> str:

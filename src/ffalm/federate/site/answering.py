@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -17,17 +16,18 @@ from ffalm.engines import Snapshot
 from ffalm.engines.common import built_model
 from ffalm.engines.jobs import Model
 from ffalm.engines.loop import Learner
-from ffalm.engines.remote.message import Fact, Kind, Message
-from ffalm.engines.remote.round_messages import received, update_message
+from ffalm.engines.remote.message import Fact, Kind, Message, printable
+from ffalm.engines.remote.round_messages import update_message
 from ffalm.engines.server import ClientUpdate, own_step
 from ffalm.errors import PublicError, UserError, require_public
 from ffalm.federate.answer_ledger import AnswerLedger
 from ffalm.federate.disclosure import Disclosed, fewest_rows, withheld, without
-from ffalm.federate.federation_config import SiteConfig, shared_of
+from ffalm.federate.federation_config import SiteConfig
 from ffalm.federate.keys import NodeSigner
 from ffalm.federate.peer_versions import keep_versions
 from ffalm.federate.secure.secure_site import SecureSite, answered_round, answered_scores, respond
 from ffalm.federate.site.cache import Parts, SiteCache, rows_key
+from ffalm.federate.site.questions import check_model, read_greeting, read_round
 from ffalm.federate.terms import SiteTerms
 from ffalm.hardware import deterministic, threads_for
 from ffalm.hardware import device as device_of
@@ -71,12 +71,11 @@ class LocalSite:
             try:
                 from ffalm.federate.site.rows import read_rows
 
-                shared = shared_of(json.loads(str(asked.facts["data"])))
+                shared, columns, min_group = read_greeting(asked)
                 rows = read_rows(self._config, shared, self._folder)
-                columns = json.loads(str(asked.facts.get("columns", "null")))
                 for problem in rows.problems() if columns is None else ():
                     log.warning("A column cannot be used, should the federation want it: %s", problem)
-                fewest = fewest_rows(self._min_group(int(asked.facts.get("min_group", 0))))
+                fewest = fewest_rows(self._min_group(min_group))
                 facts["description"] = rows.description(columns, fewest).to_json()
             except UserError as error:
                 facts["misfit"] = self._misfit(error)
@@ -90,10 +89,10 @@ class LocalSite:
         """
         facts: dict[str, Fact] = {"name": self._config.name}
         if "refused" in asked.facts:
-            log.warning("The federation goes on without this site: %s", asked.facts["refused"])
+            log.warning("The federation goes on without this site: %s", printable(str(asked.facts["refused"])))
             return Message(facts=facts)
         try:
-            terms = self._acceptable(SiteTerms.from_text(str(asked.facts["terms"])))
+            terms = self._acceptable(SiteTerms.from_text(str(asked.facts.get("terms", ""))))
             parts = self._rows(terms)
             self._cache.keep_terms(terms)
             log.warning("This site takes part in the run %r of %r.", terms.run, terms.task.name)
@@ -104,10 +103,9 @@ class LocalSite:
     def train(self, asked: Message) -> Message:
         """Score the model received on the validation rows, train it on the training rows, and answer with both."""
         terms = self._agreed(asked)
-        _, sent, _ = received(asked)
-        AnswerLedger(self._folder, terms).question(f"train {sent.round + 1}", asked.tensors)
         parts, learner, threads = self._ready(terms)
-        counted = int(asked.facts.get("counted", sent.round))
+        sent, counted = read_round(asked, terms, learner.fresh(), parts["train"].counts(terms.task))
+        AnswerLedger(self._folder, terms).question(f"train {sent.round + 1}", asked.tensors)
         vectors = self._cache.client_vectors(terms, counted)
         if counted and terms.contender.algorithm.client_vectors and not vectors:
             log.warning("What this site kept from round %d is gone: it trains as in its first round.", counted)
@@ -133,9 +131,10 @@ class LocalSite:
         The test rows are used here and nowhere else. Of training rows only the histogram is told.
         """
         terms = self._agreed(asked)
-        AnswerLedger(self._folder, terms).question("score", asked.tensors)
         parts, learner, threads = self._ready(terms)
-        model = asked.tensors["model"]
+        model = asked.tensors.get("model", {})
+        check_model(model, learner.fresh())
+        AnswerLedger(self._folder, terms).question("score", asked.tensors)
 
         def worked() -> dict[str, Disclosed]:
             histograms = terms.target is not None and self._config.histograms

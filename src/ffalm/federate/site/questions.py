@@ -1,0 +1,72 @@
+"""A coordinator's questions as a site reads them: what cannot be read is refused with a sentence, before any work.
+
+Another version of ffalm, a changed wire or a coordinator that means harm may send anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ffalm.engines import Snapshot
+from ffalm.engines.jobs import Model
+from ffalm.engines.remote.message import Message, understood
+from ffalm.engines.remote.round_messages import received
+from ffalm.errors import require_public
+from ffalm.federate.federation_config import SharedData, shared_of
+from ffalm.federate.terms import SiteTerms
+from ffalm.files import parsed_json
+from ffalm.privacy import LEDGER
+
+
+def read_greeting(asked: Message) -> tuple[SharedData, list[str] | None, int]:
+    """What data the federation wants, the columns to describe (None where none are named yet), and its `min_group`."""
+    with understood():
+        given, columns = parsed_json(str(asked.facts["data"])), parsed_json(str(asked.facts.get("columns", "null")))
+        min_group = int(asked.facts.get("min_group", 0))
+    named = columns is None or (isinstance(columns, list) and all(isinstance(name, str) for name in columns))
+    require_public(isinstance(given, dict) and named, "The coordinator's question does not say which data it wants.")
+    return shared_of(given), columns, min_group
+
+
+def read_round(asked: Message, terms: SiteTerms, fresh: Model, counts: Tensor) -> tuple[Snapshot, int]:
+    """Where the run stands, and the last round in which this site's answer counted.
+
+    `fresh` is a model of the agreed form, `counts` are this site's training rows per (label, group).
+    """
+    with understood():
+        _, sent, _ = received(asked)
+        counted = int(asked.facts.get("counted", sent.round))
+    known = 0 <= counted <= sent.round < terms.training.rounds
+    require_public(known, "The coordinator asks for a round that was not agreed.")
+    check_model(sent.model, fresh)
+    algorithm = terms.contender.algorithm
+    state = {name: value for name, value in sent.state.items() if name != LEDGER}
+    starts = [algorithm.start(terms.task, torch.stack([counts.cpu()] * clients)) for clients in (1, 2)]
+    for name, like in starts[0].items():
+        needed = name in algorithm.broadcasts or algorithm.needs_only_sums
+        found = state.pop(name, None)
+        fits = found is not None and found.ndim == like.ndim and found.is_floating_point() == like.is_floating_point()
+        if found is not None and starts[1][name].shape == like.shape:  # not an entry a client
+            fits = fits and found.shape == like.shape
+        require_public(fits or not (needed or found is not None), f"The state that was sent lacks a sound {name!r}.")
+    strange = [name for name in state if name not in algorithm.broadcasts]
+    require_public(not strange, "The state that was sent has an entry that was not agreed.")
+    for name, vector in sent.vectors.items():
+        parts = name in algorithm.server_vectors and vector.keys() <= fresh.keys()
+        require_public(parts, "The coordinator sends a vector that was not agreed.")
+        check_model(vector, {key: fresh[key] for key in vector})
+    wanted = [name for name in algorithm.server_vectors if name in algorithm.broadcasts]
+    require_public(sent.vectors.keys() >= set(wanted), "The coordinator's question lacks a vector of the algorithm.")
+    return sent, counted
+
+
+def check_model(model: Mapping[str, Any], fresh: Model) -> None:
+    """Refuse a model that does not have the agreed form."""
+    fits = model.keys() == fresh.keys() and all(
+        (model[name].shape, model[name].dtype) == (like.shape, like.dtype) for name, like in fresh.items()
+    )
+    require_public(fits, "The model that was sent does not have the agreed form.")
