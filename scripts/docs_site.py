@@ -53,8 +53,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def site_link(link: str, source: str, page: str) -> str:
     """A link of a file of the repository, as the page of the site that the file is needs it."""
     target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link))
-    place = OUTSIDE.get(target, target.removeprefix("docs/") if target.startswith("docs/") else None)
-    return link if place is None else posixpath.relpath(place, posixpath.dirname(page) or ".")
+    if target in OUTSIDE:
+        place = OUTSIDE[target]
+    elif target.startswith("docs/"):
+        place = target.removeprefix("docs/").replace(".ipynb", ".md")
+    else:
+        return link
+    return posixpath.relpath(place, posixpath.dirname(page) or ".")
 
 
 def notebook_page(text: str) -> str:
@@ -128,8 +133,8 @@ def settings_page() -> str:
     lines = [
         "# Settings",
         "",
-        "Settings of a study by section of a configuration file (`ffalm init` writes one, `ffalm compare --config` reads "
-        "it). `--set SECTION.SETTING=VALUE` sets any of them on a command line; some have a flag of their own. "
+        "Settings of a study by section of a configuration file (`ffalm init` writes one, `--config FILE` reads it). "
+        "`--set SECTION.SETTING=VALUE` sets any of them on a command line; some have a flag of their own. "
         "Settings of algorithms: [Algorithms](algorithms.md); of data sources: [Data sources](data.md).",
     ]
     for section in sections():
