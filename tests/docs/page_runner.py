@@ -19,7 +19,7 @@ import ffalm
 from ffalm.cli import run
 
 _STUDIES = ("compare", "run", "sweep")
-ROUNDS = "8"  # enough for models that are better than the most frequent label
+ROUNDS = "15"  # enough for models that are better than the most frequent label
 _EXPECTED = re.compile(r"# -> (.+?)\s*$")
 
 

@@ -49,7 +49,7 @@ def test_every_block_of_a_page_runs(
 ) -> None:
     short = str(page.relative_to(ROOT)) not in AS_WRITTEN
     if short:
-        lessen(monkeypatch, Census, rows=3000)
+        lessen(monkeypatch, Census, rows=4000)
         lessen(monkeypatch, Training, rounds=int(ROUNDS))
     write_files(tmp_path)
     monkeypatch.chdir(tmp_path)
