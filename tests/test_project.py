@@ -33,7 +33,7 @@ def test_the_lock_file_pins_every_direct_dependency_and_names_no_place() -> None
     pinned = {re.sub(r"[-_.]+", "-", line.partition("==")[0]).lower() for line in lines}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    direct = [*project["dependencies"], *extras["dev"], *extras["flower"]]
+    direct = [*project["dependencies"], *extras["dev"], *extras["flower"], *extras["docs"]]
     names = [re.split(r"[\[<>=!~ ]", line, maxsplit=1)[0] for line in direct]
     assert {re.sub(r"[-_.]+", "-", name).lower() for name in names} <= pinned
 

@@ -29,6 +29,7 @@ if typing.TYPE_CHECKING:
         FedGFT,
         FedMinMax,
         FedProx,
+        Lagrangian,
         Measure,
         ModelVector,
         Reductions,
