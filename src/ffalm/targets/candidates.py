@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.fairness.group_metrics import favourable_rate, group_accuracy, selection_rate
@@ -16,6 +16,8 @@ from ffalm.targets.rate_table import Costs
 from ffalm.targets.repair import Repair, fit
 from ffalm.targets.target import KINDS, TITLES, Kind, Target, check_confidence
 from ffalm.targets.target import Repair as RepairSetting
+
+T = TypeVar("T")
 
 LEVELS = (0.8, 0.7, 0.6, 0.5)  # of confidence that are tried; the last leaves no margin
 MARGIN_COST = 0.01  # the accuracy that a margin may cost on the rows of the choice
@@ -199,7 +201,7 @@ def _fitted(run: FinishedRun, target: Target, kind: Kind, costs: Costs | None, l
     return _remembered(run, "validation", key, lambda: fit(run.scores["validation"], target, kind, costs, level))
 
 
-def _remembered(run: FinishedRun, part: str, key: Any, found: Callable[[], Any]) -> Any:
+def _remembered(run: FinishedRun, part: str, key: Any, found: Callable[[], T]) -> T:
     """A result of a run's scores, computed once: answers at several levels and targets ask for the same.
 
     The number of rows tells held-out rows from the same rows with training rows.
@@ -207,7 +209,7 @@ def _remembered(run: FinishedRun, part: str, key: Any, found: Callable[[], Any])
     whole = (part, int(run.scores[part].counts.sum()), key)
     if whole not in run.memo:
         run.memo[whole] = found()
-    return run.memo[whole]
+    return cast("T", run.memo[whole])
 
 
 def judged(

@@ -30,7 +30,7 @@ _ACCURACY_Z = 1.645
 class ChoiceRows:
     """The score histograms that the choice rests on, each run's as its part "validation"."""
 
-    parts: list[Parts]
+    parts: Sequence[Parts]
     training: bool = False  # whether training rows are among them
     why: str = ""  # where training rows are known and left out
 
