@@ -12,15 +12,16 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import ablation_rule
+from ablation_rule import Scored
+
 from ffalm.config import parse
 from ffalm.report.rendering import to_csv, to_markdown
-from ffalm.reproduce import ablation
-from ffalm.reproduce.ablation import Scored
 from ffalm.reproduce.paper import STUDY
 from ffalm.settings import merged
 from ffalm.study import begin
 
-METHODS = {**ablation.PLAINER, **ablation.VARIANTS}
+METHODS = {**ablation_rule.PLAINER, **ablation_rule.VARIANTS}
 PARTITIONS = ("plain", "balanced")
 ALPHAS = {"adult": (0.3, 5.0), "census": (0.3, 5.0), "utkface": (0.3,)}
 
@@ -50,17 +51,17 @@ def runs_of(given: argparse.Namespace, data: str, names: list[str]) -> list[Scor
         config = parse(config_of(given, data, partition, names))
         with begin(config, given.out / f"{data}-{partition}", existing="share") as begun:
             print(f"{data}, {partition}: {len(begun.left)} runs to compute", flush=True)
-            found += ablation.scored(begun.compute(), data, partition)
+            found += ablation_rule.scored(begun.compute(), data, partition)
     return found
 
 
 def write(out: Path, name: str, runs: list[Scored]) -> None:
     """The rule's verdict, the tables and the runs."""
-    judged = ablation.verdicts(runs)
-    pages = [to_markdown(ablation.table(runs, judged, part)) for part in ("validation", "test")]
-    told = [f"- {sentence}" for sentence in ablation.findings(judged)]
+    judged = ablation_rule.verdicts(runs)
+    pages = [to_markdown(ablation_rule.table(runs, judged, part)) for part in ("validation", "test")]
+    told = [f"- {sentence}" for sentence in ablation_rule.findings(judged)]
     (out / f"{name}.md").write_text("\n\n".join(["\n".join(told), *pages]) + "\n")
-    (out / f"{name}.csv").write_text(to_csv(ablation.tidy(runs)))
+    (out / f"{name}.csv").write_text(to_csv(ablation_rule.tidy(runs)))
     print("\n".join(told), f"Written: {out / name}.md and .csv", sep="\n", flush=True)
 
 
@@ -78,14 +79,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=None, help="processes; by default one per core")
     parser.add_argument("--precision", default="bf16", help="of the runs on faces")
     given = parser.parse_args()
-    names = list(METHODS) if given.only is None else list(dict.fromkeys([ablation.BASE, *given.only.split(",")]))
+    names = list(METHODS) if given.only is None else list(dict.fromkeys([ablation_rule.BASE, *given.only.split(",")]))
     table = "census" if given.census else "adult"
     if table == "adult" and given.adult is None:
         parser.error("give the folder of Adult with --adult, or --census")
     runs = runs_of(given, table, names)
     write(given.out, f"ablation-{table}", runs)
     if given.utkface:
-        last = [name for name in ablation.finalists(ablation.verdicts(runs)) if name in names]
+        last = [name for name in ablation_rule.finalists(ablation_rule.verdicts(runs)) if name in names]
         runs = [run for run in runs if run.label in last] + runs_of(given, "utkface", last)
         write(given.out, "ablation", runs)
 

@@ -55,6 +55,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "ffalm-safe-pi-control": {**_SAFE, "dual_proportional": 2.0},
     "ffalm-safe-held-out-gap-nonnegative-weights": {**_SAFE, "gap": "held_out", "nonnegative_weights": True},
 }
+CURRENT = "ffalm-safe"  # what `recommended` stands for while nothing better is found
 
 _TOLD = (*METRICS, "loss_gap")
 
@@ -136,6 +137,12 @@ def chosen(judged: Iterable[Verdict]) -> str | None:
     """The variant of FFALM to recommend; None where none passes or none has smaller gaps than FedAvg."""
     left = [one for one in judged if one.label in VARIANTS and one.passes and one.score < 1]
     return min(left, key=lambda one: one.score).label if left else None
+
+
+def finalists(judged: Iterable[Verdict], most: int = 5) -> list[str]:
+    """Whom the second data set sees: the plainer methods, `CURRENT`, and the best of the variants that pass."""
+    left = sorted((one for one in judged if one.label in VARIANTS and one.passes), key=lambda one: one.score)
+    return list(dict.fromkeys([*PLAINER, CURRENT, *(one.label for one in left[:most])]))
 
 
 def findings(judged: Sequence[Verdict]) -> list[str]:

@@ -7,20 +7,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-from ffalm.algorithms import FFALM
-from ffalm.config import entry_of
-from ffalm.report.rendering import to_csv, to_markdown
-from ffalm.reproduce.ablation import (
+from benchmarks.ablation_rule import (
+    CURRENT,
+    PLAINER,
     VARIANTS,
     Scored,
     Verdict,
     chosen,
+    finalists,
     findings,
     table,
     tidy,
     verdicts,
 )
+
+from ffalm.algorithms import FFALM
+from ffalm.config import entry_of
+from ffalm.report.rendering import to_csv, to_markdown
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "results" / "ablation.csv"
 ONE, OTHER = ("adult", "plain", 0.3), ("adult", "balanced", 5.0)
@@ -63,13 +66,8 @@ def test_one_degenerate_run_rules_a_variant_out_unless_fedavgs_is_too() -> None:
 
 
 def test_the_fairest_variant_that_passes_is_chosen_and_never_a_plainer_method() -> None:
-    passing = [
-        Verdict("FedAvg", 0.0, 0, 1.0),
-        Verdict("lagrangian-eo", 0.001, 0, 0.4),
-        Verdict("ffalm-safe", 0.02, 0, 0.3),
-        Verdict(POOLED, 0.01, 0, 0.7),
-        Verdict(CAPPED, 0.0, 0, 0.8),
-    ]
+    passing = [Verdict("FedAvg", 0.0, 0, 1.0), Verdict("lagrangian-eo", 0.001, 0, 0.4), Verdict(CURRENT, 0.02, 0, 0.3),
+               Verdict(POOLED, 0.01, 0, 0.7), Verdict(CAPPED, 0.0, 0, 0.8)]  # fmt: skip
     assert chosen(passing) == POOLED
     first, second = findings(passing)
     assert POOLED in first
@@ -79,6 +77,13 @@ def test_the_fairest_variant_that_passes_is_chosen_and_never_a_plainer_method() 
 def test_nothing_is_chosen_that_is_no_fairer_than_fedavg() -> None:
     assert chosen([Verdict("FedAvg", 0.0, 0, 1.0), Verdict(POOLED, 0.0, 0, 1.01)]) is None
     assert "stays as it is" in findings([Verdict(POOLED, 0.5, 0, 0.1)])[0]
+
+
+def test_finalists_are_the_plainer_methods_the_current_one_and_the_best_that_pass() -> None:
+    told = [Verdict(name, 0.0, 0, 0.9 - 0.01 * place) for place, name in enumerate(VARIANTS)]
+    told[-1] = replace(told[-1], degenerate=1)
+    best = [one.label for one in reversed(told[:-1])]
+    assert finalists(told, most=2) == list(dict.fromkeys([*PLAINER, CURRENT, *best[:2]]))
 
 
 def test_tables_show_percent_and_the_csv_full_precision() -> None:
