@@ -75,7 +75,12 @@ def test_a_running_coordinator_lets_the_new_key_in_and_shuts_the_old_one_out(
 ) -> None:
     calls: list[str] = []
     monkeypatch.setattr(FlowerProcess, "pid", lambda self: 1 if self.log.stem == "superlink" else None)
-    monkeypatch.setattr(Control, "register", lambda self, key: calls.append(f"+{key.parent.name}") or len(calls))
+
+    def register(_: Control, key: Path) -> int:
+        calls.append(f"+{key.parent.name}")
+        return len(calls)
+
+    monkeypatch.setattr(Control, "register", register)
     monkeypatch.setattr(Control, "unregister", lambda self, node: calls.append(f"-{node}"))
     coordinator = CoordinatorProcess(clinics)
     coordinator.process.home.mkdir()

@@ -17,6 +17,7 @@ pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 from tests.federate.deploy.machines import PATIENCE, Machines, assert_equals_simulation, here, until
 
 from ffalm.errors import UserError
+from ffalm.federate.deploy import control, operations
 from ffalm.federate.deploy.doctor import examine_coordinator, examine_site
 from ffalm.federate.deploy.folder import SiteFolder
 from ffalm.federate.deploy.operations import SiteProcess
@@ -26,7 +27,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def machines(tmp_path: Path) -> Iterator[Machines]:
+def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
+    monkeypatch.setattr(control, "_SECONDS", PATIENCE)  # a machine with other work to do
+    monkeypatch.setattr(operations, "_SECONDS_TO_START", PATIENCE)
     made = Machines(tmp_path)
     yield made
     made.close()

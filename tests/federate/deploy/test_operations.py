@@ -92,4 +92,4 @@ def test_without_the_record_of_keys_that_were_let_in_the_coordinator_does_not_st
     if content is not None:
         (tmp_path / "coordinator" / "registered.json").write_text(content)
     with pytest.raises(UserError, match=r"registered\.json is missing or damaged.*restore it, or delete .*state\.db"):
-        coordinator._register()
+        coordinator.register_keys()

@@ -68,11 +68,11 @@ def file_limit() -> Check:
 
 def proxy(host: str) -> Check:
     """Whether a proxy of the environment stands between this machine and the coordinator."""
-    found = urllib.request.getproxies_environment()
+    found = urllib.request.getproxies()
     named = [f"{scheme}_proxy" for scheme in ("https", "all") if found.get(scheme)]
     if not named:
         return Check("proxy", "ok", "none for HTTPS in the environment")
-    if urllib.request.proxy_bypass_environment(host, found):
+    if urllib.request.proxy_bypass(host):
         return Check("proxy", "ok", f"{', '.join(named)} is set, and no_proxy leaves {host} out")
     return Check(
         "proxy", "warn", f"{', '.join(named)} is set: connections to {host} go through it; add {host} to no_proxy if "
