@@ -23,7 +23,7 @@ from importlib.metadata import entry_points
 from types import FrameType
 from typing import Any, Protocol
 
-from ffalm.federate.deploy.executor_restart import restart_executor
+from ffalm.federate.deploy.run_starting import allow_slow_starts, restart_executor
 from ffalm.federate.deploy.superlink_state import keep_contents_in_memory
 
 Scope = MutableMapping[str, Any]
@@ -146,6 +146,7 @@ def main() -> None:
     uvicorn.run = serve  # type: ignore[assignment]
     keep_contents_in_memory()
     restart_executor()
+    allow_slow_starts()
     (superlink,) = entry_points(group="console_scripts", name="flower-superlink")
     sys.argv[0] = "flower-superlink"
     sys.exit(superlink.load()())

@@ -1,6 +1,7 @@
-"""Flower's SuperExec, which starts the processes of runs, started again where it has died.
+"""How a SuperLink starts the processes of runs, where Flower's own way can leave a run waiting for ever.
 
-The SuperLink starts it once and never looks again: without it a run waits for ever to begin.
+Flower starts its SuperExec, which starts those processes, once and never looks again. And it gives each of them 30
+seconds to report, then starts another beside it: on a busy machine none gets through.
 """
 
 from __future__ import annotations
@@ -14,6 +15,19 @@ from typing import Any
 log = logging.getLogger("ffalm.federate")
 
 _PAUSE = 2.0  # seconds; a SuperLink that ends has forgotten its SuperExec by then
+_SECONDS_TO_START = 180.0
+_SECONDS_OF_SILENCE = 60.0  # after which a process that has started is taken for dead, as in Flower
+
+
+def allow_slow_starts() -> None:
+    """Let the SuperLink of this process wait longer for a run's process to start."""
+    from flwr.supercore.corestate import sql_corestate
+
+    own = {
+        "HEARTBEAT_DEFAULT_INTERVAL": _SECONDS_TO_START,
+        "HEARTBEAT_PATIENCE": _SECONDS_OF_SILENCE / _SECONDS_TO_START,
+    }
+    vars(sql_corestate).update(own)  # the first is the time to start, their product that of silence
 
 
 def restart_executor() -> None:
