@@ -54,7 +54,7 @@ def test_a_run_s_process_has_minutes_to_start_and_one_that_falls_silent_is_notic
     silence = sql_corestate.HEARTBEAT_PATIENCE * sql_corestate.HEARTBEAT_DEFAULT_INTERVAL
     run_starting.allow_slow_starts()
     assert sql_corestate.HEARTBEAT_DEFAULT_INTERVAL == 180
-    assert sql_corestate.HEARTBEAT_PATIENCE * sql_corestate.HEARTBEAT_DEFAULT_INTERVAL == silence
+    assert silence == sql_corestate.HEARTBEAT_PATIENCE * sql_corestate.HEARTBEAT_DEFAULT_INTERVAL
     source = inspect.getsource(sql_corestate)
     assert source.count("timedelta(seconds=HEARTBEAT_DEFAULT_INTERVAL)") == 1
     assert source.count("HEARTBEAT_PATIENCE * HEARTBEAT_DEFAULT_INTERVAL") == source.count("HEARTBEAT_PATIENCE *") == 2
