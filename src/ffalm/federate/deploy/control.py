@@ -15,7 +15,7 @@ from ffalm.files import parsed_json, write_whole
 #: The name under which Flower's configuration knows the SuperLink, for a plain `flwr run` too.
 CONNECTION = "federation"
 
-_SECONDS = 60.0
+_SECONDS = 120.0
 _KNOWN_KEY = "already in use"
 
 

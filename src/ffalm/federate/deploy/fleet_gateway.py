@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 from ffalm.federate.deploy.log_rotation import keep_rotating
 from ffalm.federate.deploy.process_log import escape_records
+from ffalm.federate.deploy.run_starting import allow_slow_starts, restart_executor
 from ffalm.federate.deploy.superlink_state import keep_contents_in_memory
 from ffalm.federate.deploy.traffic import Traffic
 
@@ -177,6 +178,8 @@ def main() -> None:
 
     uvicorn.run = serve  # type: ignore[assignment]
     keep_contents_in_memory()
+    restart_executor()
+    allow_slow_starts()
     (superlink,) = entry_points(group="console_scripts", name="flower-superlink")
     sys.argv[0] = "flower-superlink"
     sys.exit(superlink.load()())

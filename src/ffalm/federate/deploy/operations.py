@@ -264,7 +264,7 @@ def _obstacle(host: str, port: int) -> str:
     """What keeps this machine from a coordinator that does not answer, and what to do."""
     proxies = urllib.request.getproxies_environment()
     named = [f"{scheme}_proxy" for scheme in ("https", "all") if proxies.get(scheme)]
-    if named and not urllib.request.proxy_bypass_environment(host, proxies):
+    if named and not urllib.request.proxy_bypass(host):
         return (
             f"connections go through the proxy that the variable {named[0]} names; let it pass TLS to {host}:{port} on "
             f"unread, or add {host} to no_proxy."
