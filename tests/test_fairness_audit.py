@@ -205,4 +205,4 @@ def test_masked_groups_are_unknown_and_columns_that_do_not_fit_are_refused() -> 
     assert found.metrics == ffalm.audit(label=label.astype(int), prediction=said.astype(int), group=missing).metrics
     for strange in ({"prediction": said.reshape(2, 300)}, {"level": None}, {"group": 3}, {"min_group": "x"}):
         with pytest.raises(UserError):
-            ffalm.audit(**{"label": label.astype(int), "prediction": said.astype(int), "group": group, **strange})  # type: ignore[arg-type]
+            ffalm.audit(**{"label": label.astype(int), "prediction": said.astype(int), "group": group, **strange})

@@ -261,7 +261,7 @@ def _sum(draws: random.Random) -> str:
         inside, outside = attempt.gathering.lists(attempt.masked)
         one = draws.randrange(-1, 6)
         strange = (inside, [*outside, one]) if draws.random() < 0.5 else ([*inside, one], outside)
-        attempt.gathering.lists = lambda _: strange  # type: ignore[method-assign]
+        attempt.gathering.lists = lambda summed: strange  # type: ignore[method-assign]
     attempt.reveals(dropped)  # type: ignore[arg-type]
     if move == "shares":
         told = attempt.told[who]
@@ -282,7 +282,8 @@ def _passed(draws: random.Random, passed: dict[int, Passed]) -> dict[int, Passed
         return passed
     client, name = draws.choice(sorted(passed)), draws.choice(("mask_key", "signature", "sealed", "digests"))
     value = getattr(passed[client], name)
-    changed = changed_text(draws, value) if isinstance(value, str) else tuple(changed_text(draws, one) for one in value)
+    changed: Any = [changed_text(draws, one) for one in ([value] if isinstance(value, str) else value)]
+    changed = changed[0] if isinstance(value, str) else tuple(changed)
     return {**passed, client: replace(passed[client], **{name: changed})}
 
 
@@ -331,7 +332,8 @@ def _bundle(draws: random.Random) -> str:
     from ffalm.federate.deploy.message_bundles import MessageBundles
 
     path = draws.choice((GIVE, SEND, GIVE, SEND, TAKE, COLLECT))
-    request = fleet_pb2.PushMessagesRequest(node={"node_id": NODE}, messages_list=[{"metadata": {"src_node_id": NODE}}])
+    fields: dict[str, Any] = {"node": {"node_id": NODE}, "messages_list": [{"metadata": {"src_node_id": NODE}}]}
+    request = fleet_pb2.PushMessagesRequest(**fields)
     parts = [draws.randbytes(draws.randrange(40)) for _ in range(draws.randrange(4))]
     parts = [request.SerializeToString(), *parts] if draws.random() < 0.5 else parts
     body = BytesValue(value=joined(parts)).SerializeToString()

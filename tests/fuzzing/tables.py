@@ -141,7 +141,9 @@ def _frame(draws: random.Random) -> pd.DataFrame:
 
 def _audit(draws: random.Random, data: Any) -> Callable[[], object]:
     """Scores or predictions in the same files and frames."""
-    asked = draws.choice(({"score": "a"}, {"prediction": "paid"}, {"prediction": "sex"}, {"score": "b"}))
+    asked: dict[str, Any] = draws.choice(
+        ({"score": "a"}, {"prediction": "paid"}, {"prediction": "sex"}, {"score": "b"})
+    )
     group = draws.choice(("sex", "sex", ["sex", "shop"], "b"))
     settings: dict[str, Any] = {"min_group": draws.choice((0, 5, 30)), "favourable": draws.choice((None, 1, "1", "m"))}
 

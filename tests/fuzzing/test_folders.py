@@ -14,3 +14,11 @@ def test_a_damaged_file_never_changes_a_number(tmp_path: Path, cases: int, seed:
     for number in range(cases):
         outcome, case = folders.run(number, seed, tmp_path, expected)
         assert outcome.fine, f"case {number} of seed {seed}, {case}: {outcome}"
+
+
+@pytest.mark.slow
+def test_a_damaged_file_never_changes_a_prediction(tmp_path: Path) -> None:
+    expected = folders.prepare_models(tmp_path)
+    for number in range(2000):
+        outcome, case = folders.run_model(number, 18, tmp_path, expected)
+        assert outcome.fine, f"case {number}, {case}: {outcome}"

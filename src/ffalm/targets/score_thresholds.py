@@ -129,7 +129,7 @@ def _scores(values: Any) -> Array:
     """Scores as numbers, infinite ones included; nobody can say what a row without a score gets."""
     given = column(values, "scores")
     require(is_numeric(given) and not pd.api.types.is_complex_dtype(given.dtype), "The scores must be numbers.")
-    scores = given.to_numpy(dtype=np.float64, na_value=np.nan)
+    scores: Array = given.to_numpy(dtype=np.float64, na_value=np.nan)
     missing = int(np.isnan(scores).sum())
     require(missing == 0, f"{missing} of {len(scores)} rows have no score: leave them out.")
     return scores

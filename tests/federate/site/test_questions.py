@@ -91,7 +91,7 @@ def test_terms_that_cannot_be_read_are_no_terms(asked: Recorded, terms: str) -> 
 
 def test_the_true_questions_are_still_answered(asked: Recorded) -> None:
     for kind in ("train", "score"):
-        answer(kind, asked.questions[kind], {"site": str(asked.folders["north"])})  # type: ignore[arg-type]
+        answer(kind, asked.questions[kind], {"site": str(asked.folders["north"])})
     assert json.loads(str(asked.questions["hello"].facts["data"]))["label"] == "loan"
 
 

@@ -45,12 +45,13 @@ def read_round(asked: Message, terms: SiteTerms, fresh: Model, counts: Tensor) -
     check_model(sent.model, fresh)
     algorithm = terms.contender.algorithm
     state = {name: value for name, value in sent.state.items() if name != LEDGER}
-    starts = [algorithm.start(terms.task, torch.stack([counts.cpu()] * clients)) for clients in (1, 2)]
+    some = counts.cpu().clamp(min=1)  # the form of the state is that of any rows
+    starts = [algorithm.start(terms.task, torch.stack([some] * clients)) for clients in (1, 2)]
     for name, like in starts[0].items():
         needed = name in algorithm.broadcasts or algorithm.needs_only_sums
         found = state.pop(name, None)
         fits = found is not None and found.ndim == like.ndim and found.is_floating_point() == like.is_floating_point()
-        if found is not None and starts[1][name].shape == like.shape:  # not an entry a client
+        if found is not None and starts[1][name].shape == like.shape:  # else it has an entry for each client
             fits = fits and found.shape == like.shape
         require_public(fits or not (needed or found is not None), f"The state that was sent lacks a sound {name!r}.")
     strange = [name for name in state if name not in algorithm.broadcasts]
