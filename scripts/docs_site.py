@@ -122,7 +122,10 @@ def _parameter(one: Any) -> str:
     names = ", ".join(f"`{name}`" for name in (*one.opts, *one.secondary_opts))
     if one.param_type_name == "argument":
         names = f"`{one.metavar or one.name.upper()}`"
-    return f"| {names} | {_cell(getattr(one, 'help', None) or '')} |"
+    told = getattr(one, "help", None) or ""
+    if isinstance(one.default, str | int | float) and one.default is not False and "efault" not in told:
+        told = f"{told} Default: {one.default}."
+    return f"| {names} | {_cell(told)} |"
 
 
 def settings_page() -> str:
