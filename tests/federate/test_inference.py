@@ -111,7 +111,7 @@ def test_what_is_not_there_yet_is_told(tmp_path: Path) -> None:
         Trained.load(tmp_path)
     coordinate(config(training={"rounds": 1}), tmp_path / "run", world(tmp_path), pause=0.001)
     (tmp_path / "run" / "model.safetensors").unlink()
-    with pytest.raises(UserError, match="no final model yet"):
+    with pytest.raises(UserError, match=r"model.safetensors of a trained model is missing or damaged"):
         Trained.load(tmp_path)
 
 

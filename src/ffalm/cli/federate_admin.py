@@ -19,7 +19,7 @@ _PANEL = "Administration"
 _Site = Annotated[str, typer.Argument(help="The site's name.", metavar="SITE")]
 _PublicKey = Annotated[
     Path | None,
-    typer.Option("--public-key", help="The node.pub of a key pair that the site made itself; we make one otherwise."),
+    typer.Option("--public-key", help="The node.pub of a key pair that the site made itself. Default: we make one."),
 ]
 
 
