@@ -72,6 +72,8 @@ def commands(code: str) -> Iterator[list[str]]:
     for line in code.replace("\\\n", " ").splitlines():
         words: list[str] = []
         for word in shlex.split(line, comments=True):
+            if word == ">":
+                break
             if word == "&&":
                 yield words
                 words = []
