@@ -36,6 +36,7 @@ from ffalm.trained_model import TrainedModel
 
 Model = str | Architecture | ModelFactory
 
+_MOST_THREADS = 1024  # OpenMP ends the process where it cannot have as many as were asked for
 _COPIES = 4  # of a model that a run holds at least: the server's, a client's, its gradient, the last snapshot
 
 
@@ -168,8 +169,8 @@ def simulate(
     require(all(isinstance(one, Federation) for one in federations), "Give a Federation, or a list with one per seed.")
     require(on_round is None or callable(on_round), "`on_round` must be a function that takes a record.")
     require(
-        threads is None or (isinstance(threads, int) and threads >= 1),
-        f"`threads` must be a whole number from 1 up; got {shown(threads)}.",
+        threads is None or (isinstance(threads, int) and 1 <= threads <= _MOST_THREADS),
+        f"`threads` must be a whole number from 1 to {_MOST_THREADS}; got {shown(threads)}.",
     )
     require(
         len(federations) == len(seeds), f"{len(seeds)} seeds need one federation, or one each; got {len(federations)}."

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
-from tests.fuzzing.outcomes import Findings
+from tests.fuzzing.outcomes import Findings, Outcome
 from tests.fuzzing.surfaces import SHARES, cases
 
 _TOGETHER = 40  # cases that a process is handed at a time
@@ -45,7 +45,11 @@ def main() -> None:
                 continue
             name, numbers = waiting[done]
             counts[name] += len(numbers)
-            found = done.result()
+            try:
+                found = done.result()
+            except Exception as error:  # a process that died, or a mistake of the fuzzer's own
+                found = Findings()
+                found.add(Outcome(False, "no result", repr(error)[:200]), f"{name} {numbers}")
             for place in found.bugs.keys() - total.bugs.keys():
                 print(f"BUG {place}: {found.bugs[place][0][:300]}", flush=True)
             total.merge(found)

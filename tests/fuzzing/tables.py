@@ -74,7 +74,8 @@ def _typed(draws: random.Random, written: io.BytesIO) -> None:
     numbers = np.arange(_ROWS)
     texts = pa.array([f"x{i % 4}" for i in numbers])
     kinds: list[Callable[[], Any]] = [
-        lambda: pa.array(numbers % 5, pa.decimal128(20, 2)) if draws.random() < 0.5 else pa.array(numbers, pa.uint64()),
+        lambda: pa.array((numbers % 5).tolist(), pa.int64()).cast(pa.decimal128(22, 2)),
+        lambda: pa.array(numbers, pa.uint64()),
         lambda: pa.array([[i, i] for i in numbers.tolist()]),
         lambda: pa.array([{"a": i} for i in numbers.tolist()]),
         lambda: pa.array(numbers, pa.timestamp("ns", "UTC")),

@@ -18,6 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 _SECONDS = 300.0
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NEEDED = (
     "pandas", "rich.console", "rich.progress", "rich.table", "torch.fx.experimental.symbolic_shapes", "PIL.Image",
     "ffalm.cli.answers", "ffalm.cli.running", "ffalm.cluster", "ffalm.data.census", "ffalm.data.decode",
@@ -96,6 +97,7 @@ def _become(arguments: list[str], output: int, most_bytes: int | None) -> None:
 
     code = 1
     try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # until the command begins
         os.setsid()
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
@@ -112,6 +114,7 @@ def _become(arguments: list[str], output: int, most_bytes: int | None) -> None:
 
         unwritten: Any = patch("ffalm.results.Study.write_report", lambda *_: {})
         with unwritten, patch("typer.main.get_command", lambda _: command_tree()):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
             code = cli.run(arguments)
     except BaseException:
         traceback.print_exc()
