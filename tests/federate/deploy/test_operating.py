@@ -7,7 +7,6 @@ import json
 import shutil
 import tomllib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,20 +15,15 @@ pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 
 from tests.federate.deploy.machines import PATIENCE, Machines, assert_equals_simulation, here, until
 
-from ffalm.errors import UserError
-from ffalm.federate.deploy import control, operations
 from ffalm.federate.deploy.doctor import examine_coordinator, examine_site
 from ffalm.federate.deploy.folder import SiteFolder
-from ffalm.federate.deploy.operations import SiteProcess
 from ffalm.federate.deploy.processes import free_port
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
-    monkeypatch.setattr(control, "_SECONDS", PATIENCE)  # a machine with other work to do
-    monkeypatch.setattr(operations, "_SECONDS_TO_START", PATIENCE)
+def machines(tmp_path: Path) -> Iterator[Machines]:
     made = Machines(tmp_path)
     yield made
     made.close()
@@ -43,17 +37,9 @@ def _metrics(port: int) -> str:
     return text
 
 
-def _up(machines: Machines) -> None:
-    """The coordinator and all sites, started from this process."""
-    machines.coordinator.start()
-    sites = [machines.site(name) for name in machines.folder.sites]
-    with ThreadPoolExecutor(len(sites)) as starts:
-        list(starts.map(lambda site: site.start(PATIENCE), sites))
-
-
-def _refused(folder: Path) -> None:
-    with pytest.raises(UserError, match="was not let in"):
-        SiteProcess(SiteFolder.find(folder)).start(PATIENCE)
+def _refused(machines: Machines, folder: Path) -> None:
+    code, _, said = machines.ffalm("site", folder, "--wait", PATIENCE, "--detach")
+    assert code == 2 and "was not let in" in said, said
 
 
 def test_sites_come_and_go_keys_change_and_a_lost_machine_is_restored(
@@ -61,7 +47,7 @@ def test_sites_come_and_go_keys_change_and_a_lost_machine_is_restored(
 ) -> None:
     metrics = free_port()
     machines.init("--sites", "3", "--rounds", "40", "--set", f"metrics.port={metrics}")
-    _up(machines)
+    machines.bring_up()
     port = machines.folder.address[1]
     for checks in (
         examine_coordinator(machines.folder),
@@ -102,9 +88,9 @@ def test_sites_come_and_go_keys_change_and_a_lost_machine_is_restored(
     shutil.rmtree(machines.path)
     assert here("restore", tmp_path / "stopped.tar", machines.path) == 0
 
-    _up(machines)
+    machines.bring_up()
     for folder in (old, west):
-        _refused(folder)
+        _refused(machines, folder)
     code, _, said = machines.ffalm("run", machines.path)
     assert code == 0, said
     history = machines.history()
@@ -118,15 +104,16 @@ def test_sites_come_and_go_keys_change_and_a_lost_machine_is_restored(
 
 def test_a_running_coordinator_shuts_a_removed_site_and_an_old_key_out_and_goes_on(machines: Machines) -> None:
     machines.init("--sites", "3", "--rounds", "18")
-    _up(machines)
+    machines.bring_up()
     run = machines.background("run", machines.path)
     until(lambda: len(machines.history()) >= 2, "two rounds")
     assert here("remove-site", machines.path, "west") == 0
     assert here("rotate-key", machines.path, "north") == 0
     for name in ("west", "north"):
         until(lambda name=name: machines.site(name).process.pid() is None, f"{name} is shut out")  # type: ignore[misc]
-    _refused(machines.folder.site("west"))
-    machines.site("north").start(PATIENCE)
+    _refused(machines, machines.folder.site("west"))
+    code, _, said = machines.ffalm("site", machines.folder.site("north"), "--wait", PATIENCE, "--detach")
+    assert code == 0, said
     _, said = run.communicate(timeout=PATIENCE)
     assert run.returncode == 0, said
     assert machines.history()[-1]["answered"] == ["north", "south"]
