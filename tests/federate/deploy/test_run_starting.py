@@ -49,12 +49,14 @@ def test_a_superexec_that_dies_is_started_again_until_the_superlink_ends(monkeyp
 def test_a_run_s_process_has_minutes_to_start_and_one_that_falls_silent_is_noticed_as_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("HEARTBEAT_DEFAULT_INTERVAL", "HEARTBEAT_PATIENCE"):
-        monkeypatch.setattr(sql_corestate, name, getattr(sql_corestate, name))
-    silence = sql_corestate.HEARTBEAT_PATIENCE * sql_corestate.HEARTBEAT_DEFAULT_INTERVAL
+    interval, patience = "HEARTBEAT_DEFAULT_INTERVAL", "HEARTBEAT_PATIENCE"
+    known = vars(sql_corestate)
+    for name in (interval, patience):
+        monkeypatch.setitem(known, name, known[name])
+    silence = known[patience] * known[interval]
     run_starting.allow_slow_starts()
-    assert sql_corestate.HEARTBEAT_DEFAULT_INTERVAL == 180
-    assert silence == sql_corestate.HEARTBEAT_PATIENCE * sql_corestate.HEARTBEAT_DEFAULT_INTERVAL
+    assert known[interval] == 180
+    assert known[patience] * known[interval] == silence
     source = inspect.getsource(sql_corestate)
-    assert source.count("timedelta(seconds=HEARTBEAT_DEFAULT_INTERVAL)") == 1
-    assert source.count("HEARTBEAT_PATIENCE * HEARTBEAT_DEFAULT_INTERVAL") == source.count("HEARTBEAT_PATIENCE *") == 2
+    assert source.count(f"timedelta(seconds={interval})") == 1
+    assert source.count(f"{patience} * {interval}") == source.count(f"{patience} *") == 2

@@ -48,4 +48,4 @@ def restart_executor() -> None:
             log.warning("The SuperExec has died; it is started again.")
             start(lifespan)
 
-    SuperLinkLifespan._start_superexec_if_needed = start  # type: ignore[method-assign]
+    SuperLinkLifespan._start_superexec_if_needed = start  # type: ignore[method-assign,assignment]
