@@ -46,7 +46,7 @@ def test_sites_come_and_go_keys_change_and_a_lost_machine_is_restored(
     machines: Machines, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     metrics = free_port()
-    machines.init("--sites", "3", "--rounds", "40", "--set", f"metrics.port={metrics}")
+    machines.init("--sites", "3", "--rounds", "40", "--target", "none", "--set", f"metrics.port={metrics}")
     machines.bring_up()
     port = machines.folder.address[1]
     for checks in (
