@@ -86,3 +86,9 @@ def test_what_cannot_run_is_refused_before_anything_starts() -> None:
 )
 def test_runs_computed_together_go_on_from_a_common_round(saved: list[list[int]], expected: list[int]) -> None:
     assert resumable(saved) == expected
+
+
+def test_where_a_checkpoint_is_damaged_all_runs_of_a_task_go_back_to_one_that_all_have() -> None:
+    assert resumable([[0, 4, 5], [0, 4]], damaged=True) == [4, 4]
+    assert resumable([[0, 5, 6], [0, 4], [0, 4, 5]], damaged=True) == [0, 0, 0]
+    assert resumable([], damaged=True) == []

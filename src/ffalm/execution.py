@@ -97,17 +97,22 @@ def execute(
     runs = [_StoredRun(config, plan, run_folder(config, folder, plan), device, beside) for plan in task]
     with ExitStack() as held:
         started = [run for run in runs if run.begin(held)]
-        for run, number in zip(started, resumable([run.store.saved_rounds() for run in started]), strict=True):
+        damaged = any(run.store.problems() for run in started)
+        saved = [run.store.saved_rounds() for run in started]
+        for run, number in zip(started, resumable(saved, damaged), strict=True):
             run.resume(number)
         compute(started, spread.engine, spread.threads, lambda run, record: listener(run.plan, record))
 
 
-def resumable(saved: list[list[int]]) -> list[int]:
+def resumable(saved: list[list[int]], damaged: bool = False) -> list[int]:
     """The round from which each run of a task resumes, given the rounds of which it has checkpoints.
 
     Runs computed together advance together, so a kill leaves some of them one checkpoint ahead. Those go back that
-    one, so that the same runs are computed together again and every last bit comes out the same.
+    one, so that the same runs are computed together again and every last bit comes out the same. Where checkpoints are
+    damaged, all go back to the last round of which all have one.
     """
+    if damaged and saved:
+        return [max(set.intersection(*map(set, saved)))] * len(saved)
     last = [rounds[-1] for rounds in saved]
     ahead = max(last, default=0)
     before = max((rounds[-2] for rounds in saved if rounds[-1] == ahead and len(rounds) > 1), default=ahead)
