@@ -39,7 +39,7 @@ def _metrics(port: int) -> str:
 
 def _refused(machines: Machines, folder: Path) -> None:
     """One that was let in before tries again for as long as it may wait."""
-    code, _, said = machines.ffalm("site", folder, "--wait", 20, "--detach")
+    code, _, said = machines.ffalm("site", folder, "--wait", 40, "--detach")
     assert code == 2 and "was not let in" in said, said
 
 

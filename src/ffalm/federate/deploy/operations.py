@@ -183,6 +183,7 @@ class SiteProcess:
         require(running is None, f"The site {self.folder.name} is running already, as process {running}.")
         upgrade(self.folder.path)
         command, deadline = self._command(insecure), time.monotonic() + wait
+        refused = ""  # what the last refused try said; the one after it may be cut short by the deadline
         self.process.clear()
         while True:
             self.process.start(command, self.folder.logs)
@@ -191,6 +192,7 @@ class SiteProcess:
             if site_node.LET_IN in said:
                 write_whole(self._was_let_in, "")
                 return
+            refused = said if _refusal(said) is not None else refused
             may_be_let_in = _UNKNOWN_KEY in said and self._was_let_in.exists()
             if not may_be_let_in or time.monotonic() + _SECONDS_BETWEEN_TRIES > deadline:
                 break
@@ -198,7 +200,7 @@ class SiteProcess:
             if self._given_up.wait(_SECONDS_BETWEEN_TRIES):
                 break
         self.process.stop()
-        raise UserError(self._why(said, ended, wait))
+        raise UserError(self._why(refused or said, ended, wait))
 
     def give_up(self) -> None:
         """Stop, and let nobody who waits in `start` try again."""
