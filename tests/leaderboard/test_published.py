@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 @pytest.fixture(scope="module")
 def found() -> list[Standing]:
-    rows = csv.DictReader((RESULTS / "leaderboard-choices.csv").read_text().splitlines())
+    with gzip.open(RESULTS / "leaderboard-choices.csv.gz", "rt", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
     return standings([Entry(**{one.name: _read(one.name, row[one.name]) for one in fields(Entry)}) for row in rows])
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -17,13 +16,6 @@ pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 from tests.federate.deploy.machines import PATIENCE, Machines, assert_equals_simulation, here, until
 
 from ffalm.federate.deploy.processes import environment, executable
-
-
-@pytest.fixture
-def machines(tmp_path: Path) -> Iterator[Machines]:
-    made = Machines(tmp_path)
-    yield made
-    made.close()
 
 
 def test_two_commands_train_a_federation_to_the_end_and_leave_nothing_running(

@@ -6,7 +6,6 @@ import http.client
 import json
 import shutil
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,13 +19,6 @@ from ffalm.federate.deploy.folder import SiteFolder
 from ffalm.federate.deploy.processes import free_port
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def machines(tmp_path: Path) -> Iterator[Machines]:
-    made = Machines(tmp_path)
-    yield made
-    made.close()
 
 
 def _metrics(port: int) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,13 +11,6 @@ pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 from tests.federate.deploy.machines import PATIENCE, Machines, assert_equals_simulation, kill, until
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def machines(tmp_path: Path) -> Iterator[Machines]:
-    made = Machines(tmp_path)
-    yield made
-    made.close()
 
 
 def _training(machines: Machines, site: str, times: int) -> bool:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
@@ -19,13 +16,6 @@ from ffalm.federate.federation_config import FederationConfig
 pytestmark = pytest.mark.slow
 
 WITHIN = 2e-6
-
-
-@pytest.fixture
-def machines(tmp_path: Path) -> Iterator[Machines]:
-    made = Machines(tmp_path)
-    yield made
-    made.close()
 
 
 def assert_close_to_simulation(machines: Machines) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 
 import ffalm
 from ffalm.errors import UserError, require
-from ffalm.federate.deploy.folder import FederationFolder
+from ffalm.federate.deploy.folder import FederationFolder, new_folder
 from ffalm.files import parsed_json, reason
 
 MANIFEST = "backup.json"
@@ -64,13 +64,7 @@ def back_up(folder: FederationFolder, file: Path) -> dict[str, Any]:
 def restore(file: Path, path: Path) -> dict[str, Any]:
     """Write the folder of a backup, whole or not at all, after every checksum was right; what its manifest says."""
     require(file.is_file(), f"There is no backup {file}.")
-    require(
-        not path.exists() or (path.is_dir() and not any(path.iterdir())),
-        f"{path} exists already, and a federation is never written over: choose another name or remove it.",
-    )
-    path = path.resolve()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    path, beside = new_folder(path)
     try:
         beside.mkdir(mode=0o700)
         found = _unpacked(file, beside)

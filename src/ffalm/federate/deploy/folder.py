@@ -175,6 +175,17 @@ class SiteFolder:
         return host_and_port(str(read_toml(file).get("address", "")), file)
 
 
+def new_folder(path: Path) -> tuple[Path, Path]:
+    """The absolute path of a federation to be written, and of a hidden folder beside it to write it in first."""
+    require(
+        not path.exists() or (path.is_dir() and not any(path.iterdir())),
+        f"{path} exists already, and a federation is never written over: choose another name or remove it.",
+    )
+    path = path.resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path, path.with_name(f".{path.name}.{os.getpid()}")
+
+
 def create(
     path: Path, config: FederationConfig, sites: list[SiteConfig], fill: Callable[[Path], None] | None = None
 ) -> FederationFolder:
@@ -182,13 +193,7 @@ def create(
 
     Everything is made in a hidden folder beside and renamed, so that a kill leaves no half federation.
     """
-    require(
-        not path.exists() or (path.is_dir() and not any(path.iterdir())),
-        f"{path} exists already, and a federation is never written over: choose another name or remove it.",
-    )
-    path = path.resolve()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    path, beside = new_folder(path)
     try:
         _write(FederationFolder(beside), config, sites)
         if fill is not None:
