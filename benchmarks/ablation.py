@@ -19,7 +19,7 @@ from ffalm.config import parse
 from ffalm.report.rendering import to_csv, to_markdown
 from ffalm.reproduce.paper import STUDY
 from ffalm.settings import merged
-from ffalm.study import begin
+from ffalm.studies.study import begin
 
 METHODS = {**ablation_rule.PLAINER, **ablation_rule.VARIANTS}
 PARTITIONS = ("plain", "balanced")

@@ -17,7 +17,7 @@ from ffalm.outcome import Outcome
 from ffalm.report.tables import Cell, Column, Row, Section, Table, percent, row
 from ffalm.reproduce.frontier import AFFORDABLE, last_rounds
 from ffalm.reproduce.paper import METRICS
-from ffalm.results import Study
+from ffalm.studies.results import Study
 from ffalm.targets.candidates import why_degenerate
 
 BASE = "FedAvg"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from ffalm import toml
 from ffalm.algorithms import FFALM
 from ffalm.config import parse, read
 from ffalm.engines import Training
 from ffalm.errors import UserError
+from ffalm.system import toml
 from ffalm.targets.candidates import lagrangians
 from ffalm.targets.target import Target
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from watch import watch
 
-from ffalm.quiet import QUIET
+from ffalm.system.quiet import QUIET
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parents[1] / "src"

@@ -38,27 +38,27 @@ if typing.TYPE_CHECKING:
         algorithms,
     )  # fmt: skip
     from ffalm.algorithms.registry import register
-    from ffalm.array_parts import UnscaledFeaturesWarning
+    from ffalm.auditing.fairness_audit import Audit, audit
     from ffalm.blind_mode import BlindAnswer, blind, group_model
+    from ffalm.data.array_parts import UnscaledFeaturesWarning
     from ffalm.data.types import Examples, Task
     from ffalm.errors import UserError
     from ffalm.estimator import FairFederatedClassifier
     from ffalm.fair_answer import FairAnswer, fair
     from ffalm.fairness import Tally
-    from ffalm.fairness_audit import Audit, audit
     from ffalm.federation import Federation, load
-    from ffalm.left_out_sites import LeaveOneOut, leave_one_out
-    from ffalm.model_folders import load_model
     from ffalm.privacy import Privacy
-    from ffalm.results import Study
     from ffalm.runs import Result
     from ffalm.simulation import DivergedError, simulate
-    from ffalm.study import compare
-    from ffalm.sweeps import Sweep, sweep
+    from ffalm.studies.left_out_sites import LeaveOneOut, leave_one_out
+    from ffalm.studies.model_folders import load_model
+    from ffalm.studies.results import Study
+    from ffalm.studies.study import compare
+    from ffalm.studies.sweeps import Sweep, sweep
     from ffalm.targets import Target
     from ffalm.targets.score_repair import repair
     from ffalm.targets.score_thresholds import ScoreThresholds
-    from ffalm.trained_model import TrainedModel
+    from ffalm.trained_models.trained_model import TrainedModel
 
 __version__ = "0.5.0"
 __all__ = [
@@ -79,27 +79,27 @@ _HOMES = {
         "Reductions", "Reweighing", "RoundReport",
     ),
     "algorithms.registry": ("register",),
-    "array_parts": ("UnscaledFeaturesWarning",),
+    "data.array_parts": ("UnscaledFeaturesWarning",),
     "blind_mode": ("BlindAnswer", "blind", "group_model"),
     "data.types": ("Examples", "Task"),
     "errors": ("UserError",),
     "estimator": ("FairFederatedClassifier",),
     "fair_answer": ("FairAnswer", "fair"),
     "fairness": ("Tally",),
-    "fairness_audit": ("Audit", "audit"),
+    "auditing.fairness_audit": ("Audit", "audit"),
     "federation": ("Federation", "load"),
-    "left_out_sites": ("LeaveOneOut", "leave_one_out"),
-    "model_folders": ("load_model",),
+    "studies.left_out_sites": ("LeaveOneOut", "leave_one_out"),
+    "studies.model_folders": ("load_model",),
     "privacy": ("Privacy",),
-    "results": ("Study",),
+    "studies.results": ("Study",),
     "runs": ("Result",),
     "simulation": ("DivergedError", "simulate"),
-    "study": ("compare",),
-    "sweeps": ("Sweep", "sweep"),
+    "studies.study": ("compare",),
+    "studies.sweeps": ("Sweep", "sweep"),
     "targets": ("Target",),
     "targets.score_repair": ("repair",),
     "targets.score_thresholds": ("ScoreThresholds",),
-    "trained_model": ("TrainedModel",),
+    "trained_models.trained_model": ("TrainedModel",),
 }  # fmt: skip
 
 

@@ -31,7 +31,7 @@ from ffalm.targets.blind import BlindRule, HeldOutRows, fit_blind, gains
 from ffalm.targets.candidates import judged
 from ffalm.targets.repair import fit
 from ffalm.targets.target import DEFAULT, Target
-from ffalm.trained_model import TrainedModel
+from ffalm.trained_models.trained_model import TrainedModel
 
 _LARGE_LOSS = 0.03  # of accuracy, from which on a warning is due
 _KNOWN_GROUP = 0.99  # of held-out rows whose group the features tell

@@ -18,13 +18,13 @@ from ffalm.data.types import Source
 from ffalm.engines import ENGINES
 from ffalm.errors import UserError, look_up, require, shown, unknown
 from ffalm.federation import silos_of
-from ffalm.files import read_text
-from ffalm.in_memory import CustomModel, InMemory
 from ffalm.models import Architecture, architecture
 from ffalm.partition import Partition
 from ffalm.plugins import import_plugin
 from ffalm.run_settings import MOST_SEEDS, Privacy, StudySettings, Training
 from ffalm.settings import build, to_plain
+from ffalm.studies.in_memory import CustomModel, InMemory
+from ffalm.system.files import read_text
 from ffalm.targets.candidates import lagrangian_title
 from ffalm.targets.target import Target, check_confidence
 

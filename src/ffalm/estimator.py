@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ffalm.algorithms import Algorithm, Lagrangian, Measure
-from ffalm.array_parts import warn_of_scale
 from ffalm.arrays import numbers
+from ffalm.data.array_parts import warn_of_scale
 from ffalm.data.holdings import Dealt, Holding
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Examples, Task

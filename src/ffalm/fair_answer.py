@@ -15,19 +15,19 @@ from ffalm.blind_mode import GroupModel
 from ffalm.config import entry_of
 from ffalm.errors import require
 from ffalm.federation import Federation
-from ffalm.model_folders import facts_of
 from ffalm.run_settings import RunSettings, Training
 from ffalm.settings import with_keywords
 from ffalm.simulation import RunKeywords, rebuilt, seed_of
-from ffalm.store import RunFolder
-from ffalm.study import Named, compare
+from ffalm.studies.model_folders import facts_of
+from ffalm.studies.store import RunFolder
+from ffalm.studies.study import Named, compare
 from ffalm.targets.answer import Answer
 from ffalm.targets.blind import BlindRule
 from ffalm.targets.candidates import lagrangians
 from ffalm.targets.repair import Repair
 from ffalm.targets.target import DEFAULT, Target
 from ffalm.targets.target import Repair as RepairSetting
-from ffalm.trained_model import TrainedModel
+from ffalm.trained_models.trained_model import TrainedModel
 
 #: Trained besides the algorithms that aim at the target.
 BASELINES = ("fedavg", "ffalm")

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffalm.array_parts import read_parts, warn_of_scale
 from ffalm.data import find_source
+from ffalm.data.array_parts import read_parts, warn_of_scale
 from ffalm.data.holdings import Dealt, Holding, holdings_of
 from ffalm.data.types import Dataset, Examples, Source, Task
 from ffalm.errors import UserError, require, shown, unknown

@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 
 from ffalm.errors import UserError, require
-from ffalm.files import reason
+from ffalm.system.files import reason
 
 _PREFIX = "ffalm_plugin_"
 

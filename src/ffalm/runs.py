@@ -21,14 +21,14 @@ from ffalm.errors import UserError, require
 from ffalm.fairness import ScoreHistogram, Tally, undefined
 from ffalm.federation import Federation
 from ffalm.frame_html import frame_html
-from ffalm.hardware import deterministic
-from ffalm.model_description import ModelDescription
-from ffalm.model_facts import ModelFacts
-from ffalm.model_selection import ModelSelection
 from ffalm.outcome import HEADLINE, Record
-from ffalm.run_facts import description_of, facts_of_run
 from ffalm.run_settings import Keep
-from ffalm.trained_model import TrainedModel
+from ffalm.system.hardware import deterministic
+from ffalm.trained_models.model_description import ModelDescription
+from ffalm.trained_models.model_facts import ModelFacts
+from ffalm.trained_models.model_selection import ModelSelection
+from ffalm.trained_models.run_facts import description_of, facts_of_run
+from ffalm.trained_models.trained_model import TrainedModel
 
 if TYPE_CHECKING:
     from pandas import DataFrame

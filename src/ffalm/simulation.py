@@ -21,18 +21,18 @@ from ffalm.engines import Engine, Job, ModelFactory, choose
 from ffalm.engines.common import checked_model
 from ffalm.errors import TrainingDiverged, UserError, require, shown
 from ffalm.federation import Federation
-from ffalm.hardware import device as device_of
-from ffalm.hardware import threads_for
-from ffalm.memory import require_room
-from ffalm.model_selection import check_selection
 from ffalm.models import ARCHITECTURES, Architecture, architecture, from_scratch
 from ffalm.outcome import Record
 from ffalm.progress import ProgressLine
-from ffalm.run_facts import description_of
 from ffalm.run_settings import Keep, Optimizer, Precision, Privacy, RunSettings, Training
 from ffalm.runs import ClientsAlone, Result, Run, compute
 from ffalm.settings import with_keywords
-from ffalm.trained_model import TrainedModel
+from ffalm.system.hardware import device as device_of
+from ffalm.system.hardware import threads_for
+from ffalm.system.memory import require_room
+from ffalm.trained_models.model_selection import check_selection
+from ffalm.trained_models.run_facts import description_of
+from ffalm.trained_models.trained_model import TrainedModel
 
 Model = str | Architecture | ModelFactory
 

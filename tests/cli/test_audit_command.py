@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.test_fairness_audit import scored
+from tests.auditing.test_fairness_audit import scored
 
 from ffalm.cli import run
 

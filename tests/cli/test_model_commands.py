@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from tests.test_trained_model import people
+from tests.trained_models.test_trained_model import people
 
 import ffalm
 from ffalm.cli import run

@@ -158,7 +158,7 @@ def test_a_user_who_stops_it_is_told_how_to_go_on(cli: Cli, tmp_path: Path, monk
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ffalm.workers.run_study", stopped)
+    monkeypatch.setattr("ffalm.studies.workers.run_study", stopped)
     code, _, said = cli("reproduce", "table-2", *TINY, "--out", tmp_path / "out")
     assert code == 130
     assert f"resume with: ffalm reproduce table-2 --out {tmp_path / 'out'} --resume" in said

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.conftest import Cli
 
 from ffalm.report import front_report
-from ffalm.results import Study
+from ffalm.studies.results import Study
 
 
 def test_a_sweep_shows_fronts_resumes_and_answers_a_bound(

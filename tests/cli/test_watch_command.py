@@ -28,7 +28,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> list[str | Exception]:
             raise now
         return now, "done" in now
 
-    monkeypatch.setattr("ffalm.live_study.live_page", live_page)
+    monkeypatch.setattr("ffalm.studies.live_study.live_page", live_page)
     return made
 
 

@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("flwr", reason="needs Flower: pip install 'ffalm[flower]'")
 
 from ffalm.federate.deploy import bundle, control, fleet_gateway, long_polling, operations, status
-from ffalm.quiet import QUIET
+from ffalm.system.quiet import QUIET
 
 ROOT = Path(__file__).parents[2]
 
@@ -180,7 +180,9 @@ def test_a_node_has_the_statuses_that_we_translate() -> None:
 @pytest.mark.parametrize("name", [name for name in QUIET if name.startswith("FLWR_")])
 def test_flower_reads_the_variables_that_keep_it_quiet(name: str) -> None:
     modules = ("supercore.telemetry", "supercore.constant", "supercore.update_check", "superlink.cli.flower_superlink")
-    assert any(name in source(f"flwr.{module}") for module in modules), f"ffalm.quiet sets {name}, which nobody reads"
+    assert any(name in source(f"flwr.{module}") for module in modules), (
+        f"ffalm.system.quiet sets {name}, which nobody reads"
+    )
 
 
 def test_ray_lists_and_ends_actors_as_the_simulation_needs() -> None:

@@ -28,7 +28,7 @@ class _Killed(BaseException):
 
 @contextmanager
 def _killed_after(rounds: int) -> Iterator[None]:
-    from ffalm.execution import _StoredRun
+    from ffalm.studies.execution import _StoredRun
 
     left, add = [rounds], _StoredRun.add
 
@@ -46,7 +46,7 @@ def _command(*arguments: str) -> tuple[int, str]:
     from ffalm import cli
 
     said = io.StringIO()
-    unwritten: Any = patch("ffalm.results.Study.write_report", lambda *_: {})
+    unwritten: Any = patch("ffalm.studies.results.Study.write_report", lambda *_: {})
     with limited(), unwritten, redirect_stdout(io.StringIO()), redirect_stderr(said):
         return cli.run(list(arguments)), said.getvalue()
 

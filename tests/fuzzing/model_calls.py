@@ -228,7 +228,7 @@ def sweep(draws: random.Random, federation: ffalm.Federation) -> Callable[[], ob
 
     def call() -> object:
         try:
-            with patch("ffalm.study.Begun.compute", compute):
+            with patch("ffalm.studies.study.Begun.compute", compute):
                 return ffalm.sweep(data, over=over, **keywords)
         except Computed:
             return None
@@ -238,7 +238,7 @@ def sweep(draws: random.Random, federation: ffalm.Federation) -> Callable[[], ob
 
 def objects(draws: random.Random, here: Path, federation: ffalm.Federation) -> Callable[[], object]:
     """Objects that people make or load themselves."""
-    from ffalm.sweeps import Sweep
+    from ffalm.studies.sweeps import Sweep
 
     path: Any = draws.choice([here / "folder", here / "noise.bin", here / "good.csv", here / "missing", thing(draws)])
     plain = {"kind": "groups", "single": 0.5, "groups": {"m": [{"threshold": 0.5, "probability": 1.0}]}}

@@ -21,10 +21,11 @@ _SECONDS = 300.0
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NEEDED = (
     "pandas", "rich.console", "rich.progress", "rich.table", "torch.fx.experimental.symbolic_shapes", "PIL.Image",
-    "ffalm.cli.answers", "ffalm.cli.running", "ffalm.cluster", "ffalm.data.census", "ffalm.data.decode",
-    "ffalm.data.preprocessing", "ffalm.data.table", "ffalm.engines.loop", "ffalm.engines.stacked", "ffalm.execution",
-    "ffalm.report.study_tables", "ffalm.report.summary_text", "ffalm.results",
-    "ffalm.simulation", "ffalm.study", "ffalm.tracking", "ffalm.workers",
+    "ffalm.cli.answers", "ffalm.cli.running", "ffalm.studies.cluster", "ffalm.data.census", "ffalm.data.decode",
+    "ffalm.data.preprocessing", "ffalm.data.table", "ffalm.engines.loop", "ffalm.engines.stacked",
+    "ffalm.studies.execution",
+    "ffalm.report.study_tables", "ffalm.report.summary_text", "ffalm.studies.results",
+    "ffalm.simulation", "ffalm.studies.study", "ffalm.studies.tracking", "ffalm.studies.workers",
 )  # fmt: skip
 
 
@@ -112,7 +113,7 @@ def _become(arguments: list[str], output: int, most_bytes: int | None) -> None:
 
         from ffalm import cli
 
-        unwritten: Any = patch("ffalm.results.Study.write_report", lambda *_: {})
+        unwritten: Any = patch("ffalm.studies.results.Study.write_report", lambda *_: {})
         with unwritten, patch("typer.main.get_command", lambda _: command_tree()):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
             code = cli.run(arguments)

@@ -8,7 +8,7 @@ from tests.leaderboard.test_board import SMALL
 from ffalm.cli import run
 from ffalm.leaderboard.board import Board
 from ffalm.leaderboard.play import Played, play, slug
-from ffalm.results import Study
+from ffalm.studies.results import Study
 
 CHANGES = {"seeds": [0, 1], "workers": 1, "engine": "stacked"}
 

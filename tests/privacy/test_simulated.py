@@ -203,7 +203,7 @@ def test_a_checkpoint_whose_entries_come_back_in_another_order_changes_no_number
 
 def test_a_study_keeps_privacy_in_its_settings_and_tells_epsilon(tmp_path: Path) -> None:
     from ffalm import config as configs
-    from ffalm.study import carry_out
+    from ffalm.studies.study import carry_out
 
     settings = {
         "data": {"source": "census"},

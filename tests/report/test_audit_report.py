@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.test_fairness_audit import audited, scored
+from tests.auditing.test_fairness_audit import audited, scored
 
-from ffalm.fairness_audit import Audit
-from ffalm.files import json_text
+from ffalm.auditing.fairness_audit import Audit
 from ffalm.report.audit_report import failed_sentences, gaps, groups, page, score_table, sentences, sweep
+from ffalm.system.files import json_text
 
 
 @pytest.fixture(scope="module")

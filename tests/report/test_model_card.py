@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ffalm.fairness import Tally
-from ffalm.model_facts import ModelFacts
 from ffalm.report.model_card import ModelUse, card
+from ffalm.trained_models.model_facts import ModelFacts
 
 COUNTS = [[[30, 10], [10, 5]], [[10, 20], [50, 65]]]  # by prediction, label and group
 FACTS = ModelFacts(

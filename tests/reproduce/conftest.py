@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from ffalm.config import StudyConfig
-from ffalm.grid import plans
 from ffalm.outcome import Outcome, StudyOutcome, StudyRecord
 from ffalm.reproduce.request import Request
-from ffalm.results import Study
+from ffalm.studies.grid import plans
+from ffalm.studies.results import Study
 
 
 def outcome(

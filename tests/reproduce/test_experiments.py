@@ -17,7 +17,7 @@ from ffalm.report.summary import ALPHA
 from ffalm.reproduce.choices import SCORED
 from ffalm.reproduce.experiments import SMOKE, curves, frontiers, sensitivities, table
 from ffalm.reproduce.request import Request
-from ffalm.results import Study
+from ffalm.studies.results import Study
 
 
 def test_a_table_comes_in_every_form(data_root: Path, runner: FakeRunner, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from ffalm.errors import UserError
 from ffalm.outcome import StudyRecord
 from ffalm.reproduce.request import Request
 from ffalm.reproduce.studies import carried_out
-from ffalm.results import Study
-from ffalm.study import carry_out
+from ffalm.studies.results import Study
+from ffalm.studies.study import carry_out
 
 
 class Counting:

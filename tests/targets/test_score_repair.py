@@ -144,8 +144,8 @@ def test_few_distinct_scores_keep_each_of_them_apart() -> None:
 
 
 def test_thresholds_survive_a_file(tmp_path: Any) -> None:
-    from ffalm.files import json_text
     from ffalm.report.repair_report import to_plain
+    from ffalm.system.files import json_text
 
     score, y, group = logits(800)
     result = ffalm.repair(score, y, group)

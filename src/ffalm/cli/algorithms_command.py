@@ -32,8 +32,8 @@ def algorithms(
     from ffalm.algorithms import algorithm_class
     from ffalm.algorithms import algorithms as registered
     from ffalm.cli.algorithm_facts import facts_of
-    from ffalm.files import json_text
     from ffalm.plugins import import_plugin
+    from ffalm.system.files import json_text
 
     for path in plugin or ():
         import_plugin(Path(path))

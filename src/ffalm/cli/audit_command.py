@@ -12,8 +12,8 @@ import typer
 from ffalm.errors import require
 
 if TYPE_CHECKING:
-    from ffalm.audit_facts import Failure
-    from ffalm.fairness_audit import Audit
+    from ffalm.auditing.audit_facts import Failure
+    from ffalm.auditing.fairness_audit import Audit
 
 #: The exit code of an audit that failed.
 FAILED = 3
@@ -57,7 +57,7 @@ def audit(
 
     Exit codes: 0 done, 2 a mistake in the command or the file, 3 a condition of --fail-if holds.
     """
-    from ffalm.fairness_audit import audit as audited
+    from ffalm.auditing.fairness_audit import audit as audited
 
     require(out is None or not out.is_dir(), f"The output {out} is a folder: name an HTML file.")
     found = audited(
@@ -75,8 +75,8 @@ def audit(
 
 def finish_audit(found: Audit, conditions: Sequence[str], out: Path | None, as_json: bool) -> None:
     """Write the page, print everything, and end with code 3 where a condition holds."""
-    from ffalm.files import json_text
     from ffalm.report.audit_report import to_plain, write_page
+    from ffalm.system.files import json_text
 
     failures = found.failures(conditions)
     if out is not None:

@@ -177,6 +177,6 @@ def _cells(task: Task, facts: dict[str, Any], groups: Iterable[int]) -> list[str
 
 
 def _print_json(value: Any) -> None:
-    from ffalm.files import json_text
+    from ffalm.system.files import json_text
 
     typer.echo(json_text(value, indent=2))

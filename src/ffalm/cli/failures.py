@@ -31,13 +31,13 @@ def explained(error: BaseException) -> str | None:
 
 def _of_the_disk(error: OSError) -> str:
     """A full or protected disk, a name that is too long, a folder that was moved while a run wrote into it."""
-    from ffalm.files import reason
+    from ffalm.system.files import reason
 
     place = "The disk" if error.filename is None else printable(str(error.filename))
     return f"{place} cannot be read or written: {reason(error)}."
 
 
 def _exhausted(error: BaseException) -> bool:
-    from ffalm.memory import out_of_memory
+    from ffalm.system.memory import out_of_memory
 
     return isinstance(error, Exception) and out_of_memory(error)

@@ -9,7 +9,7 @@ import typer
 
 from ffalm.cli.federate_group import print_json
 from ffalm.errors import TrainingDiverged
-from ffalm.files import parsed_json
+from ffalm.system.files import parsed_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,7 +54,7 @@ def show_result(run: Path, as_json: bool) -> None:
     from ffalm.cli.answers import show_answer
     from ffalm.federate.coordinator.federation_answer import read_answer
     from ffalm.federate.coordinator.federation_report import summary
-    from ffalm.results import Study
+    from ffalm.studies.results import Study
 
     found = parsed_json((run / "result.json").read_text(encoding="utf-8"))
     page = Study.load(run).write_report()["report.html"]

@@ -14,9 +14,9 @@ from ffalm.cli.flags import listed, seeds_of
 
 if TYPE_CHECKING:
     from ffalm.config import StudyConfig
-    from ffalm.grid import RunPlan
     from ffalm.outcome import Record
-    from ffalm.results import Study
+    from ffalm.studies.grid import RunPlan
+    from ffalm.studies.results import Study
 
 _SECONDS_PER_LINE = 15.0
 
@@ -43,13 +43,13 @@ def leaderboard(
     """Rank all methods at fixed fairness bounds; a leaderboard that was stopped goes on with the same command."""
     from rich.console import Console
 
-    from ffalm.files import json_text
     from ffalm.leaderboard.board import Board
     from ffalm.leaderboard.leaderboard_report import overall, tidy, write_leaderboard
     from ffalm.leaderboard.play import play
     from ffalm.leaderboard.standings import standings
     from ffalm.report.rendering import to_rich
-    from ffalm.study import make_folder
+    from ffalm.studies.study import make_folder
+    from ffalm.system.files import json_text
 
     asked = [name.strip() for name in (cells or "").split(";") if name.strip()]
     chosen = Board.load(board, asked, listed(methods or ""))
@@ -79,7 +79,7 @@ class _Progress:
         self._seen: list[str] = []
 
     def __call__(self, cell: str, config: StudyConfig, folder: Path) -> Study:
-        from ffalm.study import begin
+        from ffalm.studies.study import begin
 
         self._seen += [] if cell in self._seen else [cell]
         optional = [entry.key for entry in config.entries]

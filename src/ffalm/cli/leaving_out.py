@@ -13,19 +13,19 @@ from ffalm.errors import require
 
 if TYPE_CHECKING:
     from ffalm.config import StudyConfig
-    from ffalm.results import Study
+    from ffalm.studies.results import Study
 
 
 def show_each(config: StudyConfig, command: str, values: Mapping[str, Any], optional: Collection[str]) -> None:
     """Compute, or resume, the study of all sites and those without each of them; then print and write the table."""
     from rich.console import Console
 
-    from ffalm import toml
-    from ffalm.files import json_text, write_whole
-    from ffalm.grid import drop_incompatible
-    from ffalm.left_out_sites import run_each
     from ffalm.report.rendering import to_rich
-    from ffalm.study import make_folder, new_folder
+    from ffalm.studies.grid import drop_incompatible
+    from ffalm.studies.left_out_sites import run_each
+    from ffalm.studies.study import make_folder, new_folder
+    from ffalm.system import toml
+    from ffalm.system.files import json_text, write_whole
 
     folder: Path | None = values["out"]
     begun = folder is not None and folder.is_dir() and any(folder.iterdir())

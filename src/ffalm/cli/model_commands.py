@@ -13,7 +13,7 @@ from ffalm.errors import require
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ffalm.trained_model import TrainedModel
+    from ffalm.trained_models.trained_model import TrainedModel
 
 _Folder = Annotated[
     Path, typer.Argument(help="Folder of a study, a run, a federation or a saved model.", show_default=False)
@@ -44,8 +44,8 @@ def predict(
 
     The model is that of a run or a federation, or the one that answers a study's fairness target, with its thresholds.
     """
-    from ffalm.files import write_whole
-    from ffalm.model_folders import load_model
+    from ffalm.studies.model_folders import load_model
+    from ffalm.system.files import write_whole
 
     found = load_model(model, alpha=alpha)
     table, notes = predictions(found, data, group, proba)
@@ -66,8 +66,8 @@ def card(
     alpha: _Alpha = None,
 ) -> None:
     """Write the model card: use, data, groups, metrics with intervals, fairness target, privacy and limits."""
-    from ffalm.files import write_whole
-    from ffalm.model_folders import load_model
+    from ffalm.studies.model_folders import load_model
+    from ffalm.system.files import write_whole
 
     text = load_model(model, alpha=alpha).card()
     if out is None:
@@ -84,7 +84,7 @@ def export(
     alpha: _Alpha = None,
 ) -> None:
     """Write the model as ONNX: columns in, label and probabilities out, thresholds included."""
-    from ffalm.model_folders import load_model
+    from ffalm.studies.model_folders import load_model
 
     require(file.suffix == ".onnx" and not file.is_dir(), f"The output {file} must be a file that ends in .onnx.")
     print(f"Written: {load_model(model, alpha=alpha).to_onnx(file)}")

@@ -111,9 +111,9 @@ def _content(frame: pd.DataFrame) -> Any:
 
 def _write(result: RepairedScores, frame: pd.DataFrame, folder: Path) -> None:
     """The thresholds, and every row's prediction."""
-    from ffalm.files import json_text, write_whole
     from ffalm.report.repair_report import to_plain
-    from ffalm.study import make_folder
+    from ffalm.studies.study import make_folder
+    from ffalm.system.files import json_text, write_whole
 
     make_folder(folder)
     key = "id" if "id" in frame else "row"
@@ -128,9 +128,9 @@ def _write(result: RepairedScores, frame: pd.DataFrame, folder: Path) -> None:
 def _show(result: RepairedScores, out: Path | None, as_json: bool) -> None:
     from rich.console import Console
 
-    from ffalm.files import json_text
     from ffalm.report.rendering import to_rich
     from ffalm.report.repair_report import kinds, sentences, thresholds, to_plain, who_pays
+    from ffalm.system.files import json_text
 
     if as_json:
         print(json_text(to_plain(result), 2))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ffalm.report.artifact import Artifact
     from ffalm.reproduce.request import Request
     from ffalm.reproduce.studies import Runner
-    from ffalm.results import Study
+    from ffalm.studies.results import Study
 
 TARGETS = {
     "table-2": "accuracy, demographic parity difference (DPD) and equal opportunity difference (EOD) at alpha 0.3",
@@ -104,9 +104,9 @@ def reproduce(**values: Any) -> None:
     """Run the paper's experiments and compare its numbers with ours."""
     from rich.console import Console
 
-    from ffalm import toml
-    from ffalm.files import write_whole
-    from ffalm.study import begin, make_folder
+    from ffalm.studies.study import begin, make_folder
+    from ffalm.system import toml
+    from ffalm.system.files import write_whole
 
     folder: Path | None = values["out"]
     require(not values["resume"] or folder is not None, "--resume needs the folder to continue in: name it with --out.")
@@ -150,8 +150,8 @@ def reproduce(**values: Any) -> None:
 
 def _warn(console: Console, request: Request) -> None:
     """Warn before a run that takes long or means nothing."""
-    from ffalm.hardware import device
     from ffalm.reproduce.experiments import SMOKE
+    from ffalm.system.hardware import device
 
     if request.smoke:
         console.print(SMOKE, style="bold", highlight=False, soft_wrap=True)
@@ -207,7 +207,7 @@ def _request(asked: dict[str, Any]) -> Request:
 @contextmanager
 def _claimed(folder: Path | None, resume: bool, name: str) -> Iterator[Path]:
     """The folder for the results: the one asked for, which is never overwritten, or a new one."""
-    from ffalm.study import new_folder
+    from ffalm.studies.study import new_folder
 
     if folder is None:
         made = new_folder(Path("ffalm-results"), f"{name}-{time.strftime('%Y%m%d-%H%M%S')}")
@@ -230,7 +230,7 @@ def _made(name: str, request: Request, folder: Path, run: Runner) -> Artifact:
     """One experiment; runs that the folder already holds are not repeated."""
     if name in _THEORY:
         from ffalm import theory
-        from ffalm.study import make_folder
+        from ffalm.studies.study import make_folder
 
         make_folder(folder / name)
         return theory.example(folder / name) if name == "example" else theory.rate(folder / name)
@@ -259,7 +259,7 @@ def _show(console: Console, artifact: Artifact) -> None:
 
 
 def _print_json(folder: Path, artifacts: list[Artifact]) -> None:
-    from ffalm.files import json_text
+    from ffalm.system.files import json_text
 
     names = {"experiment": "name", "title": "title", "rows": "values", "notes": "notes", "choices": "choices"}
     shown = [

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from ffalm.config import StudyConfig
-    from ffalm.execution import Listener
-    from ffalm.grid import RunPlan
     from ffalm.outcome import Record
-    from ffalm.results import Study
-    from ffalm.study import Begun
+    from ffalm.studies.execution import Listener
+    from ffalm.studies.grid import RunPlan
+    from ffalm.studies.results import Study
+    from ffalm.studies.study import Begun
 
 _COLUMNS = 9  # of the table of clients that fit on 80 columns
 _SECONDS_PER_LINE = 5.0
@@ -48,8 +48,8 @@ def run_shown(
     """
     from rich.console import Console
 
-    from ffalm.study import Existing, begin, new_folder
-    from ffalm.tracking import check_tracker, tracked
+    from ffalm.studies.study import Existing, begin, new_folder
+    from ffalm.studies.tracking import check_tracker, tracked
 
     check_tracker(values.get("track"))
 

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 _Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 _STUDY = "study"  # what the settings outside of all sections are asked for by
-_FILE = Path("ffalm.toml")
+_FILE = Path("ffalm.system.toml")
 
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
     app.command("models", epilog="Example: ffalm models")(models)
     app.command("settings", epilog="Example: ffalm settings training")(settings)
-    app.command("init", epilog="Example: ffalm init && ffalm compare --config ffalm.toml")(init)
+    app.command("init", epilog="Example: ffalm init && ffalm compare --config ffalm.system.toml")(init)
 
 
 def models(as_json: _Json = False) -> None:
@@ -98,7 +98,7 @@ def init(
 ) -> None:
     """Write a configuration file with every setting, its default and its meaning, to edit and run."""
     from ffalm.cli.setting_facts import configuration
-    from ffalm.files import write_whole
+    from ffalm.system.files import write_whole
 
     require(not file.exists(), f"The file {file} exists: name another, or remove it first.")
     write_whole(file, configuration())
@@ -120,6 +120,6 @@ def _plain(one: Setting) -> dict[str, Any]:
 
 
 def _print_json(value: Any) -> None:
-    from ffalm.files import json_text
+    from ffalm.system.files import json_text
 
     typer.echo(json_text(value, indent=2))

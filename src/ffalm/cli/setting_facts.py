@@ -8,14 +8,14 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ffalm import toml
 from ffalm.cli.setting_words import kind_of
 from ffalm.data import source_class
 from ffalm.models import ARCHITECTURES
 from ffalm.partition import Partition
 from ffalm.run_settings import Privacy, StudySettings, Training
 from ffalm.simulation import default_algorithm
-from ffalm.study import ALGORITHMS, SEEDS
+from ffalm.studies.study import ALGORITHMS, SEEDS
+from ffalm.system import toml
 from ffalm.targets.candidates import lagrangians
 from ffalm.targets.target import DEFAULT, Target
 

@@ -17,7 +17,7 @@ from ffalm.settings import merged
 from ffalm.targets.target import DEFAULT, Target
 
 if TYPE_CHECKING:
-    from ffalm.results import Study
+    from ffalm.studies.results import Study
 
 _WHAT = "What to run"
 _PRESET = Flag("preset", str | None, "Preset of FFALM: safe (the default), recommended, paper or released-code.", _WHAT)
@@ -69,7 +69,7 @@ def run(**values: Any) -> None:
 @takes("compare", _compare_flags)
 def compare(**values: Any) -> None:
     """Compare several algorithms over several seeds, side by side in the paper's table."""
-    from ffalm.study import ALGORITHMS, SEEDS
+    from ffalm.studies.study import ALGORITHMS, SEEDS
 
     settings = overrides(values)
     if values["seeds"] is not None:
@@ -85,7 +85,7 @@ def report(
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Write the tables, curves and page of a finished or interrupted study again, from its folder alone."""
-    from ffalm.results import Study
+    from ffalm.studies.results import Study
 
     require(folder.is_dir(), f"There is no folder {folder}.")
     study = Study.load(folder)
@@ -106,8 +106,8 @@ def _study(
     if values["alpha"] is not None:
         put(settings, "partition.alpha", alphas_of(values["alpha"]))
     from ffalm import config as configs
-    from ffalm.grid import plans
     from ffalm.partition import EACH
+    from ffalm.studies.grid import plans
     from ffalm.targets.candidates import lagrangians
 
     asked = ("config", "preset", "algorithm", "algorithms")
@@ -167,10 +167,10 @@ def _show(study: Study, folder: Path, as_json: bool) -> None:
     from rich.console import Console
 
     from ffalm.cli.answers import show_answer
-    from ffalm.files import json_text
     from ffalm.report.answer_report import to_plain
     from ffalm.report.rendering import to_rich
     from ffalm.report.study_tables import results
+    from ffalm.system.files import json_text
 
     written, outcome = study.write_report(folder), study.outcome
     if as_json:

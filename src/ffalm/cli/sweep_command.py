@@ -14,7 +14,7 @@ from ffalm.settings import merged
 from ffalm.targets.target import Target
 
 if TYPE_CHECKING:
-    from ffalm.sweeps import Sweep
+    from ffalm.studies.sweeps import Sweep
 
 _WHAT = "What to sweep"
 
@@ -54,8 +54,8 @@ def sweep(**values: Any) -> None:
         put(settings, "partition.alpha", alphas_of(values["alpha"]))
     from ffalm import config as configs
     from ffalm.plugins import import_plugin
-    from ffalm.study import SEEDS
-    from ffalm.sweeps import Sweep, check_metric, sections_of
+    from ffalm.studies.study import SEEDS
+    from ffalm.studies.sweeps import Sweep, check_metric, sections_of
 
     check_metric(values["metric"])
     bound = None if values["at"] is None else Target.parse(values["at"])
@@ -92,10 +92,10 @@ def _show(sweep: Sweep, bound: Target | None, as_json: bool) -> None:
     """Write report and fronts, then print tables, the point that was asked for and where everything is."""
     from rich.console import Console
 
-    from ffalm.files import json_text
     from ffalm.report.front_report import chosen, points, tidy, volumes
     from ffalm.report.fronts import best_at
     from ffalm.report.rendering import to_rich
+    from ffalm.system.files import json_text
 
     fronts, folder = sweep.fronts, sweep.study.folder
     written = sweep.study.write_report() | sweep.write()

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ffalm.errors import UserError, require
-from ffalm.files import reason
+from ffalm.system.files import reason
 
 _ADDRESS = "127.0.0.1"
 
@@ -52,7 +52,7 @@ class LivePage:
 
     def page(self) -> tuple[bytes, bool]:
         """The page, and whether the study is complete."""
-        from ffalm.live_study import fingerprint, live_page
+        from ffalm.studies.live_study import fingerprint, live_page
 
         with self._lock:
             now = fingerprint(self._folder)

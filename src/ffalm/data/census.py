@@ -21,8 +21,8 @@ from ffalm.data.owners import with_owners
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import require
-from ffalm.memory import require_room
 from ffalm.randomness import Purpose, generator
+from ffalm.system.memory import require_room
 
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ffalm import toml
+from ffalm.system import toml
 
 Shares = tuple[float, ...]  # one per cell
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ffalm.errors import UserError
-from ffalm.hardware import cores
+from ffalm.system.hardware import cores
 
 #: Part of every cache's fingerprint. Increase it whenever the same file would give other pixels.
 DECODER_VERSION = 1

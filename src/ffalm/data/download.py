@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ffalm import toml
 from ffalm.errors import UserError, unknown
+from ffalm.system import toml
 
 CHUNK = 1 << 16
 

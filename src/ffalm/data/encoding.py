@@ -19,8 +19,8 @@ from torch import Tensor
 
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.errors import PublicError, UserError, require
-from ffalm.files import parsed_json
-from ffalm.memory import require_room
+from ffalm.system.files import parsed_json
+from ffalm.system.memory import require_room
 
 if TYPE_CHECKING:
     from ffalm.data.preprocessing import Preprocessing

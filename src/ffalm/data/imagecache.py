@@ -27,8 +27,8 @@ from rich.progress import track
 
 from ffalm.data.decode import DECODER_VERSION, Chunk, Pixels, Recipe, decode_all
 from ffalm.errors import UserError
-from ffalm.file_locks import try_lock, wait_for_lock
-from ffalm.files import cache_folder, parsed_json
+from ffalm.system.file_locks import try_lock, wait_for_lock
+from ffalm.system.files import cache_folder, parsed_json
 
 LAYOUT_VERSION = 1  # of the two files; raise it when what they hold changes
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ import pandas as pd
 
 from ffalm.data import PARQUET, SEPARATORS
 from ffalm.errors import UserError, require
-from ffalm.files import reason
-from ffalm.memory import require_room
+from ffalm.system.files import reason
+from ffalm.system.memory import require_room
 
 _TWICE = "Its data file has two columns of the same name."
 

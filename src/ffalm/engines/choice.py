@@ -12,7 +12,7 @@ from ffalm.engines.loop import LoopEngine
 from ffalm.engines.stacked import StackedEngine, why_not_stacked
 from ffalm.engines.stacked.needs import needs_of, room_in, stacks_in
 from ffalm.errors import look_up, require
-from ffalm.memory import free, shown
+from ffalm.system.memory import free, shown
 
 ENGINES: dict[str, type[Engine]] = {
     "loop": LoopEngine,

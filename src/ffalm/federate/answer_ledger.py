@@ -17,8 +17,8 @@ from torch import Tensor, uint8
 
 from ffalm.errors import require_public
 from ffalm.federate.terms import SiteTerms
-from ffalm.files import parsed_json, write_private
-from ffalm.store import locked
+from ffalm.studies.store import locked
+from ffalm.system.files import parsed_json, write_private
 
 
 class AnswerLedger:

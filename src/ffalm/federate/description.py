@@ -14,8 +14,8 @@ from typing import Literal
 
 from ffalm.data.encoding import NumericSummary, TableSummary
 from ffalm.errors import UserError
-from ffalm.files import parsed_json
 from ffalm.settings import build
+from ffalm.system.files import parsed_json
 
 ColumnKind = Literal["numbers", "text"]
 

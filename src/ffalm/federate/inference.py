@@ -15,10 +15,10 @@ from ffalm.data.types import Task
 from ffalm.errors import require
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.federation_config import SharedImages
-from ffalm.model_description import ModelDescription
 from ffalm.settings import to_plain
 from ffalm.targets.repair import Repair
-from ffalm.trained_model import ENCODING, TrainedModel
+from ffalm.trained_models.model_description import ModelDescription
+from ffalm.trained_models.trained_model import ENCODING, TrainedModel
 
 
 @dataclass(frozen=True)

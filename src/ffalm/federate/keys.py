@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ffalm.errors import PublicError, UserError
-from ffalm.files import write_private, write_whole
+from ffalm.system.files import write_private, write_whole
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey

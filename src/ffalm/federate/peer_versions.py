@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ffalm.engines.remote.message import printable
-from ffalm.files import parsed_json, write_whole
+from ffalm.system.files import parsed_json, write_whole
 
 _FILE = "versions.json"
 _LONGEST = 40

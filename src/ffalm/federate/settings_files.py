@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from ffalm import config as study
-from ffalm import toml
 from ffalm.errors import UserError, require, shown, unknown
-from ffalm.files import write_whole
 from ffalm.plugins import import_plugin
 from ffalm.settings import to_plain
+from ffalm.system import toml
+from ffalm.system.files import write_whole
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 

@@ -19,11 +19,11 @@ from ffalm.engines import ClientSpec, Training
 from ffalm.errors import PublicError, UserError
 from ffalm.federate.federation_config import SharedData
 from ffalm.federate.secure.secure_settings import Secure
-from ffalm.files import parsed_json
 from ffalm.models import Architecture
 from ffalm.run_settings import Privacy
 from ffalm.settings import build, to_plain
 from ffalm.simulation import Built
+from ffalm.system.files import parsed_json
 
 
 @dataclass(frozen=True)

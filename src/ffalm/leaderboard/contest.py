@@ -17,7 +17,7 @@ from ffalm.fairness import ScoreHistogram
 from ffalm.leaderboard.board import METRICS, Board, Method
 from ffalm.outcome import Outcome
 from ffalm.report.fronts import hypervolume, reference_of
-from ffalm.results import Study
+from ffalm.studies.results import Study
 from ffalm.targets.answer import Answer
 from ffalm.targets.candidates import FinishedRun, answer_of
 from ffalm.targets.site_answers import with_sites

@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from ffalm.files import write_whole
 from ffalm.leaderboard.board import Board
 from ffalm.leaderboard.contest import Entry
 from ffalm.leaderboard.play import Played
 from ffalm.leaderboard.standings import Standing, Total, standings, totals
 from ffalm.report.rendering import to_csv, to_markdown
 from ffalm.report.tables import Cell, Column, Row, Section, Table, row
+from ffalm.system.files import write_whole
 
 _RULE = (
     "Every method tries at most {budget} settings a metric. Every seed is a user who chooses by held-out rows (with "

@@ -13,8 +13,8 @@ from ffalm.data import source_class
 from ffalm.errors import require
 from ffalm.leaderboard.board import Board
 from ffalm.leaderboard.contest import Entry, entries_of
-from ffalm.results import Study
-from ffalm.study import carry_out
+from ffalm.studies.results import Study
+from ffalm.studies.study import carry_out
 
 Trainer = Callable[[str, StudyConfig, Path], Study]
 """Trains the study of a cell, given the cell's name, in a folder."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ffalm.files import json_text, write_whole
 from ffalm.outcome import StudyOutcome
+from ffalm.system.files import json_text, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

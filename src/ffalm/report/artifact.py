@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ffalm.files import write_whole
 from ffalm.report import CHARTS_LEFT_OUT
 from ffalm.report.drawing import pictures
 from ffalm.report.rendering import to_csv, to_latex, to_markdown
 from ffalm.report.tables import Table
+from ffalm.system.files import write_whole
 
 Chart = Callable[[], dict[str, Any] | None]
 """Makes a Vega-Lite chart; None where there is nothing to draw."""

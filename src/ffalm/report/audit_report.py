@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ffalm.audit_facts import AuditFacts, Estimate, Failure, GroupFacts, GroupingFacts
-from ffalm.files import path_of, write_whole
+from ffalm.auditing.audit_facts import AuditFacts, Estimate, Failure, GroupFacts, GroupingFacts
 from ffalm.report.rendering import asset, environment
 from ffalm.report.tables import Cell, Column, Section, Table, percent, row
+from ffalm.system.files import path_of, write_whole
 
 #: What readers call the metrics that compare groups.
 TITLES = {

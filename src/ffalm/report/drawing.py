@@ -14,8 +14,8 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from ffalm.files import cache_folder, write_whole
 from ffalm.outcome import StudyOutcome
+from ffalm.system.files import cache_folder, write_whole
 
 #: Okabe and Ito's colours, told apart with any colour vision; yellow and black are left out because they
 #: vanish on a light or a dark page.

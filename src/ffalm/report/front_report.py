@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ffalm.files import write_whole
 from ffalm.report import CHARTS_LEFT_OUT
 from ffalm.report.answer_report import metric_title
 from ffalm.report.drawing import PALETTE, PAPER, pictures
 from ffalm.report.fronts import Front, FrontPoint, Part
 from ffalm.report.rendering import to_csv, to_markdown
 from ffalm.report.tables import Cell, Column, Section, Table, percent, row
+from ffalm.system.files import write_whole
 from ffalm.targets.target import Target
 
 _WIDTH, _HEIGHT = 480, 340

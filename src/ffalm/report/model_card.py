@@ -9,9 +9,9 @@ from typing import Any
 
 from ffalm.fairness.intervals import wilson
 from ffalm.fairness.tally import Tally
-from ffalm.model_facts import ModelFacts
 from ffalm.report.rendering import markdown, to_markdown
 from ffalm.report.tables import Cell, Column, Section, Table, percent, row
+from ffalm.trained_models.model_facts import ModelFacts
 
 _TITLES = {
     "accuracy": "Accuracy",

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ffalm import toml
 from ffalm.errors import UserError, unknown
+from ffalm.system import toml
 
 #: The answer that leaves a setting as the chosen schedule of FFALM has it.
 AS_SCHEDULED = "schedule"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ffalm import toml
 from ffalm.report.tables import best
+from ffalm.system import toml
 
 METRICS = ("accuracy", "dpd", "eod")
 

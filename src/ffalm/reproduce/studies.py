@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from ffalm.config import StudyConfig
-from ffalm.describe import describe
-from ffalm.grid import check_owner, plans
 from ffalm.outcome import StudyOutcome
 from ffalm.reproduce.request import Entry, Request
-from ffalm.results import Study
-from ffalm.store import RunFolder
+from ffalm.studies.describe import describe
+from ffalm.studies.grid import check_owner, plans
+from ffalm.studies.results import Study
+from ffalm.studies.store import RunFolder
 
 #: Computes what a folder does not hold yet of a study, and returns all of it.
 Runner = Callable[[StudyConfig, Path], Study]

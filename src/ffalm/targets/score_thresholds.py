@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ffalm.arrays import column
 from ffalm.data.encoding import as_text, distinct, is_numeric
 from ffalm.errors import UserError, require
-from ffalm.files import parsed_json, path_of
+from ffalm.system.files import parsed_json, path_of
 from ffalm.targets.repair import Repair, draws_of, kind_of
 from ffalm.targets.score_bins import Array, Codes, ScoreBins
 from ffalm.targets.target import Kind

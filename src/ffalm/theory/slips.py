@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ffalm import toml
+from ffalm.system import toml
 from ffalm.theory import bound, two_clients
 from ffalm.theory.constants import PAPER
 from ffalm.theory.numeric import GRID, Array, smallest

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from ffalm.child_process import follow_parent
+from ffalm.system.child_process import follow_parent
 from ffalm.theory.constants import PAPER
 from ffalm.theory.numeric import Array
 from ffalm.theory.two_clients import CLIENTS, DUALS, MODELS
@@ -99,7 +99,7 @@ def run(setting: Setting, rounds: int = ROUNDS) -> Path:
 
 def run_all(settings: Sequence[Setting], rounds: int = ROUNDS) -> dict[Setting, Path]:
     """Run several settings, on every core there is, the longest first."""
-    from ffalm.hardware import cores
+    from ffalm.system.hardware import cores
 
     longest_first = sorted(settings, key=lambda setting: -setting.local_steps)
     workers = min(cores(), len(longest_first))

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 import ffalm
-from ffalm import memory
 from ffalm.engines import Job, Training
 from ffalm.engines.stacked import StackedEngine, needs, stack
 from ffalm.federation import Federation
+from ffalm.system import memory
 
 CPU = torch.device("cpu")
 

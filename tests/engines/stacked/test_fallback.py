@@ -17,11 +17,11 @@ import torch
 from torch import nn
 
 import ffalm
-from ffalm import memory
 from ffalm.engines import Job, Round, Training
 from ffalm.engines.stacked import StackedEngine, needs, stack
 from ffalm.errors import UserError
 from ffalm.federation import Federation
+from ffalm.system import memory
 
 EXHAUSTED = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried"
 

@@ -14,13 +14,13 @@ pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 
 from tests.federate.deploy.machines import PATIENCE, Machines, here, until
 
-from ffalm import toml
 from ffalm.errors import UserError
 from ffalm.federate.deploy.certificates import write_authority
 from ffalm.federate.deploy.folder import SiteFolder
 from ffalm.federate.deploy.operations import SiteProcess, processes_of
 from ffalm.federate.deploy.processes import environment, executable, free_port
 from ffalm.federate.keys import write_key_pair
+from ffalm.system import toml
 
 SHORT = ("--wait", "8")
 

@@ -11,8 +11,8 @@ import pytest
 from tests.federate.makers import NAMES, World, config, exchange_keys, people, site_folder
 
 import ffalm
+from ffalm.auditing.fairness_audit import Audit
 from ffalm.errors import UserError
-from ffalm.fairness_audit import Audit
 from ffalm.federate.coordinator.federated_audit import AuditRequest, audit_sites
 from ffalm.federate.coordinator.federated_run import coordinate, lead
 from ffalm.federate.federation_config import FederationConfig, SiteConfig

@@ -33,7 +33,7 @@ from ffalm.errors import UserError
 from ffalm.federate.coordinator.federated_run import coordinate, lead
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.outcome import Outcome
-from ffalm.store import RunFolder
+from ffalm.studies.store import RunFolder
 
 PAUSE = 0.001
 
@@ -428,7 +428,7 @@ def test_a_node_with_anothers_key_or_an_unknown_name_is_left_out_and_told(tmp_pa
 def test_a_second_coordinator_on_the_same_folder_waits_and_gives_what_the_first_came_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ffalm.store._LOCK_SECONDS", 0.0)
+    monkeypatch.setattr("ffalm.studies.store._LOCK_SECONDS", 0.0)
     plan, sites, idle = config(training={"rounds": 1}), world(tmp_path), World({})
     ask, waiting = sites.ask, list[Future[Outcome]]()
 

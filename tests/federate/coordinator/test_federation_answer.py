@@ -25,9 +25,9 @@ from ffalm.federate.federation_config import FederationConfig, SiteConfig
 from ffalm.federate.inference import Trained
 from ffalm.federation import Federation
 from ffalm.report.answer_report import sentences
-from ffalm.results import Study
 from ffalm.simulation import simulate
-from ffalm.store import RunFolder
+from ffalm.studies.results import Study
+from ffalm.studies.store import RunFolder
 from ffalm.targets.candidates import FinishedRun, answer_of
 from ffalm.targets.repair import Repair
 from ffalm.targets.target import Target

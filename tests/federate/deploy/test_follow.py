@@ -13,8 +13,8 @@ from ffalm.federate.coordinator.run_log import RunLog
 from ffalm.federate.deploy import follow
 from ffalm.federate.deploy.folder import FederationFolder
 from ffalm.federate.deploy.follow import Events
-from ffalm.files import write_whole
-from ffalm.store import RunFolder
+from ffalm.studies.store import RunFolder
+from ffalm.system.files import write_whole
 
 
 @pytest.fixture

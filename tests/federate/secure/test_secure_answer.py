@@ -16,8 +16,8 @@ from ffalm.errors import UserError
 from ffalm.federate.federation_config import SiteConfig
 from ffalm.federate.histogram_bytes import PARTS
 from ffalm.report.answer_card import answer_card
-from ffalm.results import Study
-from ffalm.store import RunFolder
+from ffalm.studies.results import Study
+from ffalm.studies.store import RunFolder
 
 AIM: dict[str, Any] = {"target": "dpd <= 0.1", "confidence": 0.5, "algorithm": {"name": "fedavg"}}
 

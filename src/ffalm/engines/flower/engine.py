@@ -17,7 +17,7 @@ from ffalm.engines.loop import LoopClients
 from ffalm.engines.remote.message import Failure, Kind, Message, Sites
 from ffalm.engines.remote.remote_clients import RemoteClients
 from ffalm.engines.server import ServerContext, rounds
-from ffalm.hardware import cores
+from ffalm.system.hardware import cores
 
 
 class FlowerEngine:

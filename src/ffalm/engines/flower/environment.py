@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ffalm import quiet
+from ffalm.system import quiet
 
 QUIET = {**quiet.QUIET, "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "OMP_NUM_THREADS": "1"}
 """Variables for every process of a federation on this machine."""

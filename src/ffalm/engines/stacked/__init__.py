@@ -22,7 +22,7 @@ from ffalm.engines.stacked.heap import keep_freed
 from ffalm.engines.stacked.needs import cut, needs_of
 from ffalm.engines.stacked.stack import Stack
 from ffalm.errors import UserError, require
-from ffalm.memory import free, give_back, out_of_memory, shown
+from ffalm.system.memory import free, give_back, out_of_memory, shown
 
 _BUDGET = 2**28  # bytes of working memory beside the rows and the participants' models
 _CPU_BUDGET = 2**26  # more would leave the caches

@@ -23,8 +23,8 @@ from ffalm.engines.stacked.choose import values_per_row
 from ffalm.engines.stacked.grouping import Ready
 from ffalm.engines.stacked.network import read_network
 from ffalm.engines.stacked.training import WINDOW
-from ffalm.memory import free
 from ffalm.run_settings import Training
+from ffalm.system.memory import free
 
 T = TypeVar("T")
 

@@ -28,8 +28,8 @@ from ffalm.engines.stacked.schedule import ClientSlot, chunks, ordered, training
 from ffalm.engines.stacked.scoring import Plan, StackedRows, score, scoring_plan
 from ffalm.engines.stacked.training import Received, Trained, train
 from ffalm.fairness import Tally
-from ffalm.memory import give_back, out_of_memory
 from ffalm.randomness import Purpose, torch_seeded
+from ffalm.system.memory import give_back, out_of_memory
 
 _SCORED_ROWS = 8192  # rows that are scored at a time: enough to share the work, few enough to stay in cache
 _AVERAGED = 2**18  # numbers that are averaged at a time: their float64 copies stay in cache

@@ -28,9 +28,9 @@ from ffalm.federate.coordinator.robust_aggregation import FEWEST_COMPARED, large
 from ffalm.federate.description import ColumnKind, Description
 from ffalm.federate.federation_config import FederationConfig, SharedData, SharedImages
 from ffalm.federate.terms import SiteTerms
-from ffalm.files import parsed_json, write_whole
 from ffalm.models import Architecture, from_scratch
 from ffalm.settings import build, to_plain
+from ffalm.system.files import parsed_json, write_whole
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,14 @@ import torch
 from torch import Tensor
 
 from ffalm import config as study
-from ffalm import toml
-from ffalm.counted_groups import CountedGroups
+from ffalm.auditing.counted_groups import CountedGroups
+from ffalm.auditing.fairness_audit import Audit
 from ffalm.data.encoding import CategoryColumn, NumericColumn
 from ffalm.data.table_values import listed, place_of
 from ffalm.engines import Snapshot
 from ffalm.engines.remote.message import Sites
 from ffalm.errors import UserError, require
 from ffalm.fairness import Tally
-from ffalm.fairness_audit import Audit
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.coordinator.federated_run import PAUSE, Coordinator, federation_outcome
 from ffalm.federate.coordinator.federation_report import notes_on, secure_notes
@@ -32,13 +31,14 @@ from ffalm.federate.coordinator.site_clients import SiteClients
 from ffalm.federate.disclosure import cells
 from ffalm.federate.federation_config import FederationConfig, SharedTable
 from ffalm.federate.secure.secure_clients import SecureClients
-from ffalm.files import json_text, parsed_json, write_whole
 from ffalm.outcome import Outcome
 from ffalm.runs import Result
 from ffalm.settings import build
-from ffalm.store import RunFolder, locked
+from ffalm.studies.store import RunFolder, locked
+from ffalm.system import toml
+from ffalm.system.files import json_text, parsed_json, write_whole
 from ffalm.targets.target import DEFAULT
-from ffalm.trained_model import ENCODING, TrainedModel
+from ffalm.trained_models.trained_model import ENCODING, TrainedModel
 
 #: The file, in an audit's folder, that says what is audited.
 REQUEST = "request.json"

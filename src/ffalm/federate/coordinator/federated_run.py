@@ -13,7 +13,6 @@ from pathlib import Path
 
 import torch
 
-from ffalm import toml
 from ffalm.algorithms import State
 from ffalm.data.types import Task
 from ffalm.engines import Round, Snapshot
@@ -44,7 +43,8 @@ from ffalm.models import Pretrained
 from ffalm.outcome import Outcome
 from ffalm.privacy import Mechanism, SystemNoise
 from ffalm.runs import Result
-from ffalm.store import RunFolder, counts_of, intervals_of, locked
+from ffalm.studies.store import RunFolder, counts_of, intervals_of, locked
+from ffalm.system import toml
 
 PAUSE = 3.0  # seconds between two looks for sites that are missing
 

@@ -12,15 +12,15 @@ from ffalm.data.types import Task
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.histogram_sum import HistogramSum
 from ffalm.federate.federation_config import FederationConfig
-from ffalm.files import write_whole
 from ffalm.report import answer_file
 from ffalm.report.tables import Column, Section, Table, row
-from ffalm.results import Study
+from ffalm.studies.results import Study
+from ffalm.system.files import write_whole
 from ffalm.targets.answer import Answer
 from ffalm.targets.candidates import FinishedRun, answer_of
 from ffalm.targets.repair import Repair
 from ffalm.targets.target import Target
-from ffalm.trained_model import REPAIR, thresholds_text
+from ffalm.trained_models.trained_model import REPAIR, thresholds_text
 
 _METRICS = {"accuracy": "accuracy", "dpd": "DPD", "eod": "EOD"}
 

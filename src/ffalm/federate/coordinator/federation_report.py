@@ -15,9 +15,9 @@ from ffalm.fairness import Tally
 from ffalm.federate.coordinator.federation_answer import answer_notes, each_site
 from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.disclosure import cells
-from ffalm.files import parsed_json, write_whole
 from ffalm.outcome import Record, groups_text
 from ffalm.privacy import describe_guarantee
+from ffalm.system.files import parsed_json, write_whole
 
 if TYPE_CHECKING:
     from ffalm.report.tables import Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ffalm.files import parsed_json
+from ffalm.system.files import parsed_json
 
 
 class NodeOwners(Mapping[int, str]):

@@ -25,9 +25,9 @@ from ffalm.errors import UserError
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.disclosure import Scored, cells
-from ffalm.files import json_text, parsed_json, write_whole
 from ffalm.outcome import Record
-from ffalm.store import RunFolder
+from ffalm.studies.store import RunFolder
+from ffalm.system.files import json_text, parsed_json, write_whole
 
 log = logging.getLogger("ffalm.federate")
 

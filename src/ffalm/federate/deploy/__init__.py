@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ffalm.errors import require
-from ffalm.quiet import require_installed
+from ffalm.system.quiet import require_installed
 
 
 def require_flower() -> None:

@@ -17,9 +17,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ffalm.child_process import follow_parent
 from ffalm.federate.deploy.process_log import start_log
-from ffalm.files import remove_leftovers
+from ffalm.system.child_process import follow_parent
+from ffalm.system.files import remove_leftovers
 
 if TYPE_CHECKING:
     from flwr.app import Message

@@ -25,7 +25,7 @@ from typing import Any
 import ffalm
 from ffalm.errors import UserError, require
 from ffalm.federate.deploy.folder import FederationFolder, new_folder
-from ffalm.files import parsed_json, reason
+from ffalm.system.files import parsed_json, reason
 
 MANIFEST = "backup.json"
 FORMAT = 1

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ffalm.errors import UserError, require
-from ffalm.files import write_private, write_whole
+from ffalm.system.files import write_private, write_whole
 
 if TYPE_CHECKING:
     from cryptography import x509

@@ -6,11 +6,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from ffalm import toml
 from ffalm.errors import UserError
 from ffalm.federate.deploy.processes import environment, executable
 from ffalm.federate.deploy.toml_edits import read_toml
-from ffalm.files import parsed_json, write_whole
+from ffalm.system import toml
+from ffalm.system.files import parsed_json, write_whole
 
 #: The name under which Flower's configuration knows the SuperLink, for a plain `flwr run` too.
 CONNECTION = "federation"

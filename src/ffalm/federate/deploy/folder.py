@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ffalm import toml
 from ffalm.errors import UserError, require
 from ffalm.federate.deploy.folder_format import write_format
 from ffalm.federate.deploy.log_rotation import logs_of
 from ffalm.federate.deploy.toml_edits import read_toml, set_values
-from ffalm.files import write_whole
+from ffalm.system import toml
+from ffalm.system.files import write_whole
 
 if TYPE_CHECKING:
     from ffalm.federate.federation_config import FederationConfig, SiteConfig

@@ -14,7 +14,7 @@ from pathlib import Path
 import ffalm
 from ffalm.errors import UserError, require
 from ffalm.federate.deploy.superlink_state import erase_contents
-from ffalm.files import parsed_json, write_whole
+from ffalm.system.files import parsed_json, write_whole
 
 CURRENT = 2
 _FILE = "format.json"

@@ -13,7 +13,7 @@ from ffalm.errors import UserError
 from ffalm.federate.deploy.folder import FederationFolder
 from ffalm.federate.deploy.log_rotation import logs_of, rotate
 from ffalm.federate.deploy.operations import CoordinatorProcess
-from ffalm.files import parsed_json, write_whole
+from ffalm.system.files import parsed_json, write_whole
 
 Record = dict[str, Any]
 

@@ -22,8 +22,8 @@ from ffalm.federate.deploy.operations import CoordinatorProcess, SiteProcess
 from ffalm.federate.deploy.toml_edits import set_values
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.keys import PRIVATE, PUBLIC, fingerprint, write_key_pair
-from ffalm.file_locks import wait_for_lock
-from ffalm.files import write_whole
+from ffalm.system.file_locks import wait_for_lock
+from ffalm.system.files import write_whole
 
 _SECONDS_TO_WAIT = 60.0
 

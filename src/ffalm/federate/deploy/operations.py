@@ -24,7 +24,7 @@ from ffalm.federate.deploy.log_rotation import logs_of
 from ffalm.federate.deploy.processes import FlowerProcess, free_port
 from ffalm.federate.deploy.superlink_state import erase_contents
 from ffalm.federate.keys import PRIVATE, PUBLIC, fingerprint, read_private
-from ffalm.files import parsed_json, write_whole
+from ffalm.system.files import parsed_json, write_whole
 
 #: The coordinator among the processes of a federation, and therefore no site's name.
 COORDINATOR = "coordinator"

@@ -28,8 +28,8 @@ from ffalm.errors import UserError, require
 from ffalm.federate.deploy import process_table
 from ffalm.federate.deploy.log_rotation import environment_of, rotate
 from ffalm.federate.service_settings import Logs
-from ffalm.file_locks import wait_for_lock
-from ffalm.quiet import QUIET
+from ffalm.system.file_locks import wait_for_lock
+from ffalm.system.quiet import QUIET
 
 _SECONDS_TO_END = 12.0
 _SECONDS_TO_BE_SEEN = 10.0

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ffalm import toml
 from ffalm.errors import UserError, require
-from ffalm.files import write_whole
+from ffalm.system import toml
+from ffalm.system.files import write_whole
 
 
 def read_toml(file: Path) -> dict[str, Any]:

@@ -31,12 +31,12 @@ from ffalm.engines.server import ClientUpdate
 from ffalm.fairness import Tally
 from ffalm.federate.secure.crypto import KEY_BYTES, stream
 from ffalm.federate.secure.payload import Numbers
-from ffalm.files import write_private
 from ffalm.privacy.changes import shrinkage
 from ffalm.privacy.noise import bytes_for, normal_from
 from ffalm.privacy.steps import open_entries
 from ffalm.privacy.tallies import bounded, reach
 from ffalm.run_settings import Privacy
+from ffalm.system.files import write_private
 
 
 @dataclass(frozen=True)

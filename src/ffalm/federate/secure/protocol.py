@@ -29,8 +29,8 @@ from ffalm.federate.keys import Signer
 from ffalm.federate.secure.crypto import KEY_BYTES, KeyPair, digest, opened, sealed, stream
 from ffalm.federate.secure.fixed_point import Words
 from ffalm.federate.secure.shamir import split
-from ffalm.files import parsed_json
 from ffalm.settings import build
+from ffalm.system.files import parsed_json
 
 Shares = tuple[bytes, bytes]
 """A share of somebody's seed, and one of the private key of its masks."""

@@ -45,8 +45,8 @@ from ffalm.federate.secure.payload import (
 from ffalm.federate.secure.protocol import Offer, SignedKey
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.federate.secure.secure_site import passed_text, words_of
-from ffalm.files import parsed_json
 from ffalm.privacy.tallies import made_whole, reach
+from ffalm.system.files import parsed_json
 
 Upcoming = Callable[[], Sequence[str]]
 """Who is to take part in the next sum; nobody where this is the last."""

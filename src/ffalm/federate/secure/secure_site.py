@@ -46,8 +46,8 @@ from ffalm.federate.secure.protocol import (
 )
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.federate.terms import SiteTerms
-from ffalm.files import parsed_json, write_private
-from ffalm.store import locked
+from ffalm.studies.store import locked
+from ffalm.system.files import parsed_json, write_private
 
 _MOST_SITES = 2**20  # in a sum
 

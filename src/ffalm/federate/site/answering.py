@@ -29,8 +29,8 @@ from ffalm.federate.secure.secure_site import SecureSite, answered_round, answer
 from ffalm.federate.site.cache import Parts, SiteCache, rows_key
 from ffalm.federate.site.questions import check_model, read_greeting, read_round
 from ffalm.federate.terms import SiteTerms
-from ffalm.hardware import deterministic, threads_for
-from ffalm.hardware import device as device_of
+from ffalm.system.hardware import deterministic, threads_for
+from ffalm.system.hardware import device as device_of
 
 log = logging.getLogger("ffalm.federate")
 

@@ -17,7 +17,7 @@ from ffalm.data.types import Examples
 from ffalm.engines.jobs import Model
 from ffalm.federate.federation_config import LocalTable, SiteConfig
 from ffalm.federate.terms import SiteTerms
-from ffalm.files import write_whole
+from ffalm.system.files import write_whole
 
 Parts = dict[str, Examples]
 """The encoded rows of each part: "train", "validation" and "test"."""

@@ -18,8 +18,8 @@ from ffalm.engines.remote.round_messages import received
 from ffalm.errors import require_public
 from ffalm.federate.federation_config import SharedData, shared_of
 from ffalm.federate.terms import SiteTerms
-from ffalm.files import parsed_json
 from ffalm.privacy import LEDGER
+from ffalm.system.files import parsed_json
 
 
 def read_greeting(asked: Message) -> tuple[SharedData, list[str] | None, int]:

@@ -1,0 +1,162 @@
+"""The numbers of an audit for one way of grouping rows: those of their counts, and those of their scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from ffalm.auditing.audit_facts import CalibrationBin, Estimate, GroupFacts, GroupingFacts, SweptThreshold
+from ffalm.auditing.counted_groups import CountedGroups
+from ffalm.data.table_groups import Grouping, code_groups, group_column
+from ffalm.fairness import METRICS, Tally
+from ffalm.fairness.ranking import auc_interval
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+_SWEPT = ("accuracy", "dpd", "eod", "impact_ratio", "worst_group_accuracy")
+_THRESHOLDS = 19
+_BINS = 10  # of calibration
+
+
+@dataclass(frozen=True, eq=False)
+class AuditedRows:
+    """The rows without their groups; the favourable label is the last."""
+
+    labels: Codes
+    predicted: Codes
+    scores: Array | None
+    probabilities: bool
+    names: tuple[str, ...]
+    level: float
+
+    @property
+    def favourable(self) -> int:
+        """The number of the favourable label."""
+        return len(self.names) - 1
+
+    def tally(self, predicted: Codes, groups: Codes, count: int) -> Tally:
+        """The counts of these predictions."""
+        tensors = [torch.from_numpy(one) for one in (predicted, self.labels, groups)]
+        blank = torch.full(tensors[0].shape, torch.nan)
+        return Tally.of(tensors[0], blank, tensors[1], tensors[2], (len(self.names), count))
+
+
+@dataclass(frozen=True, eq=False)
+class AuditedGroups:
+    """The rows with the groups of some columns: compared ones first, then small ones, rows without a group last."""
+
+    rows: AuditedRows
+    name: str
+    grouping: Grouping
+    small: frozenset[str]
+    unknown: bool  # whether the last group is that of rows without one
+
+    @classmethod
+    def of(
+        cls, rows: AuditedRows, frame: pd.DataFrame, columns: Sequence[str], min_group: int, what: str
+    ) -> AuditedGroups:
+        """The groups of these columns; those of fewer than `min_group` rows are not compared."""
+        found = code_groups(group_column(frame, columns, what), (), (), what)
+        known = len(found.names) - found.excluded
+        counts = np.bincount(found.codes, minlength=len(found.names))
+        few = [place for place in range(known) if counts[place] < min_group]
+        large = [place for place in range(known) if place not in few]
+        small = frozenset(found.names[place] for place in few)
+        if len(large) >= 2:
+            order = [*large, *few, *range(known, len(found.names))]
+            names = tuple(found.names[place] for place in order)
+            coded = np.argsort(order)[found.codes]
+            grouping = Grouping(coded, names, found.excluded + len(few))
+        else:  # nobody would be left to compare with: all are compared, and flagged
+            grouping = found
+        return cls(rows, ", ".join(columns), grouping, small, found.excluded > 0)
+
+    def facts(self) -> GroupingFacts:
+        """Everything that an audit says about these groups."""
+        rows, names = self.rows, self.grouping.names
+        tally = rows.tally(rows.predicted, self.grouping.codes, len(names)).excluding(self.grouping.excluded)
+        found = CountedGroups(
+            self.name, tally, names, rows.names, rows.favourable, self.small, self.unknown, rows.level
+        ).facts()
+        if rows.scores is None:
+            return found
+        groups = tuple(self._with_scores(place, one) for place, one in enumerate(found.groups))
+        return replace(found, groups=groups, metrics=found.metrics | self._of_scores(groups), sweep=self._sweep())
+
+    def _with_scores(self, place: int, group: GroupFacts) -> GroupFacts:
+        """A group with what its scores tell."""
+        rows, own = self.rows, self.grouping.codes == place
+        assert rows.scores is not None
+        scores, wants = rows.scores[own], rows.labels[own] == rows.favourable
+        metrics = {**group.metrics, "auc": Estimate(*auc_interval(scores, wants, rows.level))}
+        if not rows.probabilities:
+            return replace(group, metrics=metrics)
+        bins = _calibration(scores, wants)
+        return replace(group, metrics=metrics | _calibrated(scores, wants, bins, rows.level), calibration=bins)
+
+    def _of_scores(self, groups: Sequence[GroupFacts]) -> dict[str, Estimate]:
+        """The area under the ROC curve of all rows, its largest gap, and the largest calibration error."""
+        rows = self.rows
+        assert rows.scores is not None
+        compared = [one.metrics for one in groups if one.compared]
+        areas = sorted((one["auc"] for one in compared), key=lambda one: one.value)
+        gap = areas[-1].value - areas[0].value if not any(math.isnan(one.value) for one in areas) else math.nan
+        found = {
+            "auc": Estimate(*auc_interval(rows.scores, rows.labels == rows.favourable, rows.level)),
+            "auc_gap": _difference(areas[-1], areas[0], gap),
+        }
+        if rows.probabilities:
+            found["calibration_error"] = Estimate(max(one["calibration_error"].value for one in compared))
+        return found
+
+    def _sweep(self) -> tuple[SweptThreshold, ...]:
+        """Metrics at thresholds of the score: evenly spaced for probabilities, else at quantiles."""
+        rows, count = self.rows, len(self.grouping.names)
+        assert rows.scores is not None
+        places = np.arange(1, _THRESHOLDS + 1) / (_THRESHOLDS + 1)
+        found = []
+        labels = (rows.labels == rows.favourable).astype(np.int64)
+        for threshold in places if rows.probabilities else np.unique(np.quantile(rows.scores, places)):
+            chosen = (rows.scores >= threshold).astype(np.int64)
+            binary = AuditedRows(labels, chosen, None, False, ("other", rows.names[-1]), rows.level)
+            tally = binary.tally(chosen, self.grouping.codes, count).excluding(self.grouping.excluded)
+            metrics = {name: float(METRICS[name](tally, 1)) for name in _SWEPT}
+            found.append(SweptThreshold(float(threshold), float(chosen.mean()), metrics))
+        return tuple(found)
+
+
+def _difference(high: Estimate, low: Estimate, value: float) -> Estimate:
+    """The difference of two estimates of separate rows, with the interval that their own give (Zou's MOVER)."""
+    below = math.hypot(high.value - high.low, low.high - low.value)
+    above = math.hypot(high.high - high.value, low.value - low.low)
+    return Estimate(value, max(0.0, value - below) if math.isfinite(below) else math.nan, value + above)
+
+
+def _calibration(scores: Array, favourable: NDArray[np.bool_]) -> tuple[CalibrationBin, ...]:
+    """Mean score and observed share in each tenth of the range; empty ones are left out."""
+    place = np.minimum((scores * _BINS).astype(np.int64), _BINS - 1)
+    return tuple(
+        CalibrationBin(int(own.sum()), float(scores[own].mean()), float(favourable[own].mean()))
+        for number in range(_BINS)
+        if (own := place == number).any()
+    )
+
+
+def _calibrated(
+    scores: Array, favourable: NDArray[np.bool_], bins: Sequence[CalibrationBin], level: float
+) -> dict[str, Estimate]:
+    """The expected calibration error, and by how much the mean score exceeds the share that is favourable."""
+    rows = max(1, len(scores))
+    error = sum(one.rows * abs(one.predicted - one.observed) for one in bins) / rows
+    excess = scores - favourable
+    half = NormalDist().inv_cdf(0.5 + level / 2) * float(excess.std(ddof=1)) / math.sqrt(rows) if rows > 1 else math.nan
+    mean = float(excess.mean())
+    return {"calibration_error": Estimate(error), "mean_score_excess": Estimate(mean, mean - half, mean + half)}

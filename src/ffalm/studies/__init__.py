@@ -1,0 +1,1 @@
+"""Studies: grids of runs spread over processes, their folders on disk, and what is read back from them."""

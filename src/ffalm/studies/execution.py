@@ -1,0 +1,175 @@
+"""How a study is spread over this machine, and how one process computes its share of the runs, resumably."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ffalm.config import StudyConfig
+from ffalm.engines import Engine, Job, Round, choose
+from ffalm.engines.common import checked_model
+from ffalm.errors import require
+from ffalm.outcome import Record
+from ffalm.runs import Result, Run, compute
+from ffalm.studies.grid import RunPlan, check_owner, federation_of, job_of, plans, refusal, run_folder, run_of
+from ffalm.studies.store import RunFolder, locked, outcome_of
+from ffalm.system import toml
+from ffalm.system.hardware import spread_over, threads_for
+from ffalm.trained_models.model_selection import check_selection
+
+#: Called with a run and its newest record, as rounds are done.
+Listener = Callable[[RunPlan, Record], None]
+
+
+@dataclass(frozen=True)
+class ExecutionPlan:
+    """How a study is spread over this machine: by all its runs, finished or not, so that resuming changes nothing."""
+
+    engine: Engine
+    reason: str  # why it is this engine
+    tasks: list[list[RunPlan]]  # runs that one process computes in one call
+    devices: list[str]  # one per process
+    threads: int
+
+    @property
+    def processes(self) -> int:
+        """How many processes compute the study."""
+        return len(self.devices)
+
+
+def plan_execution(config: StudyConfig) -> ExecutionPlan:
+    """Check that every algorithm and the model fit the data, then plan the work."""
+    grid = plans(config)
+    federation = federation_of(config, grid[0])
+    for entry in config.entries:
+        problem = refusal(config, entry, federation)
+        if problem is not None:
+            raise problem
+    check_selection(config.keep, federation)
+    first = job_of(config, next((one for one in grid if one.entry.algorithm.trains_on == "clients"), grid[0]))
+    model = checked_model(first)
+    devices = spread_over(config.device, config.workers)
+    stacked = _tasks(grid, True, len(devices))
+    beside = devices[: len(stacked)].count(devices[0])
+    engine, reason = choose(config.engine, replace(first, processes=beside), max(map(len, stacked)))
+    if engine.spreads:
+        devices = devices[:1]
+    tasks = _tasks(grid, engine.together, len(devices))
+    devices = devices[: len(tasks)]
+    return ExecutionPlan(engine, reason, tasks, devices, threads_for(model, len(devices)))
+
+
+def _tasks(grid: list[RunPlan], together: bool, processes: int) -> list[list[RunPlan]]:
+    """Cut the grid into calls: one per run, or, where an engine computes runs together, runs whose clients do the same.
+
+    Those are the seeds of one algorithm, and of algorithms that differ in settings of the server alone. Calls are split
+    only as far as it takes to give every process its share; for several processes the longest come first.
+    """
+    if not together:
+        return [[plan] for plan in grid]
+    stacks: list[list[RunPlan]] = []
+    for plan in grid:
+        own = next((stack for stack in stacks if _alike(stack[0], plan)), None)
+        if own is None:
+            stacks.append([plan])
+        else:
+            own.append(plan)
+    share = -(-len(grid) // processes)
+    tasks = []
+    for stack in stacks:
+        parts = min(len(stack), max(-(-processes // len(stacks)), -(-len(stack) // share)))
+        tasks += [stack[first::parts] for first in range(parts)]
+    return sorted(tasks, key=len, reverse=True) if processes > 1 else tasks
+
+
+def _alike(first: RunPlan, second: RunPlan) -> bool:
+    return first.alpha == second.alpha and first.entry.algorithm.trains_like(second.entry.algorithm)
+
+
+def execute(
+    config: StudyConfig, folder: Path, task: list[RunPlan], spread: ExecutionPlan, listener: Listener, device: str
+) -> None:
+    """Compute one task in this process: each run from its last checkpoint to its end."""
+    beside = max(1, spread.devices.count(device))
+    runs = [_StoredRun(config, plan, run_folder(config, folder, plan), device, beside) for plan in task]
+    with ExitStack() as held:
+        started = [run for run in runs if run.begin(held)]
+        damaged = any(run.store.problems() for run in started)
+        saved = [run.store.saved_rounds() for run in started]
+        for run, number in zip(started, resumable(saved, damaged), strict=True):
+            run.resume(number)
+        compute(started, spread.engine, spread.threads, lambda run, record: listener(run.plan, record))
+
+
+def resumable(saved: list[list[int]], damaged: bool = False) -> list[int]:
+    """The round from which each run of a task resumes, given the rounds of which it has checkpoints.
+
+    Runs computed together advance together, so a kill leaves some of them one checkpoint ahead. Those go back that
+    one, so that the same runs are computed together again and every last bit comes out the same. Where checkpoints are
+    damaged, all go back to the last round of which all have one.
+    """
+    if damaged and saved:
+        return [max(set.intersection(*map(set, saved)))] * len(saved)
+    last = [rounds[-1] for rounds in saved]
+    ahead = max(last, default=0)
+    before = max((rounds[-2] for rounds in saved if rounds[-1] == ahead and len(rounds) > 1), default=ahead)
+    return [before if rounds[-1] == ahead and before in last else rounds[-1] for rounds in saved]
+
+
+class _StoredRun:
+    """A run whose rounds are kept in a run folder, from which it can be resumed if it has one model."""
+
+    def __init__(self, config: StudyConfig, plan: RunPlan, store: RunFolder, device: str, beside: int) -> None:
+        self.plan, self.store, self._config = plan, store, config
+        self._run = run_of(config, plan, device, beside)
+
+    @property
+    def jobs(self) -> Sequence[Job]:
+        """The run's trainings."""
+        return self._run.jobs
+
+    def begin(self, held: ExitStack) -> bool:
+        """Lock the folder for this process; False where the run is already finished."""
+        self.store.path.mkdir(parents=True, exist_ok=True)
+        held.enter_context(locked(self.store.path))
+        check_owner(self._config, self.store, self.plan)
+        alone = self._config.of_run(self.plan.entry, self.plan.alpha, self.plan.seed)
+        self.store.start(toml.dumps(alone.to_plain()))
+        return self.store.outcome() is None
+
+    def resume(self, round: int) -> None:
+        """Continue from the checkpoint of a round: the last one that is sound."""
+        for problem in self.store.problems():
+            print(f"ffalm: warning: {problem} {self.plan.title} resumes from round {round}.", file=sys.stderr)
+        start, selected = self.store.snapshot(round), self.store.kept(round)
+        history = self.store.history(round)
+        require(
+            len(history) == round,
+            f"The history in {self.store.path} is damaged: delete that folder to repeat this run.",
+        )
+        if isinstance(self._run, Run):
+            self._run.history = history
+            self._run.selection.resume(selected, history)
+            self._run.job = replace(self._run.job, start=start)
+
+    def add(self, place: int, done: Round) -> Record | None:
+        """Record a round on disk too; a diverged one leaves no checkpoint to resume from."""
+        record = self._run.add(place, done)
+        if record is None:
+            return None
+        self.store.append(record)
+        number = done.snapshot.round
+        due = number % self._config.checkpoint_every == 0 or number == self._config.training.rounds
+        if done.diverged is None and due and isinstance(self._run, Run):
+            self.store.save(done.snapshot, self._run.selection.selected)
+        return record
+
+    def finish(self) -> Result:
+        """Score the selected model and write the result."""
+        result, plan = self._run.finish(), self.plan
+        alpha = plan.alpha if plan.skewed else None
+        self.store.finish(result, outcome_of(result, plan.entry.label, plan.entry.algorithm.name, alpha))
+        return result

@@ -1,0 +1,163 @@
+"""The runs of a study: algorithms x skews x seeds, each with its federation, its job and its run folder."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ffalm import simulation
+from ffalm.config import AlgorithmEntry, StudyConfig, parse, read
+from ffalm.data.types import Dataset
+from ffalm.engines import Job
+from ffalm.errors import UserError, require
+from ffalm.federation import Federation
+from ffalm.outcome import LeftOut, Outcome
+from ffalm.partition import Partition
+from ffalm.privacy import Mechanism
+from ffalm.runs import ClientsAlone, Run
+from ffalm.studies.in_memory import InMemory
+from ffalm.studies.store import RunFolder
+
+_CACHED_BYTES = 4 * 2**30  # of clients' rows that a process keeps for the next algorithm
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """One cell of the grid."""
+
+    entry: AlgorithmEntry
+    alpha: float
+    seed: int
+    skewed: bool  # whether alpha means anything in this study's partition
+
+    @property
+    def folder_name(self) -> str:
+        """The run's folder within the study's."""
+        short = f"{self.alpha:g}"
+        exact = short if float(short) == self.alpha else repr(self.alpha)  # skews that round alike stay apart
+        skew = f"-alpha-{exact}" if self.skewed else ""
+        return f"{self.entry.key}{skew}-seed-{self.seed}"
+
+    @property
+    def title(self) -> str:
+        """What a progress bar calls the run."""
+        skew = f", alpha {self.alpha:g}" if self.skewed else ""
+        return f"{self.entry.label}{skew}, seed {self.seed}"
+
+
+def plans(config: StudyConfig) -> list[RunPlan]:
+    """The grid in reading order: by skew, then algorithm, then seed."""
+    skewed = config.partition.skewed
+    return [
+        RunPlan(entry, alpha, seed, skewed)
+        for alpha in (config.alphas if skewed else config.alphas[:1])
+        for entry in config.entries
+        for seed in config.seeds
+    ]
+
+
+def run_place(config: StudyConfig, plan: RunPlan) -> str:
+    """Where a run lies in its study's folder: in a folder of its own, or at the top where it is the only one."""
+    alone = len(config.entries) * len(config.seeds) == 1 and (len(config.alphas) == 1 or not plan.skewed)
+    return "." if alone else f"runs/{plan.folder_name}"
+
+
+def run_folder(config: StudyConfig, folder: Path, plan: RunPlan) -> RunFolder:
+    """The run folder within a study's."""
+    return RunFolder(folder / run_place(config, plan))
+
+
+def finished(config: StudyConfig, folder: Path, plan: RunPlan) -> Outcome | None:
+    """The outcome of a run, None while it is not finished; the result of any other run is refused."""
+    run = run_folder(config, folder, plan)
+    outcome = run.outcome()
+    if outcome is not None:
+        check_owner(config, run, plan)
+    return outcome
+
+
+def check_owner(config: StudyConfig, run: RunFolder, plan: RunPlan) -> None:
+    """Refuse a folder that holds a run with other settings, rather than continue it or report its result."""
+    stored = run.path / "config.toml"
+    asked = config.of_run(plan.entry, plan.alpha, plan.seed)
+    require(
+        not stored.exists() or parse(read(stored)).essence() == asked.essence(),
+        f"The folder {run.path} holds a run with other settings than {plan.title}: name another folder with --out.",
+    )
+
+
+@lru_cache(maxsize=1)
+def _dataset(source: Any) -> Dataset:
+    """The source's data, read once per process."""
+    dataset: Dataset = source.load()
+    return dataset
+
+
+_federations: OrderedDict[tuple[Any, Partition, int], Federation] = OrderedDict()
+
+
+def _federation(source: Any, partition: Partition, seed: int) -> Federation:
+    """Shared by the algorithms that are compared on it; the oldest are dropped where they take too much memory."""
+    key = source, partition, seed
+    if key not in _federations:
+        _federations[key] = Federation.from_dataset(_dataset(source), partition, seed)
+        while len(_federations) > 1 and _cached_bytes() > _CACHED_BYTES:
+            _federations.popitem(last=False)
+    return _federations[key]
+
+
+def _cached_bytes() -> int:
+    """Of features; a table that several federations share is held once."""
+    held = (holding.source.x for federation in _federations.values() for holding in federation.holdings)
+    return sum({id(x): x.nbytes for x in held}.values())
+
+
+def federation_of(config: StudyConfig, plan: RunPlan) -> Federation:
+    """The federation of a run, drawn by its seed and skew: the same for every algorithm."""
+    source: Any = config.data
+    if isinstance(source, InMemory) and source.federations:
+        return source.federations[config.seeds.index(plan.seed) % len(source.federations)]
+    drawn = replace(source, data_seed=plan.seed) if config.fresh_data else source
+    return _federation(drawn, replace(config.partition, alpha=plan.alpha), plan.seed)
+
+
+def job_of(config: StudyConfig, plan: RunPlan, device: str = "", processes: int = 1) -> Job:
+    """The job of a run."""
+    return simulation.job_of(config, plan.entry.algorithm, federation_of(config, plan), plan.seed, device, processes)
+
+
+def run_of(config: StudyConfig, plan: RunPlan, device: str, processes: int) -> Run | ClientsAlone:
+    """A run that is about to be computed."""
+    return simulation.run_of(config, plan.entry.algorithm, federation_of(config, plan), plan.seed, device, processes)
+
+
+def drop_incompatible(config: StudyConfig, optional: Collection[str]) -> tuple[StudyConfig, list[LeftOut]]:
+    """The study without those of its optional algorithms that cannot take its data, and why each was left out.
+
+    Optional are those that the user did not name. A study with no algorithm left is refused.
+    """
+    if not optional:
+        return config, []
+    federation = federation_of(config, plans(config)[0])
+    refused = {entry.key: refusal(config, entry, federation) for entry in config.entries if entry.key in optional}
+    problems = {key: problem for key, problem in refused.items() if problem is not None}
+    kept = tuple(entry for entry in config.entries if entry.key not in problems)
+    if not kept:
+        raise next(iter(problems.values()))
+    left_out = [LeftOut(entry.label, str(problems[entry.key])) for entry in config.entries if entry.key in problems]
+    return replace(config, entries=kept), left_out
+
+
+def refusal(config: StudyConfig, entry: AlgorithmEntry, federation: Federation) -> UserError | None:
+    """Why an algorithm cannot take the study's data or privacy; None where it takes both."""
+    try:
+        entry.algorithm.start(federation.task, federation.counts())
+        if config.privacy is not None:
+            Mechanism.check(entry.algorithm)
+    except UserError as error:
+        return error
+    return None

@@ -1,0 +1,167 @@
+"""Leave-one-site-out: how a model fares at each site that took no part, beside how it fares there as a member.
+
+One study of all sites in `with-all`, and one for each site in `without-SITE`, each an ordinary study that can be
+resumed and reported by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Protocol
+
+from ffalm.errors import UserError, require
+from ffalm.outcome import HEADLINE, Outcome
+from ffalm.report.rendering import to_csv, to_markdown
+from ffalm.report.tables import Column, Section, Table, row
+from ffalm.studies.results import Study
+from ffalm.studies.study import compare
+from ffalm.system.files import path_of, write_whole
+
+_ALL = "with-all"
+_FILE = "leave-one-out"
+
+
+@dataclass(frozen=True)
+class SiteOutcome:
+    """An algorithm at one site, means over seeds: trained without the site, and with it."""
+
+    site: str
+    label: str  # of the algorithm
+    rows: int  # all rows of the site, on which the model that knows none of them is scored
+    left_out: dict[str, float]
+    member_rows: int  # the site's test rows
+    member: dict[str, float]
+
+
+class RunStudy(Protocol):
+    """Computes the study without a site, or with all, in a folder of its own; resumes one that was begun there."""
+
+    def __call__(self, leave_out: str | None, folder: Path, resume: bool, /) -> Study: ...
+
+
+@dataclass(frozen=True, eq=False)
+class LeaveOneOut:
+    """The studies and what they say about each site."""
+
+    whole: Study
+    without: dict[str, Study]  # by site
+    folder: Path
+
+    @property
+    def sites(self) -> list[SiteOutcome]:
+        """One entry for each algorithm and site."""
+        labels = dict.fromkeys(run.label for run in self.whole.results)
+        return [self._outcome(label, site) for label in labels for site in self.without]
+
+    def table(self) -> Table:
+        """Accuracy and gaps at each site, left out and as a member, one section an algorithm."""
+        heads = [Column("rows", "count"), *(Column(title, "percent", 1) for title in ("acc.", "DPD", "EOD"))]
+        columns = [Column(one.head, one.kind, one.decimals, over) for over in ("left out", "member") for one in heads]
+        sites = self.sites
+        sections = [
+            Section(
+                [
+                    row(one.site, one.rows, *one.left_out.values(), one.member_rows, *one.member.values())
+                    for one in sites
+                    if one.label == label
+                ],
+                label,
+            )
+            for label in dict.fromkeys(one.label for one in sites)
+        ]
+        caption = (
+            "In percent, means over seeds, of models as trained. Left out: trained without the site, scored on all of "
+            "its rows; member: trained with it, scored on its test rows."
+        )
+        return Table("Leave one site out", [Column("Site"), *columns], sections, caption)
+
+    def write(self) -> dict[str, Path]:
+        """The table as Markdown and CSV, into the folder."""
+        contents = {"md": to_markdown(self.table()), "csv": to_csv(self._tidy())}
+        for ending, content in contents.items():
+            write_whole(self.folder / f"{_FILE}.{ending}", content)
+        return {ending: self.folder / f"{_FILE}.{ending}" for ending in contents}
+
+    def records(self) -> list[dict[str, Any]]:
+        """One record for each algorithm and site, for machines."""
+        return self._tidy().records()
+
+    def _tidy(self) -> Table:
+        names = [*(f"left_out_{name}" for name in HEADLINE), "member_rows", *(f"member_{name}" for name in HEADLINE)]
+        rows = [
+            row(one.label, one.site, one.rows, *one.left_out.values(), one.member_rows, *one.member.values())
+            for one in self.sites
+        ]
+        return Table("", [Column(name) for name in ("algorithm", "site", "rows", *names)], [Section(rows)])
+
+    def _outcome(self, label: str, site: str) -> SiteOutcome:
+        alone = _finished(self.without[site], label)
+        left_out = {name: fmean(run.test[name] for run in alone) for name in HEADLINE}
+        rows = sum(sum(map(sum, one)) for one in alone[0].confusion or ())
+        tallies = []
+        for run in _finished(self.whole, label):
+            scores = self.whole.client_scores(run)[site]["test"]
+            tallies.append(scores.tally([scores.as_trained or 0] * scores.groups))
+        metrics = [one.metrics(self.whole.record.favourable) for one in tallies]
+        member = {name: fmean(one[name] for one in metrics) for name in HEADLINE}
+        return SiteOutcome(site, label, int(rows), left_out, int(tallies[0].count.sum()), member)
+
+
+def _finished(study: Study, label: str) -> list[Outcome]:
+    found = [run for run in study.results if run.label == label and run.diverged is None]
+    require(bool(found), f"No run of {label} in {study.folder} finished with a result.")
+    return found
+
+
+def leave_one_out(
+    data: str | os.PathLike[str] = "census", algorithms: Any = None, *, out: str | os.PathLike[str], **keywords: Any
+) -> LeaveOneOut:
+    """Train without each site in turn: what would a site see of a model that it did not help to train?
+
+    The data must name the owners of its rows. `out` is the folder of all studies, continued where it holds some of
+    them; `algorithms` and the other keywords are those of `compare`.
+    """
+    require(
+        isinstance(data, str | os.PathLike),
+        "Sites are left out of data that names their rows' owners: give a source by its name, or a table by its path.",
+    )
+    for name in ("leave_out", "resume"):
+        require(name not in keywords, f"`leave_one_out` sets {name!r} itself: leave it out.")
+
+    def run(leave_out: str | None, folder: Path, resume: bool) -> Study:
+        return compare(data, algorithms, leave_out=leave_out, out=folder, resume=resume, **keywords)
+
+    return run_each(run, path_of(out))
+
+
+def run_each(run: RunStudy, folder: Path, on_study: Callable[[str], None] | None = None) -> LeaveOneOut:
+    """Compute all studies; `on_study` is told the name of each folder before it is computed."""
+    tell = on_study or (lambda name: None)
+
+    def computed(leave_out: str | None, name: str) -> Study:
+        tell(name)
+        return run(leave_out, folder / name, (folder / name / "config.toml").exists())
+
+    whole = computed(None, _ALL)
+    sites = [str(one["client"]) for one in whole.record.clients]
+    if not whole.client_scores(whole.results[0]):
+        raise UserError("Sites can be left out in turn where the data names them: name its owner column.")
+    require(len(sites) > 1, "Leaving a site out needs at least two sites.")
+    names = _folder_names(sites)
+    done = LeaveOneOut(whole, {site: computed(site, name) for site, name in names.items()}, folder)
+    done.write()
+    return done
+
+
+def _folder_names(sites: list[str]) -> dict[str, str]:
+    """A folder for each site, whatever is in its name."""
+    found: dict[str, str] = {}
+    for number, site in enumerate(sites):
+        name = f"without-{re.sub(r'[^A-Za-z0-9._-]', '_', site)}"[:100]
+        found[site] = name if name not in found.values() else f"{name}-{number}"
+    return found

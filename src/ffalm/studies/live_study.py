@@ -1,0 +1,100 @@
+"""A study while it runs: its finished runs, the rounds of the others so far, and a page of both.
+
+Only files are read, so that any process may look at a study that another computes.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ffalm.config import parse, read
+from ffalm.errors import UserError, require
+from ffalm.outcome import Outcome, StudyOutcome
+from ffalm.report import drawn
+from ffalm.report.page import render
+from ffalm.studies.describe import RECORD
+from ffalm.studies.grid import plans, run_place
+from ffalm.studies.results import Study
+from ffalm.studies.store import RunFolder
+
+_WATCHED = ("study.json", "history.jsonl", "result.json")
+
+
+def fingerprint(folder: Path) -> list[tuple[str, int, int]]:
+    """The files that a round or a run changes, with their sizes and times: where it is the same, so is the page."""
+    places = [folder, folder / "run", *sorted(folder.glob("runs/*"))]
+    files = [place / name for place in places for name in _WATCHED]
+    return [(str(file), *_state(file)) for file in files]
+
+
+def _state(file: Path) -> tuple[int, int]:
+    try:
+        found = file.stat()
+    except OSError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns
+
+
+def live_page(folder: Path) -> tuple[str, bool]:
+    """The page of a study as it stands, and whether it is complete."""
+    finished, running, total = _read(folder)
+    complete = not running and len(finished.outcomes) == total
+    progress = "" if complete else _progress(finished, running, total)
+    both = replace(finished, outcomes=[*finished.outcomes, *running])
+    drawings, notes = drawn(both)  # the curves have every round so far, the tables finished runs alone
+    return render(replace(finished, progress=progress), drawings, notes), complete
+
+
+def _read(folder: Path) -> tuple[StudyOutcome, list[Outcome], int]:
+    """What is finished, the runs that are not, and how many runs there will be."""
+    if not (folder / RECORD).exists() and (folder / "run" / "history.jsonl").exists():
+        folder = folder / "run"
+    if (folder / RECORD).exists():
+        study = Study.load(folder)
+        done, total = {run.place for run in study.results}, len(study.record.runs)
+        return study.outcome, [] if len(done) == total else _running(folder, done), total
+    require(
+        (folder / "history.jsonl").exists(),
+        f"There is nothing to watch in {folder}: name the folder of a study, a run or a federation.",
+    )
+    return StudyOutcome(f"Federation in {folder.absolute().parent.name}", {}, {}, [], []), [_federated(folder)], 1
+
+
+def _running(folder: Path, done: set[str]) -> list[Outcome]:
+    """The unfinished runs of a study that have begun."""
+    config = parse(read(folder / "config.toml"))
+    found = []
+    for plan in plans(config):
+        place = run_place(config, plan)
+        history = [] if place in done else RunFolder(folder / place).history()
+        if history:
+            alpha = plan.alpha if plan.skewed else None
+            seconds = math.fsum(record["seconds"] for record in history)
+            name = plan.entry.algorithm.name
+            found.append(Outcome(plan.entry.label, name, plan.seed, alpha, {}, {}, history, seconds, place=place))
+    return found
+
+
+def _federated(folder: Path) -> Outcome:
+    """The run of a federation that is not finished, which has no record yet."""
+    try:
+        settings = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
+        name = str(settings["algorithm"]["name"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"The settings of the run in {folder} cannot be read yet ({error!r}).") from None
+    history = RunFolder(folder).history()
+    return Outcome(name, name, 0, None, {}, {}, history, math.fsum(record["seconds"] for record in history))
+
+
+def _progress(finished: StudyOutcome, running: Sequence[Outcome], total: int) -> str:
+    """How far a study is, in a sentence."""
+    rounds = [len(run.history) for run in running]
+    told = f"Still running: {len(finished.outcomes)} of {total} run{'s' * (total != 1)} finished"
+    if rounds:
+        span = f"round {min(rounds)}" if min(rounds) == max(rounds) else f"rounds {min(rounds)} to {max(rounds)}"
+        told += f", {len(rounds)} in {span}"
+    return f"{told}. The curves show every round so far, the tables finished runs alone."

@@ -1,0 +1,123 @@
+"""`ffalm.load_model`: the trained model in the folder of a run, a study, a federation or a saved model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from ffalm.engines import ModelFactory
+from ffalm.errors import UserError, require
+from ffalm.fairness import Tally
+from ffalm.models import Architecture
+from ffalm.outcome import Outcome
+from ffalm.studies.describe import RECORD
+from ffalm.studies.results import Study
+from ffalm.studies.store import RunFolder
+from ffalm.system.files import path_of
+from ffalm.targets.candidates import judged
+from ffalm.targets.repair import Repair
+from ffalm.targets.target import Target
+from ffalm.trained_models.model_facts import ModelFacts
+from ffalm.trained_models.trained_model import ENCODING, FACTS, TrainedModel
+
+
+def load_model(
+    folder: str | Path, *, alpha: float | None = None, model: ModelFactory | Architecture | None = None
+) -> TrainedModel:
+    """The trained model in a folder, ready for new rows.
+
+    - of a study: the model that answers its fairness target, with its thresholds (`alpha` says which answer of a study
+      of several skews); without a target, the model of its only run;
+    - of a run or a federation: its model, with the thresholds of the answer where it was chosen;
+    - of a model that was saved: that one.
+
+    `model` is the function that makes the module, for models of a user's own.
+    """
+    place = path_of(folder)
+    require(place.is_dir(), f"There is no folder {place}.")
+    if (place / FACTS).exists():
+        return TrainedModel.read(place, model)
+    if not (place / ENCODING).exists() and (place / "run" / ENCODING).exists():
+        place = place / "run"  # of a federation
+    if (place / RECORD).exists():
+        return _of_study(Study.load(place), alpha, model)
+    found = TrainedModel.read(place, model)
+    try:
+        study = Study.load(place)  # of a run within a study's folder
+    except UserError:
+        return found
+    return _with_facts(found, study, study.results[0]) if study.results else found
+
+
+def _of_study(study: Study, alpha: float | None, model: ModelFactory | Architecture | None) -> TrainedModel:
+    """The model that answers a study's target, or its only one."""
+    require(bool(study.results), f"No run in {study.folder} is finished yet: resume it first.")
+    single = len(study.results) == 1
+    if single and study.results[0].place in (".", "run"):
+        found = TrainedModel.read(study.folder / study.results[0].place, model)
+        if found.repair is not None or study.record.target is None:
+            return _with_facts(found, study, study.results[0])
+    if study.record.target is None:
+        require(
+            single,
+            f"The study in {study.folder} has {len(study.results)} runs and no fairness target, so none is its answer: "
+            f"name the folder of a run, such as {study.folder / study.results[0].place}.",
+        )
+        return _with_facts(TrainedModel.read(study.folder / study.results[0].place, model), study, study.results[0])
+    left = len(study.record.runs) - len(study.results)
+    require(
+        left == 0,
+        f"{left} of the {len(study.record.runs)} runs in {study.folder} are not finished, and the answer may be "
+        "one of them: resume it first, or name the folder of a run.",
+    )
+    answer = study.answer(alpha=alpha)
+    require(
+        answer.chosen.kind != "blind",
+        f"The answer of the study in {study.folder} is a blind rule, which needs a model of the groups that no folder "
+        "holds: use ffalm.fair(..., repair='blind') or Study.blind.",
+    )
+    best = answer.best
+    run = next(one for one in study.results if one.place == best.run)
+    found = TrainedModel.read(study.folder / best.run, model)
+    return _with_facts(replace(found, repair=Repair.from_plain(best.repair)), study, run)
+
+
+def _with_facts(model: TrainedModel, study: Study, run: Outcome) -> TrainedModel:
+    return replace(model, facts=facts_of(study, run, model.repair))
+
+
+def facts_of(study: Study, run: Outcome, repair: Repair | None) -> ModelFacts:
+    """What a study's folder tells about the model of one of its runs with these thresholds."""
+    record = study.record
+    scores = {} if repair is None else RunFolder(study.folder / run.place).scores(record.favourable, record.excluded)
+    part: Literal["test", "validation"] = "test" if "test" in scores or repair is None else "validation"
+    counts = run.confusion if repair is None or part not in scores else repair.tally(scores[part]).confusion.tolist()
+    verdict, ends = None, dict[str, float]()
+    if record.target is not None and counts is not None and record.group_names:
+        target = Target.parse(record.target)
+        judgement = judged(Tally.of_counts(counts, record.excluded), target, record.favourable, record.group_names)
+        verdict, ends = judgement.verdict(target), judgement.ends
+    return ModelFacts(
+        title=f"{run.label} on {record.task['data']}",
+        algorithm=run.label,
+        seed=run.seed,
+        rounds=run.kept or len(run.history),
+        task=record.task,
+        group_names=record.group_names,
+        favourable=record.favourable,
+        excluded=record.excluded,
+        clients=len(record.clients),
+        training_rows=sum(int(one["rows"]) for one in record.clients) or None,
+        counts=counts,
+        part=part,
+        target=record.target,
+        verdict=verdict,
+        ends=ends,
+        epsilon=run.history[-1].get("epsilon") if run.history else None,
+        delta=record.delta,
+        settings=record.choices,
+        notes=(*record.data_notes, *record.answer_notes),
+        versions=record.versions,
+        command=record.command,
+    )

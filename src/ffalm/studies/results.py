@@ -1,0 +1,333 @@
+"""`Study`: the runs that a study's folder holds, as tables, a data frame and the best algorithm."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Literal, cast
+
+from ffalm.config import parse, read
+from ffalm.errors import UserError, require
+from ffalm.fairness import ScoreHistogram
+from ffalm.outcome import Outcome, StudyOutcome, StudyRecord, degenerate
+from ffalm.report.summary import more_is_better
+from ffalm.simulation import RunKeywords
+from ffalm.studies.describe import describe, read_study
+from ffalm.studies.grid import federation_of, plans
+from ffalm.studies.store import RunFolder
+from ffalm.system.files import path_of, write_whole
+from ffalm.targets.answer import Answer, choose
+from ffalm.targets.candidates import BlindFit, FinishedRun, answer_of
+from ffalm.targets.site_answers import with_sites
+from ffalm.targets.target import DEFAULT, Repair, Scope, Target
+from ffalm.trained_models.trained_model import REPAIR, thresholds_text
+
+if TYPE_CHECKING:
+    from altair import Chart
+    from pandas import DataFrame
+
+    from ffalm.blind_mode import BlindAnswer, BlindModel, GroupModel
+    from ffalm.federation import Federation
+
+
+@dataclass(frozen=True)
+class Best:
+    """The algorithm that `Study.best` chose."""
+
+    label: str
+    alpha: float | None  # the Dirichlet skew at which it was compared
+    means: dict[str, float]  # of each test metric over its runs
+    runs: list[Outcome]
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """The results of a study; `Study.load(folder)` reads them again."""
+
+    record: StudyRecord
+    results: list[Outcome]  # every finished run: test metrics, their intervals, and the history of its rounds
+    folder: Path
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Study:
+        """The study in a folder; of a study that was stopped, the runs that are finished."""
+        place = path_of(folder)
+        return cls(*read_study(place), place)
+
+    def __repr__(self) -> str:
+        diverged = sum(run.diverged is not None for run in self.results)
+        ended = f", {diverged} diverged" if diverged else ""
+        return f"Study({self.record.title}: {len(self.results)} runs{ended}, folder={str(self.folder)!r})"
+
+    def _repr_html_(self) -> str:
+        from ffalm.report import rendering, study_tables
+
+        return rendering.to_html(study_tables.results(self.outcome))
+
+    def plot(self, metric: str = "dpd") -> Chart:
+        """Test accuracy against a gap as an Altair chart: one dot a run, coloured by algorithm."""
+        from ffalm.report.scatter import accuracy_against
+
+        known = sorted({name for run in self.results for name in run.test})
+        require(metric in known, f"The study has no test metric {metric!r}: choose one of {', '.join(known)}.")
+        return accuracy_against(metric, self.results)
+
+    @cached_property
+    def outcome(self) -> StudyOutcome:
+        """Everything that a report says."""
+        told = replace(describe(self.record, self.results), finished=self._finished())
+        if self.record.target is None:
+            return self._with_clients(told)
+        answers, notes = [], []
+        for alpha in told.alphas():
+            try:
+                answers.append(self.answer(alpha=alpha))
+            except UserError as error:
+                notes += [f"The target {self.record.target} has no answer: {error}", *self.record.answer_notes]
+        return self._with_clients(replace(told, answers=answers, notes=[*dict.fromkeys(notes), *told.notes]))
+
+    def _with_clients(self, told: StudyOutcome) -> StudyOutcome:
+        """With the metrics of one model at each client: the answer's as trained, else the first run's that finished."""
+        asked = [answer.best.run for answer in told.answers]
+        runs = sorted((run for run in self.results if run.diverged is None), key=lambda run: run.place not in asked)
+        if not runs or not (self.folder / runs[0].place / "result.json").exists():
+            return told
+        metrics = RunFolder(self.folder / runs[0].place).client_metrics()
+        names = [str(one["client"]) for one in self.record.clients]
+        names = names if len(names) == len(metrics) else [str(place) for place in range(len(metrics))]
+        rows = [{"client": name, **own} for name, own in zip(names, metrics, strict=True) if own]
+        return replace(told, per_client=rows, per_client_of=f"{runs[0].label}, seed {runs[0].seed}")
+
+    def _finished(self) -> str:
+        """When the last run was finished, by the time of its result file."""
+        files = [self.folder / run.place / "result.json" for run in self.results]
+        times = [file.stat().st_mtime for file in files if file.exists()]
+        return datetime.fromtimestamp(max(times), UTC).strftime("%Y-%m-%d %H:%M UTC") if times else ""
+
+    def answer(
+        self,
+        target: str | Target | None = None,
+        repair: Repair | None = None,
+        confidence: float | None = None,
+        alpha: float | None = None,
+        scope: Scope | None = None,
+        federation: Federation | None = None,
+    ) -> Answer:
+        """The most accurate model within a fairness target: `study.answer("eod <= 0.05").verdict`.
+
+        Every finished run is tried with every kind of thresholds up to `repair`: "none", "single" (one threshold for
+        everybody), "groups" (one a group) or "randomised"; with "blind" up to "single", and with the rule of
+        `ffalm.blind`, for which a model of the groups is trained for each seed. The choice is made on held-out rows
+        (with training rows, where the models predict those no better) and scored on test rows.
+        With `confidence` c, the one-sided c confidence bound of each gap on these rows must be within the target;
+        left out, c is 0.8, or less where that costs more than a point of accuracy. What else is left out is taken from
+        the study's own settings. A study of several skews needs `alpha`.
+        `scope` says where the target is to hold: over the "federation", at all "sites", or "both". For sites the chosen
+        model gets thresholds of each site's own, where its held-out rows suffice; an `owner` column must name them.
+        A blind rule needs the rows again: give the `federation` of a study of one in memory.
+        """
+        record = self.record
+        asked = Target.parse(target or record.target or DEFAULT)
+        level = record.confidence if confidence is None else confidence
+        allowed = repair or record.repair
+        ended = [run for run in self._runs(alpha) if run.diverged is None and run.label not in record.references]
+        blind = {run.place: self._blind_fit(run, federation) for run in ended if allowed == "blind"}
+        runs = [FinishedRun(run.label, run.seed, run.alpha, run.place, self.scores(run), blind.get(run.place))
+                for run in ended]  # fmt: skip
+        require(
+            bool(runs),
+            "No run of a federated algorithm is finished with a result; central and local training are "
+            "references, which no answer chooses."
+            if record.references
+            else "No run is finished with a result.",
+        )
+        require(
+            all("validation" in run.scores for run in runs),
+            "thresholds and candidates are chosen on held-out rows, and these runs kept no scores of any.",
+        )
+        answer = answer_of(runs, asked, allowed, record.group_names, level)
+        told = () if allowed != "blind" else self._blind_notes(answer, federation)
+        notes = (*told, *answer.notes, *record.answer_notes)
+        answer = replace(answer, notes=notes, federated=record.federated)
+        if answer.chosen.kind == "blind":
+            require(
+                (scope or record.scope) == "federation",
+                "A blind rule is one for all sites: give the target's scope as federation, or another repair.",
+            )
+            return answer
+        own = self._client_scores(answer.best.run)
+        sites_may_use = "single" if allowed == "blind" else allowed
+        return with_sites(answer, own, scope or record.scope, sites_may_use, record.group_names)
+
+    def blind(
+        self,
+        run: Outcome,
+        target: str | Target | None = None,
+        *,
+        confidence: float | None = None,
+        groups: GroupModel | None = None,
+        federation: Federation | None = None,
+    ) -> BlindAnswer:
+        """`ffalm.blind` for a run's model: `study.blind(study.results[0], "dpd <= 0.05")`.
+
+        The run's own settings train the model of the groups, unless `groups` is given. A study of federations in memory
+        needs the run's `federation`; others load it again.
+        """
+        aim = Target.parse(target or self.record.target or DEFAULT)
+        level = self.record.confidence if confidence is None else confidence
+        answer = self.blind_model(run, federation, groups).fit(aim, level)
+        if answer.warning:
+            warnings.warn(answer.warning, stacklevel=2)
+        return answer
+
+    def blind_model(
+        self, run: Outcome, federation: Federation | None = None, groups: GroupModel | None = None
+    ) -> BlindModel:
+        """A run's model with the model of the groups, which is trained once for all runs of a seed."""
+        from ffalm.blind_mode import BlindModel, group_model
+        from ffalm.simulation import rebuilt
+
+        folder = RunFolder(self.folder / run.place)
+        config = parse(read(folder.path / "config.toml"))
+        owned, settings = federation or federation_of(config, plans(config)[0]), cast(RunKeywords, config.keywords())
+        known, key = self._group_models, (run.alpha, run.seed)
+        if groups is None and key not in known:
+            known[key] = group_model(owned, seed=run.seed, **settings)
+        return BlindModel(rebuilt(folder.model(), owned, settings), groups or known[key], owned)
+
+    @cached_property
+    def _group_models(self) -> dict[tuple[float | None, int], GroupModel]:
+        return {}
+
+    def _blind_fit(self, run: Outcome, federation: Federation | None) -> BlindFit:
+        model = self.blind_model(run, federation)
+        return lambda target, level: model.fit(target, level).candidate_run(run.seed, run.place)
+
+    def _blind_notes(self, answer: Answer, federation: Federation | None) -> tuple[str, ...]:
+        """What the blind rule does to the chosen algorithm or, where another kind was chosen, to the best with one."""
+        rules = [one for one in answer.candidates if one.kind == "blind"]
+        best = answer.chosen if answer.chosen.kind == "blind" else choose(answer.target, rules).chosen
+        run = answer.best if best is answer.chosen else best.runs[0]
+        (outcome,) = (one for one in self.results if one.place == run.run)
+        told = self.blind_model(outcome, federation).fit(answer.target, run.validation.level)
+        return (f"Blind rule on {best.label}, seed {run.seed}: {told.figures()}", *told.doubts())
+
+    def scores(self, run: Outcome) -> dict[str, ScoreHistogram]:
+        """The score histograms of a run on its "training", "validation" and "test" rows."""
+        return RunFolder(self.folder / run.place).scores(self.record.favourable, self.record.excluded)
+
+    def client_scores(self, run: Outcome) -> dict[str, dict[str, ScoreHistogram]]:
+        """The same of each client's own rows, by client and part; empty where it is not known whose the rows are."""
+        return self._client_scores(run.place)
+
+    def _client_scores(self, place: str) -> dict[str, dict[str, ScoreHistogram]]:
+        names = (str(one["client"]) for one in self.record.clients)
+        folder = RunFolder(self.folder / place)
+        return dict(zip(names, folder.client_scores(self.record.favourable, self.record.excluded), strict=False))
+
+    def _runs(self, alpha: float | None) -> list[Outcome]:
+        """The runs at one skew."""
+        skews = self.alphas
+        require(alpha is not None or len(skews) == 1, f"The study has several skews: give alpha, one of {skews}.")
+        return [run for run in self.results if alpha in (None, run.alpha)]
+
+    @property
+    def alphas(self) -> list[float | None]:
+        """The skews in the order in which they were given."""
+        return list(dict.fromkeys(run.alpha for run in self.results))
+
+    def table(self, style: Literal["text", "markdown", "latex", "csv"] = "text", width: int = 100) -> str:
+        """The paper's table: accuracy and fairness gaps in percent, mean and standard deviation over seeds."""
+        from rich.console import Console
+
+        from ffalm.report import rendering, study_tables
+
+        if style == "csv":
+            return rendering.to_csv(study_tables.tidy(self.outcome))
+        table = study_tables.results(self.outcome)
+        if style != "text":
+            return rendering.to_markdown(table) if style == "markdown" else rendering.to_latex(table)
+        console = Console(width=width, no_color=True, force_terminal=False)
+        with console.capture() as captured:
+            console.print(rendering.to_rich(table))
+        return captured.get()
+
+    def to_dataframe(self) -> DataFrame:
+        """One row per run: algorithm, skew, seed, every test metric, and how the run ended."""
+        from pandas import DataFrame
+
+        return DataFrame(
+            {
+                "label": run.label,
+                "algorithm": run.algorithm,
+                "alpha": run.alpha,
+                "seed": run.seed,
+                **run.test,
+                "rounds": len(run.history),
+                "seconds": run.seconds,
+                "diverged": run.diverged,
+                "degenerate": run.degenerate or None,
+            }
+            for run in self.results
+        )
+
+    def best(
+        self, metric: str = "accuracy", subject_to: Mapping[str, float] | None = None, alpha: float | None = None
+    ) -> Best:
+        """The algorithm with the best mean test metric among those that meet every bound of `subject_to`.
+
+        `study.best(subject_to={"dpd": 0.05})` is the most accurate algorithm whose mean DPD is at most 0.05. Bounds are
+        upper bounds for gaps and losses, lower bounds for accuracies. Only algorithms all of whose runs finished with
+        all of these metrics defined, and none of which is degenerate, are candidates. A study of several skews needs
+        `alpha`.
+        """
+        bounds = dict(subject_to or {})
+        runs = self._runs(alpha)
+        known = sorted({name for run in runs for name in run.test})
+        for name in (metric, *bounds):
+            require(name in known, f"The study has no test metric {name!r}: choose one of {', '.join(known)}.")
+        found = []
+        for label in dict.fromkeys(run.label for run in runs):
+            own = [run for run in runs if run.label == label]
+            if degenerate(own):
+                continue
+            means = {name: fmean(run.test.get(name, math.nan) for run in own) for name in known}
+            if all(_meets(means[name], name, bound) for name, bound in {metric: math.nan, **bounds}.items()):
+                found.append(Best(label, own[0].alpha, means, own))
+        if not found:
+            signs = {name: ">=" if more_is_better(name) else "<=" for name in bounds}
+            told = ", ".join(f"{name} {signs[name]} {bound:g}" for name, bound in bounds.items())
+            raise UserError(f"No algorithm meets {told or 'this'} with all of its runs finished and sound.")
+        return max(found, key=lambda one: one.means[metric] if more_is_better(metric) else -one.means[metric])
+
+    def write_report(self, folder: str | Path | None = None) -> dict[str, Path]:
+        """Write tables, curves and the page, into the study's folder unless another is given; returns each file."""
+        from ffalm.report import write_report
+
+        place = self.folder if folder is None else path_of(folder)
+        written = write_report(self.outcome, place)
+        if place == self.folder:
+            self._write_repairs()
+        return written
+
+    def _write_repairs(self) -> None:
+        """Write the thresholds of each answer beside the chosen model, and remove those of earlier answers."""
+        answers = [answer for answer in self.outcome.answers if answer.chosen.kind != "blind"]
+        chosen = {answer.best.run: answer.best.repair for answer in answers}
+        for run in self.results:
+            file = self.folder / run.place / REPAIR
+            if run.place in chosen:
+                write_whole(file, thresholds_text(chosen[run.place]))
+            else:
+                file.unlink(missing_ok=True)
+
+
+def _meets(mean: float, metric: str, bound: float) -> bool:
+    """Whether a mean is defined and within its bound, NaN for none."""
+    return math.isfinite(mean) and (math.isnan(bound) or (mean >= bound if more_is_better(metric) else mean <= bound))

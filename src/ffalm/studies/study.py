@@ -1,0 +1,338 @@
+"""Studies: `ffalm.compare` in Python, `ffalm run`, `compare` and `reproduce` on the command line, by one path.
+
+`begin` checks a study and claims its folder; `Begun.compute` computes the runs that it does not hold yet, and returns
+the `Study` in it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields, replace
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal, Unpack, cast
+
+from torch import nn
+
+from ffalm.algorithms import Algorithm, algorithms
+from ffalm.config import AlgorithmEntry, StudyConfig, entry_of, parse, partitions_of, read
+from ffalm.data import find_source
+from ffalm.data.types import Source
+from ffalm.errors import UserError, require, shown
+from ffalm.federation import Federation, owners_partition
+from ffalm.models import ARCHITECTURES, Architecture, Pretrained, architecture
+from ffalm.outcome import Record, StudyRecord
+from ffalm.partition import EACH, Kind
+from ffalm.progress import ProgressLine
+from ffalm.run_settings import MOST_SEEDS, RunSettings, Training
+from ffalm.settings import build, with_keywords
+from ffalm.simulation import Model, RunKeywords, default_algorithm, listed, own_model, seed_of
+from ffalm.studies import cluster, workers
+from ffalm.studies.describe import RECORD, check_same, lay_out, read_record, write_record
+from ffalm.studies.execution import ExecutionPlan, Listener, plan_execution
+from ffalm.studies.grid import RunPlan, drop_incompatible, finished, plans
+from ffalm.studies.in_memory import CustomModel, InMemory
+from ffalm.studies.results import Study
+from ffalm.studies.store import locked
+from ffalm.system import toml
+from ffalm.system.files import remove_leftovers, write_whole
+from ffalm.targets.candidates import lagrangians
+from ffalm.targets.target import DEFAULT, Repair, Scope, Target
+
+#: The defaults of `compare`.
+ALGORITHMS = ("fedavg", "fairfed", "fpfl", "ffalm")
+SEEDS = 5
+
+Named = str | Algorithm
+Existing = Literal["refuse", "resume", "share"]
+"""What to do about a folder that holds something: refuse, resume the same study, or add the runs of another."""
+
+
+@with_keywords(RunSettings, Training)
+def compare(
+    data: str | os.PathLike[str] | Federation | Sequence[Federation] = "census",
+    algorithms: Named | Sequence[Named] | Mapping[str, Named] | None = None,
+    *,
+    seeds: int | Sequence[int] = SEEDS,
+    partition: Kind | None = None,
+    clients: int | None = None,
+    alpha: float | Sequence[float] | None = None,
+    min_rows: int | None = None,
+    leave_out: str | None = None,
+    label: str | None = None,
+    group: str | Sequence[str] | None = None,
+    favourable: Any = None,
+    owner: str | None = None,
+    data_settings: Mapping[str, Any] | None = None,
+    fresh_data: bool = False,
+    workers: int | None = 1,
+    checkpoint_every: int = 1,
+    target: str | Target | None = DEFAULT,
+    repair: Repair = "groups",
+    confidence: float | None = None,
+    scope: Scope = "federation",
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    on_round: Listener | None = None,
+    progress: bool = False,
+    **settings: Unpack[RunKeywords],
+) -> Study:
+    """Train several algorithms over several seeds and Dirichlet skews, and put them side by side.
+
+    - `data`: a source by name, the path of a table, or federations: one for all seeds, or one per seed;
+    - `algorithms`: names (each stands for its default preset) or objects, or a dict of them by the names that tables
+      show. Left out, the usual four are compared, except those that cannot take the data;
+    - `seeds`: how many, or a list; a seed draws the partition, the model and the batches;
+    - `partition`, `clients`, `alpha` (one or several), `min_rows`, `leave_out`: the fields of `Partition`, with its
+      defaults; `leave_out` names an owner that does not train, on whose rows models are tested;
+    - `label`, `group`, `favourable`, `owner`: columns of a table; `data_settings`: any setting of the data source;
+    - `workers`: processes; more than 1 needs the script's main part under `if __name__ == "__main__":`. None: one per
+      core. The numbers do not depend on it;
+    - `target`: the fairness target that `study.answer()` and the report answer, such as "eod <= 0.05"; without
+      `algorithms` those that aim at it are trained too. `repair`, `confidence` and `scope` are as in `Study.answer`;
+    - `out`: a folder for all runs; with `resume` a study that was stopped continues there. Without it the runs are
+      kept as long as the `Study` object is;
+    - `progress`: show a line that is rewritten as rounds are done, in notebooks and terminals;
+    - the other keywords are those of `simulate`.
+
+    A run that diverges raises nothing: the study's table and `results` say so.
+    """
+    shared = RunSettings.from_keywords(settings)
+    require(isinstance(shared.engine, str), "A study records its engine: give it by its name.")
+    numbers = range(min(seed_of(seeds), MOST_SEEDS + 1)) if not isinstance(seeds, Iterable) else listed(seeds)
+    chosen = tuple(seed_of(number) for number in numbers)
+    require(isinstance(data_settings, Mapping | None), "`data_settings` must be a dict of settings by name.")
+    require(isinstance(fresh_data, bool), f"`fresh_data` must be True or False; got {shown(fresh_data)}.")
+    require(isinstance(resume, bool), f"`resume` must be True or False; got {shown(resume)}.")
+    require(isinstance(out, str | os.PathLike | None), f"`out` must be the path of a folder; got {shown(out)}.")
+    require(on_round is None or callable(on_round), "`on_round` must be a function that takes a run and a record.")
+    require(isinstance(progress, bool), f"`progress` must be True or False; got {shown(progress)}.")
+    given = _without_none({"label": label, "group": group, "favourable": favourable, "owner": owner})
+    given |= data_settings or {}
+    cut = _without_none({"kind": partition, "clients": clients, "alpha": alpha, "min_rows": min_rows,
+                         "leave_out": leave_out})  # fmt: skip
+    require(leave_out != EACH, "To leave every site out in turn, call `ffalm.leave_one_out(...)`.")
+    if isinstance(data, str | os.PathLike):
+        require(isinstance(os.fspath(data), str), f"The path of a table must be a text; got {shown(data)}.")
+        origin = find_source(os.fspath(data), given)
+        first, alphas = partitions_of({**owners_partition(origin, cut), **cut})
+    else:
+        asked = bool(given or cut or fresh_data)
+        require(not asked, "A Federation already has its data, clients and partition: leave those settings out.")
+        origin = cast(Source, InMemory.of(data, len(chosen)))
+        first, alphas = partitions_of({"kind": "silos"})
+    aim = None if target is None else Target.parse(target)
+    usual = () if algorithms is not None else (*entries_of(ALGORITHMS), *entries_for(aim))
+    own = {
+        "model": _recorded(shared.model),
+        "entries": usual if algorithms is None else entries_of(algorithms),
+        "data": origin,
+        "partition": first,
+        "alphas": alphas,
+        "seeds": chosen,
+        "fresh_data": fresh_data,
+        "workers": workers,
+        "checkpoint_every": checkpoint_every,
+        "target": None if aim is None else str(aim),
+        "repair": repair,
+        "confidence": confidence,
+        "scope": scope,
+    }
+    config = build(StudyConfig, {one.name: getattr(shared, one.name) for one in fields(shared)} | own, "study")
+    optional = tuple(entry.key for entry in usual)
+    resuming: Existing = "resume" if resume else "refuse"
+    if out is not None:
+        return carry_out(config, Path(out), optional, resuming, on_round=on_round, progress=progress)
+    require(not resume, "`resume` needs the folder of the study: give it as `out`.")
+    folder = Path(tempfile.mkdtemp(prefix="ffalm-"))
+    try:
+        study = carry_out(config, folder, optional, on_round=on_round, progress=progress)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(study, shutil.rmtree, folder, ignore_errors=True)
+    return study
+
+
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A study that is known to be possible and whose folder this process holds, before its first run is computed."""
+
+    config: StudyConfig
+    spread: ExecutionPlan
+    record: StudyRecord
+    folder: Path
+    left: list[RunPlan]  # the runs that the folder does not hold yet
+    ray: str | None = None  # the address of a cluster to compute on
+
+    def compute(self, on_round: Listener | None = None) -> Study:
+        """Compute the runs that are left, and return the study in the folder."""
+        listener = on_round or (lambda plan, record: None)
+        if self.left and self.ray is not None and not self.spread.engine.spreads:
+            cluster.run_on_cluster(self.config, self.folder, self.ray, listener)
+        elif self.left:  # an engine that spreads by itself finds the cluster by this variable
+            os.environ.update({} if self.ray is None else {"RAY_ADDRESS": self.ray})
+            workers.run_study(self.config, self.folder, self.spread, listener)
+        return Study.load(self.folder)
+
+
+@contextmanager
+def begin(
+    config: StudyConfig,
+    out: Path | Callable[[], Path],
+    optional: Collection[str] = (),
+    existing: Existing = "refuse",
+    command: str = "ffalm.compare(...)",
+    ray: str | None = None,
+) -> Iterator[Begun]:
+    """Check that a study is possible, then claim its folder and write its settings and `study.json` there.
+
+    `out` is the folder, or a function that makes a new one. Algorithms that are `optional` are left out where they
+    cannot take the data. Nothing is written before the study is known to be possible.
+    """
+    if isinstance(out, Path):
+        _begun(out, existing)
+    config, left_out = drop_incompatible(config, optional)
+    spread = plan_execution(_with_engine(config, out) if existing == "resume" else config)
+    if ray is not None:
+        cluster.check(ray)
+    record = lay_out(config, spread, left_out, command)
+    folder = out if isinstance(out, Path) else out()
+    with _claimed(folder, config, existing) as stored:
+        if stored is not None:  # the study is the one that was begun then
+            check_same(record, stored, folder)
+            record = replace(record, command=stored.command, left_out=stored.left_out)
+        left = [plan for plan in plans(config) if finished(config, folder, plan) is None]
+        write_whole(folder / "config.toml", toml.dumps(config.to_plain()))
+        write_record(record, folder)
+        yield Begun(config, spread, record, folder, left, ray)
+
+
+def _with_engine(config: StudyConfig, folder: Path | Callable[[], Path]) -> StudyConfig:
+    """The study with the engine that it was begun with, where "auto" chose it: other free memory changes nothing."""
+    begun = isinstance(folder, Path) and (folder / RECORD).exists() and config.engine == "auto"
+    engine = read_record(cast(Path, folder)).engine if begun else ""
+    return replace(config, engine=engine) if engine else config
+
+
+def carry_out(
+    config: StudyConfig,
+    out: Path,
+    optional: Collection[str] = (),
+    existing: Existing = "refuse",
+    on_round: Listener | None = None,
+    ray: str | None = None,
+    progress: bool = False,
+) -> Study:
+    """Compute the runs that are missing from the folder, and return the study in it."""
+    with begin(config, out, optional, existing, ray=ray) as begun:
+        if not progress:
+            return begun.compute(on_round)
+        line = ProgressLine(len(begun.left) * config.training.rounds)
+
+        def tell(plan: RunPlan, record: Record) -> None:
+            if on_round is not None:
+                on_round(plan, record)
+            line(plan.title, record)
+
+        study = begun.compute(tell)
+        line.close()
+        return study
+
+
+def new_folder(base: Path, name: str) -> Path:
+    """Make a new folder; a number is added to a name that is taken, as by a study started in the same second."""
+    make_folder(base)
+    for folder in (base / (name if number == 1 else f"{name}-{number}") for number in count(1)):
+        with suppress(FileExistsError):
+            folder.mkdir()
+            break
+    return folder
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for results."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UserError(f"The folder {folder} cannot be made ({reason}): name another with --out.") from None
+
+
+@contextmanager
+def _claimed(folder: Path, config: StudyConfig, existing: Existing) -> Iterator[StudyRecord | None]:
+    """Hold the folder for this process while it computes the study; gives the record of the study that it resumes."""
+    make_folder(folder)
+    with locked(folder, "study"):
+        remove_leftovers(folder)
+        resumed = _begun(folder, existing) and existing == "resume"
+        if resumed:
+            before = parse(read(folder / "config.toml"))
+            require(
+                replace(before, workers=None) == replace(config, workers=None),
+                f"The folder {folder} was made with other settings: resume it without flags, or name another.",
+            )
+        yield read_record(folder) if resumed and (folder / RECORD).exists() else None
+
+
+def _begun(folder: Path, existing: Existing) -> bool:
+    """Whether there is a study in the folder; nothing is ever written over."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"The output {folder} is a file: name a folder.")
+    if not folder.exists() or all(path.name.startswith(".") for path in folder.iterdir()):
+        return False  # a study that was killed as it began has left nothing but hidden files
+    require(existing != "refuse", f"The folder {folder} is not empty: resume it with --resume, or name another.")
+    require(
+        existing == "share" or (folder / "config.toml").exists(),
+        f"The folder {folder} holds no study to resume: name another with --out.",
+    )
+    return True
+
+
+def entries_of(given: Named | Sequence[Named] | Mapping[str, Named]) -> tuple[AlgorithmEntry, ...]:
+    """Algorithms by name or as objects as they enter a study, each under a key of its own."""
+    named: list[tuple[str, Named]] = (
+        list(given.items()) if isinstance(given, Mapping) else [("", one) for one in listed(given)]
+    )
+    entries: dict[str, AlgorithmEntry] = {}
+    for name, one in named:
+        algorithm, preset = default_algorithm(one) if isinstance(one, str) else (one, _preset_of(one))
+        keys = (algorithm.name if number == 1 else f"{algorithm.name}-{number}" for number in count(1))
+        key = name or next(key for key in keys if key not in entries)
+        entries[key] = AlgorithmEntry(key, algorithm, preset)
+    return tuple(entries.values())
+
+
+def entries_for(target: Target | None) -> tuple[AlgorithmEntry, ...]:
+    """The algorithms that aim at a target, besides the usual ones."""
+    return tuple(entry_of(key, settings) for key, settings in ({} if target is None else lagrangians(target)).items())
+
+
+def _preset_of(algorithm: Any) -> str | None:
+    """The preset that an algorithm object equals, if any; files can name it only if its class is registered."""
+    require(
+        isinstance(algorithm, Algorithm) and algorithms().get(algorithm.name) is type(algorithm),
+        "An algorithm of a study is a name or an object of a registered class (@ffalm.register); got "
+        f"{shown(algorithm)}.",
+    )
+    cls = type(algorithm)
+    return next((name for name, values in cls.presets().items() if cls(**values) == algorithm), None)
+
+
+def _recorded(model: Model) -> Architecture:
+    """A model that a configuration file can record, by its settings or at least by its name."""
+    if isinstance(model, str):
+        return architecture(model)
+    if isinstance(model, (Pretrained, *ARCHITECTURES.values())):
+        return cast(Architecture, model)
+    made = model if hasattr(model, "build") and not isinstance(model, nn.Module) else own_model(model)
+    return CustomModel(getattr(made, "__qualname__", repr(made)), made)

@@ -1,0 +1,255 @@
+"""A trained model that takes new rows: the weights, what turns rows into features, and fitted thresholds.
+
+    encoding.json      the task, the architecture and the preprocessing
+    model.safetensors  the weights
+    repair.json        the thresholds of the answer to a fairness target, where there is one
+    facts.json         what a model card says
+    card.md            the model card
+
+A run folder holds these files, and so does what `TrainedModel.save` writes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as tensors_as_bytes
+from torch import Tensor, nn
+
+from ffalm.arrays import numbers
+from ffalm.data.types import Task
+from ffalm.engines.common import dtype_of, inputs
+from ffalm.engines.jobs import ModelFactory
+from ffalm.errors import UserError, require
+from ffalm.fairness.histograms import scores_of
+from ffalm.models import Architecture
+from ffalm.privacy import describe_guarantee
+from ffalm.report.model_card import ModelUse, card
+from ffalm.studies import checksums
+from ffalm.system.files import json_text, parsed_json, path_of, write_whole
+from ffalm.targets.repair import Repair, draws_of
+from ffalm.targets.target import TITLES
+from ffalm.trained_models.model_description import ModelDescription
+from ffalm.trained_models.model_facts import ModelFacts
+
+if TYPE_CHECKING:
+    from ffalm.data.preprocessing import Data  # it imports pandas, which a site spares itself
+
+ENCODING, MODEL, REPAIR, FACTS = "encoding.json", "model.safetensors", "repair.json", "facts.json"
+CARD = "card.md"
+
+_VALUES_AT_ONCE = 2**24  # of features: bounds memory whatever their shape
+
+
+@dataclass(frozen=True, repr=False)
+class TrainedModel:
+    """A model that predicts: with the thresholds of its fairness target, where it has an answer to one."""
+
+    module: nn.Module
+    description: ModelDescription
+    repair: Repair | None = None
+    facts: ModelFacts | None = None
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @classmethod
+    def of(
+        cls,
+        weights: Mapping[str, Tensor],
+        description: ModelDescription,
+        model: ModelFactory | Architecture | None = None,
+        repair: Repair | None = None,
+        facts: ModelFacts | None = None,
+        device: torch.device | str = "cpu",
+    ) -> TrainedModel:
+        """The module built anew, with these weights."""
+        module = description.build(model)
+        try:
+            module.load_state_dict(weights)
+        except RuntimeError:
+            raise UserError(
+                "The trained model is another than these settings make: give the settings with which it was trained."
+            ) from None
+        return cls(module.eval().to(device), description, repair, facts, torch.device(device))
+
+    @classmethod
+    def read(cls, folder: Path, model: ModelFactory | Architecture | None = None) -> TrainedModel:
+        """The model in a folder that holds the files above."""
+        require(
+            (folder / ENCODING).exists(),
+            f"There is no model to apply in {folder}: {ENCODING} is missing. Folders of version 0.3 and earlier have "
+            "none; run the study again.",
+        )
+        broken = checksums.damaged(folder)
+        require(
+            broken is None,
+            f"The file {folder / str(broken)} of a trained model is missing or damaged: restore it, or make it again.",
+        )
+        description = ModelDescription.read(folder / ENCODING)
+        try:
+            weights = load_file(folder / MODEL)
+        except FileNotFoundError:
+            raise UserError(f"The run in {folder} has no final model yet: run it to its end.") from None
+        except (SafetensorError, OSError) as error:
+            raise UserError(f"The model in {folder} cannot be used: {str(error).splitlines()[0]}.") from None
+        facts = ModelFacts.read(folder / FACTS) if (folder / FACTS).exists() else None
+        return cls.of(weights, description, model, _thresholds(folder / REPAIR), facts)
+
+    def __repr__(self) -> str:
+        kind = "no thresholds" if self.repair is None else f"thresholds: {self.repair.kind}"
+        return f"TrainedModel({self.task.label} of {self.task.name}, {self.description.model['name']}, {kind})"
+
+    @property
+    def task(self) -> Task:
+        """What is predicted, and for whom."""
+        return self.description.task
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the labels, in the order of the columns of `predict_proba`."""
+        return self.task.label_names
+
+    @property
+    def by_group(self) -> bool:
+        """Whether thresholds differ between groups, so that predictions need the group."""
+        return self.repair is not None and len({*self.repair.edges, ((self.repair.single, 1.0),)}) > 1
+
+    def predict_proba(self, data: Data) -> NDArray[np.float64]:
+        """P(label) of each row, of shape (rows, labels), whatever the thresholds; `data` is as in `predict`."""
+        return self.logits(self.features(data)).double().softmax(-1).numpy()
+
+    def predict(self, data: Data, group: Any = None) -> NDArray[Any]:
+        """The label that is predicted for each row: its name, or its number where labels were given as numbers.
+
+        `data` is a table (a DataFrame, or the name of a file), image files (a list, or a folder), or an array of
+        features like those the model was trained on. A category that training rows did not have counts as none of the
+        known ones.
+
+        The label is the most probable one or, for a model with a fairness target, the one that its thresholds give.
+        Thresholds by group need `group`: a column of the table (several with commas are crossed), or the group of each
+        row by name or number. Rows of an unknown group or of one that is not compared, and all rows without `group`,
+        get the single threshold.
+        """
+        codes = self.decide(data, group).numpy()
+        return codes if self._numbered else np.array(self.labels, dtype=object)[codes]
+
+    def decide(self, data: Data, group: Any = None) -> Tensor:
+        """The number of the label that `predict` names, for each row."""
+        rows = self._read(data)
+        features, repair = self.features(rows), self.repair
+        logits = self.logits(features)
+        if repair is None:
+            require(
+                group is None,
+                "This model has no thresholds by group, since it has no answer to a fairness target: leave `group` "
+                "out.",
+            )
+            return logits.argmax(-1)
+        groups = None if group is None else self._groups(rows, features, group)
+        scores, fallback = scores_of(logits, self.task.favourable)
+        draws = draws_of(row.tobytes() for row in features.numpy()) if repair.kind == "randomised" else None
+        return torch.where(repair.favourable(scores, groups, draws), self.task.favourable, fallback)
+
+    def features(self, data: Data) -> Tensor:
+        """Rows as the model takes them."""
+        rows, own = self._read(data), self.description.preprocessing
+        if own is None or (hasattr(rows, "__array__") and not hasattr(rows, "columns")):
+            return self._checked(numbers(rows, "features"))
+        return own.encode(rows)
+
+    def to_onnx(self, file: str | Path) -> Path:
+        """Write the model as ONNX with its preprocessing, thresholds and label names (`onnx_export.py`)."""
+        from ffalm.trained_models.onnx_export import write_onnx
+
+        own = self.description
+        module = copy.deepcopy(self.module).cpu()
+        return write_onnx(file, module, self.task, own.shape, own.dtype == "uint8", own.preprocessing, self.repair)
+
+    def card(self) -> str:
+        """The model card in Markdown: use, data, groups, metrics, target, privacy and limits, from stored facts."""
+        if self.facts is None:
+            raise UserError("Nothing is stored about how this model was trained: load it from the folder of its run.")
+        facts, own = self.facts, self.description.preprocessing
+        guarantee = None if facts.epsilon is None else f"differential privacy, epsilon {facts.epsilon:.3g}"
+        if facts.epsilon is not None and facts.delta is not None:
+            guarantee = describe_guarantee(facts.epsilon, facts.delta)
+        kind = "the most probable label" if self.repair is None else f"its thresholds ({TITLES[self.repair.kind]})"
+        shape = " x ".join(map(str, self.description.shape))
+        takes = f"arrays of features of shape {shape}" if own is None else own.describe()
+        return card(facts, ModelUse(takes, kind, self.task.group, self.by_group, self.description.model, guarantee))
+
+    def _read(self, data: Data) -> Data:
+        own = self.description.preprocessing
+        return data if own is None else own.read(data)
+
+    def _groups(self, rows: Data, features: Tensor, group: Any) -> Tensor:
+        """The number of each row's group; -1 where it is none of the task's."""
+        from ffalm.data.preprocessing import Preprocessing
+
+        given = rows if hasattr(rows, "columns") or isinstance(rows, list) else features
+        own = self.description.preprocessing or Preprocessing()
+        return own.groups(given, group, self.task.group_names, len(features))
+
+    def logits(self, rows: Tensor) -> Tensor:
+        """One row of logits for each row of features."""
+        dtype, size = dtype_of(self.module), max(1, _VALUES_AT_ONCE // max(1, rows[:1].numel()))
+        bf16 = self.description.precision == "bf16"
+        with torch.inference_mode(), torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
+            pieces = [self.module(inputs(one.to(self.device), dtype)).float() for one in torch.split(rows, size)]
+        return torch.cat(pieces).cpu().clone()
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model into a folder, from which `ffalm.load_model` reads it again."""
+        place = path_of(folder)
+        require(not place.is_file(), f"The output {place} is a file: name a folder.")
+        weights = {name: value.detach().cpu().contiguous().clone() for name, value in self.module.state_dict().items()}
+        contents: dict[str, bytes | str] = {
+            ENCODING: json_text(self.description.to_plain(), 2) + "\n",
+            MODEL: tensors_as_bytes(weights),
+        }
+        if self.repair is not None:
+            contents[REPAIR] = thresholds_text(self.repair.to_plain(self.task.group_names))
+        else:
+            (place / REPAIR).unlink(missing_ok=True)
+        if self.facts is not None:
+            contents[FACTS] = json_text(asdict(self.facts), 2) + "\n"
+            write_whole(place / CARD, self.card())
+        for name, content in contents.items():
+            write_whole(place / name, content)
+        write_whole(place / checksums.FILE, checksums.listing(contents))
+        return place
+
+    @property
+    def _numbered(self) -> bool:
+        """Whether labels and features were given as arrays of numbers."""
+        numbered = self.labels == tuple(map(str, range(self.task.labels)))
+        return self.description.preprocessing is None and numbered
+
+    def _checked(self, rows: Tensor) -> Tensor:
+        """Features of the right shape; a table's bytes are numbers, not pixels."""
+        shape = self.description.shape
+        require(rows.shape[1:] == shape, f"The model takes rows of shape {shape}; got {tuple(rows.shape[1:])}.")
+        return rows if self.description.dtype == "uint8" else rows.to(getattr(torch, self.description.dtype))
+
+
+def thresholds_text(plain: Mapping[str, Any]) -> str:
+    """The content of `repair.json`, with a checksum of its own: the answer may be given after its run is finished."""
+    return json_text(checksums.sealed(plain), 2) + "\n"
+
+
+def _thresholds(file: Path) -> Repair | None:
+    """The thresholds in a file; none where there was no target."""
+    if not file.exists():
+        return None
+    try:
+        return Repair.from_plain(checksums.unsealed(parsed_json(file.read_text(encoding="utf-8"))))
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise UserError(f"The thresholds {file} cannot be read ({error}): make the report again.") from None

@@ -1,0 +1,94 @@
+"""How a study is cut into tasks, and from where tasks resume after a kill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ffalm.config import parse
+from ffalm.engines import Engine, Job, Round, choose
+from ffalm.engines.loop import LoopEngine
+from ffalm.errors import UserError
+from ffalm.studies import execution
+from ffalm.studies.execution import _tasks, execute, plan_execution, resumable
+from ffalm.studies.grid import plans
+
+SMALL: dict[str, Any] = {"data": {"source": "census", "rows": 600}, "partition": {"clients": 3, "alpha": [1.0, 5.0]}}
+
+
+def test_runs_that_can_be_computed_together_are_split_only_to_keep_processes_busy() -> None:
+    grid = plans(parse({**SMALL, "seeds": [0, 1, 2], "algorithms": {"fedavg": {}}}))
+    assert [len(task) for task in _tasks(grid, together=False, processes=2)] == [1] * 6
+    assert [len(task) for task in _tasks(grid, together=True, processes=2)] == [3, 3]
+    assert [len(task) for task in _tasks(grid, together=True, processes=4)] == [2, 2, 1, 1]
+    tasks = _tasks(grid, together=True, processes=64)
+    assert sorted(plan.folder_name for task in tasks for plan in task) == sorted(plan.folder_name for plan in grid)
+
+
+def test_runs_that_differ_in_settings_of_the_server_alone_are_computed_together() -> None:
+    knobs = {f"l-{value}": {"name": "lagrangian", "tolerance": value} for value in (0.0, 0.05, 0.1)}
+    other = {"trained": {"name": "lagrangian", "measured": "train"}}
+    grid = plans(parse({**SMALL, "partition": {}, "seeds": [0, 1], "algorithms": {**knobs, **other}}))
+    assert [len(task) for task in _tasks(grid, together=True, processes=1)] == [6, 2]
+    assert [len(task) for task in _tasks(grid, together=True, processes=2)] == [3, 3, 2]
+
+
+def test_memory_is_planned_for_as_many_processes_as_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def chosen(name: str, job: Job, together: int) -> tuple[Engine, str]:
+        asked.append((job.processes, together))
+        return choose(name, job, together)
+
+    monkeypatch.setattr(execution, "choose", chosen)
+    for workers in (1, 3, 64):
+        machine = {"workers": workers, "device": "cpu"}
+        plan_execution(parse({**SMALL, **machine, "seeds": [0, 1, 2], "algorithms": {"fedavg": {}}}))
+    assert asked == [(1, 3), (3, 2), (6, 1)]
+
+
+def test_runs_know_how_many_processes_share_their_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    config = parse({**SMALL, "workers": 2, "device": "cpu", "algorithms": {"fedavg": {}}})
+    spread = plan_execution(config)
+    known: list[int] = []
+
+    class Noting(LoopEngine):
+        def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
+            known.extend(job.processes for job in jobs)
+            raise UserError("enough")
+
+    with pytest.raises(UserError, match="enough"):
+        execute(config, tmp_path, spread.tasks[0], replace(spread, engine=Noting()), lambda plan, record: None, "cpu")
+    assert known == [2]
+
+
+def test_what_cannot_run_is_refused_before_anything_starts() -> None:
+    with pytest.raises(UserError, match="takes images"):
+        plan_execution(parse({**SMALL, "model": {"name": "cnn"}, "algorithms": {"fedavg": {}}}))
+
+
+@pytest.mark.parametrize(
+    ("saved", "expected"),
+    [
+        ([[0]], [0]),
+        ([[0, 6, 7]], [7]),
+        ([[0, 6, 7], [0, 6, 7]], [7, 7]),
+        ([[0, 6, 7], [0, 5, 6]], [6, 6]),
+        ([[0, 1], [0]], [0, 0]),
+        ([[0, 6, 7], [0, 2, 3]], [7, 3]),  # the second diverged in round 4 and is on its own since
+        ([[0, 6, 7], [0, 5, 6], [0, 2, 3]], [6, 6, 3]),
+        ([], []),
+    ],
+)
+def test_runs_computed_together_go_on_from_a_common_round(saved: list[list[int]], expected: list[int]) -> None:
+    assert resumable(saved) == expected
+
+
+def test_where_a_checkpoint_is_damaged_all_runs_of_a_task_go_back_to_one_that_all_have() -> None:
+    assert resumable([[0, 4, 5], [0, 4]], damaged=True) == [4, 4]
+    assert resumable([[0, 5, 6], [0, 4], [0, 4, 5]], damaged=True) == [0, 0, 0]
+    assert resumable([], damaged=True) == []

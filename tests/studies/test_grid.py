@@ -1,0 +1,86 @@
+"""The grid of runs, and which algorithms are left out of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import ffalm
+from ffalm.config import parse
+from ffalm.errors import UserError
+from ffalm.outcome import LeftOut
+from ffalm.studies.execution import plan_execution
+from ffalm.studies.grid import drop_incompatible, job_of, plans
+
+SMALL: dict[str, Any] = {"data": {"source": "census", "rows": 600}, "partition": {"clients": 3, "alpha": [1.0, 5.0]}}
+
+
+def test_the_grid_runs_over_skews_then_algorithms_then_seeds() -> None:
+    grid = plans(parse({**SMALL, "seeds": [4, 2], "algorithms": {"fedavg": {}, "fpfl": {}}}))
+    assert [plan.folder_name for plan in grid][:5] == [
+        "fedavg-alpha-1-seed-4",
+        "fedavg-alpha-1-seed-2",
+        "fpfl-alpha-1-seed-4",
+        "fpfl-alpha-1-seed-2",
+        "fedavg-alpha-5-seed-4",
+    ]
+    assert len(grid) == 8
+
+
+def test_skews_that_look_alike_when_rounded_have_folders_of_their_own() -> None:
+    config = {**SMALL, "partition": {"clients": 3, "alpha": [1000000.0, 1000001.0]}, "algorithms": {"fedavg": {}}}
+    assert len({plan.folder_name for plan in plans(parse(config))}) == 2
+
+
+def test_a_partition_without_skew_is_run_once_whatever_the_alphas() -> None:
+    config = {**SMALL, "partition": {"kind": "iid", "alpha": [1.0, 5.0]}, "algorithms": {"fedavg": {}}}
+    assert [plan.folder_name for plan in plans(parse(config))] == ["fedavg-seed-0"]
+
+
+def with_four(**more: Any) -> Any:
+    return parse({**SMALL, "algorithms": {name: {} for name in ("fedavg", "fairfed", "fpfl", "ffalm")}, **more})
+
+
+def test_a_study_leaves_out_what_nobody_named_and_cannot_take_the_data_and_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = with_four(privacy={"noise": 1.0})
+    assert drop_incompatible(config, {"fairfed", "ffalm"}) == (config, [])
+    monkeypatch.setattr(ffalm.FairFed, "start", _refusing("FairFed wants quiet: turn the noise off."))
+    monkeypatch.setattr(ffalm.FPFL, "start", _refusing("FPFL is tired."))
+    fitted, left_out = drop_incompatible(config, {"fedavg", "fairfed", "fpfl"})
+    assert [entry.key for entry in fitted.entries] == ["fedavg", "ffalm"]
+    assert left_out == [
+        LeftOut("FairFed", "FairFed wants quiet: turn the noise off."),
+        LeftOut("FPFL", "FPFL is tired."),
+    ]
+    assert parse(fitted.to_plain()) == fitted
+    with pytest.raises(UserError, match="FPFL is tired"):
+        plan_execution(drop_incompatible(config, {"fedavg", "fairfed"})[0])
+
+
+def test_a_study_of_which_nothing_would_be_left_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ffalm.FedAvg, "start", _refusing("FedAvg is tired."))
+    with pytest.raises(UserError, match="FedAvg is tired"):
+        drop_incompatible(parse({**SMALL, "algorithms": {"fedavg": {}}}), {"fedavg"})
+
+
+def _refusing(why: str) -> Any:
+    def start(self: ffalm.Algorithm, *_: object) -> dict[str, torch.Tensor]:
+        raise UserError(why)
+
+    return start
+
+
+def test_each_seed_can_draw_its_own_data() -> None:
+    settings = {**SMALL, "seeds": [0, 1], "algorithms": {"fedavg": {}}}
+    tests = [
+        [job_of(config, plan).federation.test for plan in plans(config)[:2]]
+        for config in (parse(settings), parse({**settings, "fresh_data": True}))
+    ]
+    assert tests[0][0] is not None
+    assert torch.equal(tests[0][0].x, tests[0][1].x)  # type: ignore[union-attr]
+    assert not torch.equal(tests[1][0].x, tests[1][1].x)  # type: ignore[union-attr]
+    assert torch.equal(tests[0][0].x, tests[1][0].x)  # type: ignore[union-attr]

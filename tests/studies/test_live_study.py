@@ -1,0 +1,85 @@
+"""A study while it runs, read from its folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.federate.makers import config, world
+
+import ffalm
+from ffalm.errors import UserError
+from ffalm.federate.coordinator.federated_run import coordinate
+from ffalm.studies.live_study import fingerprint, live_page
+
+
+@pytest.fixture(autouse=True)
+def _without_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes seconds; what is drawn is counted by the note instead."""
+    monkeypatch.setattr("ffalm.studies.live_study.drawn", lambda study: (None, [f"Drawn: {len(study.outcomes)} runs."]))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("live") / "study"
+    names = ["fedavg", "ffalm"]
+    ffalm.compare("census", names, seeds=1, rounds=2, clients=2, data_settings={"rows": 300}, out=folder)
+    return folder
+
+
+def test_a_finished_study_is_complete(study: Path) -> None:
+    page, complete = live_page(study)
+    assert complete
+    assert "Still running" not in page
+    assert "The answer" in page
+
+
+def test_a_study_that_runs_shows_what_is_finished_and_the_rounds_of_the_rest(study: Path) -> None:
+    before = fingerprint(study)
+    result = study / "runs" / "ffalm-alpha-5-seed-0" / "result.json"
+    hidden = result.rename(result.with_name(".hidden"))
+    try:
+        page, complete = live_page(study)
+        assert fingerprint(study) != before
+    finally:
+        hidden.rename(result)
+    assert not complete
+    assert "Still running: 1 of 2 runs finished, 1 in round 2." in page
+    assert "Drawn: 2 runs." in page
+    assert fingerprint(study) == before
+
+
+def test_before_the_first_run_is_finished_there_is_a_page_too(study: Path) -> None:
+    results = list(study.glob("runs/*/result.json"))
+    hidden = [result.rename(result.with_name(".hidden")) for result in results]
+    try:
+        page, complete = live_page(study)
+    finally:
+        for old, new in zip(hidden, results, strict=True):
+            old.rename(new)
+    assert not complete
+    assert "Still running: 0 of 2 runs finished, 2 in round 2." in page
+
+
+def test_a_federation_is_shown_while_it_trains_and_when_it_is_done(tmp_path: Path) -> None:
+    coordinate(config(training={"rounds": 2}), tmp_path / "run", world(tmp_path), pause=0.001)
+    page, complete = live_page(tmp_path)
+    assert complete
+    assert "over 3 sites" in page
+    assert "Client by client" in page
+    for name in ("result.json", "study.json"):
+        (tmp_path / "run" / name).unlink()
+    page, complete = live_page(tmp_path)
+    rounds = len((tmp_path / "run" / "history.jsonl").read_text().splitlines())
+    assert not complete
+    assert f"0 of 1 run finished, 1 in round {rounds}." in page
+    (tmp_path / "run" / "config.toml").unlink()
+    with pytest.raises(UserError, match="cannot be read yet"):
+        live_page(tmp_path)
+
+
+def test_a_folder_without_a_study_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.json").write_text(json.dumps({}))
+    with pytest.raises(UserError, match="nothing to watch"):
+        live_page(tmp_path)

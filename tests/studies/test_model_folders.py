@@ -1,0 +1,81 @@
+"""`ffalm.load_model` finds the model of a study, a run or a federation."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.federate.makers import config, world
+from tests.federate.makers import people as federated_people
+from tests.trained_models.test_trained_model import people
+
+import ffalm
+from ffalm.errors import UserError
+from ffalm.federate.coordinator.federated_run import coordinate
+from ffalm.federate.inference import Trained
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> ffalm.Study:
+    federation = ffalm.load(people(), label="paid", group="sex", favourable="yes", clients=2)
+    out = tmp_path_factory.mktemp("studies") / "study"
+    return ffalm.compare(federation, ["fedavg", "ffalm"], seeds=1, rounds=3, lr=0.5, target="dpd <= 0.02", out=out)
+
+
+def test_a_studys_model_is_its_answers_with_the_thresholds(study: ffalm.Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ffalm.report.drawn", lambda study: (None, []))  # charts are tested elsewhere
+    answer, model = study.answer(), ffalm.load_model(study.folder)
+    assert model.repair is not None and model.repair.to_plain(model.task.group_names) == answer.best.repair
+    assert model.facts is not None
+    assert (model.facts.verdict, model.facts.target) == (answer.verdict, "dpd <= 0.02")
+    frame = people(50, 1)
+    expected = model.predict(frame, group="sex").tolist()
+    study.write_report()
+    chosen = ffalm.load_model(study.folder / answer.best.run)  # the report left the thresholds beside the model
+    assert chosen.predict(frame, group="sex").tolist() == expected
+    others = [run for run in study.results if run.place != answer.best.run]
+    assert ffalm.load_model(study.folder / others[0].place).repair is None
+
+
+def test_without_a_target_one_of_several_runs_must_be_named(tmp_path: Path) -> None:
+    federation = ffalm.load(people(200), label="paid", group="sex", favourable="yes", clients=2)
+    study = ffalm.compare(federation, ["fedavg"], seeds=2, rounds=1, target=None, out=tmp_path / "study")
+    with pytest.raises(UserError, match="name the folder of a run"):
+        ffalm.load_model(study.folder)
+    model = ffalm.load_model(study.folder / study.results[1].place)
+    assert model.facts is not None and model.facts.counts == study.results[1].confusion
+    alone = ffalm.compare(federation, ["fedavg"], seeds=1, rounds=1, target=None, out=tmp_path / "alone")
+    assert ffalm.load_model(alone.folder).predict(people(3, 1)).shape == (3,)
+
+
+def test_a_federations_model_is_the_one_that_it_trained(tmp_path: Path) -> None:
+    coordinate(config(training={"rounds": 1}), tmp_path / "run", world(tmp_path), pause=0.001)
+    model, former = ffalm.load_model(tmp_path), Trained.load(tmp_path)
+    frame = federated_people(12, 5)
+    assert model.predict(frame).tolist() == former.predict(frame)
+    assert model.facts is not None and model.facts.clients == 3
+
+
+def test_a_folder_without_a_model_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"encoding.json is missing"):
+        ffalm.load_model(tmp_path)
+
+
+def test_a_study_with_runs_to_come_has_no_answer_yet(study: ffalm.Study, tmp_path: Path) -> None:
+    copy = tmp_path / "study"
+    shutil.copytree(study.folder, copy)
+    (copy / study.results[0].place / "result.json").unlink()
+    with pytest.raises(UserError, match="1 of the 2 runs"):
+        ffalm.load_model(copy)
+
+
+def test_a_damaged_model_of_a_run_is_refused(study: ffalm.Study, tmp_path: Path) -> None:
+    copy = tmp_path / "study"
+    shutil.copytree(study.folder, copy)
+    file = copy / study.results[0].place / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=r"model.safetensors of a trained model is missing or damaged"):
+        ffalm.load_model(file.parent)

@@ -1,0 +1,68 @@
+"""Rounds in TensorBoard's and MLflow's own files, where these libraries are installed."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+from ffalm.config import entry_of
+from ffalm.errors import UserError
+from ffalm.outcome import Record
+from ffalm.studies.grid import RunPlan
+from ffalm.studies.tracking import TRACKERS, check_tracker, tracked
+
+PLANS = [RunPlan(entry_of(name, {}), 5.0, seed, True) for name, seed in (("fedavg", 0), ("ffalm", 1))]
+ROUNDS: list[Record] = [
+    {"round": 1, "accuracy": 0.5, "dpd": math.nan, "weights": [0.5, 0.5]},
+    {"round": 2, "accuracy": 0.75, "dpd": 0.25, "weights": [0.5, 0.5]},
+]
+
+
+def record_with(name: str, folder: Path) -> None:
+    with tracked(name, folder) as tracker:
+        assert tracker is not None
+        for record in ROUNDS:
+            for plan in PLANS:
+                tracker(plan, record)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensorboard_finds_every_run(tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    record_with("tensorboard", tmp_path)
+    for plan in PLANS:
+        found = accumulator.EventAccumulator(str(tmp_path / "tensorboard" / plan.folder_name)).Reload()
+        assert [(one.step, one.value) for one in found.Scalars("accuracy")] == [(1, 0.5), (2, 0.75)]
+        assert [one.step for one in found.Scalars("dpd")] == [2]
+        assert set(found.Tags()["scalars"]) == {"accuracy", "dpd"}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_finds_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # which newer versions ask for
+    record_with("mlflow", tmp_path)
+    client = mlflow.MlflowClient()
+    runs = client.search_runs([client.get_experiment_by_name("ffalm").experiment_id])
+    assert {run.info.run_name for run in runs} == {plan.title for plan in PLANS}
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    history = client.get_metric_history(runs[0].info.run_id, "accuracy")
+    assert [(one.step, one.value) for one in history] == [(1, 0.5), (2, 0.75)]
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_without_its_library_a_tracker_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UserError, match=r"pip install 'ffalm\[track\]'"):
+        check_tracker(name)
+
+
+def test_no_tracker_is_none_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
+    with tracked(None, tmp_path) as tracker:
+        assert tracker is None
+    with pytest.raises(UserError, match="did you mean 'mlflow'"):
+        check_tracker("mlflo")

@@ -1,0 +1,103 @@
+"""Files are whole or not there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ffalm.errors import UserError
+from ffalm.system.files import cache_folder, parsed_json, path_of, read_text, write_private, write_whole
+
+
+def test_text_and_bytes_are_written_into_folders_that_need_not_be_there(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b.txt"
+    assert write_whole(path, "größer") == path
+    assert path.read_text(encoding="utf-8") == "größer"
+    write_whole(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert [found.name for found in path.parent.iterdir()] == ["b.txt"]
+
+
+@pytest.mark.parametrize("write", [write_whole, write_private])
+def test_a_file_is_on_the_disk_before_it_takes_the_place_of_the_old_one(
+    write: Callable[[Path, bytes], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = list[bytes | None]()
+
+    def sync(handle: int) -> None:
+        known = path.read_bytes() if path.exists() else None
+        synced.append(known)
+
+    path = tmp_path / "kept"
+    monkeypatch.setattr(os, "fsync", sync)
+    write(path, b"old")
+    write(path, b"new")
+    of_files = [known for known in synced if known != b"new"]
+    assert of_files[0] is None and of_files[-1] == b"old"
+    if write is write_private:  # the rename too
+        assert synced == [None, b"old", b"old", b"new"]
+
+
+def test_a_secret_that_cannot_be_written_leaves_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="disk full"):
+        write_private(tmp_path / "key", b"secret")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_written_leaves_the_old_file_and_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_whole(tmp_path / "kept.txt", "old")
+
+    def full(path: Path, content: bytes) -> None:
+        path.touch()
+        raise OSError("disk full")
+
+    monkeypatch.setattr("ffalm.system.files.synced", full)
+    with pytest.raises(OSError, match="disk full"):
+        write_whole(path, "new")
+    assert path.read_text() == "old"
+    assert [found.name for found in tmp_path.iterdir()] == ["kept.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("/dev/full", "is not a file"), ("x" * 300, "too long"), ("a\0b", "list"), ("", "is not a file"), ("n", "no")],
+)
+def test_what_is_no_text_file_is_refused_unread(name: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        read_text(Path(name), "list")
+
+
+def test_the_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FFALM_CACHE", str(tmp_path / "mine"))
+    assert cache_folder() == tmp_path / "mine"
+    monkeypatch.delenv("FFALM_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "ffalm"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache_folder() == tmp_path / "home" / ".cache" / "ffalm"
+
+
+def test_json_that_is_nested_too_deeply_is_no_json() -> None:
+    assert parsed_json('{"a": [1]}') == {"a": [1]}
+    for text in ("[" * 100_000, '{"a":' * 100_000, "{", b"\xff"):
+        with pytest.raises(ValueError):  # noqa: PT011
+            parsed_json(text)
+
+
+def test_a_path_is_a_text_or_a_path(tmp_path: Path) -> None:
+    assert path_of(str(tmp_path)) == path_of(tmp_path) == tmp_path
+    for given in (None, 3, b"x", ["a"], "a\0b"):
+        with pytest.raises(UserError, match="path must be a text or a Path"):
+            path_of(given)

@@ -1,0 +1,110 @@
+"""Models written as ONNX predict what they predict here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tests.trained_models.test_trained_model import people
+from torch import nn
+
+import ffalm
+from ffalm.data.decode import Recipe
+from ffalm.data.preprocessing import Preprocessing
+from ffalm.data.types import Task
+from ffalm.errors import UserError
+from ffalm.fairness.histograms import AS_TRAINED, BINS
+from ffalm.models import CNN, Architecture, Linear, ResNet18
+from ffalm.targets.repair import Repair
+from ffalm.trained_models.model_description import ModelDescription
+from ffalm.trained_models.trained_model import TrainedModel
+
+pytest.importorskip("onnx")
+runtime = pytest.importorskip("onnxruntime")
+
+
+def computed(file: Path, inputs: dict[str, Any]) -> tuple[list[str], Any]:
+    session = runtime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    label, probabilities = session.run(["label", "probabilities"], inputs)
+    return label.tolist(), probabilities
+
+
+def columns(frame: pd.DataFrame, names: list[str]) -> dict[str, Any]:
+    """Each column as an input of the graph."""
+    made = {}
+    for name in names:
+        numeric = pd.api.types.is_numeric_dtype(frame[name])
+        values = frame[name].to_numpy(dtype=np.float64) if numeric else frame[name].fillna("").to_numpy(dtype=object)
+        made[name] = values.reshape(-1, 1)
+    return made
+
+
+@pytest.fixture(scope="module")
+def model() -> TrainedModel:
+    federation = ffalm.load(people(), label="paid", group="sex", favourable="yes", clients=2)
+    return ffalm.simulate("fedavg", federation, rounds=3, lr=0.5).model
+
+
+def with_edges(model: TrainedModel, *edges: int) -> TrainedModel:
+    return replace(model, repair=Repair.fixed("groups", edges, AS_TRAINED + 5))
+
+
+def test_a_table_is_encoded_within_the_graph(model: TrainedModel, tmp_path: Path) -> None:
+    frame = people(200, 1)
+    frame.loc[3, "job"] = "baker"  # not seen in training
+    label, probabilities = computed(model.to_onnx(tmp_path / "m.onnx"), columns(frame, ["sex", "income", "job"]))
+    assert np.allclose(probabilities, model.predict_proba(frame), atol=1e-6)
+    assert label == model.predict(frame).tolist()
+
+
+def test_thresholds_by_group_are_within_the_graph(model: TrainedModel, tmp_path: Path) -> None:
+    own, frame = with_edges(model, AS_TRAINED - 9, BINS), people(200, 1)
+    file = own.to_onnx(tmp_path / "m.onnx")
+    inputs = columns(frame, ["sex", "income", "job"])
+    label, _ = computed(file, {**inputs, "group": inputs["sex"]})
+    assert label == own.predict(frame, group="sex").tolist() != model.predict(frame).tolist()
+    nobody = np.full((200, 1), "", dtype=object)
+    assert computed(file, {**inputs, "group": nobody})[0] == own.predict(frame).tolist()
+
+
+def test_one_threshold_needs_no_group(model: TrainedModel, tmp_path: Path) -> None:
+    own, frame = with_edges(model, AS_TRAINED + 5, AS_TRAINED + 5), people(100, 1)
+    label, _ = computed(own.to_onnx(tmp_path / "m.onnx"), columns(frame, ["sex", "income", "job"]))
+    assert label == own.predict(frame).tolist()
+
+
+def test_missing_numbers_are_filled_as_in_training(tmp_path: Path) -> None:
+    frame = people(300)
+    frame.loc[::9, "income"] = np.nan
+    settings: dict[str, Any] = {"label": "paid", "group": "sex", "favourable": "yes", "missing": "mean", "clients": 2}
+    model = ffalm.simulate("fedavg", ffalm.load(frame, **settings), rounds=1, model="linear").model
+    _, found = computed(model.to_onnx(tmp_path / "m.onnx"), columns(frame, ["sex", "income", "job"]))
+    assert np.allclose(found, model.predict_proba(frame), atol=1e-6)
+
+
+@pytest.mark.parametrize("architecture", [CNN((4, 8)), ResNet18(), ResNet18("fairalm"), Linear()])
+def test_images_are_given_as_bytes(architecture: Architecture, tmp_path: Path) -> None:
+    size = 65 if architecture == ResNet18("fairalm") else 32
+    task = Task("pictures", label_names=("old", "middle", "young"), favourable=2)
+    torch.manual_seed(0)
+    module = architecture.build((3, size, size), 3).eval()
+    description = ModelDescription(task, (3, size, size), {}, Preprocessing(images=Recipe(size)), "uint8")
+    model = TrainedModel(module, description, Repair.fixed("single", [AS_TRAINED - 3] * 2, AS_TRAINED - 3))
+    pixels = torch.randint(0, 256, (5, 3, size, size), dtype=torch.uint8)
+    label, probabilities = computed(model.to_onnx(tmp_path / "m.onnx"), {"features": pixels.numpy()})
+    assert np.allclose(probabilities, model.predict_proba(pixels), atol=1e-5)
+    assert label == model.predict(pixels).tolist()
+
+
+def test_what_cannot_be_written_is_told(model: TrainedModel, tmp_path: Path) -> None:
+    mixed = Repair("randomised", (((0, 0.5), (BINS, 0.5)),) * 2, AS_TRAINED)
+    with pytest.raises(UserError, match="Randomised thresholds"):
+        replace(model, repair=mixed).to_onnx(tmp_path / "m.onnx")
+    odd = nn.Sequential(nn.Linear(6, 2), nn.Softplus())
+    with pytest.raises(UserError, match="the layer Softplus is not known"):
+        replace(model, module=odd).to_onnx(tmp_path / "m.onnx")
