@@ -130,6 +130,7 @@ def test_it_works_in_pipelines_and_cross_validation_with_routed_groups(people: p
         ({"algorithm": "lagrangian"}, {}, "compares groups"),
         ({"n_clients": 1000}, {}, "`n_clients` must be from 1 to the number of rows, 600"),
         ({"favourable": "maybe"}, {}, "'maybe' is none of the classes"),
+        ({"favourable": pd.NA}, {}, "<NA> is none of the classes"),
         ({}, {"groups": ["a"]}, "one value of `groups` per row"),
         ({}, {"groups": ["a"] * 600}, "at least 2 different `groups`"),
         ({}, {"clients": ["a", *[None] * 599]}, "no client"),

@@ -211,7 +211,8 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         """The favourable label as its place in `classes_`."""
         if self.favourable is None:
             return len(self.classes_) - 1
-        places = np.flatnonzero(self.classes_ == self.favourable)
+        comparable = pd.api.types.is_scalar(self.favourable) and not pd.isna(self.favourable)
+        places: Any = np.flatnonzero(self.classes_ == self.favourable) if comparable else []
         _require(
             len(places) == 1, f"The favourable label {shown(self.favourable)} is none of the classes in `y`."
         )  # fmt: skip

@@ -98,6 +98,9 @@ def test_an_encoding_and_a_summary_survive_json() -> None:
 def test_broken_json_is_told_in_one_sentence() -> None:
     with pytest.raises(UserError, match="table encoding is not valid JSON"):
         TableEncoding.from_json("{")
+    for partial in ('{"columns": [{}]}', "[1]", '{"columns": [{"name": "age", "mean": "x", "scale": 1}]}'):
+        with pytest.raises(UserError, match="table encoding lacks parts"):
+            TableEncoding.from_json(partial)
     with pytest.raises(UserError, match="table summary is not valid JSON"):
         TableSummary.from_json("")
 

@@ -85,5 +85,8 @@ def test_with_an_array_of_features_whole_numbers_are_the_groups_own() -> None:
     names = ("female", "male")
     assert TABLE.groups(torch.zeros(2, 3), [1, 0], names, 2).tolist() == [1, 0]
     assert TABLE.groups(torch.zeros(2, 3), ["male", "other"], names, 2).tolist() == [1, -1]
+    assert TABLE.groups(torch.zeros(2, 3), torch.tensor([1.0, 0.0], requires_grad=True), names, 2).tolist() == [-1, -1]
+    with pytest.raises(UserError, match="groups are a tensor without values"):
+        TABLE.groups(torch.zeros(2, 3), torch.empty(2, device="meta"), names, 2)
     with pytest.raises(UserError, match="no column of groups"):
         TABLE.groups(torch.zeros(2, 3), "sex", names, 2)

@@ -57,7 +57,7 @@ def changed_text(draws: random.Random, text: str) -> str:
         return changed_bytes(draws, text.encode()).decode("utf-8", "replace")
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return draws.choice(_TEXTS)
     return json.dumps(changed_value(draws, value))
 

@@ -74,6 +74,8 @@ def test_a_model_of_ones_own_needs_its_function_again(federation: ffalm.Federati
     result = ffalm.simulate("fedavg", federation, model=factory, rounds=1)
     expected = result.predict(people(20, 1)).tolist()
     place = result.save(tmp_path / "own")
+    with pytest.raises(UserError, match="must be a function"):
+        ffalm.load_model(place, model=5)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="model=FUNCTION"):
         ffalm.load_model(place)
     assert ffalm.load_model(place, model=factory).predict(people(20, 1)).tolist() == expected

@@ -167,11 +167,15 @@ class TableEncoding:
     def from_json(cls, text: str) -> TableEncoding:
         """The encoding that `to_json` wrote."""
         columns: list[NumericColumn | CategoryColumn] = []
-        for fields in _parsed(text, "table encoding")["columns"]:
-            if "categories" in fields:
-                columns.append(CategoryColumn(fields["name"], tuple(fields["categories"])))
-            else:
-                columns.append(NumericColumn(fields["name"], fields["mean"], fields["scale"]))
+        parsed = _parsed(text, "table encoding")
+        try:
+            for fields in parsed["columns"]:
+                if "categories" in fields:
+                    columns.append(CategoryColumn(fields["name"], tuple(fields["categories"])))
+                else:
+                    columns.append(NumericColumn(fields["name"], float(fields["mean"]), float(fields["scale"])))
+        except (ValueError, LookupError, TypeError):
+            raise UserError("This table encoding lacks parts: make it again or restore the file.") from None
         return cls(tuple(columns))
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from ffalm import arrays
 from ffalm.data.decode import Recipe, decode_bytes
 from ffalm.data.encoding import CategoryColumn, NumericColumn, TableEncoding, distinct, is_numeric
 from ffalm.data.table_files import as_frame, read_table
@@ -73,7 +74,7 @@ class Preprocessing:
                 found |= {column.name: strange} if strange else {}
         return found
 
-    def groups(self, data: Data, group: str | Sequence[object], names: Sequence[str], rows: int) -> Tensor:
+    def groups(self, data: Data, group: Any, names: Sequence[str], rows: int) -> Tensor:
         """The number of each row's group among `names`, -1 where it is none of them.
 
         `group` is a column (several with commas are crossed) or has a value for each row. With an array of features,
@@ -83,12 +84,11 @@ class Preprocessing:
             require(isinstance(data, pd.DataFrame), "There is no column of groups: give the group of each row.")
             columns = (group,) if group in data.columns else tuple(name.strip() for name in group.split(","))
             group = group_column(data, columns, "data").tolist()
-        if not isinstance(data, pd.DataFrame | list | tuple):
-            numbers = np.asarray(group)
-            if numbers.dtype.kind in "iu" and numbers.shape == (rows,):
-                return torch.as_tensor(numbers.astype(np.int64))
-        values = pd.Series(np.asarray(group, dtype=object).ravel(), dtype=object)
+        values = arrays.column(group, "groups")
         require(len(values) == rows, f"Give one group per row: there are {len(values)} for {rows} rows.")
+        numbered = isinstance(values.dtype, np.dtype) and values.dtype.kind in "iu"
+        if numbered and not isinstance(data, pd.DataFrame | list | tuple):
+            return torch.tensor(values.to_numpy(np.int64))
         spelled = list(self.group_values)
         known: dict[Any, int] = {}
         for value in values.dropna().unique():
@@ -96,7 +96,7 @@ class Preprocessing:
             if place < 0 and (own := place_of(value, spelled)) >= 0:
                 place = names.index(self.group_values[spelled[own]])
             known[value] = place
-        return torch.tensor([known.get(value, -1) for value in values])
+        return torch.tensor([known.get(value, -1) for value in values.astype(object)])
 
     def _filled(self, frame: pd.DataFrame) -> pd.DataFrame:
         if self.missing == "refuse" or self.table is None:

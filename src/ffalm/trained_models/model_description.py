@@ -13,7 +13,7 @@ from torch import nn
 
 from ffalm.data.types import Task
 from ffalm.engines.jobs import ModelFactory
-from ffalm.errors import UserError
+from ffalm.errors import UserError, require
 from ffalm.models import Architecture, architecture
 from ffalm.run_settings import Precision
 from ffalm.settings import build
@@ -71,6 +71,10 @@ class ModelDescription:
                 f"This model is made by a function of yours, {self.model.get('function', '')!r}: give it as "
                 "load_model(folder, model=FUNCTION)."
             )
+        require(
+            model is None or callable(model) or hasattr(model, "build"),
+            f"The model must be a function that makes a torch module; got a value of type {type(model).__name__}.",
+        )
         settings = {key: value for key, value in self.model.items() if key not in ("name", "weights")}
         made: Any = model or architecture(self.model["name"], settings)
         with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten by weights

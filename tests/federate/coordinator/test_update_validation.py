@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -94,6 +95,7 @@ def without(record: str, entry: str | None = None) -> Message:
         (replace(message(), facts={"loss": 1.0, "rows": 22}), "lacks the number 'negative'"),
         (replace(message(), facts={"loss": "much", "negative": 0.0, "rows": 22}), "lacks the number 'loss'"),
         (replace(message(), facts={"loss": 1.0, "negative": 0.0}), "lacks the number 'rows'"),
+        (replace(message(), facts={"loss": 1.0, "negative": 0.0, "rows": math.inf}), "not a whole number"),
         (message(state={}), "has the record 'state', which was not asked for"),
         (message({**MODEL, "more": torch.zeros(1)}), "unknown entry 'more'"),
         (message({**MODEL, "weight": torch.zeros(3, 2)}), "'weight' has the shape 3x2 instead of 2x3"),

@@ -119,6 +119,7 @@ def read_answer(
     withholds = not {"loss", "negative"} & message.facts.keys()
     for name in ("rows",) if withholds else ("rows", "loss", "negative"):
         _need(isinstance(message.facts.get(name), int | float), f"its answer lacks the number {name!r}")
+    _need(isinstance(message.facts["rows"], int), "its number of rows is not a whole number")
     hidden = read_scores(message, "tally", task).withheld if "tally" in wanted else None
     if "state" in wanted:
         after = message.tensors["state"]

@@ -173,7 +173,8 @@ class TableRows:
 
     def encoded(self, task: Task, encoding: str | None) -> Parts:
         """All parts under the agreed encoding."""
-        assert encoding is not None
+        if encoding is None:
+            raise PublicError("The terms of the federation lack the encoding of tables: use the same ffalm everywhere.")
         train, validation, test = self.parts
         y = self.label.among(task.label_names, "label", self.file)
         group = self.group.groups(task, self.file)
