@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 _Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 _STUDY = "study"  # what the settings outside of all sections are asked for by
-_FILE = Path("ffalm.system.toml")
+_FILE = Path("ffalm.toml")
 
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
     app.command("models", epilog="Example: ffalm models")(models)
     app.command("settings", epilog="Example: ffalm settings training")(settings)
-    app.command("init", epilog="Example: ffalm init && ffalm compare --config ffalm.system.toml")(init)
+    app.command("init", epilog="Example: ffalm init && ffalm compare --config ffalm.toml")(init)
 
 
 def models(as_json: _Json = False) -> None:
