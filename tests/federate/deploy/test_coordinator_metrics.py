@@ -15,9 +15,8 @@ import pytest
 pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 
 from ffalm.federate.deploy.coordinator_metrics import MetricsServer, metrics_text
-from ffalm.federate.deploy.fleet_gateway import FleetGateway, Receive, Scope, Send
+from ffalm.federate.deploy.fleet_gateway import FleetGateway, Receive, Scope, Send, Traffic
 from ffalm.federate.deploy.folder import FederationFolder
-from ffalm.federate.deploy.traffic import Traffic
 
 LINE = re.compile(r'ffalm_[a-z_]+(\{[a-z]+="[^"]*"\})? -?[0-9.e+-]+')
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("cryptography", reason="real federations need the extra 'flower'")
 
 from ffalm.errors import UserError
-from ffalm.federate.deploy.demo import LABEL, file_name, site_names, write_files
+from ffalm.federate.deploy.creation import LABEL, file_name, site_names, write_files
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder, create, host_and_port
 from ffalm.federate.federation_config import FederationConfig, LocalImages, LocalTable, SiteConfig
 

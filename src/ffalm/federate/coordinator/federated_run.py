@@ -7,7 +7,7 @@ that were kept, and comes to the numbers of a run that was never interrupted.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,21 +30,20 @@ from ffalm.federate.coordinator.federation_report import (
     write_report,
 )
 from ffalm.federate.coordinator.members import Members
-from ffalm.federate.coordinator.node_owners import NodeOwners
 from ffalm.federate.coordinator.run_continuity import check_unchanged
 from ffalm.federate.coordinator.run_log import RunLog
 from ffalm.federate.coordinator.site_clients import Scores, SiteClients
 from ffalm.federate.disclosure import Scored
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.peer_versions import keep_versions
-from ffalm.federate.secure.secure_clients import SecureClients
-from ffalm.federate.secure.secure_rounds import secure_round
+from ffalm.federate.secure.secure_clients import SecureClients, secure_round
 from ffalm.models import Pretrained
 from ffalm.outcome import Outcome
 from ffalm.privacy import Mechanism, SystemNoise
 from ffalm.runs import Result
 from ffalm.studies.store import RunFolder, counts_of, intervals_of, locked
 from ffalm.system import toml
+from ffalm.system.files import parsed_json
 
 PAUSE = 3.0  # seconds between two looks for sites that are missing
 
@@ -258,3 +257,35 @@ def federation_outcome(config: FederationConfig, result: Result, task: Task) -> 
         diverged=result.diverged,
         confusion=counts_of(result),
     )
+
+
+class NodeOwners(Mapping[int, str]):
+    """Site names by node, read again where the file has changed: keys are added and replaced while a run goes on."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._read: tuple[tuple[int, int], dict[int, str]] | None = None
+
+    def __getitem__(self, node: int) -> str:
+        """The name of the site."""
+        return self._now()[node]
+
+    def __iter__(self) -> Iterator[int]:
+        """The known nodes."""
+        return iter(self._now())
+
+    def __len__(self) -> int:
+        """How many are known."""
+        return len(self._now())
+
+    def _now(self) -> dict[int, str]:
+        try:
+            seen = self._file.stat()
+            version = (seen.st_mtime_ns, seen.st_ino)
+            if self._read is None or self._read[0] != version:
+                entries = parsed_json(self._file.read_text(encoding="utf-8"))
+                owners = {int(entry["node"]): site for site, entry in entries.items() if entry["node"] is not None}
+                self._read = version, owners
+            return self._read[1]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}

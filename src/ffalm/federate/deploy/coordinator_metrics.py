@@ -13,8 +13,8 @@ from typing import Any
 
 import ffalm
 from ffalm.federate.deploy import follow
+from ffalm.federate.deploy.fleet_gateway import Traffic
 from ffalm.federate.deploy.folder import FederationFolder
-from ffalm.federate.deploy.traffic import Traffic
 
 log = logging.getLogger("ffalm.federate")
 

@@ -19,7 +19,9 @@ import asyncio
 import resource
 import socket
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import FrameType
@@ -27,9 +29,7 @@ from typing import Any, Protocol
 
 from ffalm.federate.deploy.log_rotation import keep_rotating
 from ffalm.federate.deploy.process_log import escape_records
-from ffalm.federate.deploy.run_starting import allow_slow_starts, restart_executor
-from ffalm.federate.deploy.superlink_state import keep_contents_in_memory
-from ffalm.federate.deploy.traffic import Traffic
+from ffalm.federate.deploy.superlink_state import allow_slow_starts, keep_contents_in_memory, restart_executor
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -42,6 +42,36 @@ MOST_BYTES = 2**30  # of one request: Flower sends each tensor in one
 MOST_BYTES_OF_STRANGERS = 2**16
 _SECONDS_TO_CLOSE = 3
 _SECONDS_TO_SHAKE_HANDS = 10.0
+
+
+@dataclass
+class Traffic:
+    """Bytes of bodies in both directions, and refused requests by status."""
+
+    received: int = 0
+    sent: int = 0
+    refused: Counter[int] = field(default_factory=Counter)
+
+    def counting_receive(self, receive: Receive) -> Receive:
+        """Count what comes in."""
+
+        async def counted() -> MutableMapping[str, Any]:
+            message = await receive()
+            self.received += len(message.get("body", b""))
+            return message
+
+        return counted
+
+    def counting_send(self, send: Send) -> Send:
+        """Count what goes out, and refusals."""
+
+        async def counted(message: MutableMapping[str, Any]) -> None:
+            self.sent += len(message.get("body", b""))
+            if message.get("status", 200) in (401, 403, 413, 429):
+                self.refused[int(message["status"])] += 1
+            await send(message)
+
+        return counted
 
 
 class Admission(Protocol):
