@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ffalm.cli.output import print_json, print_line
 from ffalm.cli.running import run_shown
 from ffalm.errors import require
 
@@ -25,7 +26,7 @@ def show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opti
     from ffalm.studies.left_out_sites import run_each
     from ffalm.studies.study import make_folder, new_folder
     from ffalm.system import toml
-    from ffalm.system.files import json_text, write_whole
+    from ffalm.system.files import write_whole
 
     folder: Path | None = values["out"]
     begun = folder is not None and folder.is_dir() and any(folder.iterdir())
@@ -40,7 +41,7 @@ def show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opti
     write_whole(folder / "config.toml", toml.dumps(_without(whole, config.partition.leave_out).to_plain()))
     console, progress = Console(), Console(stderr=True, quiet=values["quiet"])
     for one in left_out:
-        progress.print(f"Left out: {one.reason}", highlight=False, markup=False, soft_wrap=True)
+        print_line(progress, f"Left out: {one.reason}")
 
     def run(site: str | None, own: Path, resume: bool) -> Study:
         return run_shown(_without(whole, site), command, {**values, "out": own, "resume": resume}, whole=folder)
@@ -49,10 +50,10 @@ def show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opti
     files = done.write()
     if values["json"]:
         named = {name: str(path) for name, path in files.items()}
-        print(json_text({"folder": str(folder), "files": named, "sites": done.records()}, 2))
+        print_json({"folder": str(folder), "files": named, "sites": done.records()})
         return
     console.print(to_rich(done.table()))
-    console.print(f"Table: {files['csv']}; each study: ffalm report {folder}/FOLDER", highlight=False, soft_wrap=True)
+    print_line(console, f"Table: {files['csv']}; each study: ffalm report {folder}/FOLDER")
 
 
 def _without(config: StudyConfig, site: str | None) -> StudyConfig:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ffalm.cli.output import print_json, print_line
 from ffalm.errors import require
 from ffalm.targets.target import DEFAULT
 
@@ -130,16 +131,15 @@ def _show(result: RepairedScores, out: Path | None, as_json: bool) -> None:
 
     from ffalm.report.rendering import to_rich
     from ffalm.report.repair_report import kinds, sentences, thresholds, to_plain, who_pays
-    from ffalm.system.files import json_text
 
     if as_json:
-        print(json_text(to_plain(result), 2))
+        print_json(to_plain(result))
         return
     console = Console()
     for table in (kinds(result, brief=True), who_pays(result), thresholds(result)):
         console.print(to_rich(table))
     console.print(f"Repair for {result.target}", style="bold", highlight=False, markup=False)
     for sentence in sentences(result):
-        console.print(f"  {sentence}", highlight=False, markup=False, soft_wrap=True)
+        print_line(console, f"  {sentence}")
     if out is not None:
-        console.print(f"Written: {out / 'repair.json'} and {out / 'predictions.csv'}", highlight=False, soft_wrap=True)
+        print_line(console, f"Written: {out / 'repair.json'} and {out / 'predictions.csv'}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ffalm.cli.flags import Flag, overrides, seeds_of, study_flags, takes
+from ffalm.cli.output import print_json, print_line
 from ffalm.cli.running import Terminal
 from ffalm.errors import UserError, require, unknown
 from ffalm.reproduce.choices import CHOICES, WITHOUT_A_ROLE, answers
@@ -145,7 +146,7 @@ def reproduce(**values: Any) -> None:
             if not values["json"]:
                 _show(Console(), artifacts[-1])
         if values["json"]:
-            _print_json(claimed, artifacts)
+            _print_experiments(claimed, artifacts)
 
 
 def _warn(console: Console, request: Request) -> None:
@@ -254,17 +255,15 @@ def _show(console: Console, artifact: Artifact) -> None:
         for sentence in artifact.choices:
             console.print(f"- {sentence}", highlight=False, markup=False)
     for path in artifact.files.values():
-        console.print(f"Written: {path}", highlight=False, markup=False, soft_wrap=True)
+        print_line(console, f"Written: {path}")
     console.print()
 
 
-def _print_json(folder: Path, artifacts: list[Artifact]) -> None:
-    from ffalm.system.files import json_text
-
+def _print_experiments(folder: Path, artifacts: list[Artifact]) -> None:
     names = {"experiment": "name", "title": "title", "rows": "values", "notes": "notes", "choices": "choices"}
     shown = [
         {name: getattr(artifact, own) for name, own in names.items()}
         | {"files": {name: str(path) for name, path in artifact.files.items()}}
         for artifact in artifacts
     ]
-    print(json_text({"folder": str(folder), "experiments": shown}, 2))
+    print_json({"folder": str(folder), "experiments": shown})

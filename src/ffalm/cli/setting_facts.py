@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ffalm.cli.setting_words import kind_of
+from ffalm.cli.setting_words import Setting, settings_of
 from ffalm.data import source_class
 from ffalm.models import ARCHITECTURES
 from ffalm.partition import Partition
@@ -22,18 +21,6 @@ from ffalm.targets.target import DEFAULT, Target
 _SOURCE, _MODEL = "census", "mlp"
 _WEIGHTS = "File of pretrained weights: safetensors, or a state_dict that torch saved."
 _EXAMPLES = {"leave_out": '"north"', "weights": '"resnet18.safetensors"'}  # of texts that are none by default
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One setting."""
-
-    name: str
-    takes: str  # its type in words
-    default: Any
-    help: str = ""
-    flag: str | None = None  # the command line flag that sets it, if there is one of its own
-    required: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,21 +66,6 @@ def sections() -> list[SettingSection]:
             optional=True,
         ),
     ]
-
-
-def settings_of(cls: Any, without: Collection[str] = ()) -> tuple[Setting, ...]:
-    """The fields of a settings dataclass."""
-    hints = typing.get_type_hints(cls)
-    return tuple(_setting(one, hints[one.name]) for one in dataclasses.fields(cls) if one.name not in without)
-
-
-def _setting(one: dataclasses.Field[Any], hint: Any) -> Setting:
-    missing = dataclasses.MISSING
-    made = one.default_factory() if one.default_factory is not missing else one.default
-    required, told = made is missing, one.metadata.get("help")
-    flag = f"--{(one.metadata.get('flag') or one.name).replace('_', '-')}" if told else None
-    default = None if required else list(made) if isinstance(made, tuple) else made
-    return Setting(one.name, kind_of(hint), default, told or one.metadata.get("about", ""), flag, required)
 
 
 def _partition() -> Iterator[Setting]:

@@ -11,8 +11,9 @@ import typer
 
 from ffalm.cli.flags import Flag, alphas_of, listed, overrides, put, seeds_of, study_flags, takes
 from ffalm.cli.leaving_out import show_each
+from ffalm.cli.output import Json, print_answer, print_json, print_line, raise_if_diverged
 from ffalm.cli.running import run_shown, say
-from ffalm.errors import TrainingDiverged, require
+from ffalm.errors import require
 from ffalm.settings import merged
 from ffalm.targets.target import DEFAULT, Target
 
@@ -82,7 +83,7 @@ def compare(**values: Any) -> None:
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of a study, a run or a federation.", show_default=False)],
     out: Annotated[Path | None, typer.Option(help="Folder for the report; by default the same.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write the tables, curves and page of a finished or interrupted study again, from its folder alone."""
     from ffalm.studies.results import Study
@@ -166,11 +167,9 @@ def _show(study: Study, folder: Path, as_json: bool) -> None:
     """Write the report, then print the table and where everything is."""
     from rich.console import Console
 
-    from ffalm.cli.answers import show_answer
     from ffalm.report.answer_report import to_plain
     from ffalm.report.rendering import to_rich
     from ffalm.report.study_tables import results
-    from ffalm.system.files import json_text
 
     written, outcome = study.write_report(folder), study.outcome
     if as_json:
@@ -183,15 +182,13 @@ def _show(study: Study, folder: Path, as_json: bool) -> None:
         files = {name: str(path) for name, path in written.items()}
         answers = [to_plain(answer) for answer in outcome.answers]
         told = {"folder": str(study.folder), "files": files, "notes": outcome.notes, "answers": answers, "runs": runs}
-        print(json_text(told, 2))
+        print_json(told)
     else:
         console = Console()
         console.print(to_rich(results(outcome)))
         for answer in outcome.answers:
-            show_answer(console, answer)
+            print_answer(console, answer)
         for note in outcome.notes:
-            console.print(f"Note: {note}", highlight=False, markup=False, soft_wrap=True)
-        console.print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
-    diverged = [one.diverged for one in study.results if one.diverged]
-    if diverged:
-        raise TrainingDiverged(f"{len(diverged)} of {len(study.results)} runs stopped early. {diverged[0]}")
+            print_line(console, f"Note: {note}")
+        print_line(console, f"Report: {folder / 'report.html'}")
+    raise_if_diverged(study)

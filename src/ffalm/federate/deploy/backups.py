@@ -94,7 +94,7 @@ def _attempt(folder: FederationFolder, file: Path) -> dict[str, Any] | None:
             manifest = {
                 "format": FORMAT,
                 "ffalm": ffalm.__version__,
-                "federation": str(folder.facts.get("name", folder.path.name)),
+                "federation": folder.name,
                 "time": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M:%S} UTC",
                 "files": sums,
             }

@@ -72,6 +72,11 @@ class FederationFolder:
                 break
         return replace(self, audit=f"audits/{number}")
 
+    @property
+    def name(self) -> str:
+        """The federation's name."""
+        return str(self.facts.get("name", self.path.name))
+
     def site(self, name: str) -> Path:
         """The folder of a site."""
         return self.path / "sites" / name

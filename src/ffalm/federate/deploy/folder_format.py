@@ -32,14 +32,15 @@ def read_format(folder: Path) -> int:
         raise UserError(f"The file {file} cannot be read: restore it from a backup.") from None
 
 
-def check_format(folder: Path) -> None:
-    """Refuse a folder that a newer ffalm has written."""
+def check_format(folder: Path) -> int:
+    """The format of a folder; one that a newer ffalm has written is refused."""
     found = read_format(folder)
     require(
         found <= CURRENT,
         f"The folder {folder} has format {found}, and ffalm {ffalm.__version__} understands formats up to {CURRENT}: "
         "install the newer ffalm that wrote it.",
     )
+    return found
 
 
 def write_format(folder: Path) -> None:
@@ -49,9 +50,8 @@ def write_format(folder: Path) -> None:
 
 def upgrade(folder: Path) -> list[str]:
     """Migrate a folder to the current format; what was done, empty where nothing was to do."""
-    check_format(folder)
     done: list[str] = []
-    for step in range(read_format(folder), CURRENT):
+    for step in range(check_format(folder), CURRENT):
         done += _MIGRATIONS[step](folder)
         done.append(f"format {step} to {step + 1}")
     if done:

@@ -79,7 +79,7 @@ def rotate_site_key(folder: FederationFolder, name: str, public_key: Path | None
         _require_member(folder, name)
         _require_new_key(folder, public_key)
         if public_key is None:
-            write_key_pair(folder.site(name), f"{name}@{folder.facts.get('name')}")
+            write_key_pair(folder.site(name), f"{name}@{folder.name}")
         _take_key(folder, name, public_key)
         share_public_keys(folder, folder.sites)
         return Change(name, _registered(folder), bool(folder.facts.get("rules", {}).get("secure", False)))
@@ -104,7 +104,7 @@ def rotate_server_key(folder: FederationFolder, authority: bool = False) -> None
         require(running is None, f"The coordinator is running, as process {running}: stop it before its key changes.")
         own = folder.coordinator
         if authority:
-            write_authority(own, str(folder.facts.get("name", folder.path.name)))
+            write_authority(own, folder.name)
             for name in folder.sites:
                 if folder.site(name).is_dir():
                     write_whole(folder.site(name) / "ca.crt", (own / "ca.crt").read_bytes())

@@ -22,7 +22,7 @@ def seen(coordinator: CoordinatorProcess) -> dict[str, Any]:
     if not done and here[COORDINATOR] is not None and follow.under_way(coordinator) is not None:
         training = "running"
     return {
-        "name": folder.facts.get("name"),
+        "name": folder.name,
         "address": folder.facts.get("address"),
         "coordinator": here.pop(COORDINATOR),
         "sites": {

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Literal, get_args
 
-from ffalm.errors import UserError, require
+from ffalm.errors import look_up, require
 
-Role = Literal["coordinator", "run", "site"]
-
-_DOES = {"coordinator": "coordinator", "run": "training", "site": "site"}
+#: What a unit may be of, and what its description calls it.
+ROLES = {"coordinator": "coordinator", "run": "training", "site": "site"}
 
 
-def unit_name(role: Role, name: str) -> str:
+def unit_name(role: str, name: str) -> str:
     """The file to save a unit as, in /etc/systemd/system."""
     return f"ffalm-{name}-{role}.service"
 
 
-def unit(role: Role, folder: Path, name: str, user: str) -> str:
+def unit(role: str, folder: Path, name: str, user: str) -> str:
     """A hardened unit that restarts its process where it fails; the folder is all that it may write to."""
+    does = look_up("systemd unit", role, ROLES)
     for text in (str(folder), user):
         require(
             bool(text) and text.isprintable() and not set(text) & set("\"'\\%$") and " " not in text,
@@ -29,7 +28,7 @@ def unit(role: Role, folder: Path, name: str, user: str) -> str:
     needs = unit_name("coordinator", name) if role == "run" else "network-online.target"
     binds = f"Requires={needs}" if role == "run" else f"Wants={needs}"
     return f"""[Unit]
-Description=ffalm {_DOES[role]} of {name}
+Description=ffalm {does} of {name}
 {binds}
 After={needs}
 
@@ -70,12 +69,3 @@ AmbientCapabilities=
 [Install]
 WantedBy=multi-user.target
 """
-
-
-def require_role(role: str) -> Role:
-    """One of the roles that there are."""
-    roles: tuple[Role, ...] = get_args(Role)
-    for known in roles:
-        if role == known:
-            return known
-    raise UserError(f"There is no unit for {role!r}: name coordinator, run or site.")
