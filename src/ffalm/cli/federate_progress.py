@@ -9,7 +9,7 @@ import typer
 
 from ffalm.cli.output import print_answer, print_json, print_line
 from ffalm.errors import TrainingDiverged
-from ffalm.system.files import parsed_json
+from ffalm.system.files import read_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,11 +55,11 @@ def show_result(run: Path, as_json: bool) -> None:
     from ffalm.federate.coordinator.federation_report import summary
     from ffalm.studies.results import Study
 
-    found = parsed_json((run / "result.json").read_text(encoding="utf-8"))
+    found = read_json(run / "result.json")
     page = Study.load(run).write_report()["report.html"]
     answered = run / "answer.json"
     if as_json:
-        told = parsed_json(answered.read_text(encoding="utf-8")) if answered.exists() else {}
+        told = read_json(answered) if answered.exists() else {}
         print_json({"folder": str(run), **found, **told})
     else:
         typer.echo(summary(run).rstrip())

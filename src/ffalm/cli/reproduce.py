@@ -15,7 +15,7 @@ import typer
 from ffalm.cli.flags import Flag, overrides, seeds_of, study_flags, takes
 from ffalm.cli.output import print_json, print_line
 from ffalm.cli.running import Terminal
-from ffalm.errors import UserError, require, unknown
+from ffalm.errors import UserError, require, require_known
 from ffalm.reproduce.choices import CHOICES, WITHOUT_A_ROLE, answers
 from ffalm.settings import merged
 
@@ -114,8 +114,7 @@ def reproduce(**values: Any) -> None:
     asked = merged(_stored(folder) if folder and values["resume"] else {}, _given(values))
     target = asked.get("target")
     require(target is not None, f"Say what to reproduce: {', '.join(TARGETS)}.")
-    if target not in TARGETS:
-        raise unknown("experiment", str(target), TARGETS)
+    require_known("experiment", TARGETS, target)
     for name in _WITHOUT_EFFECT.get(str(target), ()):
         require(values[name.replace("-", "_")] is None, f"--{name} changes nothing in {target}: leave it out.")
     request = _request(asked)

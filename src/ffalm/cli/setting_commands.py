@@ -10,7 +10,7 @@ import typer
 
 from ffalm.cli.output import Json, print_json
 from ffalm.cli.setting_words import Setting, settings_of
-from ffalm.errors import require, unknown
+from ffalm.errors import look_up, require
 
 _STUDY = "study"  # what the settings outside of all sections are asked for by
 _FILE = Path("ffalm.toml")
@@ -63,9 +63,7 @@ def settings(
     from ffalm.cli.setting_facts import sections
 
     found = {one.name or _STUDY: one for one in sections()}
-    if section is not None and section not in found:
-        raise unknown("section of settings", section, found)
-    asked = found if section is None else {section: found[section]}
+    asked = found if section is None else {section: look_up("section of settings", section, found)}
     if as_json:
         print_json(
             {name: {"about": one.about, "settings": [asdict(own) for own in one.settings]}

@@ -16,10 +16,10 @@ from ffalm import config as study
 from ffalm.algorithms import Algorithm, Measure
 from ffalm.config import AlgorithmEntry
 from ffalm.engines import Training
-from ffalm.errors import UserError, require
+from ffalm.errors import UserError, require, require_known
 from ffalm.federate.secure.secure_settings import Secure, check_summable
 from ffalm.federate.service_settings import Logs, Metrics
-from ffalm.federate.settings_files import SettingsFile, check_known, check_name, imported_plugins
+from ffalm.federate.settings_files import SettingsFile, check_name, imported_plugins
 from ffalm.federate.site_data import (
     LocalData,
     LocalImages,
@@ -167,7 +167,7 @@ class FederationConfig(SettingsFile):
         """A checked federation from nested settings; plugins are looked for beside the file they are named in."""
         sections = ("rules", "data", "model", "training", "privacy", "secure", "algorithm", "logs", "metrics")
         known = ("name", "address", "allow", "sites", "removed", "seed", "plugins", *study.AFTER_TRAINING, *sections)
-        check_known(settings, known)
+        require_known("section or setting", known, *settings)
         plugins = imported_plugins(settings, folder)
         given = {name: study.section(settings, name) for name in sections}
         algorithm, masking = given.pop("algorithm"), given.pop("secure")
@@ -274,7 +274,7 @@ class SiteConfig(SettingsFile):
     def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> Self:
         """A checked site from nested settings."""
         known = ("name", "device", "secure", "min_group", "min_sites", "histograms", "plugins", "data", "split", "logs")
-        check_known(settings, known)
+        require_known("section or setting", known, *settings)
         data, plugins = local_data(settings), imported_plugins(settings, folder)
         sections = {name: study.section(settings, name) for name in ("split", "logs")}
         return build(cls, {**settings, **sections, "data": data, "plugins": plugins}, "site")

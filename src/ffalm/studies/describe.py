@@ -20,7 +20,7 @@ from ffalm.studies.checksums import digest, sealed, unsealed
 from ffalm.studies.execution import ExecutionPlan
 from ffalm.studies.grid import federation_of, plans, run_place
 from ffalm.studies.store import RunFolder
-from ffalm.system.files import json_text, parsed_json, write_whole
+from ffalm.system.files import json_text, read_json, write_whole
 from ffalm.trained_models.model_facts import task_facts
 
 RECORD = "study.json"
@@ -87,7 +87,7 @@ def write_record(record: StudyRecord, folder: Path) -> None:
 def read_record(folder: Path) -> StudyRecord:
     """The `study.json` of a folder."""
     try:
-        return StudyRecord.from_plain(unsealed(parsed_json((folder / RECORD).read_text(encoding="utf-8"))))
+        return StudyRecord.from_plain(unsealed(read_json(folder / RECORD)))
     except FileNotFoundError:
         raise UserError(
             f"There is no {RECORD} in {folder}: name the folder of a study, a run or a federation."

@@ -42,7 +42,7 @@ from ffalm.outcome import Counts, Outcome, Record
 from ffalm.runs import Result
 from ffalm.studies import checksums
 from ffalm.system.file_locks import wait_for_lock
-from ffalm.system.files import json_text, parsed_json, remove_leftovers, synced, write_whole
+from ffalm.system.files import json_text, parsed_json, read_json, remove_leftovers, synced, write_whole
 from ffalm.trained_models.trained_model import ENCODING
 
 _LOCK_SECONDS = 30.0
@@ -182,7 +182,7 @@ class RunFolder:
         broken = self._problem(self._checkpoints / f"{round:06d}")
         try:
             require(broken is None, str(broken))
-            number = int(parsed_json((place / "round.json").read_text(encoding="utf-8"))["round"])
+            number = int(read_json(place / "round.json")["round"])
             files = {name: place / f"{name}.safetensors" for name in _TENSORS}
             return Snapshot(
                 number,
@@ -231,7 +231,7 @@ class RunFolder:
             f"{self._result} and resume, and the run is computed again.",
         )
         try:
-            stored = parsed_json(self._result.read_text(encoding="utf-8"))
+            stored = read_json(self._result)
             values = {one.name: stored[one.name] for one in fields(Outcome) if one.name in stored}
             values["test"] = _with_nan(stored["test"])
             values["intervals"] = {name: tuple(ends) for name, ends in _with_nan(stored["intervals"]).items()}
@@ -241,7 +241,7 @@ class RunFolder:
 
     def client_metrics(self) -> list[dict[str, float]]:
         """The final model's metrics on each client's own rows; empty for a client whose metrics are not known."""
-        stored = parsed_json(self._result.read_text(encoding="utf-8")).get("clients") or []
+        stored = read_json(self._result).get("clients") or []
         return [_with_nan(one) for one in stored]
 
     def model(self) -> dict[str, Tensor]:

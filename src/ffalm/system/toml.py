@@ -1,4 +1,4 @@
-"""TOML: writing it, which Python's standard library does not do, and reading the tables that this package ships."""
+"""TOML: files that people wrote, tables that this package ships, and writing it, which Python itself does not do."""
 
 from __future__ import annotations
 
@@ -7,6 +7,20 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from ffalm.errors import UserError
+from ffalm.system.files import read_text
+
+
+def read(path: Path, what: str = "file") -> dict[str, Any]:
+    """The nested settings of a TOML file that a user named or may have changed."""
+    text = read_text(path, what)
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise UserError(f"The {what} {path} has lists or sections nested too deeply.") from None
+    except ValueError as error:  # of TOML, or a number of thousands of digits
+        raise UserError(f"The {what} {path} is not valid TOML: {str(error).rstrip('.')}.") from None
 
 
 def dumps(settings: Mapping[str, Any]) -> str:

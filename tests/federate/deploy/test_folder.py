@@ -114,7 +114,7 @@ def test_a_folder_that_is_none_is_named(kind: type[FederationFolder | SiteFolder
 
 def test_a_damaged_file_is_named(made: FederationFolder) -> None:
     (made.path / "federation.toml").write_text("sites = [")
-    with pytest.raises(UserError, match=r"federation\.toml cannot be read"):
+    with pytest.raises(UserError, match=r"federation\.toml is not valid TOML"):
         _ = made.sites
 
 

@@ -43,7 +43,7 @@ from ffalm.privacy import Mechanism, SystemNoise
 from ffalm.runs import Result
 from ffalm.studies.store import RunFolder, counts_of, intervals_of, locked
 from ffalm.system import toml
-from ffalm.system.files import parsed_json
+from ffalm.system.files import read_json
 
 PAUSE = 3.0  # seconds between two looks for sites that are missing
 
@@ -283,7 +283,7 @@ class NodeOwners(Mapping[int, str]):
             seen = self._file.stat()
             version = (seen.st_mtime_ns, seen.st_ino)
             if self._read is None or self._read[0] != version:
-                entries = parsed_json(self._file.read_text(encoding="utf-8"))
+                entries = read_json(self._file)
                 owners = {int(entry["node"]): site for site, entry in entries.items() if entry["node"] is not None}
                 self._read = version, owners
             return self._read[1]

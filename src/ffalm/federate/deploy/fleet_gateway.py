@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from ffalm.federate.deploy.log_rotation import keep_rotating
 from ffalm.federate.deploy.process_log import escape_records
@@ -35,6 +35,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Admission = Callable[[Scope], Awaitable[int | None]]
+"""Says of a request from the network, before its body is read, with which status it is refused; None lets it in."""
 
 FOR_SITES = "/v1/fleet/"
 INTRODUCTIONS = (f"{FOR_SITES}activate-node", f"{FOR_SITES}register-node")  # Flower says why it refuses these
@@ -72,14 +74,6 @@ class Traffic:
             await send(message)
 
         return counted
-
-
-class Admission(Protocol):
-    """Says of a request from the network, before its body is read, with which status it is refused; None lets it in."""
-
-    async def refusal(self, scope: Scope) -> int | None:
-        """The status."""
-        ...
 
 
 class FleetGateway:
@@ -120,7 +114,7 @@ class FleetGateway:
         if not str(scope["path"]).startswith(FOR_SITES):
             return 403
         if self._admission is not None and scope["path"] not in INTRODUCTIONS:
-            status = await self._admission.refusal(scope)
+            status = await self._admission(scope)
             if status is not None:
                 return status
         length = dict(scope.get("headers", ())).get(b"content-length", b"0")
@@ -191,7 +185,7 @@ def main() -> None:
         options |= {"timeout_graceful_shutdown": _SECONDS_TO_CLOSE, "loop": "asyncio", "ws": "none"}
         options["http"] = guarded((host, port), networks)
         polling = LongPolling(MessageBundles(app, app))
-        gateway = FleetGateway(polling, (host, port), SiteAdmission.of(app), traffic=traffic)
+        gateway = FleetGateway(polling, (host, port), SiteAdmission.of(app).refusal, traffic=traffic)
         config = uvicorn.Config(gateway, host=host, port=port, **options)
         config.load()  # before anybody can connect: a certificate that does not fit ends the process here
         sockets = [listener(host, port), listener(outer_host.strip("[]"), int(outer_port))]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ffalm.errors import UserError, require
 from ffalm.federate.deploy.folder_format import write_format
 from ffalm.federate.deploy.log_rotation import logs_of
-from ffalm.federate.deploy.toml_edits import read_toml, set_values
+from ffalm.federate.deploy.toml_edits import set_values
 from ffalm.system import toml
 from ffalm.system.files import write_whole
 
@@ -84,7 +84,7 @@ class FederationFolder:
     @property
     def facts(self) -> dict[str, Any]:
         """What federation.toml says, read without the weight of checking it: names, address, rounds."""
-        return read_toml(self.path / "federation.toml")
+        return toml.read(self.path / "federation.toml")
 
     @property
     def sites(self) -> list[str]:
@@ -109,9 +109,9 @@ class FederationFolder:
         from ffalm.federate.federation_config import FederationConfig
 
         file, begun = self.path / "federation.toml", self.run / "config.toml"
-        settings = read_toml(file)
+        settings = toml.read(file)
         wanted = FederationConfig.parse({**settings, "target": target}, self.path).target
-        before = read_toml(begun).get("target", "none") if begun.exists() else None
+        before = toml.read(begun).get("target", "none") if begun.exists() else None
         require(
             before in (None, wanted or "none"),
             f"The run in {self.run} began with the target {before}: leave out --target, or move that folder away to "
@@ -166,18 +166,18 @@ class SiteFolder:
     @property
     def name(self) -> str:
         """The site's name in the federation."""
-        return str(read_toml(self.path / "site.toml").get("name", self.path.name))
+        return str(toml.read(self.path / "site.toml").get("name", self.path.name))
 
     @property
     def logs(self) -> Logs:
         """How the site's log is rotated."""
-        return logs_of(read_toml(self.path / "site.toml"))
+        return logs_of(toml.read(self.path / "site.toml"))
 
     @property
     def address(self) -> tuple[str, int]:
         """The coordinator's host and port."""
         file = self.path / "coordinator.toml"
-        return host_and_port(str(read_toml(file).get("address", "")), file)
+        return host_and_port(str(toml.read(file).get("address", "")), file)
 
 
 def new_folder(path: Path) -> tuple[Path, Path]:

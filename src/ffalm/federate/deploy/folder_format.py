@@ -14,7 +14,7 @@ from pathlib import Path
 import ffalm
 from ffalm.errors import UserError, require
 from ffalm.federate.deploy.superlink_state import erase_contents
-from ffalm.system.files import parsed_json, write_whole
+from ffalm.system.files import read_json, write_whole
 
 CURRENT = 2
 _FILE = "format.json"
@@ -27,7 +27,7 @@ def read_format(folder: Path) -> int:
     if not file.exists():
         return 1
     try:
-        return int(parsed_json(file.read_text(encoding="utf-8"))["format"])
+        return int(read_json(file)["format"])
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(f"The file {file} cannot be read: restore it from a backup.") from None
 

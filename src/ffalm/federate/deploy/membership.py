@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ffalm.errors import UserError, require, unknown
+from ffalm.errors import UserError, require, require_known
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.coordinator.run_continuity import check_may_join
 from ffalm.federate.deploy.certificates import ensure_server_certificate, write_authority
@@ -65,7 +65,7 @@ def remove_site(folder: FederationFolder, name: str) -> Change:
     with _alone(folder):
         settings = folder.facts
         left = [other for other in folder.sites if other != name]
-        _require_member(folder, name)
+        require_known("site", folder.sites, name)
         require(bool(left), f"{name} is the only site left, and a federation needs at least one.")
         removed = [other for other in folder.all_sites if other not in left]
         set_values(folder.path / "federation.toml", {"removed": removed})
@@ -76,7 +76,7 @@ def remove_site(folder: FederationFolder, name: str) -> Change:
 def rotate_site_key(folder: FederationFolder, name: str, public_key: Path | None = None) -> Change:
     """Give a site a new key pair, or take the public key that it made; the old one is refused from now on."""
     with _alone(folder):
-        _require_member(folder, name)
+        require_known("site", folder.sites, name)
         _require_new_key(folder, public_key)
         if public_key is None:
             write_key_pair(folder.site(name), f"{name}@{folder.name}")
@@ -131,11 +131,6 @@ def _alone(folder: FederationFolder) -> Iterator[None]:
         if not wait_for_lock(file, _SECONDS_TO_WAIT):
             raise UserError(f"Another command is changing the sites of {folder.path}: wait until it has ended.")
         yield
-
-
-def _require_member(folder: FederationFolder, name: str) -> None:
-    if name not in folder.sites:
-        raise unknown("site", name, folder.sites)
 
 
 def _require_new_key(folder: FederationFolder, public_key: Path | None) -> None:

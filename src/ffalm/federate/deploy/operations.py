@@ -24,7 +24,7 @@ from ffalm.federate.deploy.log_rotation import logs_of
 from ffalm.federate.deploy.processes import FlowerProcess, free_port
 from ffalm.federate.deploy.superlink_state import erase_contents
 from ffalm.federate.keys import PRIVATE, PUBLIC, fingerprint, read_private
-from ffalm.system.files import parsed_json, write_whole
+from ffalm.system.files import read_json, write_whole
 
 #: The coordinator among the processes of a federation, and therefore no site's name.
 COORDINATOR = "coordinator"
@@ -158,7 +158,7 @@ class CoordinatorProcess:
     def _entries(self) -> dict[str, Registered] | None:
         """The keys that were let in; None where that is not known."""
         try:
-            entries: dict[str, Registered] = parsed_json(self._registered.read_text(encoding="utf-8"))
+            entries: dict[str, Registered] = read_json(self._registered)
         except (OSError, ValueError):
             return None
         return entries if isinstance(entries, dict) else None

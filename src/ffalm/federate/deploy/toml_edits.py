@@ -8,22 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ffalm.errors import UserError, require
+from ffalm.errors import require
 from ffalm.system import toml
 from ffalm.system.files import write_whole
 
 
-def read_toml(file: Path) -> dict[str, Any]:
-    """The settings in a file."""
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UserError(f"The file {file} cannot be read: {error}.") from None
-
-
 def set_values(file: Path, values: Mapping[str, Any]) -> None:
     """Set plain values and lists that come before the first section."""
-    settings = read_toml(file)
+    settings = toml.read(file)
     lines = file.read_text(encoding="utf-8").splitlines()
     top = next((number for number, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
     place = 0
