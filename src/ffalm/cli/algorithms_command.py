@@ -16,11 +16,6 @@ if TYPE_CHECKING:
     from ffalm.cli.algorithm_facts import AlgorithmFacts
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("algorithms", epilog="Example: ffalm algorithms fcfl")(algorithms)
-
-
 def algorithms(
     name: Annotated[str | None, typer.Argument(help="Name of an algorithm. Default: all.", show_default=False)] = None,
     plugin: Annotated[

@@ -24,15 +24,6 @@ _output = partial(typer.Option, rich_help_panel="Output")
 _WIDE = 120  # columns of a terminal that has room for intervals beside every rate
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command(
-        "audit",
-        epilog="Example: ffalm audit loans.csv --label paid --prediction said --group sex --favourable yes --fail-if "
-        "'dpd > 0.1'",
-    )(audit)
-
-
 def audit(
     file: Annotated[Path, typer.Argument(help="CSV or Parquet file of predicted rows.", show_default=False)],
     label: Annotated[str, _column(help="Column of true outcomes.")],

@@ -26,11 +26,6 @@ data = typer.Typer(
 _CHECK = (*DATA, SET, JSON)
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command group."""
-    app.add_typer(data, name="data")
-
-
 @data.callback()
 def list_sources(context: typer.Context, as_json: Json = False) -> None:
     """List the sources by name; see the commands below for more."""

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 _SECONDS_PER_LINE = 15.0
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("leaderboard", epilog="Example: ffalm leaderboard --root data --out leaderboard")(leaderboard)
-
-
 def leaderboard(
     board: Annotated[str, typer.Option(help="Board: tables, or a TOML file of your own.")] = "tables",
     root: Annotated[str | None, typer.Option(help="Folder with the files of Adult and COMPAS.")] = None,

@@ -22,14 +22,6 @@ _target = partial(typer.Option, rich_help_panel="Fairness target")
 _judging = partial(typer.Option, rich_help_panel="Test rows and output")
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command(
-        "repair",
-        epilog="Example: ffalm repair scores.csv --label paid --score p --group sex --favourable yes --test-share 0.5",
-    )(repair)
-
-
 def repair(
     file: Annotated[Path, typer.Argument(help="CSV or Parquet file of scored rows.", show_default=False)],
     label: Annotated[str, _column(help="Column of true outcomes.")],

@@ -16,13 +16,6 @@ _STUDY = "study"  # what the settings outside of all sections are asked for by
 _FILE = Path("ffalm.toml")
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the commands."""
-    app.command("models", epilog="Example: ffalm models")(models)
-    app.command("settings", epilog="Example: ffalm settings training")(settings)
-    app.command("init", epilog="Example: ffalm init && ffalm compare --config ffalm.toml")(init)
-
-
 def models(as_json: Json = False) -> None:
     """List the models and their settings."""
     from ffalm.models import ARCHITECTURES

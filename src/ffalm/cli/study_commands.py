@@ -49,15 +49,6 @@ def _run_flags() -> tuple[Flag, ...]:
     )
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the commands."""
-    app.command("run", epilog="Example: ffalm run --algorithm ffalm --preset safe --rounds 30")(run)
-    app.command("compare", epilog="Example: ffalm compare --data loans.csv --label paid --group sex --favourable yes")(
-        compare
-    )
-    app.command("report", epilog="Example: ffalm report ffalm-results/compare-census-20250101-120000")(report)
-
-
 @takes("run", _run_flags)
 def run(**values: Any) -> None:
     """Train one algorithm with one seed."""

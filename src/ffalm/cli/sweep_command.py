@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from ffalm.cli.flags import Flag, alphas_of, listed, literal, overrides, put, seeds_of, study_flags, takes
 from ffalm.cli.output import print_json, print_line, raise_if_diverged
 from ffalm.cli.running import run_shown
@@ -35,14 +33,6 @@ def _flags() -> tuple[Flag, ...]:
         Flag("alpha", str | None, "Dirichlet alpha of the partition. Default: 5.", "Federation"),
         *study_flags(),
     )
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command(
-        "sweep",
-        epilog='Example: ffalm sweep --algorithm lagrangian --over tolerance=0,0.02,0.05,0.1 --at "dpd <= 0.05"',
-    )(sweep)
 
 
 @takes("sweep", _flags)

@@ -16,11 +16,6 @@ from ffalm.system.files import reason
 _ADDRESS = "127.0.0.1"
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("watch", epilog="Example: ffalm watch ffalm-results/compare-census-20250101-120000")(watch)
-
-
 def watch(
     folder: Annotated[Path, typer.Argument(help="Folder of a study, a run or a federation.", show_default=False)],
     port: Annotated[int, typer.Option(help="Port to serve the page on; 0 takes a free one.", min=0, max=65535)] = 0,

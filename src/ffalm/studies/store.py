@@ -38,7 +38,7 @@ from torch import Tensor
 from ffalm.engines import Snapshot
 from ffalm.errors import UserError, require
 from ffalm.fairness import ScoreHistogram
-from ffalm.outcome import Counts, Outcome, Record
+from ffalm.outcome import Outcome, Record
 from ffalm.runs import Result
 from ffalm.studies import checksums
 from ffalm.system.file_locks import wait_for_lock
@@ -324,26 +324,20 @@ def outcome_of(result: Result, label: str, algorithm: str, alpha: float | None) 
         seed=result.seed,
         alpha=alpha,
         test=result.test if result.diverged is None else dict.fromkeys(result.test, math.nan),
-        intervals=intervals_of(result, result.favourable),
+        intervals=_intervals(result),
         history=result.history,
         seconds=sum(record["seconds"] for record in result.history),
         diverged=result.diverged,
-        confusion=counts_of(result),
+        confusion=None if result.tally is None else result.tally.confusion.tolist(),
         kept=result.kept,
     )
 
 
-def intervals_of(result: Result, favourable: int) -> dict[str, tuple[float, float]]:
+def _intervals(result: Result) -> dict[str, tuple[float, float]]:
     """95 % intervals of the test metrics that have one; none for a run that diverged, whose metrics are no result."""
     if result.tally is None or result.diverged is not None:
         return {}
-    return {name: result.tally.interval(name, 0.95, favourable) for name in _INTERVALS}
-
-
-def counts_of(result: Result) -> Counts | None:
-    """The test rows by prediction, label and group."""
-    counts: Counts | None = None if result.tally is None else result.tally.confusion.tolist()
-    return counts
+    return {name: result.tally.interval(name, 0.95, result.favourable) for name in _INTERVALS}
 
 
 def _owned(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

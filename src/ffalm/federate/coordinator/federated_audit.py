@@ -198,7 +198,7 @@ class Auditor(Coordinator):
             notes=[*notes, *([] if config.secure is None else secure_notes())],
             favourable=task.favourable,
         )
-        outcome = federation_outcome(config, result, task)
+        outcome = federation_outcome(config, result)
         self._run.finish(result, outcome)
         self._log.say("finished", f"{len(scored)} sites were audited.")
         return outcome

@@ -14,7 +14,6 @@ from pathlib import Path
 import torch
 
 from ffalm.algorithms import State
-from ffalm.data.types import Task
 from ffalm.engines import Round, Snapshot
 from ffalm.engines.common import built_model, frozen_parameters, trained_parameters
 from ffalm.engines.remote.message import Fact, Sites
@@ -41,7 +40,7 @@ from ffalm.models import Pretrained
 from ffalm.outcome import Outcome
 from ffalm.privacy import Mechanism, SystemNoise
 from ffalm.runs import Result
-from ffalm.studies.store import RunFolder, counts_of, intervals_of, locked
+from ffalm.studies.store import RunFolder, locked, outcome_of
 from ffalm.system import toml
 from ffalm.system.files import read_json
 
@@ -216,7 +215,7 @@ class Coordinator:
             favourable=task.favourable,
             scores=clients.histograms.parts,
         )
-        outcome = federation_outcome(config, result, task)
+        outcome = federation_outcome(config, result)
         self._run.finish(result, outcome)
         run_log.say("finished", diverged or f"All {final.round} rounds are done.")
         return outcome
@@ -243,20 +242,10 @@ class Coordinator:
         return tally, {}, state, privacy_notes(privacy.epsilon(state), privacy.settings.delta, hidden)
 
 
-def federation_outcome(config: FederationConfig, result: Result, task: Task) -> Outcome:
-    """What a federation's run came to, in plain values."""
-    return Outcome(
-        label=config.contender.label,
-        algorithm=config.algorithm.name,
-        seed=config.seed,
-        alpha=None,
-        test=result.test,
-        intervals={} if config.privacy is not None else intervals_of(result, task.favourable),  # they know no noise
-        history=result.history,
-        seconds=sum(record["seconds"] for record in result.history),
-        diverged=result.diverged,
-        confusion=counts_of(result),
-    )
+def federation_outcome(config: FederationConfig, result: Result) -> Outcome:
+    """What a federation's run came to, in plain values; intervals know nothing of the noise of privacy."""
+    outcome = outcome_of(result, config.contender.label, config.algorithm.name, None)
+    return outcome if config.privacy is None else replace(outcome, intervals={})
 
 
 class NodeOwners(Mapping[int, str]):
