@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +38,8 @@ def sections() -> list[SettingSection]:
     study["seeds"] = dataclasses.replace(study["seeds"], default=list(range(SEEDS)), flag="--seeds")
     study["engine"] = dataclasses.replace(study["engine"], takes="text")
     study["target"] = dataclasses.replace(study["target"], default=DEFAULT)
+    partition = {one.name: one for one in settings_of(Partition)}
+    partition["alpha"] = dataclasses.replace(partition["alpha"], takes="number, or a list of numbers")
     plugins = Setting("plugins", "list of text", [], "Python files that register your own algorithms.", "--plugin")
     data = Setting("source", "text", _SOURCE, "Data source: `ffalm data` lists them.", "--data")
     model = Setting("name", "text", _MODEL, "Model: `ffalm models` lists them.", "--model")
@@ -52,7 +53,7 @@ def sections() -> list[SettingSection]:
             'source = "table", file = "loans.csv", label = "paid", group = "sex", favourable = "yes"',
             (data, *settings_of(of_source)),
         ),
-        SettingSection("partition", "How training rows are given to clients.", tuple(_partition())),
+        SettingSection("partition", "How training rows are given to clients.", tuple(partition.values())),
         SettingSection(
             "model",
             "The model. Settings of others: ffalm models.",
@@ -66,11 +67,6 @@ def sections() -> list[SettingSection]:
             optional=True,
         ),
     ]
-
-
-def _partition() -> Iterator[Setting]:
-    for one in settings_of(Partition):
-        yield dataclasses.replace(one, takes="number, or a list of numbers") if one.name == "alpha" else one
 
 
 def configuration() -> str:

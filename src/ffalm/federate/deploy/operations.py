@@ -98,7 +98,7 @@ class CoordinatorProcess:
     def usual_listen(self) -> str:
         """The address to listen on where none is asked for: loopback if sites call it so, otherwise all."""
         host = self.folder.address[0]
-        return host if _is_loopback(host) else "0.0.0.0"
+        return host if host in ("localhost", "::1") or host.startswith("127.") else "0.0.0.0"
 
     def require_running(self) -> None:
         """Refuse to go on without a coordinator."""
@@ -280,10 +280,6 @@ def _obstacle(host: str, port: int) -> str:
     except OSError as error:
         return f"no connection ({error.strerror or error}); let outgoing TCP to it through your firewall."
     return "something listens there, but not as expected; do both or neither of you use --insecure?"
-
-
-def _is_loopback(host: str) -> bool:
-    return host == "localhost" or host.startswith("127.") or host == "::1"
 
 
 def _answers(host: str, port: int) -> bool:

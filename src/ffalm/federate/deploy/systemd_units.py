@@ -1,4 +1,5 @@
-"""systemd units for a coordinator, its training and a site: with no rights that they do not need."""
+"""systemd units for a coordinator, its training and a site, with no rights that they do not need: the template
+`systemd_units.service`, filled in."""
 
 from __future__ import annotations
 
@@ -27,45 +28,14 @@ def unit(role: str, folder: Path, name: str, user: str) -> str:
     command = f"{Path(sys.executable).parent / 'ffalm'} federate {role} {folder}"
     needs = unit_name("coordinator", name) if role == "run" else "network-online.target"
     binds = f"Requires={needs}" if role == "run" else f"Wants={needs}"
-    return f"""[Unit]
-Description=ffalm {does} of {name}
-{binds}
-After={needs}
-
-[Service]
-Type=exec
-User={user}
-WorkingDirectory={folder}
-ExecStart={command}
-Restart=on-failure
-RestartSec=15
-KillMode=mixed
-SuccessExitStatus=130 143
-TimeoutStopSec=60
-Environment=FFALM_CACHE={folder}/cache
-UMask=0077
-LimitNOFILE=65536
-NoNewPrivileges=yes
-ProtectSystem=strict
-ReadWritePaths={folder}
-ProtectHome=read-only
-PrivateTmp=yes
-PrivateDevices={"no" if role == "site" else "yes"}
-ProtectKernelTunables=yes
-ProtectKernelModules=yes
-ProtectKernelLogs=yes
-ProtectControlGroups=yes
-ProtectClock=yes
-ProtectHostname=yes
-RestrictSUIDSGID=yes
-RestrictRealtime=yes
-RestrictNamespaces=yes
-RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
-LockPersonality=yes
-SystemCallArchitectures=native
-CapabilityBoundingSet=
-AmbientCapabilities=
-
-[Install]
-WantedBy=multi-user.target
-"""
+    template = Path(__file__).with_suffix(".service").read_text(encoding="utf-8")
+    return template.format(
+        does=does,
+        name=name,
+        binds=binds,
+        needs=needs,
+        user=user,
+        folder=folder,
+        command=command,
+        private_devices="no" if role == "site" else "yes",
+    )
