@@ -17,7 +17,7 @@ from ffalm.errors import UserError
 from ffalm.fairness import ScoreHistogram
 from ffalm.outcome import Outcome
 from ffalm.runs import Result
-from ffalm.studies.store import RunFolder, _flat, _nested, locked, outcome_of
+from ffalm.studies.store import RunFolder, flat_tensors, locked, nested_tensors, outcome_of
 from ffalm.system.files import json_text
 
 
@@ -45,12 +45,12 @@ def test_a_snapshot_comes_back_bit_for_bit(folder: RunFolder) -> None:
 
 def test_vectors_by_name_and_parameter_come_back_from_a_flat_file() -> None:
     vectors = {"momentum": {"0.weight": torch.ones(2), "0.bias": torch.zeros(1)}, "drift": {"0.weight": torch.ones(3)}}
-    flat = _flat(vectors)
+    flat = flat_tensors(vectors)
     assert set(flat) == {"momentum/0.weight", "momentum/0.bias", "drift/0.weight"}
-    found = _nested(flat)
+    found = nested_tensors(flat)
     assert {name: set(inner) for name, inner in found.items()} == {name: set(inner) for name, inner in vectors.items()}
     assert torch.equal(found["drift"]["0.weight"], torch.ones(3))
-    assert _nested(_flat({"dual": torch.ones(1)})).keys() == {"dual"}
+    assert nested_tensors(flat_tensors({"dual": torch.ones(1)})).keys() == {"dual"}
 
 
 def test_a_run_without_state_can_be_kept(folder: RunFolder) -> None:

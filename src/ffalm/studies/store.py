@@ -186,7 +186,11 @@ class RunFolder:
             files = {name: place / f"{name}.safetensors" for name in _TENSORS}
             return Snapshot(
                 number,
-                **{name: _nested(load_file(file)) for name, file in files.items() if file.exists() or name in _ALWAYS},
+                **{
+                    name: nested_tensors(load_file(file))
+                    for name, file in files.items()
+                    if file.exists() or name in _ALWAYS
+                },
             )
         except (UserError, SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
@@ -284,7 +288,7 @@ class RunFolder:
 def _contents(snapshot: Snapshot) -> dict[str, bytes]:
     """The files of a snapshot by name."""
     files = {
-        f"{name}.safetensors": tensors_as_bytes(_owned(_flat(getattr(snapshot, name))))
+        f"{name}.safetensors": tensors_as_bytes(_owned(flat_tensors(getattr(snapshot, name))))
         for name in _TENSORS
         if getattr(snapshot, name) or name in _ALWAYS
     }
@@ -297,7 +301,7 @@ def _digested(path: Path) -> tuple[int, Any]:
     return len(content), hashlib.sha256(content)
 
 
-def _flat(tensors: dict[str, Any]) -> dict[str, Tensor]:
+def flat_tensors(tensors: dict[str, Any]) -> dict[str, Tensor]:
     """Tensors by name, or by name and parameter, as a flat file holds them: under name/parameter."""
     flat: dict[str, Tensor] = {}
     for name, value in tensors.items():
@@ -307,8 +311,8 @@ def _flat(tensors: dict[str, Any]) -> dict[str, Tensor]:
     return flat
 
 
-def _nested(tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """The inverse of `_flat`."""
+def nested_tensors(tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """The inverse of `flat_tensors`."""
     nested: dict[str, Any] = {}
     for name, value in tensors.items():
         outer, _, inner = name.partition("/")

@@ -16,11 +16,10 @@ import pytest
 pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 
 import ffalm
-from ffalm.federate.deploy import certificates, connection_checks, machine_checks
-from ffalm.federate.deploy.connection_checks import clock, connection
+from ffalm.federate.deploy import certificates, machine_checks
 from ffalm.federate.deploy.doctor import examine
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
-from ffalm.federate.deploy.machine_checks import Check
+from ffalm.federate.deploy.machine_checks import Check, clock, connection
 from ffalm.federate.keys import write_key_pair
 from ffalm.federate.peer_versions import keep_versions
 
@@ -72,7 +71,7 @@ def test_what_is_wrong_at_a_coordinator_is_found(clinics: FederationFolder) -> N
 def test_what_is_wrong_at_a_site_is_found(clinics: FederationFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     site = SiteFolder.find(clinics.site("north"))
     (site.path / "data.csv").write_text("a,b\n")
-    monkeypatch.setattr(connection_checks, "connection", lambda *_: [])
+    monkeypatch.setattr(machine_checks, "connection", lambda *_: [])
     assert _bad(examine(site)) == {}
     (site.path / "data.csv").unlink()
     public = (site.path / "node.pub").read_bytes()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ffalm.errors import UserError, require
-from ffalm.federate.deploy import connection_checks, machine_checks
+from ffalm.federate.deploy import machine_checks
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
 from ffalm.federate.deploy.folder_format import CURRENT, check_format
 from ffalm.federate.deploy.machine_checks import Check
@@ -31,18 +31,18 @@ def _coordinator(folder: FederationFolder) -> Iterator[Check]:
     config = FederationConfig.read(folder.path / "federation.toml")
     yield Check("settings", "ok", f"{len(config.active)} sites")
     own, port = folder.coordinator, folder.address[1]
-    yield connection_checks.authority(own / "ca.crt")
-    yield connection_checks.server_certificate(own)
+    yield machine_checks.authority(own / "ca.crt")
+    yield machine_checks.server_certificate(own)
     coordinator = CoordinatorProcess(folder)
     running = coordinator.process.pid()
     yield Check("process", "ok", f"runs as {running}" if running else "not running")
     if running and coordinator.control.knows_keys:
         inside = "127.0.0.1" if coordinator.usual_listen == "0.0.0.0" else coordinator.usual_listen
-        yield from connection_checks.connection(inside, port, own / "ca.crt")
+        yield from machine_checks.connection(inside, port, own / "ca.crt")
     elif not running:
-        yield connection_checks.port_free(coordinator.usual_listen, port)
+        yield machine_checks.port_free(coordinator.usual_listen, port)
         if config.metrics.port:
-            yield connection_checks.port_free("127.0.0.1", config.metrics.port)
+            yield machine_checks.port_free("127.0.0.1", config.metrics.port)
     for name in config.active:
         yield _key(f"key of {name}", folder.site(name) / PUBLIC)
     secrets = [own, own / "ca.key", own / "server.key", *(folder.site(name) / PRIVATE for name in config.active)]
@@ -58,13 +58,13 @@ def _site(folder: SiteFolder) -> Iterator[Check]:
         yield machine_checks.readable(path, f"data {what}")
     yield machine_checks.private(folder.path / PRIVATE)
     yield _key("key", folder.path / PUBLIC, folder.path / PRIVATE)
-    yield connection_checks.authority(folder.path / "ca.crt")
+    yield machine_checks.authority(folder.path / "ca.crt")
     running = SiteProcess(folder).process.pid()
     yield Check("process", "ok", f"runs as {running}" if running else "not running")
     host, port = folder.address
     yield machine_checks.proxy(host)
     if (folder.path / "ca.crt").is_file():
-        yield from connection_checks.connection(host, port, folder.path / "ca.crt")
+        yield from machine_checks.connection(host, port, folder.path / "ca.crt")
 
 
 def data_paths(folder: Path, data: LocalData) -> dict[str, Path]:

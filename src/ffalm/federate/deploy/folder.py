@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from ffalm.errors import UserError, require
 from ffalm.federate.deploy.folder_format import write_format
 from ffalm.federate.deploy.log_rotation import logs_of
-from ffalm.federate.deploy.toml_edits import set_values
 from ffalm.system import toml
 from ffalm.system.files import write_whole
 
@@ -118,7 +117,7 @@ class FederationFolder:
             "begin anew.",
         )
         if FederationConfig.parse(settings, self.path).target != wanted:
-            set_values(file, {"target": wanted})
+            toml.set_values(file, {"target": wanted})
 
     def write_app(self) -> None:
         """Write the Flower app: two names for Flower to import, and where this folder is now."""

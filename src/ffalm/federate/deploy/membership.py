@@ -19,9 +19,9 @@ from ffalm.federate.deploy.certificates import ensure_server_certificate, write_
 from ffalm.federate.deploy.creation import new_site
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder, share_public_keys, write_site_folder
 from ffalm.federate.deploy.operations import CoordinatorProcess, SiteProcess
-from ffalm.federate.deploy.toml_edits import set_values
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.keys import PRIVATE, PUBLIC, fingerprint, write_key_pair
+from ffalm.system import toml
 from ffalm.system.file_locks import wait_for_lock
 from ffalm.system.files import write_whole
 
@@ -56,7 +56,7 @@ def add_site(folder: FederationFolder, name: str, public_key: Path | None = None
         write_site_folder(folder, config, new_site(config, name))
         _take_key(folder, name, public_key)
         share_public_keys(folder, config.active)
-        set_values(folder.path / "federation.toml", changed)
+        toml.set_values(folder.path / "federation.toml", changed)
         return Change(name, _registered(folder), config.rules.secure, _short(settings, len(config.active)))
 
 
@@ -68,7 +68,7 @@ def remove_site(folder: FederationFolder, name: str) -> Change:
         require_known("site", folder.sites, name)
         require(bool(left), f"{name} is the only site left, and a federation needs at least one.")
         removed = [other for other in folder.all_sites if other not in left]
-        set_values(folder.path / "federation.toml", {"removed": removed})
+        toml.set_values(folder.path / "federation.toml", {"removed": removed})
         secure = bool(settings.get("rules", {}).get("secure", False))
         return Change(name, _registered(folder), secure, _short(settings, len(left)))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ffalm.errors import UserError
-from ffalm.federate.deploy.toml_edits import set_values
 from ffalm.system import toml
+from ffalm.system.toml import set_values
 
 TEXT = '# agreed in May\nname = "h"\nsites = [\n  "a",  # the first\n  "b",\n]\n\n[rules]\nsites = 1\n'
 
