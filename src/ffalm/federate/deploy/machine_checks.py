@@ -1,4 +1,4 @@
-"""What the doctor looks at: versions, disk and limits here; certificates, ports and clocks, connecting as a site does."""
+"""What the doctor looks at: versions, disk and limits here; certificates, ports and clocks, connecting as sites do."""
 
 from __future__ import annotations
 
