@@ -35,7 +35,8 @@ from ffalm.federate.coordinator.site_clients import Scores, SiteClients
 from ffalm.federate.disclosure import Scored
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.peer_versions import keep_versions
-from ffalm.federate.secure.secure_clients import SecureClients, secure_round
+from ffalm.federate.secure.secure_clients import SecureClients
+from ffalm.federate.secure.secure_rounds import secure_round
 from ffalm.models import Pretrained
 from ffalm.outcome import Outcome
 from ffalm.privacy import Mechanism, SystemNoise
