@@ -223,7 +223,7 @@ def _quietly(words: list[str]) -> None:
 
 #: Where a command would begin to train, serve, start processes or download.
 _BEGINNINGS = (
-    "cli.watch_command.PageServer.serve_forever",
+    "system.loopback_server.LoopbackServer.serve_forever",
     "data.download._opened",
     "leaderboard.play.play",
     "federate.deploy.operations.CoordinatorProcess.start",
@@ -272,7 +272,9 @@ def outcome_of_command(arguments: list[str], trains: bool = False) -> Outcome:
             around.enter_context(redirect_stdout(out))
             around.enter_context(redirect_stderr(err))
             around.enter_context(patch.object(traceback, "print_exc", note))
-            around.enter_context(stubbed("results.Study.write_report" if trains else "study.Begun.compute"))
+            around.enter_context(
+                stubbed("studies.results.Study.write_report" if trains else "studies.study.Begun.compute")
+            )
             for beginning in _BEGINNINGS if has_flower() else _BEGINNINGS[:3]:
                 around.enter_context(stubbed(beginning))
             code = cli.run(arguments)

@@ -115,7 +115,7 @@ def reproduce(**values: Any) -> None:
     if target not in _THEORY:
         request.sources()
     said = Console(stderr=True)
-    wanted = TARGETS[:-1] if target == "all" else (target,)
+    wanted = TARGETS[:-1] if target == "all" else (str(target),)
     with _claimed(folder, values["resume"], f"reproduce-{target}") as claimed:
         if not values["quiet"] and not set(wanted) <= set(_THEORY):
             _warn(said, request)

@@ -149,20 +149,6 @@ def raise_file_limit() -> int:
     return most
 
 
-def serve_metrics(port: int, folder: Path, traffic: Traffic, app: Any) -> None:
-    """Serve the metrics of a federation whose sites a SuperLink's application knows."""
-    from flwr.supercore.constant import NodeStatus
-
-    from ffalm.federate.deploy.coordinator_metrics import MetricsServer, metrics_text
-    from ffalm.federate.deploy.folder import FederationFolder
-
-    def text() -> str:
-        online = app.state.linkstate_factory.state().get_node_info(statuses=[NodeStatus.ONLINE])
-        return metrics_text(FederationFolder(folder), traffic, len(online))
-
-    MetricsServer(port, text).start()
-
-
 def main() -> None:
     """Serve the SuperLink's application on both addresses, with the certificates it was given for both."""
     import uvicorn
@@ -191,7 +177,9 @@ def main() -> None:
         sockets = [listener(host, port), listener(outer_host.strip("[]"), int(outer_port))]
 
         if metrics_port:
-            serve_metrics(metrics_port, folder, traffic, app)
+            from ffalm.federate.deploy.coordinator_metrics import serve_metrics, superlink_metrics
+
+            serve_metrics(metrics_port, superlink_metrics(app, folder, traffic))
 
         class Server(uvicorn.Server):
             def handle_exit(self, sig: int, frame: FrameType | None) -> None:
