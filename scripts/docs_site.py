@@ -130,7 +130,8 @@ def _parameter(one: Any) -> str:
 
 def settings_page() -> str:
     """Every setting of a study, and the models with theirs."""
-    from ffalm.cli.setting_facts import sections, settings_of
+    from ffalm.cli.setting_facts import sections
+    from ffalm.cli.setting_words import settings_of
     from ffalm.models import ARCHITECTURES
 
     lines = [
@@ -170,7 +171,7 @@ def algorithms_page() -> str:
 
 def data_page() -> str:
     """Every data source with its settings."""
-    from ffalm.cli.setting_facts import settings_of
+    from ffalm.cli.setting_words import settings_of
     from ffalm.data import SOURCES, source_class
 
     lines = ["# Data sources", "", "What `ffalm data` and `ffalm data describe NAME` show. Chosen with `--data NAME`; "
@@ -182,13 +183,11 @@ def data_page() -> str:
 
 
 def _settings_table(settings: Any, flag: bool = False) -> list[str]:
-    from ffalm.cli.setting_words import shown_default
-
     if not settings:
         return ["It has no settings."]
     lines = ["| setting | takes | default | meaning |" + " flag |" * flag, "|---|---|---|---|" + "---|" * flag]
     for one in settings:
-        default = "needed" if one.required else shown_default(one.default)
+        default = one.shown_default
         cells = [f"`{one.name}`", one.takes, f"`{default}`" if default else "", one.help]
         cells += [f"`{one.flag}`" if one.flag else ""] if flag else []
         lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")

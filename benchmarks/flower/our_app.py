@@ -67,7 +67,7 @@ def lead(sites: Sites, settings: dict[str, Fact]) -> None:
     context = ServerContext(ALGORITHM, training(), TASK, counts, 0, trained_parameters(work.model()))
     begin = Learner(spec()).fresh
     clock = work.Clock()
-    for _ in rounds(context, RemoteClients(sites, lambda: known, ALGORITHM, begin, 300.0)):
+    for _ in rounds(context, RemoteClients(sites, known, ALGORITHM, begin, 300.0)):
         clock.tick()
 
 

@@ -31,7 +31,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from ffalm.engines.flower.environment import QUIET  # noqa: E402
+from ffalm.engines.flower.engine import QUIET  # noqa: E402
 
 PAYLOADS = {"MLP (4 thousand parameters)": "mlp", "ResNet-18's size (11 million)": "resnet18"}
 APPS = {"plain": "plain_app", "fedavg": "our_app", "ffalm": "our_app"}  # ours with either algorithm

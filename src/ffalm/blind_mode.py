@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ffalm.algorithms import FedAvg
 from ffalm.data.types import Examples, Task
-from ffalm.errors import require, shown
+from ffalm.errors import UserError, require, shown
 from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.fairness.histograms import edge_value, scores_of
 from ffalm.federation import Federation
@@ -126,15 +126,14 @@ class BlindAnswer:
 @with_keywords(RunSettings, Training)
 def group_model(federation: Federation, *, seed: int = 0, **settings: Unpack[RunKeywords]) -> GroupModel:
     """Train P(label, group | x) over a federation by FedAvg, with the keywords of `simulate`."""
-    _held_out(federation)
+    rows = held_out(federation)
     crossed = federation.with_group_labels()
     result = simulate(FedAvg(), crossed, seed=seed, **settings)
     network = rebuilt(result.state_dict, crossed, settings)
     groups = federation.task.groups
-    held_out = _held_out(federation)
     compared = federation.task.compared
-    likely = GroupModel(network, groups, math.nan).cells(held_out.x).sum(1)[:, :compared].argmax(-1)
-    told = (likely == held_out.group)[held_out.group < compared]
+    likely = GroupModel(network, groups, math.nan).cells(rows.x).sum(1)[:, :compared].argmax(-1)
+    told = (likely == rows.group)[rows.group < compared]
     return GroupModel(network, groups, float(told.double().mean()), result.epsilon)
 
 
@@ -171,7 +170,7 @@ class BlindModel:
 
     @cached_property
     def _rows(self) -> _PredictedRows:
-        return self._predicted(_held_out(self.federation))
+        return self._predicted(held_out(self.federation))
 
     @cached_property
     def _scored(self) -> _PredictedRows:
@@ -239,7 +238,7 @@ def blind(
     own_seed = trained.seed if isinstance(trained, Result) else 0
     weights = trained.state_dict if isinstance(trained, Result) else trained
     require(isinstance(weights, Mapping), f"Give a Result or the weights of a model by name; got {shown(trained)}.")
-    _held_out(federation)
+    held_out(federation)
     network = rebuilt(weights, federation, settings)
     groups = groups or group_model(federation, seed=own_seed if seed is None else seed, **settings)
     answer = BlindModel(network, groups, federation).fit(aim, confidence)
@@ -248,16 +247,14 @@ def blind(
     return answer
 
 
-def _held_out(federation: Federation) -> Examples:
+def held_out(federation: Federation, what: str = "A blind rule is fitted to") -> Examples:
+    """The rows of a federation on which choices are made; `what` begins the sentence where there are none."""
     require(
         isinstance(federation, Federation),
         f"Give a Federation, such as ffalm.load(...) returns; got {type(federation).__name__}.",
     )
-    require(
-        federation.validation is not None,
-        "A blind rule is fitted to held-out rows, and this federation has none: give it a validation part.",
-    )
-    assert federation.validation is not None
+    if federation.validation is None:
+        raise UserError(f"{what} held-out rows, and this federation has none: give it a validation part.")
     return federation.validation
 
 

@@ -6,7 +6,6 @@ A run is a study of one algorithm and one seed, so `ffalm run` and `ffalm compar
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from ffalm.plugins import import_plugin
 from ffalm.run_settings import MOST_SEEDS, Privacy, StudySettings, Training
 from ffalm.settings import build, to_plain
 from ffalm.studies.in_memory import CustomModel, InMemory
-from ffalm.system.files import read_text
+from ffalm.system import toml
 from ffalm.targets.candidates import lagrangian_title
 from ffalm.targets.target import Target, check_confidence
 
@@ -138,13 +137,7 @@ _PLAIN = tuple(
 
 def read(path: Path) -> dict[str, Any]:
     """The nested settings of a TOML file."""
-    text = read_text(path, "configuration file")
-    try:
-        return tomllib.loads(text)
-    except RecursionError:
-        raise UserError(f"The configuration file {path} has lists or sections nested too deeply.") from None
-    except ValueError as error:  # of TOML, or a number of thousands of digits
-        raise UserError(f"The configuration file {path} is not valid TOML: {str(error).rstrip('.')}.") from None
+    return toml.read(path, "configuration file")
 
 
 def check(settings: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from numbers import Real
 from typing import Any, ClassVar, TypeVar
 
@@ -57,10 +57,16 @@ def unknown(kind: str, name: Any, known: Iterable[str]) -> UserError:
     return UserError(f"There is no {kind} {shown(name)}: {hint}")
 
 
+def require_known(kind: str, known: Collection[str], *names: Any) -> None:
+    """Refuse the first of these names that is none of the known ones, of whatever type it is."""
+    for name in names:
+        if not isinstance(name, str) or name not in known:
+            raise unknown(kind, name, known)
+
+
 def look_up(kind: str, name: Any, known: Mapping[str, V]) -> V:
     """What is registered under a name that a user gave, of whatever type it is."""
-    if not isinstance(name, str) or name not in known:
-        raise unknown(kind, name, known)
+    require_known(kind, known, name)
     return known[name]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ffalm.blind_mode import GroupModel
+from ffalm.blind_mode import GroupModel, held_out
 from ffalm.config import entry_of
 from ffalm.errors import require
 from ffalm.federation import Federation
@@ -95,14 +95,7 @@ def fair(
     federation's validation part, chooses there, and scores the choice once on its test part. `repair` and `confidence`
     are those of `Study.answer`, the other keywords those of `simulate`.
     """
-    require(
-        isinstance(federation, Federation),
-        f"Give a Federation, such as ffalm.load(...) returns; got {type(federation).__name__}.",
-    )
-    require(
-        federation.validation is not None,
-        "A target is chosen for on held-out rows, and this federation has none: give it a validation part.",
-    )
+    held_out(federation, "A target is chosen for on")
     aim = Target.parse(target)
     candidates = algorithms or {
         **{name: name for name in BASELINES},

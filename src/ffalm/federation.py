@@ -18,7 +18,7 @@ from ffalm.data import find_source
 from ffalm.data.array_parts import read_parts, warn_of_scale
 from ffalm.data.holdings import Dealt, Holding, holdings_of
 from ffalm.data.types import Dataset, Examples, Source, Task
-from ffalm.errors import UserError, require, shown, unknown
+from ffalm.errors import UserError, require, require_known, shown
 from ffalm.frame_html import frame_html
 from ffalm.partition import Kind, Partition
 from ffalm.settings import build
@@ -307,8 +307,7 @@ def _source(name: Any, settings: Mapping[str, Any]) -> Source:
 def _without_silo(dataset: Dataset, partition: Partition, seed: int) -> Federation:
     """The federation of all owners but one, tested on that one's rows."""
     whole, name = Federation.from_dataset(dataset, replace(partition, leave_out=None), seed), partition.leave_out
-    if name not in dataset.owner_names:
-        raise unknown("site to leave out", str(name), dataset.owner_names)
+    require_known("site to leave out", dataset.owner_names, name)
     place = dataset.owner_names.index(str(name))
     assert dataset.validation_owner is not None and dataset.test_owner is not None and dataset.owner is not None
     owned = ((dataset.train, dataset.owner), (dataset.validation, dataset.validation_owner),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ffalm.errors import UserError, require, unknown
+from ffalm.errors import UserError, require, require_known
 from ffalm.randomness import Purpose, generator
 from ffalm.settings import flag
 
@@ -65,8 +65,7 @@ class Partition:
     )
 
     def __post_init__(self) -> None:
-        if self.kind not in _KINDS and self.kind != "silos":
-            raise unknown("partition", str(self.kind), [*_KINDS, "silos"])
+        require_known("partition", (*_KINDS, "silos"), self.kind)
         require(self.clients >= 1, f"A federation needs at least 1 client; got {self.clients}.")
         require(self.alpha > 0 and np.isfinite(self.alpha), f"The Dirichlet alpha must be above 0; got {self.alpha}.")
         require(

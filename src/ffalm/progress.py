@@ -58,13 +58,11 @@ class ProgressLine:
             self._told = now
             score = f", accuracy {100 * record['accuracy']:.1f} %" if "accuracy" in record else ""
             ahead = "" if seconds is None else f", about {seconds:.0f} s left"
-            self._write(f"{self._all - self._left}/{self._all} rounds; {run}: round {record['round']}{score}{ahead}")
+            text = f"{self._all - self._left}/{self._all} rounds; {run}: round {record['round']}{score}{ahead}"
+            print(f"\r{text.ljust(self._width)}", end="", file=sys.stderr, flush=True)
+            self._width = len(text)
 
     def close(self) -> None:
         """End the line."""
         if self._width:
             print(file=sys.stderr, flush=True)
-
-    def _write(self, text: str) -> None:
-        print(f"\r{text.ljust(self._width)}", end="", file=sys.stderr, flush=True)
-        self._width = len(text)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self
 
-from ffalm.errors import require, unknown
+from ffalm.errors import require, require_known
 from ffalm.settings import build, flag, require_above_zero, typed
 from ffalm.targets.target import Repair, Scope
 
@@ -162,9 +162,7 @@ class RunSettings:
         """Checked settings from keywords, those of `Training` among them."""
         of_training = {one.name for one in fields(Training)}
         known = {one.name for one in fields(cls)} - {"training"} | of_training
-        for name in keywords:
-            if name not in known:
-                raise unknown("setting", name, known)
+        require_known("setting", known, *keywords)
         training = build(Training, {name: keywords[name] for name in keywords if name in of_training}, "training")
         others = {name: keywords[name] for name in keywords if name not in of_training}
         return build(cls, {**others, "training": training}, "run")

@@ -126,7 +126,6 @@ class Computed(Protocol):
     def jobs(self) -> Sequence[Job]: ...
     def add(self, place: int, done: Round, /) -> Record | None:
         """Record a round of one of the jobs; returns the run's own record once all jobs have done the round."""
-        ...
 
     def finish(self) -> Result: ...
 
@@ -190,12 +189,10 @@ class ClientsAlone:
 
     def _averaged(self, records: Sequence[Record]) -> Record:
         names = [name for name, value in records[0].items() if isinstance(value, float) and name != "seconds"]
-        means = {name: sum(self._weighted([one[name] for one in records])) for name in names}
+        weighted = list(zip(self._shares, records, strict=True))
+        means = {name: sum(share * one[name] for share, one in weighted) for name in names}
         seconds = sum(one["seconds"] for one in records)
         return {"round": records[0]["round"], **means, "weights": self._shares, "seconds": seconds}
-
-    def _weighted(self, values: Sequence[float]) -> list[float]:
-        return [share * value for share, value in zip(self._shares, values, strict=True)]
 
     def finish(self) -> Result:
         """Score every client's model, and average."""

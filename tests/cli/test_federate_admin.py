@@ -122,4 +122,4 @@ def test_units_are_printed_for_each_role(cli: Cli, clinics: Path) -> None:
     assert "ffalm-clinics-coordinator.service" in said
     assert f"federate site {clinics}/sites/west" in cli("federate", "systemd", "site", clinics / "sites" / "west")[1]
     code, _, said = cli("federate", "systemd", "both", clinics)
-    assert code == 2 and "coordinator, run or site" in said
+    assert code == 2 and "coordinator, run, site" in said

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ffalm.cli.watch_command import LivePage, PageServer
+from ffalm.cli.watch_command import LivePage
 from ffalm.errors import UserError
+from ffalm.system.loopback_server import LoopbackServer
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -33,8 +34,8 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> list[str | Exception]:
 
 
 @pytest.fixture
-def server(pages: list[str | Exception], tmp_path: Path) -> Iterator[PageServer]:
-    with PageServer(LivePage(tmp_path), 0, 7) as one:
+def server(pages: list[str | Exception], tmp_path: Path) -> Iterator[LoopbackServer]:
+    with LoopbackServer(0, LivePage(tmp_path, 7).answer) as one:
         thread = threading.Thread(target=one.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield one
@@ -43,7 +44,7 @@ def server(pages: list[str | Exception], tmp_path: Path) -> Iterator[PageServer]
 
 
 def get(
-    server: PageServer, path: str = "/", host: str | None = None, method: str = "GET"
+    server: LoopbackServer, path: str = "/", host: str | None = None, method: str = "GET"
 ) -> tuple[int, str, str | None]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
     connection.request(method, path, headers={} if host is None else {"Host": host})
@@ -54,7 +55,7 @@ def get(
 
 
 def test_the_page_is_served_and_loads_itself_again_until_the_study_is_done(
-    server: PageServer, pages: list[str | Exception], tmp_path: Path
+    server: LoopbackServer, pages: list[str | Exception], tmp_path: Path
 ) -> None:
     assert get(server) == (200, "<p>first</p>", "7")
     pages.append("<p>done</p>")
@@ -64,7 +65,7 @@ def test_the_page_is_served_and_loads_itself_again_until_the_study_is_done(
     assert get(server, method="HEAD") == (200, "", None)
 
 
-def test_only_this_machine_is_answered_and_only_for_the_page(server: PageServer) -> None:
+def test_only_this_machine_is_answered_and_only_for_the_page(server: LoopbackServer) -> None:
     assert server.server_address[0] == "127.0.0.1"
     assert get(server, host=f"localhost:{server.server_port}")[0] == 200
     assert get(server, host="evil.example")[0] == 403
@@ -73,14 +74,16 @@ def test_only_this_machine_is_answered_and_only_for_the_page(server: PageServer)
 
 
 def test_files_that_are_being_written_are_asked_for_again(
-    server: PageServer, pages: list[str | Exception], tmp_path: Path
+    server: LoopbackServer, pages: list[str | Exception], tmp_path: Path
 ) -> None:
     pages.append(UserError("The result is damaged."))
     (tmp_path / "result.json").write_text("{")
     assert get(server) == (503, "The result is damaged.", "7")
 
 
-def test_a_folder_or_port_that_cannot_be_used_gets_one_sentence(cli: Cli, server: PageServer, tmp_path: Path) -> None:
+def test_a_folder_or_port_that_cannot_be_used_gets_one_sentence(
+    cli: Cli, server: LoopbackServer, tmp_path: Path
+) -> None:
     code, _, said = cli("watch", tmp_path / "nowhere")
     assert (code, said.count("\n")) == (2, 1)
     code, _, said = cli("watch", tmp_path, "--port", str(server.server_port))
@@ -94,7 +97,7 @@ def test_ctrl_c_ends_it_with_success(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(PageServer, "serve_forever", interrupted)
+    monkeypatch.setattr(LoopbackServer, "serve_forever", interrupted)
     code, shown, _ = cli("watch", tmp_path)
     assert code == 0
     assert "at http://127.0.0.1:" in shown

@@ -12,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from ffalm.data import source
-from ffalm.data.census import Census, _correlation
-from ffalm.data.census_figures import CELL_SHARES, CELLS, COLUMNS, CORRELATIONS
+from ffalm.data.census import CELL_SHARES, CELLS, COLUMNS, CORRELATIONS, Census, _correlation
 from ffalm.data.encoding import RawTable
 from ffalm.data.types import Dataset, Examples
 from ffalm.errors import UserError

@@ -223,7 +223,7 @@ def _quietly(words: list[str]) -> None:
 
 #: Where a command would begin to train, serve, start processes or download.
 _BEGINNINGS = (
-    "cli.watch_command.PageServer.serve_forever",
+    "system.loopback_server.LoopbackServer.serve_forever",
     "data.download._opened",
     "leaderboard.play.play",
     "federate.deploy.operations.CoordinatorProcess.start",

@@ -21,7 +21,7 @@ _SECONDS = 300.0
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NEEDED = (
     "pandas", "rich.console", "rich.progress", "rich.table", "torch.fx.experimental.symbolic_shapes", "PIL.Image",
-    "ffalm.cli.answers", "ffalm.cli.running", "ffalm.studies.cluster", "ffalm.data.census", "ffalm.data.decode",
+    "ffalm.cli.output", "ffalm.cli.running", "ffalm.studies.cluster", "ffalm.data.census", "ffalm.data.decode",
     "ffalm.data.preprocessing", "ffalm.data.table", "ffalm.engines.loop", "ffalm.engines.stacked",
     "ffalm.studies.execution",
     "ffalm.report.study_tables", "ffalm.report.summary_text", "ffalm.studies.results",

@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from tests.federate.makers import config, world
 from tests.federate.makers import people as federated_people
 from tests.trained_models.test_trained_model import people
@@ -13,7 +15,6 @@ from tests.trained_models.test_trained_model import people
 import ffalm
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.federated_run import coordinate
-from ffalm.federate.inference import Trained
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +52,10 @@ def test_without_a_target_one_of_several_runs_must_be_named(tmp_path: Path) -> N
 
 def test_a_federations_model_is_the_one_that_it_trained(tmp_path: Path) -> None:
     coordinate(config(training={"rounds": 1}), tmp_path / "run", world(tmp_path), pause=0.001)
-    model, former = ffalm.load_model(tmp_path), Trained.load(tmp_path)
-    frame = federated_people(12, 5)
-    assert model.predict(frame).tolist() == former.predict(frame)
+    model = ffalm.load_model(tmp_path)
+    stored = load_file(tmp_path / "run" / "model.safetensors")
+    assert all(torch.equal(value, stored[name]) for name, value in model.module.state_dict().items())
+    assert set(model.predict(federated_people(12, 5))) <= {"no", "yes"}
     assert model.facts is not None and model.facts.clients == 3
 
 

@@ -17,7 +17,7 @@ from ffalm.errors import UserError
 from ffalm.fairness import ScoreHistogram
 from ffalm.outcome import Outcome
 from ffalm.runs import Result
-from ffalm.studies.store import RunFolder, _flat, _nested, counts_of, intervals_of, locked
+from ffalm.studies.store import RunFolder, flat_tensors, locked, nested_tensors, outcome_of
 from ffalm.system.files import json_text
 
 
@@ -45,12 +45,12 @@ def test_a_snapshot_comes_back_bit_for_bit(folder: RunFolder) -> None:
 
 def test_vectors_by_name_and_parameter_come_back_from_a_flat_file() -> None:
     vectors = {"momentum": {"0.weight": torch.ones(2), "0.bias": torch.zeros(1)}, "drift": {"0.weight": torch.ones(3)}}
-    flat = _flat(vectors)
+    flat = flat_tensors(vectors)
     assert set(flat) == {"momentum/0.weight", "momentum/0.bias", "drift/0.weight"}
-    found = _nested(flat)
+    found = nested_tensors(flat)
     assert {name: set(inner) for name, inner in found.items()} == {name: set(inner) for name, inner in vectors.items()}
     assert torch.equal(found["drift"]["0.weight"], torch.ones(3))
-    assert _nested(_flat({"dual": torch.ones(1)})).keys() == {"dual"}
+    assert nested_tensors(flat_tensors({"dual": torch.ones(1)})).keys() == {"dual"}
 
 
 def test_a_run_without_state_can_be_kept(folder: RunFolder) -> None:
@@ -223,8 +223,8 @@ def test_a_list_that_stopped_being_finite_is_read_as_numbers(folder: RunFolder) 
 def test_a_diverged_run_has_no_intervals() -> None:
     tally = metrics.tally([0, 1] * 8, [0, 1, 1, 1] * 4, [0, 0, 1, 1] * 4)
     result = Result(tally.metrics(), [], {}, {}, tally, [])
-    assert set(intervals_of(result, 1)) > {"accuracy", "dpd", "eod"}
-    assert intervals_of(replace(result, diverged="It diverged."), 1) == {}
+    assert set(outcome_of(result, "", "", None).intervals) > {"accuracy", "dpd", "eod"}
+    assert outcome_of(replace(result, diverged="It diverged."), "", "", None).intervals == {}
 
 
 def test_json_is_valid_for_every_reader() -> None:
@@ -243,7 +243,7 @@ def test_a_finished_run_tells_what_it_came_to(folder: RunFolder) -> None:
     tally = metrics.tally([0, 1, 1], [0, 1, 0], [0, 0, 1])
     own = {"test": [ScoreHistogram.zeros((2, 2), 1)]}
     result = Result(outcome.test, outcome.history, {"weight": torch.ones(2)}, {}, tally, [], client_scores=own)
-    outcome = replace(outcome, confusion=counts_of(result))
+    outcome = replace(outcome, confusion=outcome_of(result, "", "", None).confusion)
     folder.finish(result, outcome)
     found = folder.outcome()
     assert found is not None

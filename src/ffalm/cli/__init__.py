@@ -12,6 +12,7 @@ import io
 import os
 import sys
 import traceback
+from collections.abc import Callable
 
 import typer
 
@@ -44,18 +45,35 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-study_commands.add_to(app)
-sweep_command.add_to(app)
-repair_command.add_to(app)
-leaderboard_command.add_to(app)
-audit_command.add_to(app)
-model_commands.add_to(app)
-reproduce.add_to(app)
-federate.add_to(app)
-data_commands.add_to(app)
-algorithms_command.add_to(app)
-watch_command.add_to(app)
-setting_commands.add_to(app)
+#: The commands in the order of the help, each with an example.
+COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
+    (study_commands.run, "ffalm run --algorithm ffalm --preset safe --rounds 30"),
+    (study_commands.compare, "ffalm compare --data loans.csv --label paid --group sex --favourable yes"),
+    (study_commands.report, "ffalm report ffalm-results/compare-census-20250101-120000"),
+    (sweep_command.sweep, 'ffalm sweep --algorithm lagrangian --over tolerance=0,0.02,0.05,0.1 --at "dpd <= 0.05"'),
+    (
+        repair_command.repair,
+        "ffalm repair scores.csv --label paid --score p --group sex --favourable yes --test-share 0.5",
+    ),
+    (leaderboard_command.leaderboard, "ffalm leaderboard --root data --out leaderboard"),
+    (
+        audit_command.audit,
+        "ffalm audit loans.csv --label paid --prediction said --group sex --favourable yes --fail-if 'dpd > 0.1'",
+    ),
+    (model_commands.predict, "ffalm predict ffalm-results/loans new.csv --group sex --out labels.csv"),
+    (model_commands.card, "ffalm card ffalm-results/loans --out MODEL_CARD.md"),
+    (model_commands.export, "ffalm export ffalm-results/loans model.onnx"),
+    (reproduce.reproduce, "ffalm reproduce table-2 --scale smoke"),
+    (algorithms_command.algorithms, "ffalm algorithms fcfl"),
+    (watch_command.watch, "ffalm watch ffalm-results/compare-census-20250101-120000"),
+    (setting_commands.models, "ffalm models"),
+    (setting_commands.settings, "ffalm settings training"),
+    (setting_commands.init, "ffalm init && ffalm compare --config ffalm.toml"),
+)
+for _command, _example in COMMANDS:
+    app.command(epilog=f"Example: {_example}")(_command)
+app.add_typer(federate.federate, name="federate")
+app.add_typer(data_commands.data, name="data")
 
 
 def _show_version(wanted: bool) -> None:

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ffalm.algorithms import Algorithm
-from ffalm.cli.setting_words import kind_of
+from ffalm.cli.setting_words import Setting, settings_of
 from ffalm.engines import ENGINES
 from ffalm.errors import UserError
 from ffalm.federate.federation_config import why_not_federated
 from ffalm.privacy import Mechanism
-
-
-@dataclass(frozen=True)
-class SettingFacts:
-    """One setting."""
-
-    name: str
-    takes: str
-    default: Any
-    required: bool
-    help: str
 
 
 @dataclass(frozen=True)
@@ -41,7 +28,7 @@ class AlgorithmFacts:
     federated: bool | None  # in real federations
     secure: bool | None  # under secure aggregation
     private: bool | None  # with differential privacy
-    settings: tuple[SettingFacts, ...]
+    settings: tuple[Setting, ...]
     presets: dict[str, dict[str, Any]]
     default_preset: str | None
 
@@ -62,7 +49,7 @@ def facts_of(cls: type[Algorithm]) -> AlgorithmFacts:
         None if made is None else why_not_federated(made) is None,
         None if made is None else made.needs_only_sums,
         None if made is None else _takes_noise(made),
-        tuple(_settings(cls)),
+        tuple(replace(one, flag=None) for one in settings_of(cls)),
         cls.presets(),
         cls.default_preset,
     )
@@ -92,17 +79,3 @@ def _takes_noise(algorithm: Algorithm) -> bool:
     except UserError:
         return False
     return True
-
-
-def _settings(cls: type[Algorithm]) -> typing.Iterator[SettingFacts]:
-    try:
-        hints = typing.get_type_hints(cls)
-    except NameError:  # annotations of a user's class may name what its module does not hold
-        hints = {}
-    for field in dataclasses.fields(cls):
-        default, factory = field.default, field.default_factory
-        required = default is dataclasses.MISSING and factory is dataclasses.MISSING
-        if factory is not dataclasses.MISSING:
-            default = factory()
-        takes = kind_of(hints.get(field.name, field.type))
-        yield SettingFacts(field.name, takes, None if required else default, required, field.metadata.get("help", ""))

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ffalm.cli.output import Json, print_json
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ffalm.cli.algorithm_facts import AlgorithmFacts
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("algorithms", epilog="Example: ffalm algorithms fcfl")(algorithms)
 
 
 def algorithms(
@@ -24,7 +21,7 @@ def algorithms(
     plugin: Annotated[
         list[str] | None, typer.Option("--plugin", help="Python file that registers your own algorithm.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List the algorithms, or describe one: settings, presets, paper, limits, and what can run it."""
     from rich.console import Console
@@ -33,22 +30,18 @@ def algorithms(
     from ffalm.algorithms import algorithms as registered
     from ffalm.cli.algorithm_facts import facts_of
     from ffalm.plugins import import_plugin
-    from ffalm.system.files import json_text
 
     for path in plugin or ():
         import_plugin(Path(path))
-    if name is not None:
-        facts = facts_of(algorithm_class(name))
-        if as_json:
-            typer.echo(json_text(dataclasses.asdict(facts), indent=2))
-        else:
-            _describe(Console(), facts)
-        return
-    every = {key: facts_of(cls) for key, cls in registered().items()}
+    asked = registered() if name is None else {name: algorithm_class(name)}
+    found = {key: facts_of(cls) for key, cls in asked.items()}
     if as_json:
-        typer.echo(json_text({key: dataclasses.asdict(facts) for key, facts in every.items()}, indent=2))
+        plain = {key: dataclasses.asdict(facts) for key, facts in found.items()}
+        print_json(plain if name is None else plain[name])
+    elif name is None:
+        _list(Console(), list(found.values()))
     else:
-        _list(Console(), list(every.values()))
+        _describe(Console(), found[name])
 
 
 def _list(console: Console, every: list[AlgorithmFacts]) -> None:
@@ -66,8 +59,6 @@ def _list(console: Console, every: list[AlgorithmFacts]) -> None:
 def _describe(console: Console, facts: AlgorithmFacts) -> None:
     from rich.markup import escape
     from rich.table import Table
-
-    from ffalm.cli.setting_words import shown_default
 
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False)
@@ -89,8 +80,7 @@ def _describe(console: Console, facts: AlgorithmFacts) -> None:
         title = f"Settings: --set algorithms.{facts.name}.SETTING=VALUE"
         table = Table("setting", "takes", "default", "meaning", title=escape(title), title_justify="left")
         for one in facts.settings:
-            default = "needed" if one.required else shown_default(one.default)
-            table.add_row(*map(escape, (one.name, one.takes, default, one.help)))
+            table.add_row(*map(escape, (one.name, one.takes, one.shown_default, one.help)))
         console.print(table)
     for preset, settings in facts.presets.items():
         usual = " (the usual one)" if preset == facts.default_preset else ""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ffalm.cli.output import print_json, print_line
 from ffalm.errors import require
 
 if TYPE_CHECKING:
@@ -21,15 +22,6 @@ FAILED = 3
 _column = partial(typer.Option, rich_help_panel="Columns of the file")
 _output = partial(typer.Option, rich_help_panel="Output")
 _WIDE = 120  # columns of a terminal that has room for intervals beside every rate
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command(
-        "audit",
-        epilog="Example: ffalm audit loans.csv --label paid --prediction said --group sex --favourable yes --fail-if "
-        "'dpd > 0.1'",
-    )(audit)
 
 
 def audit(
@@ -76,13 +68,12 @@ def audit(
 def finish_audit(found: Audit, conditions: Sequence[str], out: Path | None, as_json: bool) -> None:
     """Write the page, print everything, and end with code 3 where a condition holds."""
     from ffalm.report.audit_report import to_plain, write_page
-    from ffalm.system.files import json_text
 
     failures = found.failures(conditions)
     if out is not None:
         write_page(found, out, failures)
     if as_json:
-        print(json_text(to_plain(found, failures), 2))
+        print_json(to_plain(found, failures))
     else:
         _show(found, failures, out)
     if failures:
@@ -104,8 +95,8 @@ def _show(found: Audit, failures: Sequence[Failure], out: Path | None) -> None:
             if table is not None:
                 console.print(to_rich(table))
     for sentence in (*sentences(found), *found.notes):
-        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+        print_line(console, sentence)
     for sentence in failed_sentences(failures):
-        console.print(f"Failed: {sentence}", style="bold", highlight=False, markup=False, soft_wrap=True)
+        print_line(console, f"Failed: {sentence}", "bold")
     if out is not None:
-        console.print(f"Report: {out}", highlight=False, markup=False, soft_wrap=True)
+        print_line(console, f"Report: {out}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ffalm.cli.flags import DATA, JSON, SET, listed, overrides, takes
-from ffalm.cli.setting_words import kind_of, shown_default
+from ffalm.cli.output import Json, print_json, print_line
+from ffalm.cli.setting_words import settings_of
 from ffalm.errors import require, shown
 
 if TYPE_CHECKING:
@@ -24,16 +24,10 @@ data = typer.Typer(
 )
 
 _CHECK = (*DATA, SET, JSON)
-_Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command group."""
-    app.add_typer(data, name="data")
 
 
 @data.callback()
-def list_sources(context: typer.Context, as_json: _Json = False) -> None:
+def list_sources(context: typer.Context, as_json: Json = False) -> None:
     """List the sources by name; see the commands below for more."""
     if context.invoked_subcommand is not None:
         return
@@ -45,7 +39,7 @@ def list_sources(context: typer.Context, as_json: _Json = False) -> None:
     classes = {name: source_class(name) for name in SOURCES}
     if as_json:
         facts = ("about", "asks", "needs_files")
-        _print_json({name: {fact: getattr(cls, fact) for fact in facts} for name, cls in classes.items()})
+        print_json({name: {fact: getattr(cls, fact) for fact in facts} for name, cls in classes.items()})
         return
     table = Table("source", "what it is", "label and groups", title="Data sources", title_justify="left")
     for name, cls in classes.items():
@@ -55,7 +49,7 @@ def list_sources(context: typer.Context, as_json: _Json = False) -> None:
 
 @data.command(epilog="Example: ffalm data describe utkface")
 def describe(
-    name: Annotated[str, typer.Argument(help="Name of a data source.", show_default=False)], as_json: _Json = False
+    name: Annotated[str, typer.Argument(help="Name of a data source.", show_default=False)], as_json: Json = False
 ) -> None:
     """Describe a data source: what it is, its settings and their defaults."""
     from rich.console import Console
@@ -65,24 +59,20 @@ def describe(
     from ffalm.data import source_class
 
     cls: Any = source_class(name)
-    hints = typing.get_type_hints(cls)
-    fields = [
-        (field.name, kind_of(hints[field.name]), "needed" if field.default is dataclasses.MISSING else field.default)
-        for field in dataclasses.fields(cls)
-    ]
+    own = settings_of(cls)
     if as_json:
-        settings = {key: default for key, _, default in fields}
-        _print_json({"name": name, "about": cls.about, "asks": cls.asks, "settings": settings})
+        settings = {one.name: "needed" if one.required else one.default for one in own}
+        print_json({"name": name, "about": cls.about, "asks": cls.asks, "settings": settings})
         return
     console = Console()
     console.print(f"[bold]{name}[/bold]: {cls.about}; {cls.asks}", highlight=False)
     if cls.__doc__:
         console.print(" ".join(cls.__doc__.split()), highlight=False, markup=False)
     table = Table("setting", "takes", "default", title="Settings: --set data.NAME=VALUE", title_justify="left")
-    for key, kind, default in fields:
-        table.add_row(key, escape(kind), escape(shown_default(default)))
+    for one in own:
+        table.add_row(*map(escape, (one.name, one.takes, one.shown_default)))
     console.print(table)
-    if any(kind.startswith("list") for _, kind, _ in fields):
+    if any(one.takes.startswith("list") for one in own):
         console.print('A list of several: --set \'data.NAME=["one", "two"]\'', highlight=False, markup=False)
 
 
@@ -98,7 +88,7 @@ def check(**values: Any) -> None:
     require(isinstance(settings, dict), f"The part 'data' of a configuration must be a section; got {shown(settings)}.")
     dataset = source(settings.pop("source", "census"), **settings).load()
     if values["json"]:
-        _print_json(_facts(dataset))
+        print_json(_facts(dataset))
     else:
         _print_facts(dataset)
 
@@ -163,7 +153,7 @@ def _print_facts(dataset: Dataset) -> None:
         owners = f"{len(facts['owners'])} owners: {', '.join(facts['owners'][:12])}{more}"
         console.print(owners, highlight=False, markup=False)
     for note in facts["notes"]:
-        console.print(note, highlight=False, markup=False, soft_wrap=True)
+        print_line(console, note)
 
 
 def _cells(task: Task, facts: dict[str, Any], groups: Iterable[int]) -> list[str]:
@@ -174,9 +164,3 @@ def _cells(task: Task, facts: dict[str, Any], groups: Iterable[int]) -> list[str
         total = sum(by_label)
         cells += [f"{total:,}", f"{100 * by_label[task.favourable] / total:.1f} %" if total else "undefined"]
     return cells
-
-
-def _print_json(value: Any) -> None:
-    from ffalm.system.files import json_text
-
-    typer.echo(json_text(value, indent=2))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ffalm.cli.federate_group import AnyFolder, Folder, federate, federation
+from ffalm.cli.federate_group import AnyFolder, Folder, federate, federation, site_or_federation
 from ffalm.errors import require
 
 if TYPE_CHECKING:
@@ -63,22 +63,19 @@ def rotate_key(
     public_key: _PublicKey = None,
 ) -> None:
     """Replace the key of a site, by the coordinator or in the site's own folder, or that of the coordinator."""
-    from ffalm.federate.deploy import require_flower
-
-    require_flower()
+    folder = site_or_federation(name)
     from ffalm.federate.deploy.folder import SiteFolder
     from ffalm.federate.deploy.membership import rotate_own_key, rotate_server_key, rotate_site_key
 
-    if (name / "site.toml").is_file():
+    if isinstance(folder, SiteFolder):
         require(
             site is None and not (coordinator or authority or public_key),
             f"{name} is a site folder, of which the only key is the site's own: leave the other arguments out.",
         )
-        file = rotate_own_key(SiteFolder.find(name))
+        file = rotate_own_key(folder)
         typer.echo(f"New key pair. Send {file} to the coordinator, who gives it to `rotate-key --public-key`;")
         typer.echo("until then this site is refused. With secure aggregation send it directly to the other sites too.")
         return
-    folder = federation(name)
     require((site is None) == coordinator, "Name one site, or --coordinator, whose key is to be replaced.")
     require(coordinator or not authority, "--authority goes with --coordinator.")
     if site is not None:
@@ -133,16 +130,11 @@ def restore(
 @federate.command(rich_help_panel=_PANEL, epilog="Example: ffalm federate upgrade hospitals")
 def upgrade(name: AnyFolder) -> None:
     """Bring a federation or site folder to the format of this version of ffalm; refused for a newer one's."""
-    from ffalm.federate.deploy import require_flower
-
-    require_flower()
-    from ffalm.federate.deploy.folder import SiteFolder
+    path = site_or_federation(name).path
     from ffalm.federate.deploy.folder_format import CURRENT
     from ffalm.federate.deploy.folder_format import upgrade as migrate
     from ffalm.federate.deploy.operations import processes_of
 
-    is_site = (name / "site.toml").is_file()
-    path = SiteFolder.find(name).path if is_site else federation(name).path
     running = [who for who, process in processes_of(path).items() if process.pid() is not None]
     require(not running, f"{', '.join(running)} of {name} runs here: `ffalm federate stop {quote(str(name))}` first.")
     done = migrate(path)

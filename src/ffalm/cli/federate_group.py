@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from ffalm.federate.deploy.folder import FederationFolder
+    from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
 
 federate = typer.Typer(
     help="Train with real sites over an encrypted network: rows stay at the sites, weights and sums are sent.",
@@ -27,7 +26,6 @@ Insecure = Annotated[
     bool, typer.Option("--insecure", help="No encryption and no keys: for experiments on one machine only.")
 ]
 Detach = Annotated[bool, typer.Option("--detach", help="Go on in the background; `ffalm federate stop` ends it.")]
-Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
 def federation(path: Path) -> FederationFolder:
@@ -39,6 +37,15 @@ def federation(path: Path) -> FederationFolder:
     return FederationFolder.find(path)
 
 
+def site_or_federation(path: Path) -> SiteFolder | FederationFolder:
+    """The site folder or federation folder at a path."""
+    from ffalm.federate.deploy import require_flower
+    from ffalm.federate.deploy.folder import SiteFolder
+
+    require_flower()
+    return SiteFolder.find(path) if (path / "site.toml").is_file() else federation(path)
+
+
 def sound_federation(path: Path) -> FederationFolder:
     """A federation with valid settings: a mistake in federation.toml is reported before anything starts."""
     from ffalm.federate.deploy.folder_format import check_format
@@ -48,8 +55,3 @@ def sound_federation(path: Path) -> FederationFolder:
     check_format(folder.path)
     FederationConfig.read(folder.path / "federation.toml")
     return folder
-
-
-def print_json(value: Any) -> None:
-    """Print plain values for machines."""
-    typer.echo(json.dumps(value, indent=2))

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from ffalm.cli.federate_group import AnyFolder, Json, federate, federation, print_json
+from ffalm.cli.federate_group import AnyFolder, federate, federation, site_or_federation
+from ffalm.cli.output import Json, print_json
 
 _PANEL = "Administration"
 
@@ -18,15 +19,11 @@ _PANEL = "Administration"
 @federate.command(rich_help_panel=_PANEL, epilog="Example: ffalm federate doctor hospitals --json")
 def doctor(name: AnyFolder, as_json: Json = False) -> None:
     """Check versions, keys, certificates, ports, clock, proxy, permissions, disk and data; exit code 1 if one fails."""
-    from ffalm.federate.deploy import require_flower
-
-    require_flower()
-    from ffalm.federate.deploy.doctor import examine_coordinator, examine_site
-    from ffalm.federate.deploy.folder import SiteFolder
+    folder = site_or_federation(name)
+    from ffalm.federate.deploy.doctor import examine
     from ffalm.federate.deploy.process_log import without_control_characters
 
-    is_site = (name / "site.toml").is_file()
-    checks = list(examine_site(SiteFolder.find(name)) if is_site else examine_coordinator(federation(name)))
+    checks = list(examine(folder))
     failed = any(check.level == "fail" for check in checks)
     if as_json:
         print_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
@@ -50,15 +47,9 @@ def systemd(
 
     require_flower()
     from ffalm.federate.deploy.folder import SiteFolder
-    from ffalm.federate.deploy.systemd_units import require_role, unit, unit_name
+    from ffalm.federate.deploy.systemd_units import unit, unit_name
 
-    asked = require_role(role)
-    if asked == "site":
-        site = SiteFolder.find(folder)
-        path, name = site.path, site.name
-    else:
-        found = federation(folder)
-        path, name = found.path, str(found.facts.get("name", found.path.name))
-    typer.echo(unit(asked, path, name, user or getpass.getuser()), nl=False)
-    file = f"/etc/systemd/system/{unit_name(asked, name)}"
-    typer.echo(f"Save it as {file}, then: systemctl enable --now {quote(unit_name(asked, name))}", err=True)
+    found = SiteFolder.find(folder) if role == "site" else federation(folder)
+    typer.echo(unit(role, found.path, found.name, user or getpass.getuser()), nl=False)
+    name = unit_name(role, found.name)
+    typer.echo(f"Save it as /etc/systemd/system/{name}, then: systemctl enable --now {quote(name)}", err=True)

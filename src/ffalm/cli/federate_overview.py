@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ffalm.cli.federate_group import AnyFolder, Json, federate, federation, print_json
+from ffalm.cli.federate_group import AnyFolder, federate, site_or_federation
 from ffalm.cli.flags import assign, listed, put
+from ffalm.cli.output import Json, print_json
 from ffalm.errors import require
 
 _INIT = "ffalm federate init clinics --sites north,south --address fair.example:18000 --label readmitted --group sex"
@@ -86,21 +87,21 @@ def init(
 @federate.command(epilog="Example: ffalm federate status hospitals --json")
 def status(name: AnyFolder, as_json: Json = False) -> None:
     """Show processes on this machine, sites online, the round and the last metrics; for a site, whether it runs."""
+    folder = site_or_federation(name)
+    from rich.console import Console
+
     from ffalm.federate.deploy.folder import SiteFolder
     from ffalm.federate.deploy.operations import CoordinatorProcess, SiteProcess
     from ffalm.federate.deploy.status import seen, site_seen, site_sentence, table
 
-    if (name / "site.toml").is_file():
-        own = site_seen(SiteProcess(SiteFolder.find(name)))
-        print_json(own) if as_json else typer.echo(site_sentence(own))
-        return
-    found = seen(CoordinatorProcess(federation(name)))
+    at_site = isinstance(folder, SiteFolder)
+    found = site_seen(SiteProcess(folder)) if isinstance(folder, SiteFolder) else seen(CoordinatorProcess(folder))
     if as_json:
         print_json(found)
-        return
-    from rich.console import Console
-
-    Console(markup=False).print(table(found), highlight=False)
+    elif at_site:
+        typer.echo(site_sentence(found))
+    else:
+        Console(markup=False).print(table(found), highlight=False)
 
 
 @federate.command(epilog="Example: ffalm federate stop hospitals")

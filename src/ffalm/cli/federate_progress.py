@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ffalm.cli.federate_group import print_json
+from ffalm.cli.output import print_answer, print_json, print_line
 from ffalm.errors import TrainingDiverged
-from ffalm.system.files import parsed_json
+from ffalm.system.files import read_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +27,7 @@ class RoundLines:
 
     def tell(self, sentence: str) -> None:
         """Print an event about sites."""
-        self._console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+        print_line(self._console, sentence)
 
     def show(self, records: list[Record]) -> None:
         """Show the rounds that are new."""
@@ -51,22 +51,21 @@ def show_result(run: Path, as_json: bool) -> None:
     """Print the tables of results, or everything as JSON; a training that diverged is an error."""
     from rich.console import Console
 
-    from ffalm.cli.answers import show_answer
     from ffalm.federate.coordinator.federation_answer import read_answer
     from ffalm.federate.coordinator.federation_report import summary
     from ffalm.studies.results import Study
 
-    found = parsed_json((run / "result.json").read_text(encoding="utf-8"))
+    found = read_json(run / "result.json")
     page = Study.load(run).write_report()["report.html"]
     answered = run / "answer.json"
     if as_json:
-        told = parsed_json(answered.read_text(encoding="utf-8")) if answered.exists() else {}
+        told = read_json(answered) if answered.exists() else {}
         print_json({"folder": str(run), **found, **told})
     else:
         typer.echo(summary(run).rstrip())
         answer, obstacles = read_answer(run)
         if answer is not None:
-            show_answer(Console(), answer)
+            print_answer(Console(), answer)
         for line in obstacles:
             typer.echo(f"- {line}")
         typer.echo(f"Report: {page} and {run / 'report.md'}")

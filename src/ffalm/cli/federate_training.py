@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ffalm.cli.federate_group import Detach, Folder, Insecure, Json, federate, sound_federation
+from ffalm.cli.federate_group import Detach, Folder, Insecure, federate, sound_federation
 from ffalm.cli.federate_progress import RoundLines, show_result
+from ffalm.cli.output import Json
 from ffalm.cli.running import Stopped
 from ffalm.errors import require
 

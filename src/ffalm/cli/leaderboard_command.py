@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ffalm.cli.flags import listed, seeds_of
+from ffalm.cli.output import print_json, print_line
 
 if TYPE_CHECKING:
     from ffalm.config import StudyConfig
@@ -19,11 +20,6 @@ if TYPE_CHECKING:
     from ffalm.studies.results import Study
 
 _SECONDS_PER_LINE = 15.0
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("leaderboard", epilog="Example: ffalm leaderboard --root data --out leaderboard")(leaderboard)
 
 
 def leaderboard(
@@ -49,7 +45,6 @@ def leaderboard(
     from ffalm.leaderboard.standings import standings
     from ffalm.report.rendering import to_rich
     from ffalm.studies.study import make_folder
-    from ffalm.system.files import json_text
 
     asked = [name.strip() for name in (cells or "").split(";") if name.strip()]
     chosen = Board.load(board, asked, listed(methods or ""))
@@ -61,14 +56,14 @@ def leaderboard(
     files = write_leaderboard(chosen, played, out, shlex.join(["ffalm", *sys.argv[1:]]))
     found = standings(played.entries)
     if as_json:
-        print(json_text({"files": {name: str(path) for name, path in files.items()},
-                         "left_out": played.left_out, "standings": tidy(found).records()}, 2))  # fmt: skip
+        written = {name: str(path) for name, path in files.items()}
+        print_json({"files": written, "left_out": played.left_out, "standings": tidy(found).records()})
         return
     console = Console()
     console.print(to_rich(overall(chosen, found)))
     for line in dict.fromkeys(played.left_out):
-        console.print(f"Left out: {line}", highlight=False, markup=False, soft_wrap=True)
-    console.print(f"Page: {files['leaderboard.md']}", highlight=False, markup=False, soft_wrap=True)
+        print_line(console, f"Left out: {line}")
+    print_line(console, f"Page: {files['leaderboard.md']}")
 
 
 class _Progress:

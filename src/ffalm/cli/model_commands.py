@@ -21,15 +21,6 @@ _Folder = Annotated[
 _Alpha = Annotated[float | None, typer.Option(help="Of a study of several skews: which answer to take.")]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the commands."""
-    app.command("predict", epilog="Example: ffalm predict ffalm-results/loans new.csv --group sex --out labels.csv")(
-        predict
-    )
-    app.command("card", epilog="Example: ffalm card ffalm-results/loans --out MODEL_CARD.md")(card)
-    app.command("export", epilog="Example: ffalm export ffalm-results/loans model.onnx")(export)
-
-
 def predict(
     model: _Folder,
     data: Annotated[Path, typer.Argument(help="CSV or Parquet file, or folder of images.", show_default=False)],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ffalm.cli.output import print_json, print_line
 from ffalm.errors import require
 from ffalm.targets.target import DEFAULT
 
@@ -19,14 +20,6 @@ if TYPE_CHECKING:
 _column = partial(typer.Option, rich_help_panel="Columns of the file")
 _target = partial(typer.Option, rich_help_panel="Fairness target")
 _judging = partial(typer.Option, rich_help_panel="Test rows and output")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command(
-        "repair",
-        epilog="Example: ffalm repair scores.csv --label paid --score p --group sex --favourable yes --test-share 0.5",
-    )(repair)
 
 
 def repair(
@@ -130,16 +123,15 @@ def _show(result: RepairedScores, out: Path | None, as_json: bool) -> None:
 
     from ffalm.report.rendering import to_rich
     from ffalm.report.repair_report import kinds, sentences, thresholds, to_plain, who_pays
-    from ffalm.system.files import json_text
 
     if as_json:
-        print(json_text(to_plain(result), 2))
+        print_json(to_plain(result))
         return
     console = Console()
     for table in (kinds(result, brief=True), who_pays(result), thresholds(result)):
         console.print(to_rich(table))
     console.print(f"Repair for {result.target}", style="bold", highlight=False, markup=False)
     for sentence in sentences(result):
-        console.print(f"  {sentence}", highlight=False, markup=False, soft_wrap=True)
+        print_line(console, f"  {sentence}")
     if out is not None:
-        console.print(f"Written: {out / 'repair.json'} and {out / 'predictions.csv'}", highlight=False, soft_wrap=True)
+        print_line(console, f"Written: {out / 'repair.json'} and {out / 'predictions.csv'}")

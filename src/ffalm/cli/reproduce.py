@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ffalm.cli.flags import Flag, overrides, seeds_of, study_flags, takes
+from ffalm.cli.output import print_json, print_line
 from ffalm.cli.running import Terminal
-from ffalm.errors import UserError, require, unknown
+from ffalm.errors import UserError, require, require_known
 from ffalm.reproduce.choices import CHOICES, WITHOUT_A_ROLE, answers
 from ffalm.settings import merged
 
@@ -27,16 +28,7 @@ if TYPE_CHECKING:
     from ffalm.reproduce.studies import Runner
     from ffalm.studies.results import Study
 
-TARGETS = {
-    "table-2": "accuracy, demographic parity difference (DPD) and equal opportunity difference (EOD) at alpha 0.3",
-    "table-3": "the same at alpha 1 and 5",
-    "figure-2": "validation curves of the runs of table 2",
-    "example": "the two-client example of the appendix",
-    "rate": "the convergence rate, measured",
-    "sensitivity": "which choice that the paper leaves open changes which metric",
-    "frontier": "settings of FFALM between and beyond the presets, judged on validation rows",
-    "all": "all of these",
-}
+TARGETS = ("table-2", "table-3", "figure-2", "example", "rate", "sensitivity", "frontier", "all")
 _THEORY = ("example", "rate")
 _STORED = "reproduce.toml"
 _WHAT, _OPEN = "What to run", "What the paper leaves open"
@@ -92,16 +84,19 @@ _WITHOUT_EFFECT = {
 }
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    listed = "\n".join(f"- **{name}**: {about}" for name, about in TARGETS.items())
-    about = f"{reproduce.__doc__}\n\n{listed}"
-    app.command("reproduce", help=about, epilog="Example: ffalm reproduce table-2 --scale smoke")(reproduce)
-
-
 @takes("reproduce", lambda: (*_OWN, *_running()))
 def reproduce(**values: Any) -> None:
-    """Run the paper's experiments and compare its numbers with ours."""
+    """Run the paper's experiments and compare its numbers with ours.
+
+    - **table-2**: accuracy, demographic parity difference (DPD) and equal opportunity difference (EOD) at alpha 0.3
+    - **table-3**: the same at alpha 1 and 5
+    - **figure-2**: validation curves of the runs of table 2
+    - **example**: the two-client example of the appendix
+    - **rate**: the convergence rate, measured
+    - **sensitivity**: which choice that the paper leaves open changes which metric
+    - **frontier**: settings of FFALM between and beyond the presets, judged on validation rows
+    - **all**: all of these
+    """
     from rich.console import Console
 
     from ffalm.studies.study import begin, make_folder
@@ -113,15 +108,14 @@ def reproduce(**values: Any) -> None:
     asked = merged(_stored(folder) if folder and values["resume"] else {}, _given(values))
     target = asked.get("target")
     require(target is not None, f"Say what to reproduce: {', '.join(TARGETS)}.")
-    if target not in TARGETS:
-        raise unknown("experiment", str(target), TARGETS)
+    require_known("experiment", TARGETS, target)
     for name in _WITHOUT_EFFECT.get(str(target), ()):
         require(values[name.replace("-", "_")] is None, f"--{name} changes nothing in {target}: leave it out.")
     request = _request(asked)
     if target not in _THEORY:
         request.sources()
     said = Console(stderr=True)
-    wanted = [name for name in TARGETS if name != "all"] if target == "all" else [target]
+    wanted = TARGETS[:-1] if target == "all" else (str(target),)
     with _claimed(folder, values["resume"], f"reproduce-{target}") as claimed:
         if not values["quiet"] and not set(wanted) <= set(_THEORY):
             _warn(said, request)
@@ -145,7 +139,7 @@ def reproduce(**values: Any) -> None:
             if not values["json"]:
                 _show(Console(), artifacts[-1])
         if values["json"]:
-            _print_json(claimed, artifacts)
+            _print_experiments(claimed, artifacts)
 
 
 def _warn(console: Console, request: Request) -> None:
@@ -254,17 +248,15 @@ def _show(console: Console, artifact: Artifact) -> None:
         for sentence in artifact.choices:
             console.print(f"- {sentence}", highlight=False, markup=False)
     for path in artifact.files.values():
-        console.print(f"Written: {path}", highlight=False, markup=False, soft_wrap=True)
+        print_line(console, f"Written: {path}")
     console.print()
 
 
-def _print_json(folder: Path, artifacts: list[Artifact]) -> None:
-    from ffalm.system.files import json_text
-
+def _print_experiments(folder: Path, artifacts: list[Artifact]) -> None:
     names = {"experiment": "name", "title": "title", "rows": "values", "notes": "notes", "choices": "choices"}
     shown = [
         {name: getattr(artifact, own) for name, own in names.items()}
         | {"files": {name: str(path) for name, path in artifact.files.items()}}
         for artifact in artifacts
     ]
-    print(json_text({"folder": str(folder), "experiments": shown}, 2))
+    print_json({"folder": str(folder), "experiments": shown})

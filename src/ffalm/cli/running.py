@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from ffalm.cli.output import print_line
 from ffalm.errors import require
 from ffalm.progress import RemainingTime
 
@@ -169,7 +170,7 @@ class Terminal:
                 self._print(note)
 
     def _print(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        print_line(self._console, text)
 
     def _show_clients(self, seed: int, rows: list[dict[str, object]]) -> None:
         from rich.markup import escape

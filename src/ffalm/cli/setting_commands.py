@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from ffalm.cli.setting_words import shown_default
-from ffalm.errors import require, unknown
+from ffalm.cli.output import Json, print_json
+from ffalm.cli.setting_words import Setting, settings_of
+from ffalm.errors import look_up, require
 
-if TYPE_CHECKING:
-    from ffalm.cli.setting_facts import Setting
-
-_Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 _STUDY = "study"  # what the settings outside of all sections are asked for by
-_FILE = Path("ffalm.system.toml")
+_FILE = Path("ffalm.toml")
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the commands."""
-    app.command("models", epilog="Example: ffalm models")(models)
-    app.command("settings", epilog="Example: ffalm settings training")(settings)
-    app.command("init", epilog="Example: ffalm init && ffalm compare --config ffalm.system.toml")(init)
-
-
-def models(as_json: _Json = False) -> None:
+def models(as_json: Json = False) -> None:
     """List the models and their settings."""
-    from ffalm.cli.setting_facts import settings_of
     from ffalm.models import ARCHITECTURES
 
     found = {name: (_about(cls), settings_of(cls)) for name, cls in ARCHITECTURES.items()}
     if as_json:
-        _print_json(
-            {name: {"about": about, "settings": [_plain(one) for one in own]} for name, (about, own) in found.items()}
+        print_json(
+            {name: {"about": about, "settings": [asdict(one) for one in own]} for name, (about, own) in found.items()}
         )
         return
     from rich.console import Console
@@ -61,18 +50,16 @@ def settings(
         str | None, typer.Argument(help="Section: study, data, partition, model, training or privacy. Default: all.",
                                    show_default=False)
     ] = None,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """List every setting of a study with its default, by section of a configuration file."""
     from ffalm.cli.setting_facts import sections
 
     found = {one.name or _STUDY: one for one in sections()}
-    if section is not None and section not in found:
-        raise unknown("section of settings", section, found)
-    asked = found if section is None else {section: found[section]}
+    asked = found if section is None else {section: look_up("section of settings", section, found)}
     if as_json:
-        _print_json(
-            {name: {"about": one.about, "settings": [_plain(own) for own in one.settings]}
+        print_json(
+            {name: {"about": one.about, "settings": [asdict(own) for own in one.settings]}
              for name, one in asked.items()}
         )  # fmt: skip
         return
@@ -106,20 +93,9 @@ def init(
 
 
 def _cells(one: Setting) -> tuple[str, ...]:
-    default = "needed" if one.required else shown_default(one.default)
-    return one.name, one.takes, default, one.help, one.flag or ""
+    return one.name, one.takes, one.shown_default, one.help, one.flag or ""
 
 
 def _about(cls: Any) -> str:
     """The first sentence of a class's docstring."""
     return " ".join(str(cls.__doc__).split()).partition(". ")[0].rstrip(".")
-
-
-def _plain(one: Setting) -> dict[str, Any]:
-    return dataclasses.asdict(one)
-
-
-def _print_json(value: Any) -> None:
-    from ffalm.system.files import json_text
-
-    typer.echo(json_text(value, indent=2))

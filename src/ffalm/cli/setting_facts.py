@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ffalm.cli.setting_words import kind_of
+from ffalm.cli.setting_words import Setting, settings_of
 from ffalm.data import source_class
 from ffalm.models import ARCHITECTURES
 from ffalm.partition import Partition
@@ -22,18 +20,6 @@ from ffalm.targets.target import DEFAULT, Target
 _SOURCE, _MODEL = "census", "mlp"
 _WEIGHTS = "File of pretrained weights: safetensors, or a state_dict that torch saved."
 _EXAMPLES = {"leave_out": '"north"', "weights": '"resnet18.safetensors"'}  # of texts that are none by default
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One setting."""
-
-    name: str
-    takes: str  # its type in words
-    default: Any
-    help: str = ""
-    flag: str | None = None  # the command line flag that sets it, if there is one of its own
-    required: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,6 +38,8 @@ def sections() -> list[SettingSection]:
     study["seeds"] = dataclasses.replace(study["seeds"], default=list(range(SEEDS)), flag="--seeds")
     study["engine"] = dataclasses.replace(study["engine"], takes="text")
     study["target"] = dataclasses.replace(study["target"], default=DEFAULT)
+    partition = {one.name: one for one in settings_of(Partition)}
+    partition["alpha"] = dataclasses.replace(partition["alpha"], takes="number, or a list of numbers")
     plugins = Setting("plugins", "list of text", [], "Python files that register your own algorithms.", "--plugin")
     data = Setting("source", "text", _SOURCE, "Data source: `ffalm data` lists them.", "--data")
     model = Setting("name", "text", _MODEL, "Model: `ffalm models` lists them.", "--model")
@@ -65,7 +53,7 @@ def sections() -> list[SettingSection]:
             'source = "table", file = "loans.csv", label = "paid", group = "sex", favourable = "yes"',
             (data, *settings_of(of_source)),
         ),
-        SettingSection("partition", "How training rows are given to clients.", tuple(_partition())),
+        SettingSection("partition", "How training rows are given to clients.", tuple(partition.values())),
         SettingSection(
             "model",
             "The model. Settings of others: ffalm models.",
@@ -79,26 +67,6 @@ def sections() -> list[SettingSection]:
             optional=True,
         ),
     ]
-
-
-def settings_of(cls: Any, without: Collection[str] = ()) -> tuple[Setting, ...]:
-    """The fields of a settings dataclass."""
-    hints = typing.get_type_hints(cls)
-    return tuple(_setting(one, hints[one.name]) for one in dataclasses.fields(cls) if one.name not in without)
-
-
-def _setting(one: dataclasses.Field[Any], hint: Any) -> Setting:
-    missing = dataclasses.MISSING
-    made = one.default_factory() if one.default_factory is not missing else one.default
-    required, told = made is missing, one.metadata.get("help")
-    flag = f"--{(one.metadata.get('flag') or one.name).replace('_', '-')}" if told else None
-    default = None if required else list(made) if isinstance(made, tuple) else made
-    return Setting(one.name, kind_of(hint), default, told or one.metadata.get("about", ""), flag, required)
-
-
-def _partition() -> Iterator[Setting]:
-    for one in settings_of(Partition):
-        yield dataclasses.replace(one, takes="number, or a list of numbers") if one.name == "alpha" else one
 
 
 def configuration() -> str:

@@ -1,9 +1,53 @@
-"""Types and defaults of settings, in words."""
+"""Settings of dataclasses as facts: their types and defaults in words. Nothing here imports torch."""
 
 from __future__ import annotations
 
+import dataclasses
 import typing
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting."""
+
+    name: str
+    takes: str  # its type in words
+    default: Any
+    help: str = ""
+    flag: str | None = None  # the command line flag that sets it, if there is one of its own
+    required: bool = False
+
+    @property
+    def shown_default(self) -> str:
+        """The default as a person would type it."""
+        if self.required:
+            return "needed"
+        if isinstance(self.default, bool):
+            return str(self.default).lower()
+        return "none" if self.default in (None, []) else str(self.default)
+
+
+def settings_of(cls: Any, without: Collection[str] = ()) -> tuple[Setting, ...]:
+    """The fields of a settings dataclass."""
+    try:
+        hints = typing.get_type_hints(cls)
+    except NameError:  # annotations of a user's class may name what its module does not hold
+        hints = {}
+    return tuple(
+        _setting(one, hints.get(one.name, one.type)) for one in dataclasses.fields(cls) if one.name not in without
+    )
+
+
+def _setting(one: dataclasses.Field[Any], hint: Any) -> Setting:
+    missing = dataclasses.MISSING
+    made = one.default_factory() if one.default_factory is not missing else one.default
+    required, told = made is missing, one.metadata.get("help")
+    flag = f"--{(one.metadata.get('flag') or one.name).replace('_', '-')}" if told else None
+    default = None if required else list(made) if isinstance(made, tuple) else made
+    return Setting(one.name, kind_of(hint), default, told or one.metadata.get("about", ""), flag, required)
 
 
 def kind_of(hint: Any) -> str:
@@ -19,10 +63,3 @@ def kind_of(hint: Any) -> str:
         kinds = ["value"] if anything else [kind_of(one) for one in arguments if one is not type(None)]
         return " or ".join([*kinds, "none"] if type(None) in arguments else kinds)
     return words.get(hint, str(hint))
-
-
-def shown_default(value: Any) -> str:
-    """A default as a person would type it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "none" if value is None or value == () else str(value)

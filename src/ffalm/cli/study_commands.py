@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,14 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ffalm.cli.flags import Flag, alphas_of, listed, overrides, put, seeds_of, study_flags, takes
-from ffalm.cli.leaving_out import show_each
+from ffalm.cli.output import Json, print_answer, print_json, print_line, raise_if_diverged
 from ffalm.cli.running import run_shown, say
-from ffalm.errors import TrainingDiverged, require
+from ffalm.errors import require
 from ffalm.settings import merged
 from ffalm.targets.target import DEFAULT, Target
 
 if TYPE_CHECKING:
+    from ffalm.config import StudyConfig
     from ffalm.studies.results import Study
+
 
 _WHAT = "What to run"
 _PRESET = Flag("preset", str | None, "Preset of FFALM: safe (the default), recommended, paper or released-code.", _WHAT)
@@ -48,15 +51,6 @@ def _run_flags() -> tuple[Flag, ...]:
     )
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the commands."""
-    app.command("run", epilog="Example: ffalm run --algorithm ffalm --preset safe --rounds 30")(run)
-    app.command("compare", epilog="Example: ffalm compare --data loans.csv --label paid --group sex --favourable yes")(
-        compare
-    )
-    app.command("report", epilog="Example: ffalm report ffalm-results/compare-census-20250101-120000")(report)
-
-
 @takes("run", _run_flags)
 def run(**values: Any) -> None:
     """Train one algorithm with one seed."""
@@ -82,7 +76,7 @@ def compare(**values: Any) -> None:
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of a study, a run or a federation.", show_default=False)],
     out: Annotated[Path | None, typer.Option(help="Folder for the report; by default the same.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write the tables, curves and page of a finished or interrupted study again, from its folder alone."""
     from ffalm.studies.results import Study
@@ -137,7 +131,7 @@ def _study(
         f"`ffalm run` makes one run, and these settings ask for {runs}: use `ffalm compare`.",
     )
     if config.partition.leave_out == EACH:
-        show_each(config, command, values, optional)
+        _show_each(config, command, values, optional)
         return
     study = run_shown(config, command, values, optional)
     say("Drawing the report ...", values["quiet"])
@@ -162,15 +156,56 @@ def _with_algorithms(settings: dict[str, Any], names: list[str], preset: str | N
     return settings
 
 
+def _show_each(config: StudyConfig, command: str, values: Mapping[str, Any], optional: Collection[str]) -> None:
+    """Compute, or resume, the study of all sites and those without each of them; then print and write the table."""
+    from rich.console import Console
+
+    from ffalm.report.rendering import to_rich
+    from ffalm.studies.grid import drop_incompatible
+    from ffalm.studies.left_out_sites import run_each
+    from ffalm.studies.study import make_folder, new_folder
+    from ffalm.system import toml
+    from ffalm.system.files import write_whole
+
+    folder: Path | None = values["out"]
+    begun = folder is not None and folder.is_dir() and any(folder.iterdir())
+    require(
+        not begun or values["resume"], f"The folder {folder} is not empty: resume it with --resume, or name another."
+    )
+    if folder is None:
+        require(not values["resume"], "--resume needs the folder of the study: name it with --out.")
+        folder = new_folder(Path("ffalm-results"), f"{command}-{config.data.name}-{time.strftime('%Y%m%d-%H%M%S')}")
+    make_folder(folder)
+    whole, left_out = drop_incompatible(_without(config, None), optional)
+    write_whole(folder / "config.toml", toml.dumps(_without(whole, config.partition.leave_out).to_plain()))
+    console, progress = Console(), Console(stderr=True, quiet=values["quiet"])
+    for one in left_out:
+        print_line(progress, f"Left out: {one.reason}")
+
+    def run(site: str | None, own: Path, resume: bool) -> Study:
+        return run_shown(_without(whole, site), command, {**values, "out": own, "resume": resume}, whole=folder)
+
+    done = run_each(run, folder, lambda name: progress.print(name, highlight=False, markup=False))
+    files = done.write()
+    if values["json"]:
+        named = {name: str(path) for name, path in files.items()}
+        print_json({"folder": str(folder), "files": named, "sites": done.records()})
+        return
+    console.print(to_rich(done.table()))
+    print_line(console, f"Table: {files['csv']}; each study: ffalm report {folder}/FOLDER")
+
+
+def _without(config: StudyConfig, site: str | None) -> StudyConfig:
+    return replace(config, partition=replace(config.partition, leave_out=site))
+
+
 def _show(study: Study, folder: Path, as_json: bool) -> None:
     """Write the report, then print the table and where everything is."""
     from rich.console import Console
 
-    from ffalm.cli.answers import show_answer
     from ffalm.report.answer_report import to_plain
     from ffalm.report.rendering import to_rich
     from ffalm.report.study_tables import results
-    from ffalm.system.files import json_text
 
     written, outcome = study.write_report(folder), study.outcome
     if as_json:
@@ -183,15 +218,13 @@ def _show(study: Study, folder: Path, as_json: bool) -> None:
         files = {name: str(path) for name, path in written.items()}
         answers = [to_plain(answer) for answer in outcome.answers]
         told = {"folder": str(study.folder), "files": files, "notes": outcome.notes, "answers": answers, "runs": runs}
-        print(json_text(told, 2))
+        print_json(told)
     else:
         console = Console()
         console.print(to_rich(results(outcome)))
         for answer in outcome.answers:
-            show_answer(console, answer)
+            print_answer(console, answer)
         for note in outcome.notes:
-            console.print(f"Note: {note}", highlight=False, markup=False, soft_wrap=True)
-        console.print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
-    diverged = [one.diverged for one in study.results if one.diverged]
-    if diverged:
-        raise TrainingDiverged(f"{len(diverged)} of {len(study.results)} runs stopped early. {diverged[0]}")
+            print_line(console, f"Note: {note}")
+        print_line(console, f"Report: {folder / 'report.html'}")
+    raise_if_diverged(study)

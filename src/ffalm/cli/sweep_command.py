@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from ffalm.cli.flags import Flag, alphas_of, listed, literal, overrides, put, seeds_of, study_flags, takes
+from ffalm.cli.output import print_json, print_line, raise_if_diverged
 from ffalm.cli.running import run_shown
-from ffalm.errors import TrainingDiverged, require
+from ffalm.errors import require
 from ffalm.settings import merged
 from ffalm.targets.target import Target
 
@@ -34,14 +33,6 @@ def _flags() -> tuple[Flag, ...]:
         Flag("alpha", str | None, "Dirichlet alpha of the partition. Default: 5.", "Federation"),
         *study_flags(),
     )
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command(
-        "sweep",
-        epilog='Example: ffalm sweep --algorithm lagrangian --over tolerance=0,0.02,0.05,0.1 --at "dpd <= 0.05"',
-    )(sweep)
 
 
 @takes("sweep", _flags)
@@ -95,7 +86,6 @@ def _show(sweep: Sweep, bound: Target | None, as_json: bool) -> None:
     from ffalm.report.front_report import chosen, points, tidy, volumes
     from ffalm.report.fronts import best_at
     from ffalm.report.rendering import to_rich
-    from ffalm.system.files import json_text
 
     fronts, folder = sweep.fronts, sweep.study.folder
     written = sweep.study.write_report() | sweep.write()
@@ -115,16 +105,12 @@ def _show(sweep: Sweep, bound: Target | None, as_json: bool) -> None:
             told["at"] = {"bound": str(bound), "label": found[0].label, "settings": found[0].settings,
                           "chosen_on": found[1],
                           "test": {name: found[0].mean(name) for name in ("accuracy", sweep.metric)}}  # fmt: skip
-        print(json_text(told, 2))
+        print_json(told)
     else:
         console = Console()
         for table in (points(fronts), volumes(fronts)):
             console.print(to_rich(table))
         if found is not None and bound is not None:
-            console.print(chosen(*found, bound), highlight=False, markup=False, soft_wrap=True)
-        console.print(
-            f"Fronts: {folder / 'fronts.png'}; report: {folder / 'report.html'}", highlight=False, soft_wrap=True
-        )
-    diverged = [one.diverged for one in sweep.study.results if one.diverged]
-    if diverged:
-        raise TrainingDiverged(f"{len(diverged)} of {len(sweep.study.results)} runs stopped early. {diverged[0]}")
+            print_line(console, chosen(*found, bound))
+        print_line(console, f"Fronts: {folder / 'fronts.png'}; report: {folder / 'report.html'}")
+    raise_if_diverged(sweep.study)

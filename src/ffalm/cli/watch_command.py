@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import threading
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ffalm.errors import UserError, require
 from ffalm.system.files import reason
-
-_ADDRESS = "127.0.0.1"
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("watch", epilog="Example: ffalm watch ffalm-results/compare-census-20250101-120000")(watch)
+from ffalm.system.loopback_server import LoopbackServer, Page
 
 
 def watch(
@@ -28,10 +21,10 @@ def watch(
 ) -> None:
     """Show the report of a study or federation in the browser while it runs, updated each round."""
     require(folder.is_dir(), f"There is no folder {folder}.")
-    live = LivePage(folder)
+    live = LivePage(folder, every)
     live.page()  # a folder that cannot be shown is refused before anything is served
     try:
-        server = PageServer(live, port, every)
+        server = LoopbackServer(port, live.answer)
     except OSError as error:
         raise UserError(f"The port {port} cannot be used ({reason(error)}): name another with --port.") from None
     with server:
@@ -45,66 +38,27 @@ def watch(
 class LivePage:
     """The page of a folder, made again when its files have changed."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._lock = folder, threading.Lock()
+    def __init__(self, folder: Path, every: int) -> None:
+        self._folder, self._every, self._lock = folder, every, threading.Lock()
         self._seen: list[tuple[str, int, int]] = []
-        self._made: tuple[bytes, bool] = (b"", False)
+        self._made: tuple[str, bool] = ("", False)
 
-    def page(self) -> tuple[bytes, bool]:
+    def answer(self, path: str) -> Page:
+        """The page, which loads itself again until the study is complete."""
+        if path != "/":
+            return Page(HTTPStatus.NOT_FOUND, "There is one page here: /")
+        try:
+            content, complete = self.page()
+        except UserError as error:  # a file that is being written
+            return Page(HTTPStatus.SERVICE_UNAVAILABLE, str(error), refresh=self._every)
+        return Page(HTTPStatus.OK, content, "text/html", None if complete else self._every)
+
+    def page(self) -> tuple[str, bool]:
         """The page, and whether the study is complete."""
         from ffalm.studies.live_study import fingerprint, live_page
 
         with self._lock:
             now = fingerprint(self._folder)
             if now != self._seen:
-                text, complete = live_page(self._folder)
-                self._seen, self._made = now, (text.encode(), complete)
+                self._seen, self._made = now, live_page(self._folder)
             return self._made
-
-
-class PageServer(ThreadingHTTPServer):
-    """Serves one page on loopback; a request that names another host, as after DNS rebinding, is refused."""
-
-    daemon_threads = True
-
-    def __init__(self, live: LivePage, port: int, every: int) -> None:
-        super().__init__((_ADDRESS, port), _Handler)
-        self.live, self.every = live, every
-
-    @property
-    def address(self) -> str:
-        """Where a browser finds the page."""
-        return f"http://{_ADDRESS}:{self.server_port}/"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: PageServer
-
-    def do_GET(self) -> None:
-        port = self.server.server_port
-        if self.headers.get("Host") not in (f"{_ADDRESS}:{port}", f"localhost:{port}"):
-            return self._answer(HTTPStatus.FORBIDDEN, b"This server answers on this machine alone.")
-        if self.path != "/":
-            return self._answer(HTTPStatus.NOT_FOUND, b"There is one page here: /")
-        try:
-            content, complete = self.server.live.page()
-        except UserError as error:  # a file that is being written
-            return self._answer(HTTPStatus.SERVICE_UNAVAILABLE, str(error).encode(), "text/plain", self.server.every)
-        return self._answer(HTTPStatus.OK, content, "text/html", None if complete else self.server.every)
-
-    do_HEAD = do_GET  # noqa: N815
-
-    def _answer(self, status: HTTPStatus, content: bytes, kind: str = "text/plain", refresh: int | None = None) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(content)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        if refresh is not None:
-            self.send_header("Refresh", str(refresh))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Requests are nobody's business."""

@@ -19,7 +19,7 @@ from ffalm.data.table_columns import MOST_CATEGORIES
 from ffalm.data.table_groups import code_groups, group_column
 from ffalm.data.table_values import Value
 from ffalm.data.types import Dataset, Task
-from ffalm.errors import require, unknown
+from ffalm.errors import require, require_known
 
 _OTHER = "other"
 
@@ -59,8 +59,7 @@ class Acs:
         if not isinstance(self.group, str):
             object.__setattr__(self, "group", tuple(self.group))
         object.__setattr__(self, "states", tuple(state.upper() for state in self.states))
-        if self.task not in TASKS:
-            raise unknown("task of acs", str(self.task), TASKS)
+        require_known("task of acs", TASKS, self.task)
         check_min_group_size(self.min_group_size)
         require(
             2 <= self.most_categories <= MOST_CATEGORIES,

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ffalm.data.acs_tasks import RENAMED, STATES
 from ffalm.data.download import Fetched, Publication, PublishedFile, fetch_publication
-from ffalm.errors import UserError, require, unknown
+from ffalm.errors import UserError, require, require_known
 
 PAGE = "https://www.census.gov/programs-surveys/acs/microdata.html"
 SITE = "https://www2.census.gov/programs-surveys/acs/data/pums"
@@ -82,8 +82,7 @@ def fetch_states(states: Sequence[str], year: int, folder: str | Path, timeout: 
 
 def known_state(name: str) -> str:
     """The postal code of a state."""
-    if name.upper() not in _CODES:
-        raise unknown("state", name, _CODES)
+    require_known("state", _CODES, name.upper())
     return name.upper()
 
 

@@ -19,7 +19,7 @@ from ffalm.data.pictures import Codes, check_present, examples, existing_folder,
 from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.splits import split_by_key
 from ffalm.data.types import Dataset, Task
-from ffalm.errors import UserError, require, unknown
+from ffalm.errors import UserError, require, require_known
 
 ADVICE = (
     "download img_align_celeba, list_attr_celeba.txt and list_eval_partition.txt of CelebA from "
@@ -52,8 +52,7 @@ class CelebA:
 
     def __post_init__(self) -> None:
         require(self.label != self.group, f"Label and group are both {self.label!r}: choose two attributes.")
-        if self.split not in ("official", "identity"):
-            raise unknown("split of CelebA", self.split, ("official", "identity"))
+        require_known("split of CelebA", ("official", "identity"), self.split)
         Recipe(self.size)
 
     def load(self) -> Dataset:
@@ -140,8 +139,7 @@ def _attributes(file: Path, label: str, group: str) -> pd.DataFrame:
         )
     chosen = {}
     for kind, attribute in (("label", label), ("group", group)):
-        if attribute not in table.columns:
-            raise unknown("CelebA attribute", attribute, map(str, table.columns))
+        require_known("CelebA attribute", [*map(str, table.columns)], attribute)
         wrong = ~table[attribute].isin((-1, 0, 1))
         require(not wrong.any(), f"{int(wrong.sum())} values of {attribute} in {file} are neither -1 nor 1.")
         chosen[kind] = (table[attribute] == 1).astype(np.int64)

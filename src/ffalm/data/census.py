@@ -7,22 +7,46 @@ no row describes a real person.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import NormalDist
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ffalm.data.census_figures import CELL_SHARES, CELLS, COLUMNS, CORRELATIONS
 from ffalm.data.encoding import RawTable
 from ffalm.data.owners import with_owners
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import require
 from ffalm.randomness import Purpose, generator
+from ffalm.system import toml
 from ffalm.system.memory import require_room
+
+Shares = tuple[float, ...]  # one per cell
+
+_FIGURES = toml.beside(__file__)
+CELLS: tuple[tuple[int, int], ...] = tuple((group, label) for group, label in _FIGURES["cells"])
+CELL_SHARES: Shares = tuple(_FIGURES["cell_shares"])
+
+
+def _category(row: list[Any]) -> Any:
+    """What a row of a column names: one entry, or a tuple of several."""
+    names = row[: -len(CELLS)]
+    return names[0] if len(names) == 1 else tuple(names)
+
+
+#: The columns in the order of `CORRELATIONS`: each category with its share in every cell.
+COLUMNS: dict[str, Mapping[Any, Shares]] = {
+    column: {_category(row): tuple(row[-len(CELLS) :]) for row in rows} for column, rows in _FIGURES["columns"].items()
+}
+#: For each cell, the correlations below the diagonal.
+CORRELATIONS: tuple[tuple[Shares, ...], ...] = tuple(
+    tuple(map(tuple, below)) for below in _FIGURES["correlations"].values()
+)
+
 
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]

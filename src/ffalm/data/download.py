@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ffalm.errors import UserError, unknown
+from ffalm.errors import UserError, look_up
 from ffalm.system import toml
 
 CHUNK = 1 << 16
@@ -75,9 +75,7 @@ PUBLICATIONS = {
 
 def fetch(name: str, folder: str | Path, timeout: float = 30.0) -> list[Fetched]:
     """Download a data set's files into a folder; files that are present and correct are kept."""
-    if name not in PUBLICATIONS:
-        raise unknown("data set to download", name, PUBLICATIONS)
-    return fetch_publication(PUBLICATIONS[name], folder, timeout)
+    return fetch_publication(look_up("data set to download", name, PUBLICATIONS), folder, timeout)
 
 
 def fetch_publication(publication: Publication, folder: str | Path, timeout: float = 30.0) -> list[Fetched]:

@@ -28,7 +28,7 @@ from rich.progress import track
 from ffalm.data.decode import DECODER_VERSION, Chunk, Pixels, Recipe, decode_all
 from ffalm.errors import UserError
 from ffalm.system.file_locks import try_lock, wait_for_lock
-from ffalm.system.files import cache_folder, parsed_json
+from ffalm.system.files import cache_folder, read_json
 
 LAYOUT_VERSION = 1  # of the two files; raise it when what they hold changes
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class _Entry:
     def read(self) -> Decoded | None:
         """The cache, or None if it is missing or incomplete."""
         try:
-            about = parsed_json(self.about.read_text(encoding="utf-8"))
+            about = read_json(self.about)
             pixels = np.load(self.pixels, mmap_mode="r", allow_pickle=False)
             contents = [str(content) for content in about["contents"]]
             bad = {int(row): str(reason) for row, reason in about["bad"].items()}

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ffalm.data.encoding import RawTable
 from ffalm.data.table_values import Codes, complete, natural
-from ffalm.errors import unknown
+from ffalm.errors import require_known
 
 
 def code_owner(column: pd.Series, rows: Codes, file: str) -> tuple[Codes, tuple[str, ...]]:
@@ -26,8 +26,7 @@ def with_owners(table: RawTable, column: str | None) -> RawTable:
     if column is None:
         return table
     texts = [str(name) for name in table.features.select_dtypes(exclude="number").columns]
-    if column not in texts:
-        raise unknown(f"column of owners of {table.task.name}", column, texts)
+    require_known(f"column of owners of {table.task.name}", texts, column)
     owner, names = code_owner(table.features[column], table.train, table.task.name)
     return replace(
         table,

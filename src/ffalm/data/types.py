@@ -129,4 +129,3 @@ class Source(Protocol):
 
     def load(self) -> Dataset:
         """Read, check and split the data; raises `UserError` where it cannot."""
-        ...

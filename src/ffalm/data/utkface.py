@@ -20,7 +20,7 @@ from ffalm.data.decode import Recipe
 from ffalm.data.pictures import ENDINGS, Codes, check_present, examples, existing_folder, load_usable, split_by_content
 from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.types import Dataset, Task
-from ffalm.errors import UserError, unknown
+from ffalm.errors import UserError, require_known
 
 ADVICE = (
     "download the aligned and cropped faces of UTKFace from https://susanqq.github.io/UTKFace/ "
@@ -71,8 +71,7 @@ class UTKFace:
     skip_bad: bool = False
 
     def __post_init__(self) -> None:
-        if self.sensitive not in get_args(Sensitive):
-            raise unknown("grouping of UTKFace", self.sensitive, get_args(Sensitive))
+        require_known("grouping of UTKFace", get_args(Sensitive), self.sensitive)
         Recipe(self.size)
 
     def load(self) -> Dataset:

@@ -18,7 +18,7 @@ from torch import Tensor, uint8
 from ffalm.errors import require_public
 from ffalm.federate.terms import SiteTerms
 from ffalm.studies.store import locked
-from ffalm.system.files import parsed_json, write_private
+from ffalm.system.files import read_json, write_private
 
 
 class AnswerLedger:
@@ -58,7 +58,7 @@ class AnswerLedger:
     def _noted(self) -> dict[str, dict[str, Any]]:
         noted: dict[str, dict[str, Any]] = {}
         if self._file.exists():
-            noted = parsed_json(self._file.read_text(encoding="utf-8"))
+            noted = read_json(self._file)
         return noted
 
     def _note(self, purpose: str, what: str, value: Any, refusal: str) -> None:

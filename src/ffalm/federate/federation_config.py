@@ -1,4 +1,4 @@
-"""The settings of a federation (`federation.toml`), and by their usual names those of a site and its data.
+"""The settings of a federation (`federation.toml`) and of a site (`site.toml`), and by their usual names those of data.
 
 The file is written by the coordinator and says which data every site must have; `site.toml` is a site's own and says
 where its data is. Both are frozen dataclasses that check themselves.
@@ -10,18 +10,16 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from ffalm import config as study
 from ffalm.algorithms import Algorithm, Measure
 from ffalm.config import AlgorithmEntry
 from ffalm.engines import Training
-from ffalm.errors import UserError, require
-from ffalm.federate.federation_rules import Rules
+from ffalm.errors import UserError, require, require_known
 from ffalm.federate.secure.secure_settings import Secure, check_summable
 from ffalm.federate.service_settings import Logs, Metrics
-from ffalm.federate.settings_files import SettingsFile, check_known, check_name, imported_plugins
-from ffalm.federate.site_config import SiteConfig
+from ffalm.federate.settings_files import SettingsFile, check_name, imported_plugins
 from ffalm.federate.site_data import (
     LocalData,
     LocalImages,
@@ -30,6 +28,7 @@ from ffalm.federate.site_data import (
     SharedImages,
     SharedTable,
     Split,
+    local_data,
     shared_data,
     shared_of,
 )
@@ -42,6 +41,31 @@ __all__ = [
     "FederationConfig", "LocalData", "LocalImages", "LocalTable", "Rules", "SharedData", "SharedImages", "SharedTable",
     "SiteConfig", "Split", "shared_of", "why_not_federated",
 ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How the coordinator deals with missing, slow, unsuitable or deviating sites."""
+
+    min_sites: int = 2  # usable updates that a round needs; with fewer, wait and ask again
+    deadline: float = 600.0  # seconds that a site has to answer in a round
+    patience: float = 600.0  # seconds to wait for enough sites before stopping with the state kept
+    misfit: Literal["go_on", "wait"] = "go_on"  # with a site whose file does not fit: leave it out, or wait for a fix
+    min_group: int = 10  # fewest rows for a site to tell a (label, group) cell, or to name a value
+    outlier: float = 10.0  # an update whose norm is this many times the others' median is quarantined
+    aggregation: Literal["mean", "clip", "trimmed", "median", "krum"] = "mean"  # how answers are put together
+    liars: int = 1  # how many sites 'trimmed' and 'krum' assume to lie
+    max_share: float = 1.0  # the largest share of a site in means by rows
+    secure: bool = False  # the coordinator sees sums over sites and no single answer; the section [secure] says how
+
+    def __post_init__(self) -> None:
+        require(self.min_sites >= 1, f"The rule 'min_sites' must be at least 1; got {self.min_sites}.")
+        require(self.deadline > 0, f"The rule 'deadline' must be above 0 seconds; got {self.deadline}.")
+        require(self.patience >= 0, f"The rule 'patience' must be 0 seconds or more; got {self.patience}.")
+        require(self.min_group >= 0, f"The rule 'min_group' must be 0 rows or more; got {self.min_group}.")
+        require(self.outlier > 1, f"The rule 'outlier' must be above 1; got {self.outlier}.")
+        require(self.liars >= 1, f"The rule 'liars' must be at least 1; got {self.liars}.")
+        require(0 < self.max_share <= 1, f"The rule 'max_share' must be above 0 and at most 1; got {self.max_share}.")
 
 
 @dataclass(frozen=True)
@@ -143,7 +167,7 @@ class FederationConfig(SettingsFile):
         """A checked federation from nested settings; plugins are looked for beside the file they are named in."""
         sections = ("rules", "data", "model", "training", "privacy", "secure", "algorithm", "logs", "metrics")
         known = ("name", "address", "allow", "sites", "removed", "seed", "plugins", *study.AFTER_TRAINING, *sections)
-        check_known(settings, known)
+        require_known("section or setting", known, *settings)
         plugins = imported_plugins(settings, folder)
         given = {name: study.section(settings, name) for name in sections}
         algorithm, masking = given.pop("algorithm"), given.pop("secure")
@@ -225,3 +249,32 @@ def _check_secure(config: FederationConfig) -> None:
         config.rules.min_sites >= 2,
         "The sum of a single site's answers is its answer: with the rule 'secure', 'min_sites' must be at least 2.",
     )
+
+
+@dataclass(frozen=True)
+class SiteConfig(SettingsFile):
+    """`site.toml`: the site's name and where its data is; only the name leaves the site."""
+
+    name: str
+    data: LocalData
+    split: Split = field(default_factory=Split)
+    device: str = "auto"
+    secure: bool = False  # whether this site takes no terms under which its own answers can be seen
+    histograms: bool = True  # whether this site sends score histograms to a federation with a fairness target
+    min_group: int = 0  # the federation's rule of this name counts only where it is stricter
+    min_sites: int = 2  # fewest sites in a secure sum that this site takes part in
+    plugins: tuple[str, ...] = ()  # files that register algorithms, as the coordinator has them
+    logs: Logs = field(default_factory=Logs)
+
+    def __post_init__(self) -> None:
+        check_name("site", self.name)
+        require(self.min_sites >= 2, f"The setting 'min_sites' of a site must be at least 2; got {self.min_sites}.")
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> Self:
+        """A checked site from nested settings."""
+        known = ("name", "device", "secure", "min_group", "min_sites", "histograms", "plugins", "data", "split", "logs")
+        require_known("section or setting", known, *settings)
+        data, plugins = local_data(settings), imported_plugins(settings, folder)
+        sections = {name: study.section(settings, name) for name in ("split", "logs")}
+        return build(cls, {**settings, **sections, "data": data, "plugins": plugins}, "site")

@@ -26,15 +26,12 @@ class Signer(Protocol):
     @property
     def name(self) -> str:
         """The site's own name."""
-        ...
 
     def sign(self, statement: str) -> str:
         """This site's signature, in hexadecimal."""
-        ...
 
     def check(self, name: str, statement: str, signature: str) -> None:
         """Raise `PublicError` unless the site of that name signed the statement."""
-        ...
 
 
 @dataclass(frozen=True)

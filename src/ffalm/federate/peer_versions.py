@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ffalm.engines.remote.message import printable
-from ffalm.system.files import parsed_json, write_whole
+from ffalm.system.files import read_json, write_whole
 
 _FILE = "versions.json"
 _LONGEST = 40
@@ -24,7 +24,7 @@ def keep_versions(folder: Path, versions: Mapping[str, str]) -> None:
 def read_versions(folder: Path) -> dict[str, str]:
     """By name; empty where nobody has told."""
     try:
-        found = parsed_json((folder / _FILE).read_text(encoding="utf-8"))
+        found = read_json(folder / _FILE)
         return {str(name): str(version) for name, version in found.items()}
     except (OSError, ValueError, AttributeError):
         return {}

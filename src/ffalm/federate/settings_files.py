@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ffalm import config as study
-from ffalm.errors import UserError, require, shown, unknown
+from ffalm.errors import UserError, require, shown
 from ffalm.plugins import import_plugin
 from ffalm.settings import to_plain
 from ffalm.system import toml
@@ -53,13 +53,6 @@ def imported_plugins(settings: Mapping[str, Any], folder: Path | None) -> tuple[
     for path in paths:
         import_plugin(path)
     return tuple(str(path) for path in paths)
-
-
-def check_known(settings: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    """Refuse a section or setting that there is not."""
-    for name in settings:
-        if name not in known:
-            raise unknown("section or setting", name, known)
 
 
 def check_name(kind: str, name: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from ffalm import config as study
 from ffalm.data.group_settings import check_min_group_size, group_columns
-from ffalm.errors import require, unknown
+from ffalm.errors import look_up, require
 from ffalm.settings import build
 
 Value = str | int | float | bool
@@ -155,6 +155,4 @@ def _one_of(kinds: Mapping[str, type[Any]], settings: Mapping[str, Any], what: s
     """The settings of one of several kinds of data, told apart by `source`; "table" where it is left out."""
     data = study.section(settings, "data")
     source = str(data.pop("source", "table"))
-    if source not in kinds:
-        raise unknown("data source of a federation", source, kinds)
-    return build(kinds[source], data, what)
+    return build(look_up("data source of a federation", source, kinds), data, what)

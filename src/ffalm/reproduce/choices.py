@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ffalm.errors import UserError, unknown
+from ffalm.errors import UserError, look_up, unknown
 from ffalm.system import toml
 
 #: The answer that leaves a setting as the chosen schedule of FFALM has it.
@@ -96,9 +96,7 @@ def answered(given: Chosen) -> dict[str, str]:
     """An answer to every question: those given, checked, and the defaults."""
     known = choices_by_name()
     for name, answer in given.items():
-        if name not in known:
-            raise unknown("choice", name, known)
-        _check(known[name], answer)
+        _check(look_up("choice", name, known), answer)
     found = {name: given.get(name, choice.default) for name, choice in known.items()}
     if (why := conflict(found)) is not None:
         raise UserError(why)

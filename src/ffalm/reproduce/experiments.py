@@ -45,11 +45,12 @@ def table(name: str, request: Request, out: Path, run: Runner) -> Artifact:
     studies = _studies(name, request, out, run)
     lines = paper_comparison.compare(studies, with_paper=not request.smoke)
     title, caption = _title(name, request), _caption(request)
+    of_studies = [f"{data_title(data)}: {note}" for data, study in studies.items() for note in study.notes]
     found = Artifact(
         name,
         title,
         [paper_comparison.tall(lines, title, caption), paper_comparison.diagnostics(lines)],
-        [*_notes(request), *paper_comparison.warnings(lines), *_of_studies(studies)],
+        [*_notes(request), *paper_comparison.warnings(lines), *of_studies],
         _chosen(request, list(studies)),
         values=[paper_comparison.record(line) for line in lines],
     )
@@ -196,10 +197,6 @@ def _leaves(settings: Any, before: str = "") -> list[tuple[str, Any]]:
     for name, value in settings.items():
         found += _leaves(value, f"{before}{name}.") if isinstance(value, dict) else [(f"{before}{name}", value)]
     return found
-
-
-def _of_studies(studies: dict[str, StudyOutcome]) -> list[str]:
-    return [f"{data_title(data)}: {note}" for data, study in studies.items() for note in study.notes]
 
 
 def _chosen(request: Request, data: list[str], on_test: bool = True, without: Sequence[str] = ()) -> list[str]:

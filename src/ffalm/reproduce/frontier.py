@@ -132,12 +132,11 @@ def chosen(judged: Sequence[Judged]) -> str | None:
     scores: dict[str, float] = {}
     for label in candidates(judged):
         mine = [one for one in judged if one.label == label]
-        bases = [_named(judged, one.data)[0] for one in mine]
-        if all(one.stable and _loss(one, base) <= AFFORDABLE for one, base in zip(mine, bases, strict=True)):
+        pairs = [(one.metrics, _named(judged, one.data)[0].metrics) for one in mine]
+        affordable = all(base["accuracy"] - own["accuracy"] <= AFFORDABLE for own, base in pairs)
+        if affordable and all(one.stable for one in mine):
             scores[label] = statistics.fmean(
-                one.metrics[metric] / base.metrics[metric]
-                for one, base in zip(mine, bases, strict=True)
-                for metric in ("dpd", "eod")
+                own[metric] / base[metric] for own, base in pairs for metric in ("dpd", "eod")
             )
     return min(scores, key=lambda label: scores[label]) if scores else None
 
@@ -208,10 +207,6 @@ def _judged(data: str, label: str, runs: Sequence[Outcome], base: Mapping[int, f
 
 def _named(judged: Sequence[Judged], data: str) -> list[Judged]:
     return [one for one in judged if one.data == data]
-
-
-def _loss(one: Judged, base: Judged) -> float:
-    return base.metrics["accuracy"] - one.metrics["accuracy"]
 
 
 def _number(value: Any) -> float:

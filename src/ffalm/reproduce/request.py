@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ffalm.config import StudyConfig, parse
-from ffalm.errors import UserError, require, unknown
+from ffalm.errors import UserError, require, require_known
 from ffalm.reproduce.choices import AS_SCHEDULED, CHOICES, Chosen, answered, answers, choices_by_name
 from ffalm.reproduce.paper import ALGORITHMS, HYPERPARAMETERS, SEEDS, STUDY, TITLES
 from ffalm.settings import merged
@@ -62,18 +62,10 @@ class Request:
     varied: tuple[str, ...] = ()  # the questions that `sensitivity` asks; all where empty
 
     def __post_init__(self) -> None:
-        if self.scale not in SCALES:
-            raise unknown("scale", self.scale, SCALES)
-        for name in self.data:
-            if name not in TITLES:
-                raise unknown("data set of the paper", name, TITLES)
-        for name in self.algorithms:
-            if name not in ALGORITHMS:
-                raise unknown("algorithm of the paper", name, ALGORITHMS)
-        known = choices_by_name()
-        for name in self.varied:
-            if name not in known:
-                raise unknown("choice", name, known)
+        require_known("scale", SCALES, self.scale)
+        require_known("data set of the paper", TITLES, *self.data)
+        require_known("algorithm of the paper", ALGORITHMS, *self.algorithms)
+        require_known("choice", choices_by_name(), *self.varied)
         sections = {name: self.settings.get(name, {}) for name in ("algorithms", *TITLES)}
         _require_sections(sections)
         _require_sections({f"algorithms.{name}": section for name, section in sections["algorithms"].items()})
@@ -148,9 +140,7 @@ class Request:
     def check_names(self, entries: Sequence[Entry]) -> None:
         """Settings by hand must be for an algorithm of the paper, in all its forms, or for one form that is run."""
         known = list(dict.fromkeys([*ALGORITHMS, *(entry.key for entry in entries)]))
-        for name in self.settings.get("algorithms", {}):
-            if name not in known:
-                raise unknown("algorithm here", name, known)
+        require_known("algorithm here", known, *self.settings.get("algorithms", {}))
 
     def by_hand(self, data: str) -> dict[str, Any]:
         """The open questions that a setting answers otherwise than was chosen, with what it says instead."""

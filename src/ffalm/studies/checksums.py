@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ffalm.system.files import parsed_json
+from ffalm.system.files import read_json
 
 #: The file, in a folder, with the checksums of the others.
 FILE = "checksums.json"
@@ -30,7 +30,7 @@ def stored(folder: Path) -> dict[str, Any]:
     if not (folder / FILE).exists():
         return {}
     try:
-        found = parsed_json((folder / FILE).read_text(encoding="utf-8"))
+        found = read_json(folder / FILE)
         if isinstance(found, dict) and isinstance(found["files"], dict):
             return found
     except (OSError, ValueError, KeyError):

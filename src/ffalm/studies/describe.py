@@ -20,7 +20,7 @@ from ffalm.studies.checksums import digest, sealed, unsealed
 from ffalm.studies.execution import ExecutionPlan
 from ffalm.studies.grid import federation_of, plans, run_place
 from ffalm.studies.store import RunFolder
-from ffalm.system.files import json_text, parsed_json, write_whole
+from ffalm.system.files import json_text, read_json, write_whole
 from ffalm.trained_models.model_facts import task_facts
 
 RECORD = "study.json"
@@ -87,7 +87,7 @@ def write_record(record: StudyRecord, folder: Path) -> None:
 def read_record(folder: Path) -> StudyRecord:
     """The `study.json` of a folder."""
     try:
-        return StudyRecord.from_plain(unsealed(parsed_json((folder / RECORD).read_text(encoding="utf-8"))))
+        return StudyRecord.from_plain(unsealed(read_json(folder / RECORD)))
     except FileNotFoundError:
         raise UserError(
             f"There is no {RECORD} in {folder}: name the folder of a study, a run or a federation."
@@ -162,7 +162,7 @@ def _warnings(outcomes: Sequence[Outcome]) -> list[str]:
         if run.degenerate
     ]
     for label, runs in _by_label(outcomes).items():
-        shares = [_ascent(run) for run in runs]
+        shares = [max((one.get("negative_weight_share", 0.0) for one in run.history), default=0.0) for run in runs]
         high = [share for share in shares if share > _ASCENT_WARNING]
         if high:
             notes.append(
@@ -177,13 +177,14 @@ def _kept(record: StudyRecord, outcomes: Sequence[Outcome]) -> list[str]:
     if record.keep == "last":
         return []
     return [
-        f"{label}: the model scored is that of {_span([run.kept or len(run.history) for run in runs])} of "
+        f"{label}: the model scored is that of {span([run.kept or len(run.history) for run in runs])} of "
         f"{len(runs[0].history)}, the best on the validation part."
         for label, runs in _by_label([outcome for outcome in outcomes if outcome.diverged is None]).items()
     ]
 
 
-def _span(rounds: Sequence[int]) -> str:
+def span(rounds: Sequence[int]) -> str:
+    """The rounds from the first to the last, in words."""
     low, high = min(rounds), max(rounds)
     return f"round {low}" if low == high else f"rounds {low} to {high}"
 
@@ -210,11 +211,6 @@ def _by_label(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
     for outcome in outcomes:
         found.setdefault(outcome.label, []).append(outcome)
     return found
-
-
-def _ascent(outcome: Outcome) -> float:
-    """The largest share, over rounds, of steps with a negative row weight."""
-    return max((record.get("negative_weight_share", 0.0) for record in outcome.history), default=0.0)
 
 
 def _text(value: Any) -> str:

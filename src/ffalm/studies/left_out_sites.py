@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any
 
 from ffalm.errors import UserError, require
 from ffalm.outcome import HEADLINE, Outcome
@@ -38,10 +38,8 @@ class SiteOutcome:
     member: dict[str, float]
 
 
-class RunStudy(Protocol):
-    """Computes the study without a site, or with all, in a folder of its own; resumes one that was begun there."""
-
-    def __call__(self, leave_out: str | None, folder: Path, resume: bool, /) -> Study: ...
+RunStudy = Callable[[str | None, Path, bool], Study]
+"""Computes the study without a site, or with all, in a folder of its own; the last says whether to resume it."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from ffalm.errors import UserError, require
 from ffalm.outcome import Outcome, StudyOutcome
 from ffalm.report import drawn
 from ffalm.report.page import render
-from ffalm.studies.describe import RECORD
+from ffalm.studies.describe import RECORD, span
 from ffalm.studies.grid import plans, run_place
 from ffalm.studies.results import Study
 from ffalm.studies.store import RunFolder
@@ -95,6 +95,5 @@ def _progress(finished: StudyOutcome, running: Sequence[Outcome], total: int) ->
     rounds = [len(run.history) for run in running]
     told = f"Still running: {len(finished.outcomes)} of {total} run{'s' * (total != 1)} finished"
     if rounds:
-        span = f"round {min(rounds)}" if min(rounds) == max(rounds) else f"rounds {min(rounds)} to {max(rounds)}"
-        told += f", {len(rounds)} in {span}"
+        told += f", {len(rounds)} in {span(rounds)}"
     return f"{told}. The curves show every round so far, the tables finished runs alone."

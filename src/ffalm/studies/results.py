@@ -161,7 +161,7 @@ class Study:
                 "A blind rule is one for all sites: give the target's scope as federation, or another repair.",
             )
             return answer
-        own = self._client_scores(answer.best.run)
+        own = self.client_scores(next(run for run in self.results if run.place == answer.best.run))
         sites_may_use = "single" if allowed == "blind" else allowed
         return with_sites(answer, own, scope or record.scope, sites_may_use, record.group_names)
 
@@ -224,11 +224,8 @@ class Study:
 
     def client_scores(self, run: Outcome) -> dict[str, dict[str, ScoreHistogram]]:
         """The same of each client's own rows, by client and part; empty where it is not known whose the rows are."""
-        return self._client_scores(run.place)
-
-    def _client_scores(self, place: str) -> dict[str, dict[str, ScoreHistogram]]:
         names = (str(one["client"]) for one in self.record.clients)
-        folder = RunFolder(self.folder / place)
+        folder = RunFolder(self.folder / run.place)
         return dict(zip(names, folder.client_scores(self.record.favourable, self.record.excluded), strict=False))
 
     def _runs(self, alpha: float | None) -> list[Outcome]:

@@ -38,11 +38,11 @@ from torch import Tensor
 from ffalm.engines import Snapshot
 from ffalm.errors import UserError, require
 from ffalm.fairness import ScoreHistogram
-from ffalm.outcome import Counts, Outcome, Record
+from ffalm.outcome import Outcome, Record
 from ffalm.runs import Result
 from ffalm.studies import checksums
 from ffalm.system.file_locks import wait_for_lock
-from ffalm.system.files import json_text, parsed_json, remove_leftovers, synced, write_whole
+from ffalm.system.files import json_text, parsed_json, read_json, remove_leftovers, synced, write_whole
 from ffalm.trained_models.trained_model import ENCODING
 
 _LOCK_SECONDS = 30.0
@@ -182,11 +182,15 @@ class RunFolder:
         broken = self._problem(self._checkpoints / f"{round:06d}")
         try:
             require(broken is None, str(broken))
-            number = int(parsed_json((place / "round.json").read_text(encoding="utf-8"))["round"])
+            number = int(read_json(place / "round.json")["round"])
             files = {name: place / f"{name}.safetensors" for name in _TENSORS}
             return Snapshot(
                 number,
-                **{name: _nested(load_file(file)) for name, file in files.items() if file.exists() or name in _ALWAYS},
+                **{
+                    name: nested_tensors(load_file(file))
+                    for name, file in files.items()
+                    if file.exists() or name in _ALWAYS
+                },
             )
         except (UserError, SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
@@ -231,7 +235,7 @@ class RunFolder:
             f"{self._result} and resume, and the run is computed again.",
         )
         try:
-            stored = parsed_json(self._result.read_text(encoding="utf-8"))
+            stored = read_json(self._result)
             values = {one.name: stored[one.name] for one in fields(Outcome) if one.name in stored}
             values["test"] = _with_nan(stored["test"])
             values["intervals"] = {name: tuple(ends) for name, ends in _with_nan(stored["intervals"]).items()}
@@ -241,7 +245,7 @@ class RunFolder:
 
     def client_metrics(self) -> list[dict[str, float]]:
         """The final model's metrics on each client's own rows; empty for a client whose metrics are not known."""
-        stored = parsed_json(self._result.read_text(encoding="utf-8")).get("clients") or []
+        stored = read_json(self._result).get("clients") or []
         return [_with_nan(one) for one in stored]
 
     def model(self) -> dict[str, Tensor]:
@@ -284,7 +288,7 @@ class RunFolder:
 def _contents(snapshot: Snapshot) -> dict[str, bytes]:
     """The files of a snapshot by name."""
     files = {
-        f"{name}.safetensors": tensors_as_bytes(_owned(_flat(getattr(snapshot, name))))
+        f"{name}.safetensors": tensors_as_bytes(_owned(flat_tensors(getattr(snapshot, name))))
         for name in _TENSORS
         if getattr(snapshot, name) or name in _ALWAYS
     }
@@ -297,7 +301,7 @@ def _digested(path: Path) -> tuple[int, Any]:
     return len(content), hashlib.sha256(content)
 
 
-def _flat(tensors: dict[str, Any]) -> dict[str, Tensor]:
+def flat_tensors(tensors: dict[str, Any]) -> dict[str, Tensor]:
     """Tensors by name, or by name and parameter, as a flat file holds them: under name/parameter."""
     flat: dict[str, Tensor] = {}
     for name, value in tensors.items():
@@ -307,8 +311,8 @@ def _flat(tensors: dict[str, Any]) -> dict[str, Tensor]:
     return flat
 
 
-def _nested(tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """The inverse of `_flat`."""
+def nested_tensors(tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """The inverse of `flat_tensors`."""
     nested: dict[str, Any] = {}
     for name, value in tensors.items():
         outer, _, inner = name.partition("/")
@@ -324,26 +328,20 @@ def outcome_of(result: Result, label: str, algorithm: str, alpha: float | None) 
         seed=result.seed,
         alpha=alpha,
         test=result.test if result.diverged is None else dict.fromkeys(result.test, math.nan),
-        intervals=intervals_of(result, result.favourable),
+        intervals=_intervals(result),
         history=result.history,
         seconds=sum(record["seconds"] for record in result.history),
         diverged=result.diverged,
-        confusion=counts_of(result),
+        confusion=None if result.tally is None else result.tally.confusion.tolist(),
         kept=result.kept,
     )
 
 
-def intervals_of(result: Result, favourable: int) -> dict[str, tuple[float, float]]:
+def _intervals(result: Result) -> dict[str, tuple[float, float]]:
     """95 % intervals of the test metrics that have one; none for a run that diverged, whose metrics are no result."""
     if result.tally is None or result.diverged is not None:
         return {}
-    return {name: result.tally.interval(name, 0.95, favourable) for name in _INTERVALS}
-
-
-def counts_of(result: Result) -> Counts | None:
-    """The test rows by prediction, label and group."""
-    counts: Counts | None = None if result.tally is None else result.tally.confusion.tolist()
-    return counts
+    return {name: result.tally.interval(name, 0.95, result.favourable) for name in _INTERVALS}
 
 
 def _owned(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ffalm.algorithms import algorithm_class
 from ffalm.config import entry_of, read, section
-from ffalm.errors import UserError, require, shown, unknown
+from ffalm.errors import UserError, require, require_known, shown, unknown
 from ffalm.plugins import import_plugin
 from ffalm.report.fronts import Front, FrontPoint, best_at, fronts_of
 from ffalm.settings import to_plain
@@ -132,8 +132,7 @@ def sections_of(
 
 def check_metric(metric: str) -> None:
     """Refuse what is no gap."""
-    if not isinstance(metric, str) or metric not in METRICS:
-        raise unknown("gap to draw accuracy against", metric, METRICS)
+    require_known("gap to draw accuracy against", METRICS, metric)
 
 
 def _knobs(names: Sequence[str], over: Mapping[str, Values]) -> dict[str, dict[str, Values]]:

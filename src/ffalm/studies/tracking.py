@@ -7,23 +7,13 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ffalm.errors import look_up, require
 from ffalm.outcome import Record
 from ffalm.studies.grid import RunPlan
 
 _EXPERIMENT = "ffalm"
-
-
-class Tracker(Protocol):
-    """A listener to the rounds of a study."""
-
-    def __call__(self, plan: RunPlan, record: Record) -> None: ...
-
-    def close(self) -> None:
-        """Write everything that is not written yet."""
-        ...
 
 
 class TensorBoardTracker:
@@ -75,10 +65,10 @@ class MLflowTracker:
             self._client.set_terminated(run)
 
 
-TRACKERS: dict[str, type[TensorBoardTracker] | type[MLflowTracker]] = {
-    "tensorboard": TensorBoardTracker,
-    "mlflow": MLflowTracker,
-}
+Tracker = TensorBoardTracker | MLflowTracker
+"""A listener to the rounds of a study."""
+
+TRACKERS: dict[str, type[Tracker]] = {"tensorboard": TensorBoardTracker, "mlflow": MLflowTracker}
 
 
 def check_tracker(name: str | None) -> None:

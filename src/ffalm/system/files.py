@@ -144,6 +144,11 @@ def parsed_json(text: str | bytes) -> Any:
         raise ValueError("brackets are nested too deeply") from None
 
 
+def read_json(path: Path) -> Any:
+    """The values in a JSON file; `OSError` or `ValueError` where there are none."""
+    return parsed_json(path.read_text(encoding="utf-8"))
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}

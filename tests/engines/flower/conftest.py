@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ffalm.engines.flower.environment import keep_quiet
+from ffalm.engines.flower.engine import keep_quiet
 
 
 @pytest.fixture

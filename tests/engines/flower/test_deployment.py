@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ffalm.engines.flower.environment import QUIET
+from ffalm.engines.flower.engine import QUIET
 
 PROJECT = """
 [project]

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'ffalm[flower]'")
 pytest.importorskip("ray", reason="Flower is not installed: pip install 'ffalm[flower]'")
 
-from ffalm.engines.flower.ray_token import own_token
+from ffalm.engines.flower.simulated import own_token
 
 STRANGER = """
 import sys, ray

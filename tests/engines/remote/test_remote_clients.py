@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import torch
 from tests.engines.remote.nearby import Nearby, assert_same_tensors
 from tests.engines.test_conformance import assert_same_record, jobs_of
 
 import ffalm
-from ffalm.engines import Job, Round, Snapshot
+from ffalm.engines import Job, Round
 from ffalm.engines.loop import LoopClients, LoopEngine
-from ffalm.engines.remote.message import Failure, Message
-from ffalm.engines.remote.remote_clients import Answers, RemoteClients
+from ffalm.engines.remote.message import Failure
+from ffalm.engines.remote.remote_clients import RemoteClients
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.errors import UserError
 
@@ -29,7 +28,7 @@ def led(job: Job, sites: Nearby) -> Iterator[Round]:
     here = LoopClients(job)
     order = dict(enumerate(sites.present()))
     return rounds(
-        ServerContext.of(job), RemoteClients(sites, lambda: order, job.spec.algorithm, here.begin, 5.0, here.validate)
+        ServerContext.of(job), RemoteClients(sites, order, job.spec.algorithm, here.begin, 5.0, here.validate)
     )
 
 
@@ -61,22 +60,3 @@ def test_any_other_failure_is_no_mistake_of_the_user(failure: Failure) -> None:
     sites = Nearby(job(), dict.fromkeys(range(100, 105), failure))
     with pytest.raises(RuntimeError, match=rf"in round 1: {failure.reason}"):
         next(led(job(), sites))
-
-
-def test_whoever_leads_decides_which_answers_count() -> None:
-    seen: list[Answers] = []
-
-    def usable(sent: Snapshot, answers: Answers) -> dict[int, Message]:
-        seen.append(answers)
-        return {client: answer for client, answer in answers.items() if isinstance(answer, Message)}
-
-    whole = jobs_of(ffalm.FFALM(), seeds=1)[0]
-    sites, here = Nearby(whole, {101: LATE}), LoopClients(whole)
-    order = {client: 100 + client for client in range(4)}
-    clients = RemoteClients(sites, lambda: order, whole.spec.algorithm, here.begin, 5.0, usable=usable)
-    done = next(rounds(ServerContext.of(whole), clients))
-    assert seen[0][1] == LATE
-    assert isinstance(seen[0][4], Failure) and seen[0][4].kind == "lost"
-    weights = torch.tensor(done.record["weights"])
-    assert (weights > 0).tolist() == [True, False, True, True, False]
-    assert "accuracy" not in done.record

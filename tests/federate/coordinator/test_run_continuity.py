@@ -13,8 +13,7 @@ from tests.federate.makers import NAMES, Killed, Simulated, World, config, world
 from ffalm.data.types import Task
 from ffalm.engines.remote.message import Message
 from ffalm.errors import UserError
-from ffalm.federate.coordinator.federated_run import coordinate
-from ffalm.federate.coordinator.node_owners import NodeOwners
+from ffalm.federate.coordinator.federated_run import NodeOwners, coordinate
 from ffalm.federate.coordinator.run_continuity import check_may_join
 from ffalm.federate.peer_versions import read_versions
 

@@ -14,10 +14,9 @@ import pytest
 
 pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 
-from ffalm.federate.deploy.coordinator_metrics import MetricsServer, metrics_text
-from ffalm.federate.deploy.fleet_gateway import FleetGateway, Receive, Scope, Send
+from ffalm.federate.deploy.coordinator_metrics import metrics_text, serve_metrics
+from ffalm.federate.deploy.fleet_gateway import FleetGateway, Receive, Scope, Send, Traffic
 from ffalm.federate.deploy.folder import FederationFolder
-from ffalm.federate.deploy.traffic import Traffic
 
 LINE = re.compile(r'ffalm_[a-z_]+(\{[a-z]+="[^"]*"\})? -?[0-9.e+-]+')
 
@@ -52,23 +51,23 @@ def test_rounds_scores_privacy_and_traffic_are_told_and_no_sites_name(clinics: F
 
 
 def test_they_are_served_on_loopback_to_those_who_ask_for_it() -> None:
-    server = MetricsServer(0, lambda: "ffalm_round 3\n")
-    server.start()
+    server = serve_metrics(0, lambda: "ffalm_round 3\n")
     try:
-        assert server._server.server_address[0] == "127.0.0.1"
+        assert server.server_address[0] == "127.0.0.1"
         for path, host, status in (
-            ("/metrics", f"localhost:{server.port}", 200),
-            ("/", f"localhost:{server.port}", 404),
-            ("/metrics", "evil.example", 404),
+            ("/metrics", f"localhost:{server.server_port}", 200),
+            ("/", f"localhost:{server.server_port}", 404),
+            ("/metrics", "evil.example", 403),
         ):
-            link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+            link = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
             link.request("GET", path, headers={"Host": host})
             answer = link.getresponse()
             assert answer.status == status
             assert (answer.read() == b"ffalm_round 3\n") == (status == 200)
             link.close()
     finally:
-        server.close()
+        server.shutdown()
+        server.server_close()
 
 
 def test_the_gateway_counts_what_the_network_sends_gets_and_is_refused() -> None:

@@ -16,11 +16,10 @@ import pytest
 pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 
 import ffalm
-from ffalm.federate.deploy import certificates, connection_checks, machine_checks
-from ffalm.federate.deploy.connection_checks import clock, connection
-from ffalm.federate.deploy.doctor import examine_coordinator, examine_site
+from ffalm.federate.deploy import certificates, machine_checks
+from ffalm.federate.deploy.doctor import examine
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
-from ffalm.federate.deploy.machine_checks import Check
+from ffalm.federate.deploy.machine_checks import Check, clock, connection
 from ffalm.federate.keys import write_key_pair
 from ffalm.federate.peer_versions import keep_versions
 
@@ -41,7 +40,7 @@ def _usual_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_new_federation_is_well(clinics: FederationFolder) -> None:
-    assert _bad(examine_coordinator(clinics)) == {}
+    assert _bad(examine(clinics)) == {}
 
 
 def test_what_is_wrong_at_a_coordinator_is_found(clinics: FederationFolder) -> None:
@@ -53,7 +52,7 @@ def test_what_is_wrong_at_a_coordinator_is_found(clinics: FederationFolder) -> N
     keep_versions(clinics.run, {"north": "0.1\x1b[2J", "south": ffalm.__version__})
     clinics.run.chmod(0o755)
     with socket.create_server(clinics.address):
-        bad = _bad(examine_coordinator(clinics))
+        bad = _bad(examine(clinics))
     assert {name: level for name, (level, _) in bad.items()} == {
         "ffalm at north": "warn",
         "format": "warn",
@@ -66,24 +65,24 @@ def test_what_is_wrong_at_a_coordinator_is_found(clinics: FederationFolder) -> N
     assert "chmod 600" in bad["permissions of ca.key"][1] and "upgrade" in bad["format"][1]
     assert "0.1?[2J" in bad["ffalm at north"][1]
     (clinics.path / "federation.toml").write_text("sites = 3\n")
-    assert _bad(examine_coordinator(clinics))["settings"][0] == "fail"
+    assert _bad(examine(clinics))["settings"][0] == "fail"
 
 
 def test_what_is_wrong_at_a_site_is_found(clinics: FederationFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     site = SiteFolder.find(clinics.site("north"))
     (site.path / "data.csv").write_text("a,b\n")
-    monkeypatch.setattr(connection_checks, "connection", lambda *_: [])
-    assert _bad(examine_site(site)) == {}
+    monkeypatch.setattr(machine_checks, "connection", lambda *_: [])
+    assert _bad(examine(site)) == {}
     (site.path / "data.csv").unlink()
     public = (site.path / "node.pub").read_bytes()
     write_key_pair(site.path, "north")
     (site.path / "node.pub").write_bytes(public)
     monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
-    bad = _bad(examine_site(site))
+    bad = _bad(examine(site))
     assert {name: level for name, (level, _) in bad.items()} == {"data file": "fail", "key": "fail", "proxy": "warn"}
     assert "no_proxy" in bad["proxy"][1] and "rotate-key" in bad["key"][1]
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    assert "proxy" not in _bad(examine_site(site))
+    assert "proxy" not in _bad(examine(site))
 
 
 def test_little_disk_and_few_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,30 +85,28 @@ def test_an_address_that_is_taken_cannot_be_listened_on() -> None:
             listener("127.0.0.1", taken.getsockname()[1])
 
 
-class Refuses:
+async def refuse(scope: Scope) -> int | None:
     """An admission that lets nobody in."""
-
-    async def refusal(self, scope: Scope) -> int | None:
-        return 401
+    return 401
 
 
 def test_a_request_without_a_key_is_refused_before_its_body_is_read() -> None:
     body_that_must_not_be_read = ()
     reached, sent = _through(
-        {"type": "http", "path": "/v1/fleet/push-object", "server": OUTER}, Refuses(), body_that_must_not_be_read
+        {"type": "http", "path": "/v1/fleet/push-object", "server": OUTER}, refuse, body_that_must_not_be_read
     )
     assert not reached and sent[0]["status"] == 401
     assert (b"connection", b"close") in sent[0]["headers"]
-    assert _through({"type": "http", "path": "/v1/fleet/push-object", "server": INNER}, Refuses())[0]
+    assert _through({"type": "http", "path": "/v1/fleet/push-object", "server": INNER}, refuse)[0]
 
 
 def test_a_stranger_may_introduce_itself_in_few_words_so_that_it_is_told_why_it_is_refused() -> None:
     asked = {"type": "http", "path": "/v1/fleet/activate-node", "server": OUTER}
-    assert _through(asked, Refuses())[0]
+    assert _through(asked, refuse)[0]
     long = {**asked, "headers": [(b"content-length", b"65537")]}
-    reached, sent = _through(long, Refuses(), most_bytes=2**30)
+    reached, sent = _through(long, refuse, most_bytes=2**30)
     assert not reached and sent[0]["status"] == 413
-    assert not _through(asked, Refuses(), (b"x" * 65537,), most_bytes=2**30)[0]
+    assert not _through(asked, refuse, (b"x" * 65537,), most_bytes=2**30)[0]
 
 
 @pytest.mark.parametrize("length", [b"101", b"-1", b"1e3", b"9" * 30])

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("cryptography", reason="real federations need the extra 'flower'")
 
 from ffalm.errors import UserError
-from ffalm.federate.deploy.demo import LABEL, file_name, site_names, write_files
+from ffalm.federate.deploy.creation import LABEL, file_name, site_names, write_files
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder, create, host_and_port
 from ffalm.federate.federation_config import FederationConfig, LocalImages, LocalTable, SiteConfig
 
@@ -114,7 +114,7 @@ def test_a_folder_that_is_none_is_named(kind: type[FederationFolder | SiteFolder
 
 def test_a_damaged_file_is_named(made: FederationFolder) -> None:
     (made.path / "federation.toml").write_text("sites = [")
-    with pytest.raises(UserError, match=r"federation\.toml cannot be read"):
+    with pytest.raises(UserError, match=r"federation\.toml is not valid TOML"):
         _ = made.sites
 
 

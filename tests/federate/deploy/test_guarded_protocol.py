@@ -21,9 +21,8 @@ from ffalm.federate.deploy.guarded_protocol import guarded, networks_of
 from ffalm.federate.federation_config import FederationConfig
 
 
-class Refuses:
-    async def refusal(self, scope: Scope) -> int | None:
-        return None if dict(scope["headers"]).get(b"key") == b"good" else 401
+async def refuse_bad_keys(scope: Scope) -> int | None:
+    return None if dict(scope["headers"]).get(b"key") == b"good" else 401
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -37,7 +36,7 @@ def served(**limits: Any) -> Iterator[tuple[str, int]]:
     with listener("127.0.0.1", 0) as door:
         inner = ("127.0.0.1", 1)
         config = uvicorn.Config(
-            FleetGateway(application, inner, Refuses()), http=guarded(inner, **limits), loop="asyncio", ws="none",
+            FleetGateway(application, inner, refuse_bad_keys), http=guarded(inner, **limits), loop="asyncio", ws="none",
             log_level="critical", lifespan="off",
         )  # fmt: skip
         server = uvicorn.Server(config)

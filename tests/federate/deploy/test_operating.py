@@ -14,7 +14,7 @@ pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 
 from tests.federate.deploy.machines import PATIENCE, Machines, assert_equals_simulation, here, until
 
-from ffalm.federate.deploy.doctor import examine_coordinator, examine_site
+from ffalm.federate.deploy.doctor import examine
 from ffalm.federate.deploy.folder import SiteFolder
 from ffalm.federate.deploy.processes import free_port
 
@@ -43,8 +43,8 @@ def test_sites_come_and_go_keys_change_and_a_lost_machine_is_restored(
     machines.bring_up()
     port = machines.folder.address[1]
     for checks in (
-        examine_coordinator(machines.folder),
-        examine_site(SiteFolder.find(machines.folder.site("north"))),
+        examine(machines.folder),
+        examine(SiteFolder.find(machines.folder.site("north"))),
     ):
         found = {check.name: check.level for check in checks}
         assert (found[f"port {port}"], found["clock"]) == ("ok", "ok")

@@ -15,9 +15,8 @@ import psutil
 import pytest
 
 from ffalm.errors import UserError
-from ffalm.federate.deploy import process_table, processes, require_flower
-from ffalm.federate.deploy.process_table import MARK
-from ffalm.federate.deploy.processes import FlowerProcess, environment, executable, free_port, mark
+from ffalm.federate.deploy import processes, require_flower
+from ffalm.federate.deploy.processes import MARK, FlowerProcess, environment, executable, free_port, mark
 
 SLEEP = "import time; time.sleep(60)"
 CHILD = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEP!r}], start_new_session=True); {SLEEP}"
@@ -130,13 +129,13 @@ def test_a_process_counts_before_it_shows_whose_it_is(
 ) -> None:
     """A program that is being loaded has no variables yet: on a busy machine another command may look just then."""
     looks = iter(range(3))
-    mark_of = process_table.mark_of
+    mark_of = processes.mark_of
 
     def early(seen: psutil.Process | None) -> str | None:
         mark = mark_of(seen)
         return mark if seen is None or next(looks, None) is None else None
 
-    monkeypatch.setattr(process_table, "mark_of", early)
+    monkeypatch.setattr(processes, "mark_of", early)
     process.start(_python(SLEEP))
     with pytest.raises(UserError, match="running already"):
         FlowerProcess(tmp_path, "superlink").start(_python(SLEEP))

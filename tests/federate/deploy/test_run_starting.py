@@ -16,7 +16,7 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'ffalm[flower]'")
 from flwr.supercore.corestate import sql_corestate
 from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
 
-from ffalm.federate.deploy import run_starting
+from ffalm.federate.deploy import superlink_state
 
 
 def test_a_superexec_that_dies_is_started_again_until_the_superlink_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,9 +26,9 @@ def test_a_superexec_that_dies_is_started_again_until_the_superlink_ends(monkeyp
         lifespan.superexec_process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         started.append(lifespan.superexec_process)
 
-    monkeypatch.setattr(run_starting, "_PAUSE", 0.01)
+    monkeypatch.setattr(superlink_state, "_PAUSE", 0.01)
     monkeypatch.setattr(SuperLinkLifespan, "_start_superexec_if_needed", start)
-    run_starting.restart_executor()
+    superlink_state.restart_executor()
     lifespan = SimpleNamespace(superexec_process=None)
     SuperLinkLifespan._start_superexec_if_needed(lifespan)  # type: ignore[arg-type]
     started[0].kill()
@@ -54,7 +54,7 @@ def test_a_run_s_process_has_minutes_to_start_and_one_that_falls_silent_is_notic
     for name in (interval, patience):
         monkeypatch.setitem(known, name, known[name])
     silence = known[patience] * known[interval]
-    run_starting.allow_slow_starts()
+    superlink_state.allow_slow_starts()
     assert known[interval] == 180
     assert known[patience] * known[interval] == silence
     source = inspect.getsource(sql_corestate)

@@ -20,11 +20,11 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from ffalm.engines.flower.sites import _read
 from ffalm.federate.deploy import fleet_client, operations, site_node
-from ffalm.federate.deploy.answer_process import Encoded
+from ffalm.federate.deploy.answer_process import AnswerProcess, Encoded
 from ffalm.federate.deploy.site_node import SiteNode
 
 
-class Coordinator:
+class Coordinator(fleet_client.FleetClient):
     """Gives what it is told to, one thing a look: a question, nothing, or an error."""
 
     def __init__(self, *given: Any) -> None:
@@ -42,7 +42,7 @@ class Coordinator:
         self.answers.append(answer)
 
 
-class Answers:
+class Answers(AnswerProcess):
     """Answers what it is told to."""
 
     def __init__(self, answer: Encoded | None) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ffalm.federate.secure.neighbours import needed, ring
+from ffalm.federate.secure.aggregator import ring
+from ffalm.federate.secure.protocol import needed
 
 
 def test_few_sites_are_all_neighbours() -> None:

@@ -6,18 +6,22 @@ It trains as `loop` does and gives its numbers; what it adds is every message th
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ffalm.algorithms import Algorithm
-from ffalm.engines.flower.environment import keep_quiet, require_flower
 from ffalm.engines.jobs import Job, Model, Round
 from ffalm.engines.loop import LoopClients
 from ffalm.engines.remote.message import Failure, Kind, Message, Sites
 from ffalm.engines.remote.remote_clients import RemoteClients
 from ffalm.engines.server import ServerContext, rounds
+from ffalm.system import quiet
 from ffalm.system.hardware import cores
+
+#: Variables under which Flower and Ray neither phone home, nor install anything, nor fight over cores.
+QUIET = {**quiet.QUIET, "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "OMP_NUM_THREADS": "1"}
 
 
 class FlowerEngine:
@@ -28,7 +32,7 @@ class FlowerEngine:
     spreads: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        require_flower("ray")
+        quiet.require_installed("The engine 'flower'", "ray")
 
     @classmethod
     def lacks(cls, algorithm: Algorithm) -> str | None:
@@ -62,7 +66,7 @@ def _rounds(job: Job, sites: Sites, order: Mapping[int, int]) -> Iterator[Round]
     def begin() -> Model:
         return {name: value.cpu() for name, value in here.begin().items()}  # as answers are
 
-    clients = RemoteClients(sites, lambda: order, job.spec.algorithm, begin, math.inf, here.validate)
+    clients = RemoteClients(sites, order, job.spec.algorithm, begin, math.inf, here.validate)
     return rounds(ServerContext.of(job), clients)
 
 
@@ -81,3 +85,9 @@ class _JobSites:
         """The same question, about this job."""
         about = {site: replace(message, facts={**message.facts, "job": self.job}) for site, message in messages.items()}
         return self.sites.ask(kind, about, deadline)
+
+
+def keep_quiet() -> None:
+    """Set the variables for this process and its children, except those that the user has set."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)

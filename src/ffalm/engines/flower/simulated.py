@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import queue
+import secrets
 import sys
 import threading
 import time
@@ -20,13 +21,13 @@ from ray._private.state import actors
 from ray._private.worker import global_worker
 
 from ffalm.engines.flower.apps import Answer, client_app, server_app
-from ffalm.engines.flower.environment import QUIET
-from ffalm.engines.flower.ray_token import own_token
+from ffalm.engines.flower.engine import QUIET
 from ffalm.engines.flower.sites import GridSites
 from ffalm.engines.remote.message import Fact, Sites
 from ffalm.errors import UserError, require
 
 _PACKAGE = Path(__file__).resolve().parents[2]  # what a cluster's workers are sent
+_AUTHENTICATION = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _SHARE_OF_A_GPU = 0.25  # clients that share a GPU must fit on it together
 
 
@@ -148,3 +149,31 @@ def _arrived(door: queue.Queue[Sites], runtime: _Runtime, nodes: int) -> Sites:
         runtime.check()
         time.sleep(0.01)
     return sites
+
+
+@contextmanager
+def own_token() -> Iterator[None]:
+    """A fresh token for the processes that Ray starts inside; where the user has set Ray's variables, those hold.
+
+    Ray listens on every interface and runs whatever code it is sent. With a token that only this process and its
+    children know, nobody else is let in.
+    """
+    if any(name in os.environ for name in _AUTHENTICATION):
+        yield
+        return
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    _reload()
+    try:
+        yield
+    finally:
+        for name in _AUTHENTICATION:
+            os.environ.pop(name, None)
+        _reload()
+
+
+def _reload() -> None:
+    """Let Ray read the variables again: it does so once, when it is imported."""
+    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+
+    AuthenticationTokenLoader.instance().reset_cache()
+    Config.initialize("")

@@ -30,15 +30,12 @@ class Grid(Protocol):
 
     def get_node_ids(self) -> Iterable[int]:
         """The nodes that are connected now."""
-        ...
 
     def push_messages(self, messages: Iterable[FlowerMessage]) -> Iterable[str]:
         """Send messages; the numbers of those that were accepted."""
-        ...
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[FlowerMessage]:
         """The answers to messages that are there."""
-        ...
 
 
 class GridSites:

@@ -44,14 +44,12 @@ class Sites(Protocol):
 
     def present(self) -> list[int]:
         """The sites that are connected now."""
-        ...
 
     def ask(self, kind: Kind, messages: Mapping[int, Message], deadline: float) -> dict[int, Message | Failure]:
         """Send each site its message and wait for the answers, at most `deadline` seconds.
 
         Every site asked is a key of the result. An answer that comes later is never seen again.
         """
-        ...
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from ffalm.federate.federation_config import FederationConfig, SharedData, Share
 from ffalm.federate.terms import SiteTerms
 from ffalm.models import Architecture, from_scratch
 from ffalm.settings import build, to_plain
-from ffalm.system.files import parsed_json, write_whole
+from ffalm.system.files import read_json, write_whole
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Agreement:
     def load(cls, file: Path) -> Agreement:
         """The agreement that `save` wrote."""
         try:
-            values = parsed_json(file.read_text(encoding="utf-8"))
+            values = read_json(file)
             columns = values["encoding"]
             encoding = None if columns is None else TableEncoding.from_json(json.dumps(columns))
             return build(cls, {**values, "encoding": encoding, "model": study.model_of(values["model"])}, "agreement")

@@ -36,7 +36,7 @@ from ffalm.runs import Result
 from ffalm.settings import build
 from ffalm.studies.store import RunFolder, locked
 from ffalm.system import toml
-from ffalm.system.files import json_text, parsed_json, write_whole
+from ffalm.system.files import json_text, read_json, write_whole
 from ffalm.targets.target import DEFAULT
 from ffalm.trained_models.trained_model import ENCODING, TrainedModel
 
@@ -82,7 +82,7 @@ class AuditRequest:
     def read(cls, folder: Path) -> AuditRequest:
         """The request in a folder."""
         try:
-            return build(cls, parsed_json((folder / REQUEST).read_text(encoding="utf-8")), "audit")
+            return build(cls, read_json(folder / REQUEST), "audit")
         except (OSError, ValueError) as error:
             raise UserError(f"The request {folder / REQUEST} cannot be read ({error}).") from None
 
@@ -198,7 +198,7 @@ class Auditor(Coordinator):
             notes=[*notes, *([] if config.secure is None else secure_notes())],
             favourable=task.favourable,
         )
-        outcome = federation_outcome(config, result, task)
+        outcome = federation_outcome(config, result)
         self._run.finish(result, outcome)
         self._log.say("finished", f"{len(scored)} sites were audited.")
         return outcome
@@ -240,7 +240,7 @@ def read_audit(folder: Path) -> Audit:
     assert outcome is not None and outcome.confusion is not None
     agreed = Agreement.load(folder / ENCODING)
     task = agreed.task
-    notes = parsed_json((folder / "result.json").read_text(encoding="utf-8"))["notes"]
+    notes = read_json(folder / "result.json")["notes"]
     tally = Tally.of_counts(outcome.confusion, task.excluded)
     small = frozenset(task.group_names[task.compared : -1])
     counted = CountedGroups(

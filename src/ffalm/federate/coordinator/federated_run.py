@@ -7,14 +7,13 @@ that were kept, and comes to the numbers of a run that was never interrupted.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from ffalm.algorithms import State
-from ffalm.data.types import Task
 from ffalm.engines import Round, Snapshot
 from ffalm.engines.common import built_model, frozen_parameters, trained_parameters
 from ffalm.engines.remote.message import Fact, Sites
@@ -30,7 +29,6 @@ from ffalm.federate.coordinator.federation_report import (
     write_report,
 )
 from ffalm.federate.coordinator.members import Members
-from ffalm.federate.coordinator.node_owners import NodeOwners
 from ffalm.federate.coordinator.run_continuity import check_unchanged
 from ffalm.federate.coordinator.run_log import RunLog
 from ffalm.federate.coordinator.site_clients import Scores, SiteClients
@@ -43,8 +41,9 @@ from ffalm.models import Pretrained
 from ffalm.outcome import Outcome
 from ffalm.privacy import Mechanism, SystemNoise
 from ffalm.runs import Result
-from ffalm.studies.store import RunFolder, counts_of, intervals_of, locked
+from ffalm.studies.store import RunFolder, locked, outcome_of
 from ffalm.system import toml
+from ffalm.system.files import read_json
 
 PAUSE = 3.0  # seconds between two looks for sites that are missing
 
@@ -217,7 +216,7 @@ class Coordinator:
             favourable=task.favourable,
             scores=clients.histograms.parts,
         )
-        outcome = federation_outcome(config, result, task)
+        outcome = federation_outcome(config, result)
         self._run.finish(result, outcome)
         run_log.say("finished", diverged or f"All {final.round} rounds are done.")
         return outcome
@@ -244,17 +243,39 @@ class Coordinator:
         return tally, {}, state, privacy_notes(privacy.epsilon(state), privacy.settings.delta, hidden)
 
 
-def federation_outcome(config: FederationConfig, result: Result, task: Task) -> Outcome:
-    """What a federation's run came to, in plain values."""
-    return Outcome(
-        label=config.contender.label,
-        algorithm=config.algorithm.name,
-        seed=config.seed,
-        alpha=None,
-        test=result.test,
-        intervals={} if config.privacy is not None else intervals_of(result, task.favourable),  # they know no noise
-        history=result.history,
-        seconds=sum(record["seconds"] for record in result.history),
-        diverged=result.diverged,
-        confusion=counts_of(result),
-    )
+def federation_outcome(config: FederationConfig, result: Result) -> Outcome:
+    """What a federation's run came to, in plain values; intervals know nothing of the noise of privacy."""
+    outcome = outcome_of(result, config.contender.label, config.algorithm.name, None)
+    return outcome if config.privacy is None else replace(outcome, intervals={})
+
+
+class NodeOwners(Mapping[int, str]):
+    """Site names by node, read again where the file has changed: keys are added and replaced while a run goes on."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._read: tuple[tuple[int, int], dict[int, str]] | None = None
+
+    def __getitem__(self, node: int) -> str:
+        """The name of the site."""
+        return self._now()[node]
+
+    def __iter__(self) -> Iterator[int]:
+        """The known nodes."""
+        return iter(self._now())
+
+    def __len__(self) -> int:
+        """How many are known."""
+        return len(self._now())
+
+    def _now(self) -> dict[int, str]:
+        try:
+            seen = self._file.stat()
+            version = (seen.st_mtime_ns, seen.st_ino)
+            if self._read is None or self._read[0] != version:
+                entries = read_json(self._file)
+                owners = {int(entry["node"]): site for site, entry in entries.items() if entry["node"] is not None}
+                self._read = version, owners
+            return self._read[1]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}

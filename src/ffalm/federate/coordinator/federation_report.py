@@ -17,7 +17,7 @@ from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.disclosure import cells
 from ffalm.outcome import Record, groups_text
 from ffalm.privacy import describe_guarantee
-from ffalm.system.files import parsed_json, write_whole
+from ffalm.system.files import read_json, write_whole
 
 if TYPE_CHECKING:
     from ffalm.report.tables import Table
@@ -238,10 +238,7 @@ def _tables(
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
-    result, sites, agreed = (
-        parsed_json((folder / name).read_text(encoding="utf-8"))
-        for name in ("result.json", "sites.json", "encoding.json")
-    )
+    result, sites, agreed = (read_json(folder / name) for name in ("result.json", "sites.json", "encoding.json"))
     return result, sites["sites"], agreed["task"]
 
 

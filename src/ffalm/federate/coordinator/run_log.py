@@ -27,7 +27,7 @@ from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.disclosure import Scored, cells
 from ffalm.outcome import Record
 from ffalm.studies.store import RunFolder
-from ffalm.system.files import json_text, parsed_json, write_whole
+from ffalm.system.files import json_text, read_json, write_whole
 
 log = logging.getLogger("ffalm.federate")
 
@@ -69,7 +69,7 @@ class RunLog:
     def counts(self, task: Task) -> dict[str, Counts]:
         """The rows that each member agreed to have."""
         try:
-            entries = parsed_json(self._sites.read_text(encoding="utf-8"))["sites"]
+            entries = read_json(self._sites)["sites"]
             rows = {entry["name"]: entry["rows"] for entry in entries if entry["rows"] is not None}
             return {name: Counts.of(_tensors(record), task) for name, record in rows.items()}
         except (OSError, ValueError, KeyError, TypeError) as error:

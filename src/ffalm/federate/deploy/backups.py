@@ -25,7 +25,7 @@ from typing import Any
 import ffalm
 from ffalm.errors import UserError, require
 from ffalm.federate.deploy.folder import FederationFolder, new_folder
-from ffalm.system.files import parsed_json, reason
+from ffalm.system.files import read_json, reason
 
 MANIFEST = "backup.json"
 FORMAT = 1
@@ -94,7 +94,7 @@ def _attempt(folder: FederationFolder, file: Path) -> dict[str, Any] | None:
             manifest = {
                 "format": FORMAT,
                 "ffalm": ffalm.__version__,
-                "federation": str(folder.facts.get("name", folder.path.name)),
+                "federation": folder.name,
                 "time": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M:%S} UTC",
                 "files": sums,
             }
@@ -198,7 +198,7 @@ def _checked(file: Path, sums: dict[str, str], folder: Path) -> dict[str, Any]:
     """The manifest, which is taken out of the folder, where all files are there and right."""
     require(MANIFEST in sums, f"The file {file} holds no {MANIFEST}: it is no backup of a federation, or cut short.")
     try:
-        manifest: dict[str, Any] = parsed_json((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest: dict[str, Any] = read_json(folder / MANIFEST)
         expected, version = dict(manifest["files"]), int(manifest["format"])
     except (ValueError, KeyError, TypeError):
         raise UserError(f"The {MANIFEST} of {file} cannot be read: the backup is damaged.") from None

@@ -8,14 +8,17 @@ from __future__ import annotations
 import datetime
 import ipaddress
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ffalm.errors import UserError, require
 from ffalm.system.files import write_private, write_whole
-
-if TYPE_CHECKING:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 _AUTHORITY_LIFE = datetime.timedelta(days=3650)
 _SERVER_LIFE = datetime.timedelta(days=397)
@@ -26,10 +29,6 @@ _LOCAL = ("localhost", "127.0.0.1")
 
 def write_authority(folder: Path, name: str) -> None:
     """Create `ca.key`, which stays with the coordinator, and `ca.crt`, for every site."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     key = ec.generate_private_key(ec.SECP256R1())
     title = _title(f"{name} federation")
     usage = x509.KeyUsage(
@@ -51,7 +50,7 @@ def write_authority(folder: Path, name: str) -> None:
         .sign(key, hashes.SHA256())
     )
     write_private(folder / "ca.key", _key_text(key))
-    write_whole(folder / "ca.crt", _text(certificate))
+    write_whole(folder / "ca.crt", certificate.public_bytes(Encoding.PEM))
 
 
 def check_authority(file: Path) -> None:
@@ -61,8 +60,6 @@ def check_authority(file: Path) -> None:
 
 def read_certificate(file: Path) -> x509.Certificate:
     """The certificate in a file."""
-    from cryptography import x509
-
     try:
         return x509.load_pem_x509_certificate(file.read_bytes())
     except (OSError, ValueError):
@@ -76,11 +73,6 @@ def server_key_matches(folder: Path) -> bool:
 
 def ensure_server_certificate(folder: Path, host: str) -> None:
     """Make `server.key` and `server.pem` for this host, unless those there are good for a while yet."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID
-
     if _still_good(folder, host):
         return
     authority, authority_key = _authority(folder)
@@ -94,13 +86,11 @@ def ensure_server_certificate(folder: Path, host: str) -> None:
         .sign(authority_key, hashes.SHA256())
     )
     write_private(folder / "server.key", _key_text(key))
-    write_whole(folder / "server.pem", _text(certificate))
+    write_whole(folder / "server.pem", certificate.public_bytes(Encoding.PEM))
 
 
 def _still_good(folder: Path, host: str) -> bool:
     """Whether the certificate there is by our authority, for this host, and far from its end."""
-    from cryptography import x509
-
     certificate = _server_certificate(folder)
     if certificate is None:
         return False
@@ -114,10 +104,6 @@ def _still_good(folder: Path, host: str) -> bool:
 
 def _server_certificate(folder: Path) -> x509.Certificate | None:
     """The certificate there, if it is by our authority and of the key beside it."""
-    from cryptography import x509
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
     if not (folder / "server.key").exists() or not (folder / "server.pem").exists():
         return None
     authority, _ = _authority(folder)
@@ -131,10 +117,6 @@ def _server_certificate(folder: Path) -> x509.Certificate | None:
 
 
 def _authority(folder: Path) -> tuple[x509.Certificate, EllipticCurvePrivateKey]:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
     try:
         key = load_pem_private_key((folder / "ca.key").read_bytes(), password=None)
         certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
@@ -165,8 +147,6 @@ def _names(host: str) -> tuple[str, ...]:
 
 
 def _name(text: str) -> x509.GeneralName:
-    from cryptography import x509
-
     try:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:
@@ -174,17 +154,12 @@ def _name(text: str) -> x509.GeneralName:
 
 
 def _title(text: str) -> x509.Name:
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
-
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
 
 
 def _unsigned(
     subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, life: datetime.timedelta
 ) -> x509.CertificateBuilder:
-    from cryptography import x509
-
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
@@ -198,12 +173,4 @@ def _unsigned(
 
 
 def _key_text(key: EllipticCurvePrivateKey) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def _text(certificate: x509.Certificate) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    return certificate.public_bytes(Encoding.PEM)

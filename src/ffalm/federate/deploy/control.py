@@ -8,7 +8,6 @@ from typing import Any
 
 from ffalm.errors import UserError
 from ffalm.federate.deploy.processes import environment, executable
-from ffalm.federate.deploy.toml_edits import read_toml
 from ffalm.system import toml
 from ffalm.system.files import parsed_json, write_whole
 
@@ -38,7 +37,7 @@ class Control:
     @property
     def knows_keys(self) -> bool:
         """Whether the SuperLink was started with keys; not so with --insecure."""
-        connection = read_toml(self._home / "config.toml").get("superlink", {}).get(CONNECTION, {})
+        connection = toml.read(self._home / "config.toml").get("superlink", {}).get(CONNECTION, {})
         return not connection.get("insecure", False)
 
     def register(self, public_key: Path) -> int | None:

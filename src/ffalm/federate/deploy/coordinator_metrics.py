@@ -8,19 +8,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import ffalm
 from ffalm.federate.deploy import follow
+from ffalm.federate.deploy.fleet_gateway import Traffic
 from ffalm.federate.deploy.folder import FederationFolder
-from ffalm.federate.deploy.traffic import Traffic
+from ffalm.system.loopback_server import LoopbackServer, Page
 
 log = logging.getLogger("ffalm.federate")
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_LOOPBACK = "127.0.0.1"
-_HOSTS = ("127.0.0.1", "localhost")
+CONTENT_TYPE = "text/plain; version=0.0.4"
 _GAPS = ("dpd", "eod")
 
 Sample = tuple[Mapping[str, str], float]
@@ -53,43 +53,32 @@ def metrics_text(folder: FederationFolder, traffic: Traffic, online: int) -> str
     return "\n".join(lines) + "\n"
 
 
-class MetricsServer:
-    """Serves `/metrics` to this machine."""
+def superlink_metrics(app: Any, folder: Path, traffic: Traffic) -> Callable[[], str]:
+    """The metrics of a federation whose sites a SuperLink's application knows."""
+    from flwr.supercore.constant import NodeStatus
 
-    def __init__(self, port: int, text: Callable[[], str]) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
-                if self.path != "/metrics" or host not in _HOSTS:
-                    self.send_error(404)
-                    return
-                try:
-                    body = text().encode()
-                except Exception:
-                    log.exception("The metrics could not be read.")
-                    self.send_error(500)
-                    return
-                self.send_response(200)
-                self.send_header("Content-Type", CONTENT_TYPE)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+    def text() -> str:
+        online = app.state.linkstate_factory.state().get_node_info(statuses=[NodeStatus.ONLINE])
+        return metrics_text(FederationFolder(folder), traffic, len(online))
 
-            def log_message(self, format: str, *args: object) -> None:
-                pass
+    return text
 
-        self._server = ThreadingHTTPServer((_LOOPBACK, port), Handler)
-        self._server.daemon_threads = True
-        self.port = int(self._server.server_address[1])
 
-    def start(self) -> None:
-        """Serve from a thread."""
-        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
+def serve_metrics(port: int, text: Callable[[], str]) -> LoopbackServer:
+    """Serve `/metrics` to this machine, from a thread."""
 
-    def close(self) -> None:
-        """Serve no more."""
-        self._server.shutdown()
-        self._server.server_close()
+    def answer(path: str) -> Page:
+        if path != "/metrics":
+            return Page(HTTPStatus.NOT_FOUND, "Metrics are at /metrics")
+        try:
+            return Page(HTTPStatus.OK, text(), CONTENT_TYPE)
+        except Exception:
+            log.exception("The metrics could not be read.")
+            return Page(HTTPStatus.INTERNAL_SERVER_ERROR, "The metrics could not be read.")
+
+    server = LoopbackServer(port, answer)
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    return server
 
 
 def _metric(name: str, kind: str, help: str, samples: Iterable[Sample]) -> list[str]:

@@ -6,15 +6,30 @@ from pathlib import Path
 from typing import Any
 
 from ffalm.config import read, section
-from ffalm.errors import require, shown
-from ffalm.federate.deploy import demo as demos
+from ffalm.data.census import Census
+from ffalm.data.types import Dataset, Examples
+from ffalm.errors import look_up, require, shown
 from ffalm.federate.deploy.folder import FederationFolder, create
 from ffalm.federate.federation_config import FederationConfig, LocalData, LocalImages, LocalTable, SiteConfig
+from ffalm.partition import Partition
 from ffalm.settings import merged
+from ffalm.targets.target import DEFAULT
 
 #: FFALM's own settings may blow its dual up on unequal sites; nobody should meet that first.
 _PRESET = {"ffalm": "safe"}
 _MOST_SITES = 1000
+
+_DEMO = "census"
+_SITES = ("north", "south", "west", "east")
+LABEL = "income-over-50K"
+
+#: What the demonstration agrees on, below whatever the user says.
+_SETTINGS: dict[str, Any] = {
+    "data": {"source": "table", "label": LABEL, "group": "sex", "favourable": "yes"},
+    "training": {"rounds": 10},
+    "target": DEFAULT,
+}
+_SKEW = 1.0  # of its split
 
 
 def make(
@@ -31,8 +46,8 @@ def make(
     """
     below: dict[str, Any] = {"name": path.resolve().name}
     if demo is not None:
-        demos.require_known(demo)
-        below = merged(below, demos.SETTINGS)
+        look_up("demonstration", demo, {_DEMO: None})
+        below = merged(below, _SETTINGS)
     wanted = merged(read(file) if file else {}, asked)
     if wanted.get("privacy"):
         below.pop("target", None)  # the demonstration's own; the two do not go together
@@ -47,13 +62,11 @@ def make(
     rules = {"min_sites": min(2, len(names)), **section(whole, "rules")}
     settings = {**whole, "sites": names, "algorithm": chosen, "rules": rules}
     config = FederationConfig.parse(settings, file.parent if file else None)
-    members = [
-        new_site(config, site, demos.file_name(number) if demo else "data.csv") for number, site in enumerate(names)
-    ]
+    members = [new_site(config, site, file_name(number) if demo else "data.csv") for number, site in enumerate(names)]
 
     def fill(folder: Path) -> None:
         if demo is not None:
-            demos.write_files(folder, names, config.seed, rows)
+            write_files(folder, names, config.seed, rows)
 
     return create(path, config, members, fill)
 
@@ -64,7 +77,7 @@ def _names(sites: list[str], before: list[str], demo: str | None) -> list[str]:
         count = (int(sites[0]) if len(sites[0]) < 10 else _MOST_SITES + 1) if sites else 3
         require(count >= 1, "A federation needs at least one site.")
         require(count <= _MOST_SITES, f"A demonstration has at most {_MOST_SITES} sites; got {shown(sites)}.")
-        return demos.site_names(count)
+        return site_names(count)
     names = sites or [str(name) for name in before]
     require(bool(names), "Name the sites with --sites, such as --sites north,south,west.")
     return names
@@ -75,3 +88,30 @@ def new_site(config: FederationConfig, name: str, file: str = "data.csv") -> Sit
     images = config.data.source == "images"
     data: LocalData = LocalImages(folder="images", labels="labels.csv") if images else LocalTable(file=file)
     return SiteConfig(name=name, data=data)
+
+
+def site_names(count: int) -> list[str]:
+    """Names for so many sites."""
+    return [_SITES[number] if number < len(_SITES) else f"site-{number + 1}" for number in range(count)]
+
+
+def file_name(number: int) -> str:
+    """The file of a site; every second one is Parquet, since not everybody keeps the same kind."""
+    return "people.parquet" if number % 2 else "people.csv"
+
+
+def write_files(folder: Path, sites: list[str], seed: int, rows: int) -> None:
+    """Split the people by a Dirichlet draw over incomes, and write each site's part into its folder."""
+    import torch
+
+    raw = Census(rows=rows, data_seed=seed).read()
+    frame = raw.features.assign(**{LABEL: [raw.task.label_names[label] for label in raw.y]})
+    everybody = Examples(torch.arange(rows), torch.from_numpy(raw.y), torch.from_numpy(raw.group))
+    dataset = Dataset(raw.task, everybody, everybody, everybody)
+    cut = Partition(kind="plain", clients=len(sites), alpha=_SKEW, min_rows=max(10, rows // (20 * len(sites))))
+    for number, (site, owned) in enumerate(zip(sites, cut.split(dataset, seed), strict=True)):
+        part, path = frame.iloc[owned.numpy()], folder / site / file_name(number)
+        if path.suffix == ".csv":
+            part.to_csv(path, index=False)
+        else:
+            part.to_parquet(path, index=False)

@@ -19,22 +19,24 @@ import asyncio
 import resource
 import socket
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from ffalm.federate.deploy.log_rotation import keep_rotating
 from ffalm.federate.deploy.process_log import escape_records
-from ffalm.federate.deploy.run_starting import allow_slow_starts, restart_executor
-from ffalm.federate.deploy.superlink_state import keep_contents_in_memory
-from ffalm.federate.deploy.traffic import Traffic
+from ffalm.federate.deploy.superlink_state import allow_slow_starts, keep_contents_in_memory, restart_executor
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Admission = Callable[[Scope], Awaitable[int | None]]
+"""Says of a request from the network, before its body is read, with which status it is refused; None lets it in."""
 
 FOR_SITES = "/v1/fleet/"
 INTRODUCTIONS = (f"{FOR_SITES}activate-node", f"{FOR_SITES}register-node")  # Flower says why it refuses these
@@ -44,12 +46,34 @@ _SECONDS_TO_CLOSE = 3
 _SECONDS_TO_SHAKE_HANDS = 10.0
 
 
-class Admission(Protocol):
-    """Says of a request from the network, before its body is read, with which status it is refused; None lets it in."""
+@dataclass
+class Traffic:
+    """Bytes of bodies in both directions, and refused requests by status."""
 
-    async def refusal(self, scope: Scope) -> int | None:
-        """The status."""
-        ...
+    received: int = 0
+    sent: int = 0
+    refused: Counter[int] = field(default_factory=Counter)
+
+    def counting_receive(self, receive: Receive) -> Receive:
+        """Count what comes in."""
+
+        async def counted() -> MutableMapping[str, Any]:
+            message = await receive()
+            self.received += len(message.get("body", b""))
+            return message
+
+        return counted
+
+    def counting_send(self, send: Send) -> Send:
+        """Count what goes out, and refusals."""
+
+        async def counted(message: MutableMapping[str, Any]) -> None:
+            self.sent += len(message.get("body", b""))
+            if message.get("status", 200) in (401, 403, 413, 429):
+                self.refused[int(message["status"])] += 1
+            await send(message)
+
+        return counted
 
 
 class FleetGateway:
@@ -90,7 +114,7 @@ class FleetGateway:
         if not str(scope["path"]).startswith(FOR_SITES):
             return 403
         if self._admission is not None and scope["path"] not in INTRODUCTIONS:
-            status = await self._admission.refusal(scope)
+            status = await self._admission(scope)
             if status is not None:
                 return status
         length = dict(scope.get("headers", ())).get(b"content-length", b"0")
@@ -125,20 +149,6 @@ def raise_file_limit() -> int:
     return most
 
 
-def serve_metrics(port: int, folder: Path, traffic: Traffic, app: Any) -> None:
-    """Serve the metrics of a federation whose sites a SuperLink's application knows."""
-    from flwr.supercore.constant import NodeStatus
-
-    from ffalm.federate.deploy.coordinator_metrics import MetricsServer, metrics_text
-    from ffalm.federate.deploy.folder import FederationFolder
-
-    def text() -> str:
-        online = app.state.linkstate_factory.state().get_node_info(statuses=[NodeStatus.ONLINE])
-        return metrics_text(FederationFolder(folder), traffic, len(online))
-
-    MetricsServer(port, text).start()
-
-
 def main() -> None:
     """Serve the SuperLink's application on both addresses, with the certificates it was given for both."""
     import uvicorn
@@ -161,13 +171,15 @@ def main() -> None:
         options |= {"timeout_graceful_shutdown": _SECONDS_TO_CLOSE, "loop": "asyncio", "ws": "none"}
         options["http"] = guarded((host, port), networks)
         polling = LongPolling(MessageBundles(app, app))
-        gateway = FleetGateway(polling, (host, port), SiteAdmission.of(app), traffic=traffic)
+        gateway = FleetGateway(polling, (host, port), SiteAdmission.of(app).refusal, traffic=traffic)
         config = uvicorn.Config(gateway, host=host, port=port, **options)
         config.load()  # before anybody can connect: a certificate that does not fit ends the process here
         sockets = [listener(host, port), listener(outer_host.strip("[]"), int(outer_port))]
 
         if metrics_port:
-            serve_metrics(metrics_port, folder, traffic, app)
+            from ffalm.federate.deploy.coordinator_metrics import serve_metrics, superlink_metrics
+
+            serve_metrics(metrics_port, superlink_metrics(app, folder, traffic))
 
         class Server(uvicorn.Server):
             def handle_exit(self, sig: int, frame: FrameType | None) -> None:

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from ffalm.errors import UserError, require
 from ffalm.federate.deploy.folder_format import write_format
 from ffalm.federate.deploy.log_rotation import logs_of
-from ffalm.federate.deploy.toml_edits import read_toml, set_values
 from ffalm.system import toml
 from ffalm.system.files import write_whole
 
@@ -72,6 +71,11 @@ class FederationFolder:
                 break
         return replace(self, audit=f"audits/{number}")
 
+    @property
+    def name(self) -> str:
+        """The federation's name."""
+        return str(self.facts.get("name", self.path.name))
+
     def site(self, name: str) -> Path:
         """The folder of a site."""
         return self.path / "sites" / name
@@ -79,7 +83,7 @@ class FederationFolder:
     @property
     def facts(self) -> dict[str, Any]:
         """What federation.toml says, read without the weight of checking it: names, address, rounds."""
-        return read_toml(self.path / "federation.toml")
+        return toml.read(self.path / "federation.toml")
 
     @property
     def sites(self) -> list[str]:
@@ -104,16 +108,16 @@ class FederationFolder:
         from ffalm.federate.federation_config import FederationConfig
 
         file, begun = self.path / "federation.toml", self.run / "config.toml"
-        settings = read_toml(file)
+        settings = toml.read(file)
         wanted = FederationConfig.parse({**settings, "target": target}, self.path).target
-        before = read_toml(begun).get("target", "none") if begun.exists() else None
+        before = toml.read(begun).get("target", "none") if begun.exists() else None
         require(
             before in (None, wanted or "none"),
             f"The run in {self.run} began with the target {before}: leave out --target, or move that folder away to "
             "begin anew.",
         )
         if FederationConfig.parse(settings, self.path).target != wanted:
-            set_values(file, {"target": wanted})
+            toml.set_values(file, {"target": wanted})
 
     def write_app(self) -> None:
         """Write the Flower app: two names for Flower to import, and where this folder is now."""
@@ -161,18 +165,18 @@ class SiteFolder:
     @property
     def name(self) -> str:
         """The site's name in the federation."""
-        return str(read_toml(self.path / "site.toml").get("name", self.path.name))
+        return str(toml.read(self.path / "site.toml").get("name", self.path.name))
 
     @property
     def logs(self) -> Logs:
         """How the site's log is rotated."""
-        return logs_of(read_toml(self.path / "site.toml"))
+        return logs_of(toml.read(self.path / "site.toml"))
 
     @property
     def address(self) -> tuple[str, int]:
         """The coordinator's host and port."""
         file = self.path / "coordinator.toml"
-        return host_and_port(str(read_toml(file).get("address", "")), file)
+        return host_and_port(str(toml.read(file).get("address", "")), file)
 
 
 def new_folder(path: Path) -> tuple[Path, Path]:

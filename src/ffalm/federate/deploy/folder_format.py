@@ -14,7 +14,7 @@ from pathlib import Path
 import ffalm
 from ffalm.errors import UserError, require
 from ffalm.federate.deploy.superlink_state import erase_contents
-from ffalm.system.files import parsed_json, write_whole
+from ffalm.system.files import read_json, write_whole
 
 CURRENT = 2
 _FILE = "format.json"
@@ -27,19 +27,20 @@ def read_format(folder: Path) -> int:
     if not file.exists():
         return 1
     try:
-        return int(parsed_json(file.read_text(encoding="utf-8"))["format"])
+        return int(read_json(file)["format"])
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(f"The file {file} cannot be read: restore it from a backup.") from None
 
 
-def check_format(folder: Path) -> None:
-    """Refuse a folder that a newer ffalm has written."""
+def check_format(folder: Path) -> int:
+    """The format of a folder; one that a newer ffalm has written is refused."""
     found = read_format(folder)
     require(
         found <= CURRENT,
         f"The folder {folder} has format {found}, and ffalm {ffalm.__version__} understands formats up to {CURRENT}: "
         "install the newer ffalm that wrote it.",
     )
+    return found
 
 
 def write_format(folder: Path) -> None:
@@ -49,9 +50,8 @@ def write_format(folder: Path) -> None:
 
 def upgrade(folder: Path) -> list[str]:
     """Migrate a folder to the current format; what was done, empty where nothing was to do."""
-    check_format(folder)
     done: list[str] = []
-    for step in range(read_format(folder), CURRENT):
+    for step in range(check_format(folder), CURRENT):
         done += _MIGRATIONS[step](folder)
         done.append(f"format {step} to {step + 1}")
     if done:

@@ -13,7 +13,7 @@ from ffalm.errors import UserError
 from ffalm.federate.deploy.folder import FederationFolder
 from ffalm.federate.deploy.log_rotation import logs_of, rotate
 from ffalm.federate.deploy.operations import CoordinatorProcess
-from ffalm.system.files import parsed_json, write_whole
+from ffalm.system.files import parsed_json, read_json, write_whole
 
 Record = dict[str, Any]
 
@@ -74,7 +74,7 @@ def under_way(coordinator: CoordinatorProcess) -> int | None:
     One that an earlier SuperLink led died with it, though Flower's database calls it running for a while.
     """
     try:
-        last = parsed_json(_last_run(coordinator.folder).read_text(encoding="utf-8"))
+        last = read_json(_last_run(coordinator.folder))
     except (OSError, ValueError):
         return None
     pid = coordinator.process.pid()
@@ -156,7 +156,7 @@ def _why(coordinator: CoordinatorProcess, run: int, log: Path) -> str:
 
 def _written(path: Path) -> Record | None:
     try:
-        found: Record = parsed_json(path.read_text(encoding="utf-8"))
+        found: Record = read_json(path)
     except FileNotFoundError:
         return None
     return found

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ffalm.errors import UserError, require, unknown
+from ffalm.errors import UserError, require, require_known
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.coordinator.run_continuity import check_may_join
 from ffalm.federate.deploy.certificates import ensure_server_certificate, write_authority
 from ffalm.federate.deploy.creation import new_site
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder, share_public_keys, write_site_folder
 from ffalm.federate.deploy.operations import CoordinatorProcess, SiteProcess
-from ffalm.federate.deploy.toml_edits import set_values
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.keys import PRIVATE, PUBLIC, fingerprint, write_key_pair
+from ffalm.system import toml
 from ffalm.system.file_locks import wait_for_lock
 from ffalm.system.files import write_whole
 
@@ -56,7 +56,7 @@ def add_site(folder: FederationFolder, name: str, public_key: Path | None = None
         write_site_folder(folder, config, new_site(config, name))
         _take_key(folder, name, public_key)
         share_public_keys(folder, config.active)
-        set_values(folder.path / "federation.toml", changed)
+        toml.set_values(folder.path / "federation.toml", changed)
         return Change(name, _registered(folder), config.rules.secure, _short(settings, len(config.active)))
 
 
@@ -65,10 +65,10 @@ def remove_site(folder: FederationFolder, name: str) -> Change:
     with _alone(folder):
         settings = folder.facts
         left = [other for other in folder.sites if other != name]
-        _require_member(folder, name)
+        require_known("site", folder.sites, name)
         require(bool(left), f"{name} is the only site left, and a federation needs at least one.")
         removed = [other for other in folder.all_sites if other not in left]
-        set_values(folder.path / "federation.toml", {"removed": removed})
+        toml.set_values(folder.path / "federation.toml", {"removed": removed})
         secure = bool(settings.get("rules", {}).get("secure", False))
         return Change(name, _registered(folder), secure, _short(settings, len(left)))
 
@@ -76,10 +76,10 @@ def remove_site(folder: FederationFolder, name: str) -> Change:
 def rotate_site_key(folder: FederationFolder, name: str, public_key: Path | None = None) -> Change:
     """Give a site a new key pair, or take the public key that it made; the old one is refused from now on."""
     with _alone(folder):
-        _require_member(folder, name)
+        require_known("site", folder.sites, name)
         _require_new_key(folder, public_key)
         if public_key is None:
-            write_key_pair(folder.site(name), f"{name}@{folder.facts.get('name')}")
+            write_key_pair(folder.site(name), f"{name}@{folder.name}")
         _take_key(folder, name, public_key)
         share_public_keys(folder, folder.sites)
         return Change(name, _registered(folder), bool(folder.facts.get("rules", {}).get("secure", False)))
@@ -104,7 +104,7 @@ def rotate_server_key(folder: FederationFolder, authority: bool = False) -> None
         require(running is None, f"The coordinator is running, as process {running}: stop it before its key changes.")
         own = folder.coordinator
         if authority:
-            write_authority(own, str(folder.facts.get("name", folder.path.name)))
+            write_authority(own, folder.name)
             for name in folder.sites:
                 if folder.site(name).is_dir():
                     write_whole(folder.site(name) / "ca.crt", (own / "ca.crt").read_bytes())
@@ -131,11 +131,6 @@ def _alone(folder: FederationFolder) -> Iterator[None]:
         if not wait_for_lock(file, _SECONDS_TO_WAIT):
             raise UserError(f"Another command is changing the sites of {folder.path}: wait until it has ended.")
         yield
-
-
-def _require_member(folder: FederationFolder, name: str) -> None:
-    if name not in folder.sites:
-        raise unknown("site", name, folder.sites)
 
 
 def _require_new_key(folder: FederationFolder, public_key: Path | None) -> None:

@@ -9,6 +9,13 @@ import binascii
 from base64 import b64decode
 from typing import Any
 
+from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
+from flwr.proto.node_pb2 import Node
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PushAppMessagesRequest
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, TASK_TOKEN_HEADER
+from flwr.supercore.error import FlowerError
+from flwr.superlink.servicer.fleet import fleet_handlers
+from flwr.superlink.servicer.runtime import runtime_handlers
 from google.protobuf.message import DecodeError
 from google.protobuf.wrappers_pb2 import BytesValue
 from starlette.concurrency import run_in_threadpool
@@ -48,8 +55,6 @@ class MessageBundles:
         await send({"type": "http.response.body", "body": answer})
 
     def _answer(self, scope: Scope, body: bytes) -> tuple[int, bytes]:
-        from flwr.supercore.error import FlowerError
-
         state = self._superlink.state.linkstate_factory.state()
         try:
             parts, path = split(BytesValue.FromString(body).value), scope["path"]
@@ -73,10 +78,6 @@ def take(state: Any, node: int) -> list[bytes]:
 
     A message that is complete counts as received.
     """
-    from flwr.proto.fleet_pb2 import PullMessagesRequest
-    from flwr.proto.node_pb2 import Node
-    from flwr.superlink.servicer.fleet import fleet_handlers
-
     store = state.object_store
     found = fleet_handlers.pull_messages(PullMessagesRequest(node=Node(node_id=node)), state, store)
     return [found.SerializeToString(), *_with_objects(store, found)] if found.messages_list else []
@@ -84,9 +85,6 @@ def take(state: Any, node: int) -> list[bytes]:
 
 def give(state: Any, node: int, parts: list[bytes]) -> list[bytes]:
     """Store a node's answer, given as Flower's request and objects; says which are still missing."""
-    from flwr.proto.fleet_pb2 import PushMessagesRequest
-    from flwr.superlink.servicer.fleet import fleet_handlers
-
     request = PushMessagesRequest.FromString(parts[0])
     (message,) = request.messages_list
     if {request.node.node_id, message.metadata.src_node_id} != {node}:
@@ -97,18 +95,12 @@ def give(state: Any, node: int, parts: list[bytes]) -> list[bytes]:
 
 def send(state: Any, task: Any, parts: list[bytes]) -> list[bytes]:
     """Store a run's questions, given as Flower's request and objects; says which are still missing."""
-    from flwr.proto.runtime_pb2 import PushAppMessagesRequest
-    from flwr.superlink.servicer.runtime import runtime_handlers
-
     stored = runtime_handlers.push_messages(PushAppMessagesRequest.FromString(parts[0]), state, task)
     return [_stored(state, task.run_id, stored, parts[1:])]
 
 
 def collect(state: Any, task: Any, parts: list[bytes]) -> list[bytes]:
     """The answers to a run's questions that are there, given the questions' numbers; nothing where there are none."""
-    from flwr.proto.runtime_pb2 import PullAppMessagesRequest
-    from flwr.superlink.servicer.runtime import runtime_handlers
-
     request = PullAppMessagesRequest(message_ids=[number.decode() for number in parts])
     found = runtime_handlers.pull_messages(request, state, task)
     return [found.SerializeToString(), *_with_objects(state.object_store, found)] if found.messages_list else []
@@ -140,8 +132,6 @@ def _stored(state: Any, run: int, stored: Any, parts: list[bytes]) -> bytes:
 
 
 def _node(scope: Scope, state: Any) -> int:
-    from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
-
     key = dict(scope["headers"])[FLEET_HTTP_PUBLIC_KEY_HEADER.lower().encode()]
     node = state.get_node_id_by_public_key(b64decode(key, validate=True))
     if node is None:
@@ -150,8 +140,6 @@ def _node(scope: Scope, state: Any) -> int:
 
 
 def _task(scope: Scope, state: Any) -> Any:
-    from flwr.supercore.constant import TASK_TOKEN_HEADER
-
     token = dict(scope["headers"]).get(TASK_TOKEN_HEADER.lower().encode(), b"").decode()
     return state.get_task_by_token(token) if token else None
 

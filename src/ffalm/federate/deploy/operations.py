@@ -24,7 +24,7 @@ from ffalm.federate.deploy.log_rotation import logs_of
 from ffalm.federate.deploy.processes import FlowerProcess, free_port
 from ffalm.federate.deploy.superlink_state import erase_contents
 from ffalm.federate.keys import PRIVATE, PUBLIC, fingerprint, read_private
-from ffalm.system.files import parsed_json, write_whole
+from ffalm.system.files import read_json, write_whole
 
 #: The coordinator among the processes of a federation, and therefore no site's name.
 COORDINATOR = "coordinator"
@@ -98,7 +98,7 @@ class CoordinatorProcess:
     def usual_listen(self) -> str:
         """The address to listen on where none is asked for: loopback if sites call it so, otherwise all."""
         host = self.folder.address[0]
-        return host if _is_loopback(host) else "0.0.0.0"
+        return host if host in ("localhost", "::1") or host.startswith("127.") else "0.0.0.0"
 
     def require_running(self) -> None:
         """Refuse to go on without a coordinator."""
@@ -158,7 +158,7 @@ class CoordinatorProcess:
     def _entries(self) -> dict[str, Registered] | None:
         """The keys that were let in; None where that is not known."""
         try:
-            entries: dict[str, Registered] = parsed_json(self._registered.read_text(encoding="utf-8"))
+            entries: dict[str, Registered] = read_json(self._registered)
         except (OSError, ValueError):
             return None
         return entries if isinstance(entries, dict) else None
@@ -280,10 +280,6 @@ def _obstacle(host: str, port: int) -> str:
     except OSError as error:
         return f"no connection ({error.strerror or error}); let outgoing TCP to it through your firewall."
     return "something listens there, but not as expected; do both or neither of you use --insecure?"
-
-
-def _is_loopback(host: str) -> bool:
-    return host == "localhost" or host.startswith("127.") or host == "::1"
 
 
 def _answers(host: str, port: int) -> bool:

@@ -25,7 +25,6 @@ from typing import TextIO
 import psutil
 
 from ffalm.errors import UserError, require
-from ffalm.federate.deploy import process_table
 from ffalm.federate.deploy.log_rotation import environment_of, rotate
 from ffalm.federate.service_settings import Logs
 from ffalm.system.file_locks import wait_for_lock
@@ -56,7 +55,7 @@ def environment(home: Path) -> dict[str, str]:
         **_OURS,
         "FLWR_HOME": str(home),
         "TMPDIR": str(temporary(home)),
-        process_table.MARK: mark(home),
+        MARK: mark(home),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
         "NO_PROXY": without_proxy,
         "no_proxy": without_proxy,
@@ -130,7 +129,7 @@ class FlowerProcess:
             pid = int(self._pid_file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return pid if process_table.mark_of(process_table.find(pid)) == mark(self.home) else None
+        return pid if mark_of(find(pid)) == mark(self.home) else None
 
     def said(self) -> str:
         """What it has written to its log since this command started it."""
@@ -210,7 +209,7 @@ class FlowerProcess:
         """Wait until other commands can tell whose process this is: a program shows no variables as it is loaded."""
         deadline = time.monotonic() + _SECONDS_TO_BE_SEEN
         while child.poll() is None and time.monotonic() < deadline:
-            if process_table.mark_of(process_table.find(child.pid)) is not None:
+            if mark_of(find(child.pid)) is not None:
                 return
             time.sleep(0.002)
 
@@ -221,12 +220,12 @@ class FlowerProcess:
     def _family(self) -> set[psutil.Process]:
         if self._child is not None:
             self._child.poll()  # a child that has ended keeps its number until it is waited for
-        return process_table.family(mark(self.home))
+        return family(mark(self.home))
 
     def _left(self, known: set[psutil.Process]) -> list[psutil.Process]:
         """Those of the folder that live: the ones known before, even if cut off since, and any that came after."""
         known |= self._family()
-        return [process for process in known if process_table.lives(process)]
+        return [process for process in known if lives(process)]
 
 
 def _make_private(folder: Path) -> None:
@@ -240,3 +239,38 @@ def _make_private(folder: Path) -> None:
         stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077,
         f"The folder {folder} is not this user's own: remove it, or set TMPDIR to another folder.",
     )
+
+
+#: The environment variable that says which folder a process belongs to.
+MARK = "FFALM_FEDERATE"
+
+
+def mark_of(process: psutil.Process | None) -> str | None:
+    """The folder's mark of a process; None where it has none, has ended, or does not let us read its environment."""
+    with suppress(psutil.Error, OSError):
+        return None if process is None or not lives(process) else process.environ().get(MARK)
+    return None
+
+
+def find(pid: int) -> psutil.Process | None:
+    """The process of this number."""
+    with suppress(psutil.Error, ValueError, OverflowError):
+        return psutil.Process(pid)
+    return None
+
+
+def lives(process: psutil.Process) -> bool:
+    """Whether this very process, not a later one of the same number, still runs."""
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    return False
+
+
+def family(mark: str) -> set[psutil.Process]:
+    """All processes with this mark and their descendants, since some of Flower's hide their environment."""
+    marked = {process for process in psutil.process_iter() if mark_of(process) == mark}
+    found = set(marked)
+    for process in marked:
+        with suppress(psutil.Error):
+            found.update(process.children(recursive=True))
+    return {process for process in found if lives(process)}

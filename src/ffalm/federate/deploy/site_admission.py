@@ -10,6 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+from flwr.supercore.date import now
+from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
 from starlette.concurrency import run_in_threadpool
 
 from ffalm.federate.deploy.fleet_gateway import Scope
@@ -46,11 +50,6 @@ class SiteAdmission:
         return 429 if self._count(address) > MOST_REFUSALS else 401
 
     def _admitted(self, headers: dict[bytes, bytes]) -> bool:
-        from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
-        from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
-        from flwr.supercore.date import now
-        from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
-
         try:
             key, signature = (
                 b64decode(headers[name.lower().encode()], validate=True)

@@ -15,10 +15,10 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ffalm.federate.deploy.answer_process import AnswerProcess, Encoded, encoded
-from ffalm.federate.deploy.fleet_client import connected
+from ffalm.federate.deploy.fleet_client import FleetClient, connected
 from ffalm.federate.deploy.log_rotation import keep_rotating
 from ffalm.federate.deploy.process_log import escape_records, start_log
 
@@ -37,30 +37,10 @@ _SHORT_PAUSE, _LONG_PAUSE = 0.05, 3.0  # seconds between two looks that were not
 _SHORT_PAUSES = 10  # in a row
 
 
-class Fleet(Protocol):
-    """What a site asks of its coordinator; see `FleetClient`."""
-
-    def take(self) -> tuple[Message, dict[str, bytes]] | None:
-        """A question."""
-        ...
-
-    def give(self, run: int, answer: Encoded, seconds: float) -> None:
-        """An answer."""
-        ...
-
-
-class Answers(Protocol):
-    """What computes answers; see `AnswerProcess`."""
-
-    def answer(self, number: str, objects: dict[str, bytes]) -> Encoded | None:
-        """The answer to a message; None where it could not be computed."""
-        ...
-
-
 class SiteNode:
     """A site that is connected: one question after the other."""
 
-    def __init__(self, fleet: Fleet, answers: Answers) -> None:
+    def __init__(self, fleet: FleetClient, answers: AnswerProcess) -> None:
         self._fleet, self._answers = fleet, answers
         self._quick = 0  # looks in a row that brought nothing and were not held
 

@@ -22,7 +22,7 @@ def seen(coordinator: CoordinatorProcess) -> dict[str, Any]:
     if not done and here[COORDINATOR] is not None and follow.under_way(coordinator) is not None:
         training = "running"
     return {
-        "name": folder.facts.get("name"),
+        "name": folder.name,
         "address": folder.facts.get("address"),
         "coordinator": here.pop(COORDINATOR),
         "sites": {
@@ -83,12 +83,8 @@ def _statuses(coordinator: CoordinatorProcess) -> dict[str, str]:
         nodes = coordinator.control.nodes()
     except UserError:
         return dict.fromkeys(sites, "unknown")
-    numbers = coordinator.nodes()
-    known = {site: numbers.get(site) for site in sites}
-    return {
-        site: "unknown" if number is None else _WORDS.get(nodes.get(number, ""), "unknown")
-        for site, number in known.items()
-    }
+    numbers = {site: number for site, number in coordinator.nodes().items() if number is not None}
+    return {site: _WORDS.get(nodes.get(numbers.get(site, -1), ""), "unknown") for site in sites}
 
 
 _WORDS = {"online": "online", "offline": "offline", "registered": "not seen yet", "unregistered": "shut out"}

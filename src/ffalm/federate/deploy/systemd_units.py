@@ -1,25 +1,25 @@
-"""systemd units for a coordinator, its training and a site: with no rights that they do not need."""
+"""systemd units for a coordinator, its training and a site, with no rights that they do not need: the template
+`systemd_units.service`, filled in."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Literal, get_args
 
-from ffalm.errors import UserError, require
+from ffalm.errors import look_up, require
 
-Role = Literal["coordinator", "run", "site"]
-
-_DOES = {"coordinator": "coordinator", "run": "training", "site": "site"}
+#: What a unit may be of, and what its description calls it.
+ROLES = {"coordinator": "coordinator", "run": "training", "site": "site"}
 
 
-def unit_name(role: Role, name: str) -> str:
+def unit_name(role: str, name: str) -> str:
     """The file to save a unit as, in /etc/systemd/system."""
     return f"ffalm-{name}-{role}.service"
 
 
-def unit(role: Role, folder: Path, name: str, user: str) -> str:
+def unit(role: str, folder: Path, name: str, user: str) -> str:
     """A hardened unit that restarts its process where it fails; the folder is all that it may write to."""
+    does = look_up("systemd unit", role, ROLES)
     for text in (str(folder), user):
         require(
             bool(text) and text.isprintable() and not set(text) & set("\"'\\%$") and " " not in text,
@@ -28,54 +28,14 @@ def unit(role: Role, folder: Path, name: str, user: str) -> str:
     command = f"{Path(sys.executable).parent / 'ffalm'} federate {role} {folder}"
     needs = unit_name("coordinator", name) if role == "run" else "network-online.target"
     binds = f"Requires={needs}" if role == "run" else f"Wants={needs}"
-    return f"""[Unit]
-Description=ffalm {_DOES[role]} of {name}
-{binds}
-After={needs}
-
-[Service]
-Type=exec
-User={user}
-WorkingDirectory={folder}
-ExecStart={command}
-Restart=on-failure
-RestartSec=15
-KillMode=mixed
-SuccessExitStatus=130 143
-TimeoutStopSec=60
-Environment=FFALM_CACHE={folder}/cache
-UMask=0077
-LimitNOFILE=65536
-NoNewPrivileges=yes
-ProtectSystem=strict
-ReadWritePaths={folder}
-ProtectHome=read-only
-PrivateTmp=yes
-PrivateDevices={"no" if role == "site" else "yes"}
-ProtectKernelTunables=yes
-ProtectKernelModules=yes
-ProtectKernelLogs=yes
-ProtectControlGroups=yes
-ProtectClock=yes
-ProtectHostname=yes
-RestrictSUIDSGID=yes
-RestrictRealtime=yes
-RestrictNamespaces=yes
-RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
-LockPersonality=yes
-SystemCallArchitectures=native
-CapabilityBoundingSet=
-AmbientCapabilities=
-
-[Install]
-WantedBy=multi-user.target
-"""
-
-
-def require_role(role: str) -> Role:
-    """One of the roles that there are."""
-    roles: tuple[Role, ...] = get_args(Role)
-    for known in roles:
-        if role == known:
-            return known
-    raise UserError(f"There is no unit for {role!r}: name coordinator, run or site.")
+    template = Path(__file__).with_suffix(".service").read_text(encoding="utf-8")
+    return template.format(
+        does=does,
+        name=name,
+        binds=binds,
+        needs=needs,
+        user=user,
+        folder=folder,
+        command=command,
+        private_devices="no" if role == "site" else "yes",
+    )

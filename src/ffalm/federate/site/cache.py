@@ -17,6 +17,7 @@ from ffalm.data.types import Examples
 from ffalm.engines.jobs import Model
 from ffalm.federate.federation_config import LocalTable, SiteConfig
 from ffalm.federate.terms import SiteTerms
+from ffalm.studies.store import flat_tensors, nested_tensors
 from ffalm.system.files import write_whole
 
 Parts = dict[str, Examples]
@@ -49,8 +50,7 @@ class SiteCache:
         if not vectors:
             return
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        flat = {f"{name}/{key}": value.cpu().contiguous() for name, vector in vectors.items()
-                for key, value in vector.items()}  # fmt: skip
+        flat = {name: value.cpu().contiguous() for name, value in flat_tensors(vectors).items()}
         kept = [self._vector_file(terms, number) for number in (counted, round)]
         write_whole(kept[1], save(flat))
         for path in self._folder.glob("client-*.vectors"):
@@ -60,11 +60,8 @@ class SiteCache:
     def client_vectors(self, terms: SiteTerms, counted: int) -> dict[str, Model]:
         """What the algorithm left with the client after its last round that counted; nothing before its first."""
         path = self._vector_file(terms, counted)
-        vectors: dict[str, Model] = {}
-        for entry, value in load_file(path).items() if path.exists() else ():
-            name, _, key = entry.partition("/")
-            vectors.setdefault(name, {})[key] = value.clone()
-        return vectors
+        stored = load_file(path) if path.exists() else {}
+        return nested_tensors({name: value.clone() for name, value in stored.items()})
 
     def _vector_file(self, terms: SiteTerms, round: int) -> Path:
         return self._folder / f"client-{terms.run_key}-{round:06d}.vectors"

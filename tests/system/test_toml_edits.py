@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ffalm.errors import UserError
-from ffalm.federate.deploy.toml_edits import read_toml, set_values
+from ffalm.system import toml
+from ffalm.system.toml import set_values
 
 TEXT = '# agreed in May\nname = "h"\nsites = [\n  "a",  # the first\n  "b",\n]\n\n[rules]\nsites = 1\n'
 
@@ -28,4 +29,4 @@ def test_a_setting_that_cannot_be_found_is_named_and_nothing_is_written(tmp_path
     file.write_text('"sites" = ["a"]\n')
     with pytest.raises(UserError, match=r"sites .* cannot be replaced"):
         set_values(file, {"sites": ["b"]})
-    assert read_toml(file) == {"sites": ["a"]}
+    assert toml.read(file) == {"sites": ["a"]}

@@ -1,0 +1,51 @@
+"""What commands print: lines, JSON, and the answer to a fairness target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ffalm.errors import TrainingDiverged
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ffalm.studies.results import Study
+    from ffalm.targets.answer import Answer
+
+Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+
+
+def print_json(value: Any) -> None:
+    """Print plain values for machines; numbers that are not finite become null."""
+    from ffalm.system.files import json_text
+
+    typer.echo(json_text(value, 2))
+
+
+def print_line(console: Console, text: str, style: str | None = None) -> None:
+    """Print a text as it is: neither wrapped nor coloured, whatever it holds."""
+    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_answer(console: Console, answer: Answer) -> None:
+    """Print the answer, who pays for it, and every candidate."""
+    from ffalm.report.answer_report import candidates, sentences, sites, who_pays
+    from ffalm.report.rendering import to_rich
+
+    alpha = answer.chosen.alpha
+    skew = "" if alpha is None else f" (alpha {alpha:g})"
+    for table in (candidates(answer, brief=True), who_pays(answer), sites(answer)):
+        if table is not None:
+            console.print(to_rich(table))
+    console.print(f"Answer to {answer.target}{skew}", style="bold", highlight=False, markup=False)
+    for sentence in sentences(answer):
+        print_line(console, f"  {sentence}")
+
+
+def raise_if_diverged(study: Study) -> None:
+    """End a command whose results are written with the exit code of a training that diverged."""
+    diverged = [run.diverged for run in study.results if run.diverged]
+    if diverged:
+        raise TrainingDiverged(f"{len(diverged)} of {len(study.results)} runs stopped early. {diverged[0]}")

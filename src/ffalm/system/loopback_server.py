@@ -1,0 +1,63 @@
+"""A web server for this machine alone: on loopback; requests that name another host (DNS rebinding) are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+ADDRESS = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a request is answered with; `refresh` is after how many seconds a browser is to ask again."""
+
+    status: HTTPStatus
+    content: str
+    kind: str = "text/plain"
+    refresh: int | None = None
+
+
+class LoopbackServer(ThreadingHTTPServer):
+    """Answers each path as a function says; port 0 takes a free one."""
+
+    daemon_threads = True
+
+    def __init__(self, port: int, answer: Callable[[str], Page]) -> None:
+        super().__init__((ADDRESS, port), _Handler)
+        self.answer = answer
+
+    @property
+    def address(self) -> str:
+        """Where a browser finds it."""
+        return f"http://{ADDRESS}:{self.server_port}/"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: LoopbackServer
+
+    def do_GET(self) -> None:
+        port = self.server.server_port
+        if self.headers.get("Host") in (f"{ADDRESS}:{port}", f"localhost:{port}"):
+            page = self.server.answer(self.path)
+        else:
+            page = Page(HTTPStatus.FORBIDDEN, "This server answers on this machine alone.")
+        content = page.content.encode()
+        self.send_response(page.status)
+        self.send_header("Content-Type", f"{page.kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        if page.refresh is not None:
+            self.send_header("Refresh", str(page.refresh))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are nobody's business."""
