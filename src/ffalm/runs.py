@@ -16,7 +16,7 @@ from torch import Tensor
 from ffalm.algorithms import State
 from ffalm.data.types import Examples
 from ffalm.engines import Engine, Job, ModelFactory, Round, Snapshot
-from ffalm.engines.common import autocast, built_model, evaluate, score_histogram
+from ffalm.engines.common import autocast, built_model, evaluate_with_scores
 from ffalm.errors import UserError, require
 from ffalm.fairness import ScoreHistogram, Tally, undefined
 from ffalm.federation import Federation
@@ -247,19 +247,15 @@ def _scored(job: Job, federation: Federation, history: list[Record], final: Snap
     module = built_model(job.spec)
     module.load_state_dict(final.model)
 
-    def scored(examples: Examples) -> Tally:
+    def scored(examples: Examples) -> tuple[Tally, ScoreHistogram]:
         with autocast(job.spec):
-            return evaluate(module, examples.to(job.spec.device), federation.task)
-
-    def histogram(examples: Examples) -> ScoreHistogram:
-        with autocast(job.spec):
-            return score_histogram(module, examples.to(job.spec.device), federation.task)
+            return evaluate_with_scores(module, examples.to(job.spec.device), federation.task)
 
     parts = {"validation": federation.validation, "test": federation.test}
-    scores = {name: histogram(part) for name, part in parts.items() if part is not None}
+    shared = {name: scored(part) for name, part in parts.items() if part is not None}
     own = {"validation": federation.own_parts("validation"), "test": federation.own_parts("test")}
-    tally = None if federation.test is None else scored(federation.test)
-    clients = Tally.stack([scored(examples) for examples in federation.clients])
+    tally = shared["test"][0] if "test" in shared else None
+    tallies, histograms = zip(*map(scored, federation.clients), strict=True)
     names = federation.task.label_names, federation.task.group_names
     return Result(
         test={} if tally is None else tally.metrics(federation.task.favourable),
@@ -267,14 +263,14 @@ def _scored(job: Job, federation: Federation, history: list[Record], final: Snap
         state_dict={name: value.cpu() for name, value in final.model.items()},
         state={name: value.cpu() for name, value in final.state.items()},
         tally=tally,
-        clients=clients.metrics_of_each(federation.task.favourable),
+        clients=Tally.stack(list(tallies)).metrics_of_each(federation.task.favourable),
         seed=job.spec.seed,
         notes=[] if tally is None else undefined(tally, *names),
         diverged=diverged,
         favourable=federation.task.favourable,
         kept=final.round if final.round != history[-1]["round"] else None,
-        scores={"training": reduce(add, map(histogram, federation.clients)), **scores},
-        client_scores={name: [histogram(one) for one in each] for name, each in own.items() if each is not None},
+        scores={"training": reduce(add, histograms), **{name: one for name, (_, one) in shared.items()}},
+        client_scores={name: [scored(one)[1] for one in each] for name, each in own.items() if each is not None},
         group_names=federation.task.group_names,
         description=description_of(job),
         factory=job.spec.model,

@@ -108,13 +108,19 @@ def evaluate(model: nn.Module, examples: Examples, task: Task) -> Tally:
 
 def score_histogram(model: nn.Module, examples: Examples, task: Task) -> ScoreHistogram:
     """The histogram of a model's scores on examples, from which thresholds are chosen and judged."""
+    return evaluate_with_scores(model, examples, task)[1]
+
+
+def evaluate_with_scores(model: nn.Module, examples: Examples, task: Task) -> tuple[Tally, ScoreHistogram]:
+    """The Tally and the score histogram of a model on examples, from one pass over them."""
     shape = (task.labels, task.groups)
-    total = ScoreHistogram.zeros(shape, task.favourable)
-    for rows, _, logits in _scored_batches(model, examples, task):
+    tally, histogram = Tally.zeros(shape, examples.x.device), ScoreHistogram.zeros(shape, task.favourable)
+    for rows, losses, logits in _scored_batches(model, examples, task):
+        y, group = examples.y[rows], examples.group[rows]
+        tally = tally + Tally.of(logits.argmax(-1), losses, y, group, shape)
         scores, fallback = scores_of(logits, task.favourable)
-        own = ScoreHistogram.of(scores, fallback, examples.y[rows], examples.group[rows], shape, task.favourable)
-        total = total + own
-    return replace(total, excluded=task.excluded)
+        histogram = histogram + ScoreHistogram.of(scores, fallback, y, group, shape, task.favourable)
+    return tally.to("cpu").excluding(task.excluded), replace(histogram, excluded=task.excluded)
 
 
 @torch.no_grad()

@@ -141,9 +141,9 @@ class ServerContext:
         return Snapshot(report.round, self._tied(model), state, vectors, _kept(now.client_vectors, own))
 
     def round(
-        self, now: Snapshot, weights: Tensor, validation: Tally | None, seen: TrainingSummary | None, **extra: float
+        self, now: Snapshot, weights: Tensor, scores: Mapping[str, float], seen: TrainingSummary | None, **extra: float
     ) -> Round:
-        """A round in plain values, and whether the run must stop after it.
+        """A round in plain values, and whether the run must stop after it; `scores` are metrics of held-out rows.
 
         Under privacy the clients' losses stay unseen: without noise they would tell of the clients, and so would a
         run that stops because of one. What the round has cost so far is recorded instead.
@@ -155,10 +155,7 @@ class ServerContext:
         elif seen is not None:
             told = {"train_loss": seen.loss, "negative_weight_share": seen.negative}
         ended = divergence(self.algorithm, told.get("train_loss", 0.0), now, state)
-        if validation is not None:
-            validation = validation.excluding(self.task.excluded)
-        record = record_of(now.round, validation, self.task.favourable, state, weights, {**told, **extra})
-        return Round(record, now, ended)
+        return Round(record_of(now.round, scores, state, weights, {**told, **extra}), now, ended)
 
     def _vector(self, entries: Model) -> ModelVector:
         return ModelVector([entries[name] for name in self.trained])
@@ -251,7 +248,8 @@ def rounds(context: ServerContext, clients: Clients) -> Iterator[Round]:
         mean = _mean(context, clients, now, answers, weights, state)
         now = context.advance(now, report, state, mean, {client: update.own for client, update in answers.items()})
         scores = clients.validate(now.model)
-        done = context.round(now, weights, scores, _summary(updates), seconds=time.perf_counter() - began)
+        (metrics,) = held_out_metrics([] if scores is None else [scores], context.task) or [{}]
+        done = context.round(now, weights, metrics, _summary(updates), seconds=time.perf_counter() - began)
         yield done
         if done.diverged:
             return
@@ -346,11 +344,15 @@ def _kept(before: dict[str, Model], own: Mapping[int, dict[str, Model]]) -> dict
     return after
 
 
-def record_of(
-    round: int, validation: Tally | None, favourable: int, state: State, weights: Tensor, extra: dict[str, Any]
-) -> Record:
+def held_out_metrics(tallies: Sequence[Tally], task: Task) -> list[dict[str, float]]:
+    """The metrics of several held-out Tallies of one task, computed together."""
+    if not tallies:
+        return []
+    return Tally.stack(list(tallies)).excluding(task.excluded).metrics_of_each(task.favourable)
+
+
+def record_of(round: int, scores: Mapping[str, float], state: State, weights: Tensor, extra: dict[str, Any]) -> Record:
     """A round in plain values: validation metrics, the server's state, the clients' weights, and what else was seen."""
-    scores = {} if validation is None else validation.metrics(favourable)
     plain = {name: value.tolist() for name, value in state.items()}
     return {"round": round, **scores, **plain, "weights": weights.tolist(), **extra}
 

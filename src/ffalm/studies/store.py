@@ -25,7 +25,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -213,7 +213,8 @@ class RunFolder:
             contents[ENCODING] = json_text(result.description.to_plain(), 2) + "\n"
         for name, content in contents.items():
             write_whole(self.path / name, content)
-        values = {name: value for name, value in asdict(outcome).items() if name not in ("history", "place")}
+        stored = [one.name for one in fields(outcome) if one.name not in ("history", "place")]
+        values: dict[str, Any] = {name: getattr(outcome, name) for name in stored}
         values["degenerate"] = outcome.degenerate or None
         values["clients"] = result.clients
         values["notes"] = result.notes

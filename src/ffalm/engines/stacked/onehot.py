@@ -80,12 +80,14 @@ class OneHot:
     def batches(self, table: Table, steps: Steps, training: bool) -> Sequence[Batch]:
         """All steps' lists at once; for training also the reverse lists. One lane's are made when they are needed."""
         if not training and len(steps.rows) == 1:
-            return [Kept(lambda: self._alone(fetched(table[0], steps.rows), steps.lanes))]
-        codes, places, plain, every = self._lists(fetched(table[0], steps.rows), steps.lanes)
+            return [Kept(lambda: self._alone(fetched(table[0], steps.rows)))]
+        codes, plain = self._lists(fetched(table[0], steps.distinct.rows))
+        places, every = self._places(steps.distinct.repeated(codes), steps.lanes)
+        plain = steps.distinct.repeated(plain)
         starts = {lanes: every[: lanes * codes.shape[1]] for lanes in {span.lanes for span in steps.spans}}
         reverse: Sequence[Sequence[Any]] = [[None] * len(steps.spans)] * 2
         if training and self._outputs > 1:
-            reverse = [cut(steps, part) for part in self._reversed(codes, places, steps.lanes)]
+            reverse = [cut(steps, part) for part in self._reversed(codes, steps)]
         return list(
             map(
                 Listed,
@@ -98,27 +100,30 @@ class OneHot:
             )
         )
 
-    def _lists(self, records: Tensor, lanes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The codes of each row of some lines, their places in the stacked matrices, its plain columns, and starts."""
+    def _lists(self, records: Tensor) -> tuple[Tensor, Tensor]:
+        """The codes and the plain columns of each row of some lines."""
         words = records.view(self.dtype)  # larger pieces than bytes are quicker to copy
         listed = self._code_bytes // self.dtype.itemsize
         codes = words[..., :listed].contiguous().view(self._narrow)[..., : self.columns.ones]
-        plain = words[..., listed:]
+        return codes, words[..., listed:]
+
+    def _places(self, codes: Tensor, lanes: Tensor) -> tuple[Tensor, Tensor]:
+        """The codes' places in the stacked matrices, and where each row's list starts."""
         places = codes.int().add_((lanes.int() * self._size).view(-1, 1, 1))
-        every = torch.arange(0, places.numel(), self.columns.ones, dtype=torch.int32)
-        return codes, places, plain, every
+        return places, torch.arange(0, places.numel(), self.columns.ones, dtype=torch.int32)
 
     def _short(self, codes: Tensor, steps: Steps) -> list[bool]:
         """For each step whether some of its lists are filled up, which are so at their end."""
         if self.columns.even:
             return [False] * len(steps.spans)
-        lines = (codes[..., -1] == len(self.columns.binary)).any(1).numpy()
+        lines = steps.distinct.repeated((codes[..., -1] == len(self.columns.binary)).any(1)).numpy()
         found: list[bool] = np.logical_or.reduceat(lines, [span.lines.start for span in steps.spans]).tolist()
         return found
 
-    def _alone(self, records: Tensor, lanes: Tensor) -> Listed:
+    def _alone(self, records: Tensor) -> Listed:
         """A step of one lane."""
-        _, places, plain, every = self._lists(records, lanes)
+        codes, plain = self._lists(records)
+        places, every = self._places(codes, torch.zeros(1, dtype=torch.int64))
         return Listed(places.flatten(), plain, plain.transpose(1, 2), every, short=False)
 
     def forward(self, opened: Opened, batch: Batch, training: bool) -> tuple[Tensor, tuple[Pass, Listed]]:
@@ -158,13 +163,15 @@ class OneHot:
         found[first.weight] = torch.bmm(batch.turned, gradient)
         return [by_code, *self._blocks.filled(found)]
 
-    def _reversed(self, codes: Tensor, places: Tensor, lanes: Tensor) -> tuple[Tensor, Tensor]:
+    def _reversed(self, codes: Tensor, steps: Steps) -> tuple[Tensor, Tensor]:
         """For each line its rows in the order of their codes, and where each code's rows start."""
         lines, rows, listed = codes.shape
-        reverse = in_order_of(codes).view(lines, -1).add_((lanes.int() * rows).unsqueeze(1))
-        cells = places.view(lines, -1) + (torch.arange(lines) - lanes).mul_(self._size).int().unsqueeze(1)
+        reverse = steps.distinct.repeated(in_order_of(codes).view(lines, -1))
+        cells = codes.reshape(lines, -1).int() + torch.arange(0, lines * self._size, self._size).int().unsqueeze(1)
         counts = torch.bincount(cells.flatten(), minlength=lines * self._size).view(lines, self._size)
-        return reverse, counts.cumsum(1).sub_(counts).add_((lanes * rows * listed).unsqueeze(1)).int()
+        starts = steps.distinct.repeated(counts.cumsum(1).sub_(counts))
+        lanes = steps.lanes.unsqueeze(1)
+        return reverse.add_(lanes.int() * rows), starts.add_(lanes * rows * listed).int()
 
     @property
     def _narrow(self) -> torch.dtype:

@@ -9,7 +9,8 @@ rows that a mask leaves out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -46,6 +47,23 @@ class Span:
 
 
 @dataclass(frozen=True)
+class DistinctLines:
+    """Lines of `Steps` without those that repeat another's rows: jobs of one seed train on the same batches."""
+
+    rows: Tensor  # (line, place)
+    sizes: Tensor  # (line)
+    places: Tensor | None  # for each line of the steps its place among these; None: all are distinct
+
+    def mask(self) -> Tensor:
+        """(line, place) whether a place counts."""
+        return _mask(self.rows, self.sizes)
+
+    def repeated(self, values: Tensor) -> Tensor:
+        """What was made of the distinct lines, for every line of the steps."""
+        return values if self.places is None else values.index_select(0, self.places)
+
+
+@dataclass(frozen=True)
 class Steps:
     """All batches of some lanes, one line a (step, lane): those of the first step, then those of the second, ..."""
 
@@ -54,6 +72,7 @@ class Steps:
     lanes: Tensor  # (line) the lane
     spans: list[Span]  # one a step
     first: int = 0  # number of the first line, where these are steps out of a longer list
+    alike: Tensor | None = None  # (lane) the first lane with the same batches; None: all differ
 
     def windows(self, lines: int) -> Iterator[Steps]:
         """The same steps a few at a time, about this many lines each."""
@@ -67,7 +86,7 @@ class Steps:
             moved = [
                 Span(slice(span.lines.start - offset, span.lines.stop - offset), span.lanes, span.whole) for span in own
             ]
-            yield Steps(self.rows[cut], self.sizes[cut], self.lanes[cut], moved, offset)
+            yield Steps(self.rows[cut], self.sizes[cut], self.lanes[cut], moved, offset, self.alike)
             start = stop
 
     def cut(self, lines: Tensor) -> Sequence[Tensor]:
@@ -84,7 +103,22 @@ class Steps:
 
     def mask(self) -> Tensor:
         """(line, place) whether a place counts."""
-        return torch.arange(self.rows.shape[1], device=self.rows.device) < self.sizes.unsqueeze(1)
+        return _mask(self.rows, self.sizes)
+
+    @cached_property
+    def distinct(self) -> DistinctLines:
+        """Each line once."""
+        if self.alike is None:
+            return DistinctLines(self.rows, self.sizes, None)
+        first = self.alike[self.lanes]
+        own = first == self.lanes
+        lines = own.nonzero().flatten()
+        step = torch.arange(len(first), device=first.device) - self.lanes  # number of the step's first line
+        return DistinctLines(self.rows[lines], self.sizes[lines], (own.cumsum(0) - 1)[step + first])
+
+
+def _mask(rows: Tensor, sizes: Tensor) -> Tensor:
+    return torch.arange(rows.shape[1], device=rows.device) < sizes.unsqueeze(1)
 
 
 def ordered(lanes: Sequence[ClientSlot]) -> list[ClientSlot]:
@@ -110,7 +144,10 @@ def chunks(lanes: Sequence[ClientSlot], lane_bytes: int, row_bytes: int, budget:
 
 def training_steps(lanes: Sequence[ClientSlot], device: torch.device) -> Steps:
     """The lanes' own batches."""
-    return _laid_out([lane.order + lane.first for lane in lanes], [lane.sizes for lane in lanes], device)
+    steps = _laid_out([lane.order + lane.first for lane in lanes], [lane.sizes for lane in lanes], device)
+    known: dict[tuple[int, int], int] = {}
+    alike = [known.setdefault((lane.first, id(lane.order)), number) for number, lane in enumerate(lanes)]
+    return steps if len(known) == len(lanes) else replace(steps, alike=torch.tensor(alike, device=device))
 
 
 def scoring_steps(spans: Sequence[tuple[int, int]], most: int, device: torch.device) -> Iterator[tuple[int, Steps]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from ffalm.engines.inner_products import inner_products
 from ffalm.engines.jobs import Model, Round
 from ffalm.engines.optimizers import local_optimizer
 from ffalm.engines.sampling import drawn, participants
-from ffalm.engines.server import Mean, TrainingSummary
+from ffalm.engines.server import Mean, TrainingSummary, held_out_metrics
 from ffalm.engines.stacked.choose import kernel_for
 from ffalm.engines.stacked.client_gradients import client_gradients
 from ffalm.engines.stacked.grouping import Ready
@@ -104,11 +105,12 @@ class Stack:
         for number in range(self._now[0].round + 1, self._training.rounds + 1):
             began = time.perf_counter()
             weighed, scores = self._round(number, going, scores)
+            metrics = dict(zip(scores, held_out_metrics(list(scores.values()), self._spec.task), strict=True))
             seconds = (time.perf_counter() - began) / len(going)
             for job in list(going):
                 weights, seen = weighed[job]
                 context = self._jobs[job].context
-                done = context.round(self._now[job], weights, scores.get(job), seen, seconds=seconds)
+                done = context.round(self._now[job], weights, metrics.get(job, {}), seen, seconds=seconds)
                 yield self._jobs[job].number, done
                 if done.diverged:
                     going.remove(job)
@@ -147,7 +149,7 @@ class Stack:
 
     def _trained(self, number: int, going: list[int]) -> _Done:
         """Local training of all clients that take part."""
-        slots = ordered([slot for job in going for slot in self._slots(number, job)])
+        slots = ordered(self._slots(number, going))
         cut = chunks(slots, self._slot_bytes, self._row_bytes, self._budget)
         whole: _Done | None = None
         seen: list[Trained] = []
@@ -330,13 +332,15 @@ class Stack:
         }
         return {name: {key: entries[key] for key in trained} for name, entries in found.items()}
 
-    def _slots(self, number: int, job: int) -> list[ClientSlot]:
-        """The clients of one job that take part in a round, with their batches."""
-        seed, counts = self._jobs[job].job.spec.seed, self._jobs[job].context.counts
+    def _slots(self, number: int, going: Sequence[int]) -> list[ClientSlot]:
+        """The clients that take part in a round, with their batches, which jobs of one seed share."""
+        draw = cache(partial(drawn, training=self._training))
         slots = []
-        for client in participants(seed, number, len(counts), self._training.participation):
-            first, rows = self._parts[job][client]
-            slots.append(ClientSlot(job, client, first, rows, *drawn(seed, number, client, rows, self._training)))
+        for job in going:
+            seed, counts = self._jobs[job].job.spec.seed, self._jobs[job].context.counts
+            for client in participants(seed, number, len(counts), self._training.participation):
+                first, rows = self._parts[job][client]
+                slots.append(ClientSlot(job, client, first, rows, *draw(seed, number, client, rows)))
         return slots
 
 

@@ -125,17 +125,19 @@ def laid_out(kernel: Kernel, spec: ClientSpec, rows: StackedRows, steps: Steps, 
     """The steps, a window of them at a time: what does not depend on the weights is done for all of these first."""
     for window in steps.windows(WINDOW):
         with torch.inference_mode(False), torch.no_grad():  # an algorithm may hand these to autograd
-            y, group, mask = gathered(rows.y, window.rows), gathered(rows.group, window.rows), window.mask()
+            own = window.distinct
+            y, group, mask = gathered(rows.y, own.rows), gathered(rows.group, own.rows), own.mask()
             prepared = spec.algorithm.prepare(Rows(y, group, mask, spec.task), dtype)
-        target = targets(y, rows.shape[0], dtype, kernel.scale)
+            prepared = {name: own.repeated(value) for name, value in prepared.items()}
+            known = [own.repeated(one) for one in (targets(y, rows.shape[0], dtype, kernel.scale), group, y, mask)]
         parts = zip(*map(window.cut, prepared.values()), strict=True) if prepared else repeat((), len(window.spans))
         yield from map(
             Step,
             [span.lanes for span in window.spans],
             [span.whole for span in window.spans],
             kernel.batches(rows.table, window, training=True),
-            *map(window.cut, (target, group, y, mask)),
-            [dict(zip(prepared, own, strict=True)) for own in parts],
+            *map(window.cut, known),
+            [dict(zip(prepared, part, strict=True)) for part in parts],
         )
 
 

@@ -38,4 +38,4 @@ def secure_round(context: ServerContext, clients: SecureClients) -> Round:
         model = {name: value.clamp(min=0) if name.endswith("running_var") else value for name, value in model.items()}
     now = context.advance(now, report, state, Mean(model, summed.uploads), {})
     seen = TrainingSummary(summed.loss, summed.negative)
-    return context.round(now, weights, None, seen, rounding=summed.error, seconds=time.perf_counter() - began)
+    return context.round(now, weights, {}, seen, rounding=summed.error, seconds=time.perf_counter() - began)
