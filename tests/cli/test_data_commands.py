@@ -41,6 +41,11 @@ def test_a_users_file_is_checked_and_shown_by_group(cli: Cli, loans: Path) -> No
     assert facts["task"]["label_names"][facts["task"]["favourable"]] == "yes"
 
 
+def test_a_file_without_a_label_or_a_group_is_answered_with_its_columns(cli: Cli, loans: Path) -> None:
+    code, _, said = cli("data", "check", "--data", loans)
+    assert code == 2 and "is the label and which the group: its columns are 'branch', 'income'" in said
+
+
 def test_an_unknown_download_is_refused(cli: Cli, tmp_path: Path) -> None:
     code, _, said = cli("data", "get", "adullt", "--root", tmp_path)
     assert code == 2

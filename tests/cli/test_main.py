@@ -111,6 +111,7 @@ def test_a_data_file_that_is_missing_is_what_is_told_first(cli: Cli) -> None:
 #: Options without which something is simply not done.
 OFF_UNLESS_GIVEN = {
     "leave_out", "root", "label", "group", "favourable", "owner", "local_steps", "noise", "ray", "config", "set",
+    "drop", "categorical",
     "plugin", "over", "at", "data_root", "only", "demo", "sites", "id_column", "test", "out", "target", "costs",
     "set_", "test_share", "track", "cost_false_favourable", "cost_false_unfavourable", "id", "confidence",
     "prediction", "score", "fail_if", "alpha", "model", "states",

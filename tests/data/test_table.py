@@ -451,6 +451,20 @@ def test_ids_and_names_are_refused_as_features(write: Any) -> None:
     assert "1500 different texts in 3000 rows" in refusal(table(write(many)))
 
 
+def test_all_columns_that_cannot_be_used_are_named_at_once_and_dropped_by_a_list_with_commas(write: Any) -> None:
+    numbers = range(80)
+    file = write(people(who=[f"person {n}" for n in numbers], born=[f"1980-01-{n % 28 + 1:02d}" for n in numbers]))
+    assert "list it in drop. The column 'born' cannot be used either." in refusal(table(file))
+    assert features(table(file, drop=("who, born",), categorical=("age,town",)))[0] == "age=20"
+    assert "no column 'brn': did you mean 'born'?" in refusal(table(file, drop=("who,brn",)))
+
+
+@pytest.mark.parametrize("form", ["${:,d}", "{:,d}.50", "{:d} %", "{:,d} €"])
+def test_numbers_with_signs_or_thousands_separators_are_refused_as_such(write: Any, form: str) -> None:
+    said = refusal(table(write(people(pay=[form.format(number * 7 + 1300) for number in range(80)]))))
+    assert "'pay'" in said and "write them as plain numbers" in said
+
+
 def test_text_among_numbers_is_refused_rather_than_made_categories(write: Any) -> None:
     frame = people(pay=[str(number % 40) for number in range(80)])
     frame.loc[[5, 6], "pay"] = "?"

@@ -51,7 +51,9 @@ def test_if_none_is_within_the_nearest_is_chosen_and_said_to_be_that() -> None:
 
 def test_a_degenerate_candidate_is_never_chosen_over_another() -> None:
     trivial = candidate("trivial", scores(0.95, 0.0, degenerate="one label"))
-    assert choose(TARGET, [trivial, candidate("near", scores(0.8, 0.1))]).chosen.label == "near"
+    answer = choose(TARGET, [trivial, candidate("near", scores(0.8, 0.1))])
+    assert answer.chosen.label == "near"
+    assert any(sentence.startswith("Only degenerate candidates are within") for sentence in sentences(answer))
     with pytest.raises(UserError, match="no finished run"):
         choose(TARGET, [])
 

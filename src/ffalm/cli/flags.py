@@ -62,6 +62,23 @@ DATA = (
     ),
     Flag("favourable", str | None, "Favourable value of the label.", _DATA, "data.favourable"),
     Flag("owner", str | None, "Column of your file that says which client owns a row.", _DATA, "data.owner"),
+    Flag("drop", str | None, "Columns of your file that are no features, comma-separated.", _DATA, "data.drop"),
+    Flag(
+        "categorical",
+        str | None,
+        "Numeric columns of your file that are codes, comma-separated.",
+        _DATA,
+        "data.categorical",
+    ),
+    Flag(
+        "missing",
+        str | None,
+        "Missing numbers: refuse, or mean to fill them in. Default: refuse.",
+        _DATA,
+        "data.missing",
+    ),
+    Flag("decimal", str | None, "Decimal sign of your file, a dot or a comma. Default: a dot.", _DATA, "data.decimal"),
+    Flag("separator", str | None, "Sign between columns. Default: found in the header.", _DATA, "data.separator"),
     Flag("image_size", int | None, "Image size in pixels. Default: the data source's own.", _DATA, "data.size"),
 )
 SET = Flag("set", list[str] | None, "Any setting by its path, e.g. --set training.lr_step=30.", _RUNNING)

@@ -53,9 +53,9 @@ def source(name: str, /, **settings: Any) -> Source:
 
     cls, file = source_class(name), settings.get("file")
     if name == "table" and isinstance(file, str) and not {"label", "group"} <= settings.keys():
-        from ffalm.data.table_files import require_file
+        from ffalm.data.table_files import require_columns
 
-        require_file(file)  # a mistyped name is told before the columns that are not named yet
+        require_columns(file, settings)
     return build(cls, settings, f"data source {name!r}")
 
 

@@ -14,12 +14,12 @@ from ffalm.data.group_settings import check_min_group_size, fewest_rows, group_c
 from ffalm.data.owners import code_owner
 from ffalm.data.preprocessing import Preprocessing, merged_values
 from ffalm.data.splits import check_shares, split_rows
-from ffalm.data.table_columns import FEWEST_IDS, MOST_CATEGORIES, check_feature, filled, remarks
+from ffalm.data.table_columns import FEWEST_IDS, MOST_CATEGORIES, check_feature, filled, remarks, several_refused
 from ffalm.data.table_files import checked_columns, read_table
 from ffalm.data.table_groups import code_groups, group_column
-from ffalm.data.table_values import Codes, Value, canonical, complete, listed, natural, pick, place_of
+from ffalm.data.table_values import Codes, Value, canonical, complete, listed, listed_columns, natural, pick, place_of
 from ffalm.data.types import Dataset, Task
-from ffalm.errors import require, unknown
+from ffalm.errors import UserError, require, unknown
 
 PARTS = {
     "train": ("train", "training"),
@@ -147,7 +147,8 @@ class Table:
     @property
     def _codes(self) -> set[str]:
         """The columns that are categories even if their values are numbers."""
-        return {*self.categorical, *self.group_columns}
+        parts = [part.strip() for name in self.categorical for part in name.split(",")]
+        return {*self.categorical, *parts, *self.group_columns}
 
     def _parts(self, frame: pd.DataFrame, strata: Codes) -> tuple[Codes, Codes, Codes]:
         fractions = (1 - self.validation - self.test, self.validation, self.test)
@@ -160,8 +161,14 @@ class Table:
     def features(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The feature columns of the file, each checked by `check_feature`."""
         columns = self.unchecked_features(frame)
+        refused: dict[str, UserError] = {}
         for name in columns:
-            self.check(columns[name])
+            try:
+                self.check(columns[name])
+            except UserError as error:
+                refused[str(name)] = error
+        if refused:
+            raise several_refused(refused)
         return columns
 
     def unchecked_features(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -174,9 +181,8 @@ class Table:
         check_feature(column, column.name in self._codes, self.file)
 
     def _feature_names(self, frame: pd.DataFrame) -> list[str]:
-        for name in (*self.drop, *self.categorical):
-            pick(frame, name, self.file)
-        kept_out = {self.label, self.owner, self.split, *self.drop}
+        listed_columns(frame, self.categorical, self.file)
+        kept_out = {self.label, self.owner, self.split, *listed_columns(frame, self.drop, self.file)}
         if not self.use_group_as_feature:
             kept_out.update(self.group_columns)
         names = [str(name) for name in frame.columns if name not in kept_out]

@@ -14,13 +14,17 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ffalm.data.encoding import distinct, is_numeric, numbers
+from ffalm.data.table_values import listed
 from ffalm.errors import UserError, require
 
 MOST_CATEGORIES = 1000
 FEWEST_IDS = 20  # with fewer distinct values a column is never taken for ids, dates or numbers
 
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+(\.\d{3})*,\d+")
-_WHOLE = re.compile(r"[+-]?\d+(\.\d{3})*")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_WHOLE = re.compile(r"[+-]?\d+")
+_PLAIN = re.compile(r"[+-]?\d+([.,]\d+)?")
+#: Numbers with thousands separators, a currency or a percent sign: "$18,672", "18.671,76 €", "5 %".
+_WRITTEN = re.compile(r"[+-]?\s?[$€£¥]?\s?[+-]?(\d{1,3}([.,'\s]\d{3})+|\d+)([.,]\d+)?\s?[%$€£¥]?")
 _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))([ T]\d.*)?")
 
 
@@ -34,6 +38,7 @@ def check_feature(column: pd.Series, declared: bool, file: str) -> None:
     if not declared:
         _refuse_decimal_commas(values, where, str(column.name))
         _refuse_dates(values, where, str(column.name))
+        _refuse_written_numbers(values, where, str(column.name))
     if len(values) > MOST_CATEGORIES or len(values) == len(column) >= FEWEST_IDS:
         raise UserError(
             f"{where} holds {len(values)} different texts in {len(column)} rows, like a name or an id: list it in "
@@ -49,6 +54,15 @@ def check_feature(column: pd.Series, declared: bool, file: str) -> None:
             f"categorical or drop.",
             f"Its column {str(column.name)!r} holds numbers, but text in some rows.",
         )
+
+
+def several_refused(refused: dict[str, UserError]) -> UserError:
+    """The first of the errors that `check_feature` raised for columns, and the names of the others."""
+    (_, first), *others = refused.items()
+    if not others:
+        return first
+    named = f"The column{'s' * (len(others) > 1)} {listed([name for name, _ in others])}"
+    return UserError(f"{first} {named} cannot be used either.", first.public)
 
 
 def filled(
@@ -95,6 +109,17 @@ def _refuse_decimal_commas(values: list[str], where: str, name: str) -> None:
             f"{where} holds numbers with a decimal comma, such as {commas[0]!r}: set decimal to ',', or list the "
             "column in categorical or drop.",
             f"Its column {name!r} holds numbers with a decimal comma.",
+        )
+
+
+def _refuse_written_numbers(values: list[str], where: str, name: str) -> None:
+    written = [value for value in values if _WRITTEN.fullmatch(value)]
+    signs = [value for value in written if not _PLAIN.fullmatch(value)]
+    if len(values) > FEWEST_IDS and signs and 10 * len(written) >= 9 * len(values):
+        raise UserError(
+            f"{where} holds numbers with signs or thousands separators, such as {signs[0]!r}: write them as plain "
+            "numbers, such as 1234.5, or list the column in categorical or drop.",
+            f"Its column {name!r} holds numbers with signs or thousands separators.",
         )
 
 

@@ -6,12 +6,14 @@ import csv
 import re
 import warnings
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 
 from ffalm.data import PARQUET, SEPARATORS
+from ffalm.data.table_values import listed
 from ffalm.errors import UserError, require
 from ffalm.system.files import reason
 from ffalm.system.memory import require_room
@@ -49,6 +51,19 @@ def read_table(
         unreadable = "Its data file cannot be read as a table."
         raise UserError(f"{file!r} cannot be read as a table: {why.rstrip('.')}.", unreadable) from None
     return checked_columns(frame, file)
+
+
+def require_columns(file: str, settings: Mapping[str, Any]) -> None:
+    """Refuse settings that do not say which columns are the label and the group, with the columns to choose from."""
+    missing = [role for role in ("label", "group") if role not in settings]
+    separator, decimal = settings.get("separator"), settings.get("decimal", ".")
+    usable = (separator is None or isinstance(separator, str)) and decimal in (".", ",")
+    frame, _ = read_table(file, separator, decimal) if usable else read_table(file)
+    require(
+        not missing,
+        f"Say which column of {file!r} is the {' and which the '.join(missing)}: its columns are "
+        f"{listed([str(name) for name in frame.columns])}.",
+    )
 
 
 def checked_columns(frame: pd.DataFrame, file: str) -> tuple[pd.DataFrame, tuple[str, ...]]:

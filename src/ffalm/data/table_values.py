@@ -26,6 +26,12 @@ def pick(frame: pd.DataFrame, name: str, file: str) -> pd.Series:
     return frame[name]
 
 
+def listed_columns(frame: pd.DataFrame, names: Sequence[str], file: str) -> list[str]:
+    """The columns of a setting such as `drop`; a name with commas that is no column lists several."""
+    each = [[name] if name in frame.columns else [part.strip() for part in name.split(",")] for name in names]
+    return [str(pick(frame, name, file).name) for parts in each for name in parts]
+
+
 def complete(column: pd.Series, role: str, file: str) -> tuple[Codes, list[str]]:
     """Each row's index in the returned list of values, for a column without missing values."""
     codes, values = distinct(column)

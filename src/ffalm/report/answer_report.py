@@ -16,6 +16,10 @@ _NEEDS_GROUP = "Thresholds by group need each person's group at prediction, whic
 NEEDS_GROUP = f"{_NEEDS_GROUP}--repair single or --repair blind answers without it."
 #: The same of a real federation, which has no blind rule.
 NEEDS_GROUP_AT_SITES = f'{_NEEDS_GROUP}repair = "single" in federation.toml answers without it.'
+_RARE_LABEL = (
+    "Where one label is rare, or features say little about it, no model is much more accurate than the most frequent "
+    "label: ffalm repair finds thresholds by the costs of wrong predictions instead."
+)
 _BRIEF = 7  # candidates that a terminal shows
 _WHERE = {"federation": "", "sites": " at every site", "both": " together and at every site"}
 
@@ -117,11 +121,14 @@ def _cost(answer: Answer) -> list[str]:
 def _doubts(answer: Answer, scored: Scores) -> list[str]:
     told = []
     if answer.chosen.within(answer.target) < len(answer.chosen.runs):
-        rows = choice_rows(answer)
-        told.append(f"No candidate is within the target on the {rows} of every seed; this one comes nearest.")
-        told += _too_few(answer)
+        rows = f"the {choice_rows(answer)} of every seed"
+        if any(one.within(answer.target) == len(one.runs) for one in answer.candidates):
+            told.append(f"Only degenerate candidates are within the target on {rows}; of the others it comes nearest.")
+        else:
+            told.append(f"No candidate is within the target on {rows}; this one comes nearest.")
+            told += _too_few(answer)
     if answer.chosen.degenerate:
-        told.append(f"Every candidate is degenerate; of this one, {answer.chosen.degenerate}.")
+        told.append(f"Every candidate is degenerate; of this one, {answer.chosen.degenerate}. {_RARE_LABEL}")
     elif answer.degenerate:
         told.append(f"It is degenerate on these rows: {answer.degenerate}.")
     return [*told, *(rows_to_confirm(answer.target, scored) if answer.verdict == "met in the sample" else [])]

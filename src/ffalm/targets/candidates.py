@@ -127,7 +127,8 @@ def _answer_of(
     for level in LEVELS[:-1]:
         answer = choose(target, *candidates_of(runs, target, repair, group_names, level, costs))
         strict = strict or answer
-        complete = answer.chosen.within(target) == len(answer.chosen.runs) and not answer.chosen.degenerate
+        usable = bool(plain.chosen.degenerate) or not answer.chosen.degenerate
+        complete = usable and answer.chosen.within(target) == len(answer.chosen.runs)
         if complete and answer.chosen.merit >= enough:
             return answer if level == LEVELS[0] else _less_sure(answer, level, strict)
     return _less_sure(plain, LEVELS[-1], strict or plain)

@@ -113,6 +113,12 @@ class RateTable:
         value = np.stack([np.convolve(row, kernel / kernel.sum(), "valid") for row in padded])
         return replace(self, value=value)
 
+    def of_both_labels(self, most: float, together: bool = False) -> RateTable:
+        """Without edges (value -inf) at which more than this share of a group, or of all, is or is not selected."""
+        rows = self.rows.sum(0, keepdims=True) if together else self.rows
+        selected = np.divide(rows, rows[:, [0]], out=np.full_like(rows, 0.5), where=rows[:, [0]] > 0)
+        return replace(self, value=np.where((selected >= 1 - most) & (selected <= most), self.value, -np.inf))
+
 
 def _constraints(
     above: Array, total: Array, correct: Array, favourable: int, target: Target | None

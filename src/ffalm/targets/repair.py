@@ -24,6 +24,7 @@ from torch import Tensor
 from ffalm.errors import UserError, require, unknown
 from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.fairness.histograms import AS_TRAINED, BINS, bins_of, edge_value
+from ffalm.targets.degenerate import ONE_LABEL, Flaws, flaws_of
 from ffalm.targets.margins import confidence_end
 from ffalm.targets.randomised import mixed_thresholds
 from ffalm.targets.rate_table import Array, Costs, RateTable
@@ -117,14 +118,34 @@ def fit(
     The one-sided confidence bound of each gap at `level` must be within its bound; at 0.5 that is the gap itself.
     `smooth` compares accuracies averaged over neighbouring thresholds, so that few rows do not decide between them;
     gaps are never averaged.
+
+    Where one label is rare, the most accurate thresholds may predict the other for nearly everybody, which is no result
+    (`degenerate`): thresholds that predict both labels are used then, where they are a result.
     """
     groups, own = histogram.groups, histogram.as_trained
     if kind == "none":
         return None if own is None else Repair.fixed("none", [own] * groups, own)
-    near = AS_TRAINED if own is None else own
     free, table = RateTable.of(histogram, None, costs), RateTable.of(histogram.compared(), target, costs)
     if smooth:
         free, table = free.smoothed(), table.smoothed()
+    found = _fit(histogram, free, table, kind, level)
+    if found is None or kind == "randomised" or not _flaws(found, histogram, costs).one_label:
+        return found
+    free, table = free.of_both_labels(ONE_LABEL, together=True), table.of_both_labels(ONE_LABEL)
+    other = _fit(histogram, free, table, kind, level)
+    return found if other is None or _flaws(other, histogram, costs) else other
+
+
+def _flaws(repair: Repair, histogram: ScoreHistogram, costs: Costs | None) -> Flaws:
+    """What is wrong with thresholds; accuracy does not count where costs are asked for."""
+    tally = repair.tally(histogram)
+    predicted, actual = tally.confusion.sum((-1, -2)).tolist(), tally.count.sum(-1).tolist()
+    return flaws_of(predicted, actual, tally.accuracy() if costs is None else 1.0)
+
+
+def _fit(histogram: ScoreHistogram, free: RateTable, table: RateTable, kind: Kind, level: float) -> Repair | None:
+    """The best thresholds of a kind by a table of all groups without constraints and one of those compared."""
+    groups, near = histogram.groups, AS_TRAINED if histogram.as_trained is None else histogram.as_trained
     start = single_threshold(free, near)
     if kind in ("accurate", "single"):
         within = replace(table, value=free.value)  # accurate for everybody, fair to those who are compared

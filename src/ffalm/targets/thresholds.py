@@ -32,7 +32,7 @@ Ints = NDArray[np.int64]
 def single_threshold(table: RateTable, start: int, level: float = 0.5) -> int:
     """The best edge for all groups alike within the constraints, else the best of all; ties: nearest to `start`."""
     value = table.value.sum(0)
-    allowed = np.ones(len(value), dtype=bool)
+    allowed = np.isfinite(value)
     for constraint in table.constraints:
         allowed &= within_bound(constraint, constraint.rates, constraint.hits, level)
     usable = np.where(allowed, value, -np.inf) if allowed.any() else value
