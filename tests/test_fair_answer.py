@@ -72,10 +72,7 @@ def test_a_federation_without_held_out_rows_is_refused() -> None:
         ffalm.fair("census")  # type: ignore[arg-type]
 
 
-def test_any_target_can_be_asked_of_a_finished_study(
-    federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ffalm.report.drawn", lambda study: (None, []))  # charts are tested elsewhere
+def test_any_target_can_be_asked_of_a_finished_study(federation: Federation, tmp_path: Path) -> None:
     study = ffalm.compare(federation, ["fedavg"], seeds=2, rounds=3, out=tmp_path / "study", target="eod <= 0.2")
     assert study.outcome.answers[0].target == ffalm.Target.parse("eod <= 0.2")
     loose, strict = study.answer("dpd <= 0.9", repair="none"), study.answer("dpd <= 0.01", repair="groups")

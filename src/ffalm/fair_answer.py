@@ -47,8 +47,9 @@ class FairAnswer(Answer):
     def predict(self, x: Any, group: Any = None) -> Tensor:
         """The label of each row, as its number in the task; `model.predict` gives its name, and tells what `x` may be.
 
-        `group` has one entry a row, by number or by name; a row whose group is none of the task's, and every row where
-        `group` is left out, gets the one threshold for everybody. A blind rule asks for no group and uses none.
+        `group` is as in `model.predict`: a column, or each row's group by name or number; a row whose group is none of
+        the task's, and every row where `group` is left out, gets the one threshold for everybody. A blind rule asks for
+        no group and uses none.
         """
         if self.rule is None or self.groups is None:
             return self.model.decide(x, group)

@@ -54,8 +54,8 @@ def charts() -> None:
 def _undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Elsewhere charts are empty: drawing them would take half of a study's time."""
     if "charts" not in request.fixturenames:
-        monkeypatch.setattr(drawing, "draw", lambda study: drawing.Drawings(b"PNG", b"PDF", [], ""))
-        monkeypatch.setattr(artifact, "pictures", lambda chart: {"png": b"PNG", "pdf": b"PDF"})
+        for module in (artifact, drawing):
+            monkeypatch.setattr(module, "pictures", lambda chart: {"png": b"PNG", "pdf": b"PDF"})
 
 
 @pytest.fixture

@@ -90,3 +90,30 @@ def test_with_an_array_of_features_whole_numbers_are_the_groups_own() -> None:
         TABLE.groups(torch.zeros(2, 3), torch.empty(2, device="meta"), names, 2)
     with pytest.raises(UserError, match="no column of groups"):
         TABLE.groups(torch.zeros(2, 3), "sex", names, 2)
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "places"),
+    [
+        (("female", "male"), [1, 0, -1, 2], [1, 0, -1, -1]),
+        (("1", "2"), [1, 2, 2, 7], [0, 1, 1, -1]),  # names first
+        (("30", "40"), [0, 1, 1, 0], [0, 1, 1, 0]),
+        (("0", "1", "unknown"), [0, 1, 2, 2], [0, 1, 2, 2]),
+        (("female", "male"), ["male", 0, None, 1.0], [1, 0, -1, -1]),
+    ],
+)
+@pytest.mark.parametrize("data", [torch.zeros(4, 3), pd.DataFrame({"sex": ["a"] * 4})])
+def test_groups_are_names_or_numbers_that_are_no_names(
+    data: object, names: tuple[str, ...], given: list[object], places: list[int]
+) -> None:
+    assert Preprocessing().groups(data, given, names, 4).tolist() == places
+
+
+def test_numbers_of_a_column_are_values_and_no_places() -> None:
+    frame = pd.DataFrame({"sex": [0, 1]})
+    assert Preprocessing().groups(frame, "sex", ("female", "male"), 2).tolist() == [-1, -1]
+
+
+def test_numbers_that_may_be_names_or_places_are_refused() -> None:
+    with pytest.raises(UserError, match="The group 0 is none of '1', '2', and 1 is: give each row's group by name"):
+        Preprocessing().groups(torch.zeros(2, 3), [0, 1], ("1", "2"), 2)

@@ -56,13 +56,13 @@ def message(here: Path) -> Target:
     from ffalm.data.types import Task
     from ffalm.engines.remote.message import Message
     from ffalm.federate.description import Description
-    from ffalm.federate.histogram_bytes import unpacked_counts
+    from ffalm.federate.histogram_bytes import unpacked_histograms
     from ffalm.federate.secure.protocol import Circle, Offer
     from ffalm.federate.secure.secure_clients import _shares
     from ffalm.federate.terms import SiteTerms
 
     def histogram(text: str) -> object:
-        return unpacked_counts(torch.frombuffer(bytearray(text.encode() or b"x"), dtype=torch.uint8), Task("t"))
+        return unpacked_histograms(torch.frombuffer(bytearray(text.encode() or b"x"), dtype=torch.uint8), Task("t"))
 
     readers: list[Callable[[str], object]] = [
         Description.from_json,

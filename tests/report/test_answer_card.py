@@ -93,7 +93,7 @@ def test_every_target_is_explained(target: str, words: str) -> None:
 
 
 def test_the_page_begins_with_the_answer_and_who_pays(answer: Answer) -> None:
-    page = Page(render(study(run("Fair", 3, 0.88, 0.04, 0.1, alpha=None), answers=[answer]), None, []))
+    page = Page(render(study(run("Fair", 3, 0.88, 0.04, 0.1, alpha=None), answers=[answer])))
     order = ["Use Fair with group thresholds.", "The answer against the most accurate", "Up is more accurate"]
     places = [page.words.index(part) for part in order]
     assert places == sorted(places)
@@ -106,7 +106,7 @@ def test_a_degenerate_model_is_not_recommended() -> None:
     card = answer_card(answer, "yes")
     assert (card.state, card.sound) == ("bad", False)
     assert card.verdict.startswith("No model can be recommended: of the nearest one, one label")
-    page = Page(render(study(run("A", 3, 0.9, 0.0, 0.1, alpha=None), answers=[answer]), None, []))
+    page = Page(render(study(run("A", 3, 0.9, 0.0, 0.1, alpha=None), answers=[answer])))
     assert "Do not use A as trained." in page.words
 
 

@@ -1,124 +1,100 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from tests.report.makers import records, run, study
 
 from ffalm.outcome import StudyOutcome
-from ffalm.report.drawing import PALETTE
+from ffalm.report.curves import Chart, Panel, charts
 from ffalm.report.summary import ALPHA
 
-pytest.importorskip("altair")
-from ffalm.report.curves import interactive, specifications, stacked
+
+def drawn(outcome: StudyOutcome) -> dict[str, Chart]:
+    return {chart.name: chart for chart in charts(outcome)}
 
 
-def marks(chart: dict[str, Any], block: int = 0) -> list[str]:
-    return [layer["mark"]["type"] for layer in chart["vconcat"][block]["spec"]["layer"]]
+def kinds(panel: Panel) -> list[str]:
+    return [line.kind for line in panel.plot.lines]
 
 
-def colours(chart: dict[str, Any]) -> dict[str, str]:
-    scale = chart["vconcat"][0]["spec"]["layer"][0]["encoding"]["color"]["scale"]
-    return dict(zip(scale["domain"], scale["range"], strict=True))
+def test_there_is_a_panel_a_metric_and_one_for_the_duals_of_each_algorithm(compared: StudyOutcome) -> None:
+    found = drawn(compared)
+    assert list(found) == ["metrics", "duals"]
+    (heading, metrics), (_, duals) = found["metrics"].blocks[0], found["duals"].blocks[0]
+    assert heading == ""
+    assert [panel.plot.title for panel in metrics] == ["Accuracy ↑ (%)", "DPD ↓ (points)", "EOD ↓ (points)"]
+    assert [panel.plot.title for panel in duals] == ["FFALM"]
+    assert [(key.label, key.colour, key.dash) for key in found["metrics"].keys] == [("FedAvg", 0, ""), ("FFALM", 1, "")]
+    assert [key.colour for key in duals[0].curves] == [1]  # as in the other chart
+    assert found["duals"].keys == []
 
 
-def named_data(part: Any) -> set[str]:
-    """Every data set that a specification refers to by name."""
-    if isinstance(part, dict):
-        here = {part["data"]["name"]} if isinstance(part.get("data"), dict) and "name" in part["data"] else set()
-        return here.union(*map(named_data, part.values()))
-    return set().union(*map(named_data, part)) if isinstance(part, list) else set()
+def test_lines_are_means_bands_reach_from_the_lowest_run_to_the_highest_and_a_cross_ends_a_run(
+    compared: StudyOutcome,
+) -> None:
+    accuracy = drawn(compared)["metrics"].blocks[0][1][0]
+    assert kinds(accuracy) == ["band", "band", "curve", "curve"]
+    band, line = accuracy.plot.lines[0], accuracy.plot.lines[2]
+    assert list(line.points) == [(1, 60.0), (2, 70.0), (3, 80.0)]
+    assert list(band.points) == [(1, 70.0), (2, 80.0), (3, 90.0), (3, 70.0), (2, 60.0), (1, 50.0)]
+    assert [(mark.x, mark.y, mark.kind, mark.colour) for mark in accuracy.plot.marks] == [(2, 70.0, "stopped", 1)]
 
 
-def test_metrics_and_duals_are_drawn_with_a_band_a_line_and_a_cross_for_the_divergence(compared: StudyOutcome) -> None:
-    charts = specifications(compared, validate=True)
-    assert list(charts) == ["metrics", "duals"]
-    assert marks(charts["metrics"]) == ["area", "line", "point"]
-
-
-def test_an_algorithm_keeps_its_colour_in_every_chart(compared: StudyOutcome) -> None:
-    charts = specifications(compared)
-    assert colours(charts["metrics"]) == {"FedAvg": PALETTE[0], "FFALM": PALETTE[1]}
-    assert colours(charts["duals"]) == colours(charts["metrics"])
+def test_the_page_is_told_where_each_point_is_drawn_and_its_numbers(compared: StudyOutcome) -> None:
+    accuracy = drawn(compared)["metrics"].blocks[0][1][0]
+    first = accuracy.values()[0]
+    assert (first["name"], first["colour"]) == ("FedAvg", 0)
+    assert first["points"][2] == [*accuracy.plot.at(3, 80.0), 3, 80.0, 70.0, 90.0]
 
 
 def test_one_run_has_no_band_and_a_healthy_one_no_cross() -> None:
     history = [{"round": number, "accuracy": 0.5 + number / 10} for number in range(3)]
-    charts = specifications(study(run("A", history=history)))
-    assert list(charts) == ["metrics"]
-    assert marks(charts["metrics"]) == ["line"]
+    found = drawn(study(run("A", history=history)))
+    assert list(found) == ["metrics"]
+    panel = found["metrics"].blocks[0][1][0]
+    assert kinds(panel) == ["curve"]
+    assert panel.plot.marks == []
 
 
 def test_a_study_without_history_has_no_chart() -> None:
-    assert specifications(study(run("A", 0, 0.8))) == {}
+    assert charts(study(run("A", 0, 0.8))) == []
 
 
 def test_each_skew_has_its_own_titled_block() -> None:
     history = [{"round": 1, "accuracy": 0.5}]
-    skews = study(*[run("A", history=history, alpha=alpha) for alpha in (0.3, 5.0)])
-    chart = specifications(skews, validate=True)["metrics"]
-    assert [block["title"] for block in chart["vconcat"]] == [
-        f"{ALPHA} = 0.3",
-        f"{ALPHA} = 5",
-    ]
+    found = drawn(study(*[run("A", history=history, alpha=alpha) for alpha in (0.3, 5.0)]))
+    assert [heading for heading, _ in found["metrics"].blocks] == [f"{ALPHA} = 0.3", f"{ALPHA} = 5"]
 
 
 def test_the_duals_of_many_groups_can_be_told_apart_and_each_algorithm_begins_with_a_whole_line() -> None:
     many = [0.1 * number for number in range(6)]
     runs = [run("FPFL", history=records(many, many, name="duals")), run("FFALM", history=records(1, 2, name="dual"))]
     names = ("Asian", "Black", "Indian", "Other", "White", "Zulu")
-    charted = specifications(study(*runs, group_names=names, duals_by_group=("FPFL",)))["duals"]
-    line = next(part for part in charted["vconcat"][0]["spec"]["layer"] if part["mark"]["type"] == "line")
-    scale = line["encoding"]["strokeDash"]["scale"]
-    dashes = dict(zip(scale["domain"], map(tuple, scale["range"]), strict=True))
-    assert dashes["dual of Asian"] == dashes["dual 1"] == (1, 0)
+    found = drawn(study(*runs, group_names=names, duals_by_group=("FPFL",)))["duals"]
+    dashes = {key.label: key.dash for key in found.keys}
+    assert dashes["dual of Asian"] == dashes["dual 1"] == ""
     assert len({dashes[f"dual of {name}"] for name in names}) == 6
 
 
-@pytest.mark.parametrize(("groups", "marks"), [(3, ["area", "line"]), (5, ["line"])])
-def test_bands_do_not_cover_the_duals_of_many_groups(groups: int, marks: list[str]) -> None:
+@pytest.mark.parametrize(("groups", "bands"), [(3, 3), (5, 0)])
+def test_bands_do_not_cover_the_duals_of_many_groups(groups: int, bands: int) -> None:
     runs = [run("FPFL", seed, history=records([0.1 + seed] * groups, name="duals")) for seed in (0, 1)]
-    layers = specifications(study(*runs))["duals"]["vconcat"][0]["spec"]["layer"]
-    assert [layer["mark"]["type"] for layer in layers] == marks
+    panel = drawn(study(*runs))["duals"].blocks[0][1][0]
+    assert kinds(panel) == ["band"] * bands + ["curve"] * groups
 
 
-def test_a_dual_that_blew_up_does_not_flatten_the_others() -> None:
-    def scale(dual: float) -> dict[str, Any]:
-        history = [{"round": 1, "dual": 0.1}, {"round": 2, "dual": dual}]
-        chart = specifications(study(run("A", history=history)))["duals"]
-        found: dict[str, Any] = chart["vconcat"][0]["spec"]["layer"][0]["encoding"]["y"]["scale"]
-        return found
-
-    assert scale(-2056.0)["type"] == "symlog"
-    assert "type" not in scale(0.7)
+@pytest.mark.parametrize(("dual", "symlog"), [(-2056.0, True), (0.7, False)])
+def test_a_dual_that_blew_up_does_not_flatten_the_others(dual: float, symlog: bool) -> None:
+    panel = drawn(study(run("A", history=records(0.1, dual, name="dual"))))["duals"].blocks[0][1][0]
+    assert panel.plot.symlog == symlog
 
 
 def test_beyond_the_palette_colours_come_again_with_another_dash() -> None:
     history = [{"round": 1, "accuracy": 0.5}]
-    chart = specifications(study(*[run(f"A{index}", history=history) for index in range(8)]))["metrics"]
-    line = chart["vconcat"][0]["spec"]["layer"][0]["encoding"]
-    assert line["color"]["scale"]["range"][0] == line["color"]["scale"]["range"][7]
-    assert line["strokeDash"]["scale"]["range"][0] != line["strokeDash"]["scale"]["range"][7]
+    keys = drawn(study(*[run(f"A{index}", history=history) for index in range(8)]))["metrics"].keys
+    assert keys[0].colour == keys[7].colour
+    assert keys[0].dash != keys[7].dash
 
 
-def test_the_sheet_carries_the_data_of_all_its_charts(compared: StudyOutcome) -> None:
-    whole = stacked(specifications(compared))
-    assert len(whole["vconcat"]) == 2
-    assert named_data(whole["vconcat"]) == set(whole["datasets"]) != set()
-
-
-def test_the_page_s_chart_answers_the_pointer_and_the_paper_one_is_left_alone(compared: StudyOutcome) -> None:
-    still = specifications(compared)["metrics"]
-    before = marks(still)
-    moving = interactive(still)
-    assert marks(moving) == [*before, "point"]
-    assert marks(still) == before
-    dots = moving["vconcat"][0]["spec"]["layer"][-1]
-    assert dots["mark"]["tooltip"] == {"content": "data"}
-    assert dots["params"][0]["select"]["fields"] == ["algorithm", "round"]
-
-
-def test_facets_stand_in_the_order_in_which_the_algorithms_were_given() -> None:
+def test_panels_stand_in_the_order_in_which_the_algorithms_were_given() -> None:
     runs = [run(label, history=records(0.1, 0.2, name="dual")) for label in ("Second", "First")]
-    facet = specifications(study(*runs))["duals"]["vconcat"][0]["facet"]
-    assert facet["sort"] == ["Second", "First"]
+    assert [panel.plot.title for panel in drawn(study(*runs))["duals"].blocks[0][1]] == ["Second", "First"]

@@ -36,12 +36,12 @@ def test_groups_are_means_over_the_runs_that_finished() -> None:
 
 def test_a_group_without_the_rows_a_rate_needs_says_undefined() -> None:
     counts = [[[5, 4], [0, 0]], [[1, 1], [0, 5]]]
-    words = Page(render(study(run("FedAvg", confusion=counts), group_names=NAMES), None, [])).words
+    words = Page(render(study(run("FedAvg", confusion=counts), group_names=NAMES))).words
     assert "women60.016.7undefined83.3" in words.replace(" ", "")
 
 
 def test_the_page_names_whom_a_gap_favours() -> None:
-    words = Page(render(study(run("FedAvg", confusion=COUNTS), group_names=NAMES), None, [])).words
+    words = Page(render(study(run("FedAvg", confusion=COUNTS), group_names=NAMES))).words
     assert "Group by group" in words
     assert "women1040.030.050.070.0" in words.replace(" ", "")
 
@@ -49,21 +49,21 @@ def test_the_page_names_whom_a_gap_favours() -> None:
 def test_of_many_groups_the_page_and_the_table_say_that_a_gap_is_the_largest_difference_between_two() -> None:
     counts = [[[*cells, 3] for cells in labels] for labels in COUNTS]
     three = study(run("FedAvg", 0, 0.8, 0.1, 0.2, confusion=counts), group_names=(*NAMES, "others"))
-    words = Page(render(three, None, [])).words
+    words = Page(render(three)).words
     assert "the largest difference between two of the 3 groups in how often" in words
     assert "A small group can differ widely by chance alone" in words
     assert "each the largest difference between two of 3 groups" in to_markdown(results(three))
     two = study(run("FedAvg", 0, 0.8, 0.1, 0.2, confusion=COUNTS), group_names=NAMES)
     assert "largest difference" not in to_markdown(results(two))
-    assert "the gap between groups in how often" in Page(render(two, None, [])).words
+    assert "the gap between groups in how often" in Page(render(two)).words
 
 
 def test_runs_that_kept_no_counts_make_no_table_of_groups() -> None:
-    assert "Group by group" not in render(study(run("FedAvg"), group_names=NAMES), None, [])
+    assert "Group by group" not in render(study(run("FedAvg"), group_names=NAMES))
 
 
 def test_the_page_says_that_test_rows_are_chance_too_where_the_table_shows_seeds_alone() -> None:
     runs = [run("FedAvg", seed, 0.8, 0.1, 0.2, intervals={"dpd": (0.05, 0.15), "eod": (0.1, 0.4)}) for seed in (0, 1)]
-    words = Page(render(study(*runs), None, [])).words
+    words = Page(render(study(*runs))).words
     assert "this many points to either side: DPD 5.0, EOD 15.0." in words
-    assert "to either side" not in Page(render(study(runs[0]), None, [])).words
+    assert "to either side" not in Page(render(study(runs[0]))).words

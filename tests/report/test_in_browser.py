@@ -106,7 +106,7 @@ def test_several_skews_and_a_page_without_curves_fit_a_phone(browser: Browser, t
     one = whole()
     two = replace(one, outcomes=[replace(run, alpha=alpha) for alpha in (0.3, 5.0) for run in one.outcomes], answers=[])
     file = tmp_path / "report.html"
-    file.write_text(render(two, None, []), encoding="utf-8")
+    file.write_text(render(two), encoding="utf-8")
     browser.complaints.clear()
     browser.open(file.as_uri(), 390)
     assert browser.value("document.querySelectorAll('svg.plot').length") == 3 + 2 * 2

@@ -4,7 +4,21 @@ import math
 
 import pytest
 
-from ffalm.report.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Line, Mark, Plot, axis, step_line
+from ffalm.report.plots import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Line,
+    Mark,
+    Plot,
+    axis,
+    rounds_axis,
+    step_line,
+    symlog_axis,
+)
 
 
 @pytest.mark.parametrize(
@@ -13,7 +27,7 @@ from ffalm.report.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Line, Ma
         ([0.0, 20.0], 0.0, ["0", "5", "10", "15", "20"]),
         ([82.1, 84.3], None, ["82.0", "82.5", "83.0", "83.5", "84.0"]),
         ([0.0, 0.02], 0.0, ["0.000", "0.005", "0.010", "0.015", "0.020"]),
-        ([], None, ["0.0", "0.5", "1.0"]),
+        ([], None, ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]),
     ],
 )
 def test_an_axis_has_round_numbers(values: list[float], start: float | None, ticks: list[str]) -> None:
@@ -41,3 +55,13 @@ def test_marks_lie_within_the_drawing_and_reference_lines_reach_its_edges() -> N
 
 def test_a_front_is_level_until_the_next_point() -> None:
     assert step_line([(1.0, 80.0), (3.0, 82.0)]) == [(1.0, 80.0), (3.0, 80.0), (3.0, 82.0)]
+
+
+def test_rounds_are_whole_numbers_from_the_first_to_the_last() -> None:
+    assert rounds_axis([1, 70]) == (1, 70, [(20.0, "20"), (40.0, "40"), (60.0, "60")])
+    assert [text for _, text in rounds_axis([1, 3])[2]] == ["1", "2", "3"]
+    assert rounds_axis([4])[:2] == (3.5, 4.5)
+
+
+def test_an_axis_of_values_that_blew_up_is_logarithmic_and_has_zero() -> None:
+    assert symlog_axis([-2056.0, 3.0]) == (-2056.0, 3.0, [(-1000.0, "-1000"), (-10.0, "-10"), (0.0, "0")])

@@ -24,8 +24,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> ffalm.Study:
     return ffalm.compare(federation, ["fedavg", "ffalm"], seeds=1, rounds=3, lr=0.5, target="dpd <= 0.02", out=out)
 
 
-def test_a_studys_model_is_its_answers_with_the_thresholds(study: ffalm.Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ffalm.report.drawn", lambda study: (None, []))  # charts are tested elsewhere
+def test_a_studys_model_is_its_answers_with_the_thresholds(study: ffalm.Study) -> None:
     answer, model = study.answer(), ffalm.load_model(study.folder)
     assert model.repair is not None and model.repair.to_plain(model.task.group_names) == answer.best.repair
     assert model.facts is not None

@@ -94,7 +94,10 @@ def test_an_answer_is_saved_with_its_thresholds(federation: ffalm.Federation, tm
     frame = people(80, 1)
     loaded = ffalm.load_model(answer.save(tmp_path / "fair"))
     names = np.array(loaded.labels)[answer.predict(frame, frame["sex"]).numpy()]
-    assert loaded.predict(frame, group="sex").tolist() == names.tolist()
+    numbers = [federation.task.group_names.index(sex) for sex in frame["sex"]]
+    for group in ("sex", frame["sex"].tolist(), numbers):
+        assert loaded.predict(frame, group=group).tolist() == names.tolist()
+        assert answer.predict(frame, group).tolist() == answer.predict(frame, "sex").tolist()
     assert loaded.facts is not None and loaded.facts.verdict == answer.verdict
 
 

@@ -19,7 +19,7 @@ from ffalm.data.decode import Recipe, decode_bytes
 from ffalm.data.encoding import CategoryColumn, NumericColumn, TableEncoding, distinct, is_numeric
 from ffalm.data.table_files import as_frame, read_table
 from ffalm.data.table_groups import group_column
-from ffalm.data.table_values import Codes, place_of
+from ffalm.data.table_values import Codes, listed, place_of
 from ffalm.errors import PublicError, UserError, require
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
@@ -77,18 +77,16 @@ class Preprocessing:
     def groups(self, data: Data, group: Any, names: Sequence[str], rows: int) -> Tensor:
         """The number of each row's group among `names`, -1 where it is none of them.
 
-        `group` is a column (several with commas are crossed) or has a value for each row. With an array of features,
-        whole numbers are the groups' own numbers.
+        `group` is a column (several with commas are crossed) or has a value for each row: names, or whole numbers that
+        are no names and count the groups from 0.
         """
+        column = isinstance(group, str)
         if isinstance(group, str):
             require(isinstance(data, pd.DataFrame), "There is no column of groups: give the group of each row.")
             columns = (group,) if group in data.columns else tuple(name.strip() for name in group.split(","))
             group = group_column(data, columns, "data").tolist()
         values = arrays.column(group, "groups")
         require(len(values) == rows, f"Give one group per row: there are {len(values)} for {rows} rows.")
-        numbered = isinstance(values.dtype, np.dtype) and values.dtype.kind in "iu"
-        if numbered and not isinstance(data, pd.DataFrame | list | tuple):
-            return torch.tensor(values.to_numpy(np.int64))
         spelled = list(self.group_values)
         known: dict[Any, int] = {}
         for value in values.dropna().unique():
@@ -96,7 +94,9 @@ class Preprocessing:
             if place < 0 and (own := place_of(value, spelled)) >= 0:
                 place = names.index(self.group_values[spelled[own]])
             known[value] = place
-        return torch.tensor([known.get(value, -1) for value in values.astype(object)])
+        if not column:
+            known |= _by_number(known, names)
+        return torch.tensor([known.get(value, -1) for value in values.astype(object)], dtype=torch.int64)
 
     def _filled(self, frame: pd.DataFrame) -> pd.DataFrame:
         if self.missing == "refuse" or self.table is None:
@@ -157,3 +157,19 @@ def _decoded(file: Path, recipe: Recipe) -> np.ndarray[tuple[int, ...], np.dtype
             return decode_bytes(file.read_bytes(), recipe)
     except Exception as error:  # Pillow's plugins raise nearly anything on broken bytes
         raise UserError(f"The image {file} cannot be used: {error}.") from None
+
+
+def _by_number(known: Mapping[Any, int], names: Sequence[str]) -> dict[Any, int]:
+    """Of given groups with their places, -1 where they are no names: those that are numbers of groups.
+
+    Refused where other numbers among them name other groups: with groups 1 and 2, nobody can tell what 0 and 1 mean.
+    """
+    numbers = [value for value in known if isinstance(value, int | np.integer) and not isinstance(value, bool)]
+    found = {value: int(value) for value in numbers if known[value] < 0 and 0 <= value < len(names)}
+    unclear = [value for value in numbers if 0 <= known[value] != value]
+    if found and unclear:
+        raise UserError(
+            f"The group {min(found)} is none of {listed(list(names))}, and {min(unclear)} is: give each row's group by "
+            "name."
+        )
+    return found

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ffalm.data.types import Task
 from ffalm.fairness import ScoreHistogram, Tally
-from ffalm.federate.histogram_bytes import packed_counts
 
 
 @dataclass(frozen=True)
@@ -35,17 +34,12 @@ class Disclosed:
         return cls(without(tally, small), small, histogram)
 
     def record(self) -> dict[str, Tensor]:
-        """As a record of a message."""
-        record = {"confusion": self.tally.confusion, "loss": self.tally.loss, "withheld": self.withheld}
-        return {**record, **self.histogram_record()}
-
-    def histogram_record(self) -> dict[str, Tensor]:
-        """The histogram alone, where there is one."""
-        return {} if self.histogram is None else {"histogram": packed_counts(self.histogram)}
+        """As a record of a message, but for the histogram: those of all parts travel together."""
+        return {"confusion": self.tally.confusion, "loss": self.tally.loss, "withheld": self.withheld}
 
     @classmethod
     def from_record(cls, record: dict[str, Tensor]) -> Disclosed:
-        """What `record` wrote, but for the histogram: that is judged apart, see `HistogramSum`."""
+        """What `record` wrote."""
         return cls(Tally(record["confusion"], record["loss"]), record["withheld"])
 
 

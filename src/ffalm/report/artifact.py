@@ -13,8 +13,8 @@ from ffalm.report.rendering import to_csv, to_latex, to_markdown
 from ffalm.report.tables import Table
 from ffalm.system.files import write_whole
 
-Chart = Callable[[], dict[str, Any] | None]
-"""Makes a Vega-Lite chart; None where there is nothing to draw."""
+Chart = Callable[[], dict[str, Any] | str | None]
+"""Makes a chart, in Vega-Lite or as SVG; None where there is nothing to draw."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from ffalm.outcome import HEADLINE, Outcome, StudyOutcome
 from ffalm.report import study_tables
 from ffalm.report.answer_card import answer_card
 from ffalm.report.answer_report import candidates, sites
-from ffalm.report.drawing import Drawings
+from ffalm.report.curves import Chart
 from ffalm.report.overview import overview
 from ffalm.report.rendering import asset, environment, to_csv, to_latex, to_markdown
 from ffalm.report.summary import baseline_label, in_sentence, metric_name, skew
@@ -27,10 +27,9 @@ from ffalm.report.trade_off import by_skew, trade_off
 _FACTS = {"data": "Data", "label": "Predicted", "favourable": "Favourable outcome", "groups": "Compared groups"}
 
 
-def render(study: StudyOutcome, drawings: Drawings | None, notes: Iterable[str]) -> str:
-    """The page; without drawings it has no curves, and the notes say why."""
-    charts = {chart.name: chart for chart in drawings.charts} if drawings else {}
-    scripts = [asset("sort.js"), *([drawings.library, asset("page.js")] if drawings and charts else [])]
+def render(study: StudyOutcome, charts: Sequence[Chart] = (), notes: Iterable[str] = ()) -> str:
+    """The page with these curves, and with these notes beside the study's own."""
+    scripts = [asset("sort.js"), *([asset("hover.js")] if charts else [])]
     groups = len(study.compared)
     results = study_tables.results(study)
     favourable = study.task.get("favourable", "the favourable outcome")
@@ -46,7 +45,7 @@ def render(study: StudyOutcome, drawings: Drawings | None, notes: Iterable[str])
         "per_client": study_tables.per_client(study),
         "settings": study_tables.settings(study),
         "notes": [*study.notes, *notes, *_about_runs(study)],
-        "charts": charts,
+        "charts": {chart.name: chart for chart in charts},
         "baseline": baseline_label(study),
         "labels": study.labels(),
     }

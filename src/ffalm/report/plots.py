@@ -7,38 +7,46 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 Place = tuple[float, float]
 Tick = tuple[float, str]
 
+Size = tuple[int, int]
+
 WIDTH, HEIGHT = 420, 300
+#: Of panels that stand three in a row.
+SMALL: Size = (320, 220)
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 14, 42
+#: Left of an axis without a title.
+LEFT_UNTITLED = 40
 #: Room between the outermost mark and the end of its axis, as a share of the axis.
 _ROOM = 0.06
+_NOT_MUCH_SMALLER = 0.75
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A point: one run, a mean of runs, a model with fitted thresholds, the answer, or a degenerate run."""
+    """A point: one run, a mean of runs, thresholds fitted, the answer, a degenerate run, or where a run ended."""
 
     x: float
     y: float
-    kind: Literal["seed", "mean", "fitted", "answer", "degenerate"]
+    kind: Literal["seed", "mean", "fitted", "answer", "degenerate", "stopped"]
     colour: int  # place in the palette
     about: str = ""  # shown under the pointer
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line through points, or a vertical or horizontal reference line with a label."""
+    """A line through points, the outline of a band, or a vertical or horizontal reference line with a label."""
 
     points: Sequence[Place]
-    kind: Literal["front", "target", "majority", "series", "spread"]
+    kind: Literal["front", "target", "majority", "series", "spread", "curve", "band"]
     colour: int = 0
     label: str = ""
+    dash: str = ""  # as SVG's stroke-dasharray
 
 
 @dataclass(frozen=True)
@@ -50,30 +58,37 @@ class Plot:
     y_title: str
     marks: Sequence[Mark]
     lines: Sequence[Line] = ()
-    x_ticks: Sequence[Tick] = ()  # of an axis with names; left out, the axis shows numbers from 0
+    x_ticks: Sequence[Tick] = ()  # of an axis with names; left out, the axis shows numbers
     note: str = ""  # about what lies outside the drawing
-    zero: bool = field(default=True)  # whether the axis below starts at 0
+    title: str = ""
+    size: Size = (WIDTH, HEIGHT)
+    rounds: bool = False  # the axis below reaches from the first round to the last; else from 0
+    symlog: bool = False  # the axis on the left is linear about 0 and logarithmic beyond 1
 
     @cached_property
     def x_axis(self) -> tuple[float, float, Sequence[Tick]]:
         """Both ends and the ticks of the axis below."""
         if self.x_ticks:
             return -0.5, len(self.x_ticks) - 0.5, self.x_ticks
-        return axis(self._values(0), start=0.0 if self.zero else None)
+        return rounds_axis(self._values(0)) if self.rounds else axis(self._values(0), start=0.0)
 
     @cached_property
     def y_axis(self) -> tuple[float, float, Sequence[Tick]]:
         """Both ends and the ticks of the axis on the left."""
-        return axis(self._values(1))
+        return symlog_axis(self._values(1)) if self.symlog else axis(self._values(1))
+
+    @property
+    def left(self) -> int:
+        """Where the drawing begins, right of the numbers."""
+        return LEFT if self.y_title else LEFT_UNTITLED
 
     def at(self, x: float, y: float) -> Place:
         """Where a point is drawn; infinite values lie at the edge."""
-        (left, right, _), (low, high, _) = self.x_axis, self.y_axis
-        across = min(max((x - left) / (right - left), 0.0), 1.0)
-        up = min(max((y - low) / (high - low), 0.0), 1.0)
-        return round(LEFT + across * (WIDTH - LEFT - RIGHT), 1), round(
-            HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM), 1
-        )
+        (width, height), place = self.size, symlog if self.symlog else float
+        across = _share(x, *self.x_axis[:2])
+        up = _share(place(y), place(self.y_axis[0]), place(self.y_axis[1]))
+        down = height - BOTTOM - up * (height - TOP - BOTTOM)
+        return round(self.left + across * (width - self.left - RIGHT), 1), round(down, 1)
 
     def path(self, line: Line) -> str:
         """A line as the points of an SVG polyline."""
@@ -96,6 +111,32 @@ def axis(values: Iterable[float], start: float | None = None) -> tuple[float, fl
     return low, high, [(number * step, f"{number * step:.{digits}f}") for number in range(first, last + 1)]
 
 
+def rounds_axis(values: Iterable[float]) -> tuple[float, float, list[Tick]]:
+    """The axis from the first round to the last, with whole numbers on it."""
+    found = list(values) or [0.0, 1.0]
+    low, high = min(found), max(found)
+    if low == high:
+        return low - 0.5, high + 0.5, [(low, f"{low:.0f}")]
+    step = max(1.0, _round_step((high - low) / 5))
+    first, last = math.ceil(low / step), math.floor(high / step)
+    return low, high, [(number * step, f"{number * step:.0f}") for number in range(first, last + 1)]
+
+
+def symlog(value: float) -> float:
+    """Sign and log(1 + |value|): linear about 0, logarithmic beyond 1."""
+    return math.copysign(math.log1p(abs(value)), value)
+
+
+def symlog_axis(values: Iterable[float]) -> tuple[float, float, list[Tick]]:
+    """The ends of such an axis, with a few powers of ten and 0 on it."""
+    found = list(values)
+    low, high = min(0.0, *found), max(0.0, *found)
+    decades = math.floor(math.log10(max(abs(low), abs(high), 1.0)))
+    powers = [10.0**exponent for exponent in range(decades, -1, -1 - decades // 3)]
+    ticks = [-power for power in powers] + [0.0, *reversed(powers)]
+    return low, high, [(tick, f"{tick:g}") for tick in ticks if low <= tick <= high]
+
+
 def step_line(points: Sequence[Place]) -> list[Place]:
     """What points by rising gap reach: level until the next one."""
     found: list[Place] = []
@@ -106,7 +147,12 @@ def step_line(points: Sequence[Place]) -> list[Place]:
     return found
 
 
+def _share(value: float, low: float, high: float) -> float:
+    """How far a value lies from one end to the other, between 0 and 1."""
+    return min(max((value - low) / (high - low), 0.0), 1.0)
+
+
 def _round_step(step: float) -> float:
-    """The next of 1, 2 and 5 times a power of ten."""
+    """The first of 1, 2 and 5 times a power of ten that is not much smaller."""
     power = 10.0 ** math.floor(math.log10(step))
-    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step * (1 - 1e-9))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step * _NOT_MUCH_SMALLER)

@@ -11,6 +11,8 @@ from ffalm.config import OF_THE_MACHINE
 from ffalm.outcome import StudyOutcome
 from ffalm.report import write_report
 from ffalm.report.artifact import Artifact, write
+from ffalm.report.chart_sheet import sheet
+from ffalm.report.curves import metric_chart
 from ffalm.report.summary import SPELLED_OUT, skew
 from ffalm.reproduce import best_rounds, frontier, frontier_figure, paper_comparison, sensitivity
 from ffalm.reproduce.choices import SCORED, SETTLED, WITHOUT_A_ROLE, statements
@@ -151,13 +153,11 @@ def frontiers(request: Request, out: Path, run: Runner) -> Artifact:
     )
 
 
-def _figure(studies: dict[str, StudyOutcome]) -> dict[str, Any] | None:
-    """The validation curves of all data sets in one chart; None where no run has a history."""
-    from ffalm.report.curves import metric_chart, stacked
-
-    charts = {data_title(data): metric_chart(study) for data, study in studies.items()}
-    drawn = {title: chart.to_dict() for title, chart in charts.items() if chart is not None}
-    return stacked(drawn) if drawn else None
+def _figure(studies: dict[str, StudyOutcome]) -> str | None:
+    """The validation curves of all data sets on one sheet; None where no run has a history."""
+    charts = [metric_chart(study, data_title(data)) for data, study in studies.items()]
+    drawn = [chart for chart in charts if chart is not None]
+    return sheet(drawn) if drawn else None
 
 
 def _studies(name: str, request: Request, out: Path, run: Runner) -> dict[str, StudyOutcome]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from ffalm.config import parse, read
 from ffalm.errors import UserError, require
 from ffalm.outcome import Outcome, StudyOutcome
-from ffalm.report import drawn
+from ffalm.report.curves import charts
 from ffalm.report.page import render
 from ffalm.studies.describe import RECORD, span
 from ffalm.studies.grid import plans, run_place
@@ -45,8 +45,8 @@ def live_page(folder: Path) -> tuple[str, bool]:
     complete = not running and len(finished.outcomes) == total
     progress = "" if complete else _progress(finished, running, total)
     both = replace(finished, outcomes=[*finished.outcomes, *running])
-    drawings, notes = drawn(both)  # the curves have every round so far, the tables finished runs alone
-    return render(replace(finished, progress=progress), drawings, notes), complete
+    # the curves have every round so far, the tables finished runs alone
+    return render(replace(finished, progress=progress), charts(both)), complete
 
 
 def _read(folder: Path) -> tuple[StudyOutcome, list[Outcome], int]:

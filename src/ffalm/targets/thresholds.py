@@ -72,17 +72,28 @@ def with_tie_break(table: RateTable, start: int) -> RateTable:
 
 def _best_pair(table: RateTable, level: float) -> Edges | None:
     """The best of all pairs of edges of two groups."""
-    total = table.value[0][:, None] + table.value[1]
+    edges = [_best_of_equal_edges(table, group) for group in range(2)]
+    total = table.value[0, edges[0]][:, None] + table.value[1, edges[1]]
     for constraint in table.constraints:
-        within = within_bound(constraint, _pairs(constraint.rates), _pairs(constraint.hits), level)
+        within = within_bound(constraint, _pairs(constraint.rates, edges), _pairs(constraint.hits, edges), level)
         total = np.where(within, total, -np.inf)
     best = total.argmax()
-    return [int(edge) for edge in np.unravel_index(best, total.shape)] if np.isfinite(total.flat[best]) else None
+    if not np.isfinite(total.flat[best]):
+        return None
+    return [int(own[place]) for own, place in zip(edges, np.unravel_index(best, total.shape), strict=True)]
 
 
-def _pairs(values: Array) -> Array:
+def _best_of_equal_edges(table: RateTable, group: int) -> Ints:
+    """Of neighbouring edges with the same rates, since the bins between them are empty, the one of the best value."""
+    other = np.ones(table.value.shape[1], dtype=bool)
+    other[1:] = np.any([one.hits[group, 1:] != one.hits[group, :-1] for one in table.constraints], axis=0)
+    by_value = np.lexsort((-table.value[group], other.cumsum()))  # stable: the first of equals
+    return by_value[other]
+
+
+def _pairs(values: Array, edges: Sequence[Ints]) -> Array:
     """(2, edge) as (2, edge of the first group, edge of the second)."""
-    return np.stack(np.broadcast_arrays(values[0][:, None], values[1]))
+    return np.stack(np.broadcast_arrays(values[0, edges[0]][:, None], values[1, edges[1]]))
 
 
 def within_bound(constraint: RateConstraint, rates: Array, hits: Array, level: float) -> Flags:

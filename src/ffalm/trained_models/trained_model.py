@@ -134,9 +134,9 @@ class TrainedModel:
         known ones.
 
         The label is the most probable one or, for a model with a fairness target, the one that its thresholds give.
-        Thresholds by group need `group`: a column of the table (several with commas are crossed), or the group of each
-        row by name or number. Rows of an unknown group or of one that is not compared, and all rows without `group`,
-        get the single threshold.
+        Thresholds by group need `group`: a column of the table (several with commas are crossed), or each row's group
+        by name (a whole number that is no name counts the groups from 0). Rows of an unknown group or of one that is
+        not compared, and all rows without `group`, get the single threshold.
         """
         codes = self.decide(data, group).numpy()
         return codes if self._numbered else np.array(self.labels, dtype=object)[codes]

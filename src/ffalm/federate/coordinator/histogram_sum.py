@@ -14,7 +14,7 @@ from ffalm.engines.remote.message import Message
 from ffalm.errors import UserError
 from ffalm.fairness import ScoreHistogram
 from ffalm.federate.coordinator.update_validation import Counts
-from ffalm.federate.histogram_bytes import PARTS, unpacked_counts
+from ffalm.federate.histogram_bytes import PARTS, unpacked_histograms
 
 Histograms = dict[str, ScoreHistogram]
 """By part: "training", "validation" and "test"."""
@@ -38,7 +38,7 @@ class HistogramSum:
         missing: dict[str, str] = {}
         for site, answer in answers.items():
             try:
-                own[site] = {part: _read(answer, part, task) for part in PARTS}
+                own[site] = _read(answer, task)
                 check_rows(own[site], [counts[site]])
             except UserError as error:
                 own.pop(site, None)
@@ -69,11 +69,11 @@ def _told(parts: Histograms) -> Histograms:
     return {part: one for part, one in parts.items() if bool(one.counts.any())}
 
 
-def _read(answer: Message, part: str, task: Task) -> ScoreHistogram:
-    content = answer.tensors.get(PARTS[part], {}).get("histogram")
+def _read(answer: Message, task: Task) -> Histograms:
+    content = answer.tensors.get("scores", {}).get("histograms")
     if content is None:
         raise UserError(_DECLINED)
-    found = unpacked_counts(content, task)
+    found = unpacked_histograms(content, task)
     if found is None:
-        raise UserError(f"its score histogram of the {part} rows is malformed")
+        raise UserError("its score histograms are malformed")
     return found

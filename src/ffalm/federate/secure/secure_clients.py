@@ -31,16 +31,15 @@ from ffalm.federate.disclosure import Scored
 from ffalm.federate.secure.aggregator import Aggregator, TooFew
 from ffalm.federate.secure.crypto import KEY_BYTES
 from ffalm.federate.secure.fixed_point import VectorLayout, Words
+from ffalm.federate.secure.histogram_payload import count_bits, read_histograms, with_histograms
 from ffalm.federate.secure.payload import (
     RoundSum,
     Uploads,
-    read_histograms,
     read_noisy_tally,
     read_tally,
     round_layout,
     round_sum,
     score_layout,
-    with_histograms,
 )
 from ffalm.federate.secure.protocol import Offer, SignedKey
 from ffalm.federate.secure.protocol import needed as needed_of
@@ -119,10 +118,12 @@ class SecureClients(Asking):
         """The sums of the final model's scores on the held-out rows of every member that is here."""
         task = self._members.agreed.task
         layout = score_layout(task, self._secure, len(self._config.sites), self._private)
+        told = [counts.told for counts in self._members.counts.values()]
+        facts: dict[str, Fact] = {"reach": max(reach(one["test"]) for one in told)} if self._private else {}
+        bits = count_bits(told)
         if self._config.target is not None:
-            layout = with_histograms(layout, task)
-        told = [counts.told["test"] for counts in self._members.counts.values()]
-        facts: dict[str, Fact] = {"reach": max(map(reach, told))} if self._private else {}
+            layout = with_histograms(layout, task, bits)
+            facts["count_bits"] = bits
         question = Message({"model": final.model}, facts)
         sums, summed = self._sum(Sum("score", "score", question, layout), list(self._members.counts))
         values, scores = layout.values(sums), Scores()
@@ -139,7 +140,7 @@ class SecureClients(Asking):
             scores[part] = Scored(summed, tally, {})
         if self._config.target is not None:
             counts = {site: self._members.counts[site] for site in summed}
-            self.histograms = HistogramSum.of_sums(read_histograms(values, task), counts)
+            self.histograms = HistogramSum.of_sums(read_histograms(values, task, layout.sites, bits), counts)
         return scores
 
     def _sum(self, asking: Sum, wanted: Sequence[str]) -> tuple[Words, tuple[str, ...]]:

@@ -23,14 +23,13 @@ from ffalm.federate.disclosure import Disclosed
 from ffalm.federate.keys import Signer
 from ffalm.federate.secure.crypto import KeyPair
 from ffalm.federate.secure.fixed_point import OutOfRange, VectorLayout, Words
+from ffalm.federate.secure.histogram_payload import MOST_BITS, histogram_numbers, with_histograms
 from ffalm.federate.secure.payload import (
     Numbers,
-    histogram_numbers,
     round_layout,
     round_numbers,
     score_layout,
     score_numbers,
-    with_histograms,
 )
 from ffalm.federate.secure.private_payload import NoiseShare, private_round_numbers, private_score_numbers
 from ffalm.federate.secure.protocol import (
@@ -211,14 +210,17 @@ def answered_scores(asked: Message, site: SecureSite, worked: Callable[[], dict[
     terms = site.terms
     with understood():
         reach = float(asked.facts.get("reach", 0.0))
+        bits = int(asked.facts.get("count_bits", MOST_BITS))
     require_public(math.isfinite(reach) and reach >= 0, "The coordinator tells no size of the test parts.")
+    require_public(1 <= bits <= MOST_BITS, "The coordinator tells no number of bits of a count.")
 
     def found(secure: Secure, sites: int, fewest: int) -> tuple[VectorLayout, Numbers]:
         told = worked()
         tallies = {part: one.tally for part, one in told.items() if part != "train"}
         layout = score_layout(terms.task, secure, sites, terms.privacy is not None)
         if terms.target is not None:
-            return with_histograms(layout, terms.task), {**score_numbers(tallies), **histogram_numbers(told)}
+            counts = histogram_numbers(told, sites, bits)
+            return with_histograms(layout, terms.task, bits), {**score_numbers(tallies), **counts}
         if terms.privacy is None:
             return layout, score_numbers(tallies)
         share = NoiseShare.of(terms.privacy, site.folder, terms.run, "score", fewest)

@@ -23,6 +23,7 @@ from ffalm.errors import PublicError, UserError, require_public
 from ffalm.federate.answer_ledger import AnswerLedger
 from ffalm.federate.disclosure import Disclosed, fewest_rows, withheld, without
 from ffalm.federate.federation_config import SiteConfig
+from ffalm.federate.histogram_bytes import packed_histograms
 from ffalm.federate.keys import NodeSigner
 from ffalm.federate.peer_versions import keep_versions
 from ffalm.federate.secure.secure_site import SecureSite, answered_round, answered_scores, respond
@@ -145,8 +146,9 @@ class LocalSite:
         if terms.secure is not None:
             return answered_scores(asked, self._party(terms), worked)
         told = worked()
-        records = {name: one.record() for name, one in told.items() if name != "train"}
-        return Message(records | ({"train": told["train"].histogram_record()} if "train" in told else {}))
+        counted = {name: one.histogram for name, one in told.items() if one.histogram is not None}
+        scores = {"scores": {"histograms": packed_histograms(counted)}} if counted else {}
+        return Message({name: one.record() for name, one in told.items() if name != "train"} | scores)
 
     def _scored(
         self, learner: Learner, model: Model, part: str, rows: Examples, terms: SiteTerms, histogram: bool
