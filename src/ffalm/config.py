@@ -33,7 +33,7 @@ _LONGEST_KEY = 100
 
 
 #: Settings of what is chosen from finished runs: they change no run.
-AFTER_TRAINING = ("target", "repair", "confidence")
+AFTER_TRAINING = ("target", "repair", "confidence", "scope")
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class StudyConfig(StudySettings):
 
     def essence(self) -> dict[str, Any]:
         """The settings that decide the numbers: not those of the machine, where the data lies, or presets' names."""
-        left_out = (*OF_THE_MACHINE, *AFTER_TRAINING, "scope")
+        left_out = (*OF_THE_MACHINE, *AFTER_TRAINING)
         plain = {name: value for name, value in self.to_plain().items() if name not in left_out}
         plain["data"].pop("root", None)
         for section in plain["algorithms"].values():

@@ -46,6 +46,10 @@ def init(
     confidence: Annotated[
         float | None, typer.Option(help="Confidence with which held-out gaps must be within the target.")
     ] = None,
+    scope: Annotated[
+        str | None,
+        typer.Option("--target-scope", help="Where the target is to hold: federation, sites or both."),
+    ] = None,
     rows: Annotated[int, typer.Option(help="Rows that the demo generates.")] = 45_000,
     config: Annotated[Path | None, typer.Option(help="TOML file of settings, as in federation.toml.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any setting, e.g. --set rules.min_sites=3.")] = None,
@@ -70,6 +74,7 @@ def init(
         "target": target,
         "repair": repair,
         "confidence": confidence,
+        "scope": scope,
     }
     asked: dict[str, Any] = {}
     for path, value in flags.items():

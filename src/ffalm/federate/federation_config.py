@@ -35,7 +35,7 @@ from ffalm.federate.site_data import (
 from ffalm.models import Architecture
 from ffalm.privacy import Privacy
 from ffalm.settings import build, to_plain
-from ffalm.targets.target import Repair, Target, check_confidence
+from ffalm.targets.target import Repair, Scope, Target, check_confidence
 
 __all__ = [
     "FederationConfig", "LocalData", "LocalImages", "LocalTable", "Rules", "SharedData", "SharedImages", "SharedTable",
@@ -89,6 +89,7 @@ class FederationConfig(SettingsFile):
     target: str | None = None  # the fairness target; with one, sites send score histograms of held-out rows at the end
     repair: Repair = "groups"  # the thresholds that the answer to the target may use
     confidence: float | None = None  # as in `Study.answer`
+    scope: Scope = "federation"  # where the target is to hold; for sites, each one's histograms are kept with the run
     logs: Logs = field(default_factory=Logs)
     metrics: Metrics = field(default_factory=Metrics)
 
@@ -245,6 +246,11 @@ def _check_secure(config: FederationConfig) -> None:
             f"With noise a site's change may reach {reach:g} in an entry of the model, beyond the model_range of "
             f"{config.masking.model_range:g} in [secure]: widen it.",
         )
+    require(
+        config.scope == "federation",
+        f"A target at every site takes each site's own scores, which secure aggregation hides: choose one of scope = "
+        f"{config.scope!r} and the rule 'secure'. A site can fit thresholds to its own rows with `ffalm repair`.",
+    )
     require(
         config.rules.min_sites >= 2,
         "The sum of a single site's answers is its answer: with the rule 'secure', 'min_sites' must be at least 2.",

@@ -14,6 +14,7 @@ from tests.federate.makers import NAMES, Killed, Simulated, World, config, excha
 
 from ffalm import load_model
 from ffalm.engines.remote.message import Failure, Kind, Message
+from ffalm.errors import UserError
 from ffalm.fairness import ScoreHistogram
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.coordinator.federated_run import coordinate
@@ -27,11 +28,14 @@ from ffalm.report.answer_report import sentences
 from ffalm.simulation import simulate
 from ffalm.studies.results import Study
 from ffalm.studies.store import RunFolder
+from ffalm.targets import site_answers, site_thresholds
 from ffalm.targets.candidates import FinishedRun, answer_of
 from ffalm.targets.repair import Repair
-from ffalm.targets.target import Target
+from ffalm.targets.site_answers import with_sites
+from ffalm.targets.target import Scope, Target
 
 TARGET = "dpd <= 0.1"
+_FITTING = dict(site_thresholds.fit_sites.__kwdefaults__ or {})
 ROWS = (200, 150, 180)
 
 
@@ -135,6 +139,50 @@ def test_an_answer_of_thresholds_by_group_advises_what_a_federation_can_do(
     answer = Study.load(finished[0]).answer()
     advice = " ".join(sentences(replace(answer, chosen=replace(answer.chosen, kind="groups"))))
     assert 'repair = "single" in federation.toml' in advice and "blind" not in advice
+
+
+@pytest.mark.parametrize("scope", ["sites", "both"])
+def test_a_target_at_every_site_gives_the_thresholds_that_a_simulation_gives(
+    scope: Scope, finished: tuple[Path, Scoring, FederationConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_answers, "ENOUGH_ROWS", 3)
+    monkeypatch.setattr(site_thresholds.fit_sites, "__kwdefaults__", {**_FITTING, "enough": 3})
+    asked = replace(finished[2], scope=scope)
+    run = led(asked, tmp_path / "run", World(finished[1].folders))
+    simulated = Simulated(asked, finished[1].folders, run)
+    model = RunFolder(run).model()
+    parts = {"training": "train", "validation": "validation", "test": "test"}
+    own = {
+        name: {part: simulated._learner.histogram(model, rows[short]) for part, short in parts.items()}
+        for name, rows in zip(asked.sites, simulated.parts, strict=True)
+    }
+    together = FinishedRun("FedAvg", asked.seed, None, ".", RunFolder(run).scores(1))
+    answer = answer_of([together], Target.parse(TARGET), group_names=("female", "male"), confidence=0.5)
+    expected = with_sites(answer, own, scope, "groups", ("female", "male"))
+    found = Study.load(run).answer()
+    assert [(one.site, one.own, one.repair) for one in found.sites] == [
+        (one.site, one.own, one.repair) for one in expected.sites
+    ]
+    assert any(one.own for one in found.sites) and found.scope == scope
+    [written] = json.loads((run / "answer.json").read_text())["answers"]
+    assert [site["repair"] for site in written["sites"]] == [one.repair for one in expected.sites]
+    assert facts(run)["north"]["repaired"]["dpd"] == found.sites[0].after.metrics["dpd"]
+
+
+def test_a_site_without_histograms_keeps_the_federations_thresholds(
+    finished: tuple[Path, Scoring, FederationConfig], tmp_path: Path
+) -> None:
+    sites = Scoring(World(finished[1].folders))
+    sites.lost = {"south"}
+    run = led(replace(finished[2], scope="sites"), tmp_path / "run", sites)
+    found = {one.site: one for one in Study.load(run).answer().sites}
+    assert found.keys() == set(finished[2].sites) and not found["south"].own
+    assert found["south"].verdict(Target.parse(TARGET)) is None
+
+
+def test_a_target_at_every_site_is_refused_where_single_answers_are_hidden() -> None:
+    with pytest.raises(UserError, match="secure aggregation hides"):
+        plan(scope="sites", rules={"secure": True})
 
 
 def test_each_site_is_told_before_and_after(finished: tuple[Path, Scoring, FederationConfig]) -> None:

@@ -215,6 +215,7 @@ class Coordinator:
             diverged=diverged,
             favourable=task.favourable,
             scores=clients.histograms.parts,
+            client_scores={} if config.scope == "federation" else clients.histograms.by_site(list(members.counts)),
         )
         outcome = federation_outcome(config, result)
         self._run.finish(result, outcome)

@@ -18,7 +18,7 @@ from ffalm.studies.results import Study
 from ffalm.system.files import write_whole
 from ffalm.targets.answer import Answer
 from ffalm.targets.candidates import FinishedRun, answer_of
-from ffalm.targets.repair import Repair
+from ffalm.targets.site_answers import with_sites
 from ffalm.targets.target import Target
 from ffalm.trained_models.trained_model import REPAIR, thresholds_text
 
@@ -38,9 +38,8 @@ def site_facts(
         return facts
     run = FinishedRun(config.contender.label, config.seed, None, ".", histograms.parts)
     answer = answer_of([run], Target.parse(config.target), config.repair, task.group_names, config.confidence)
-    repair = Repair.from_plain(answer.best.repair)
-    own = {site: repair.tally(one["test"]).metrics(task.favourable) for site, one in histograms.own.items()}
-    return facts | {site: {"repaired": metrics} for site, metrics in own.items()}
+    answer = with_sites(answer, histograms.own, config.scope, config.repair, task.group_names)
+    return facts | {one.site: {"repaired": one.after.metrics} for one in answer.sites}
 
 
 def answer_notes(sites: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -161,6 +161,7 @@ def write_record(folder: Path) -> None:
         "data_notes": result["notes"],
         "target": settings.get("target"),
         "repair": settings["repair"],
+        "scope": settings.get("scope", "federation"),
         "confidence": None if settings["confidence"] == "none" else settings["confidence"],
         "answer_notes": answer_notes(sites),
         "federated": True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
 
@@ -54,6 +54,13 @@ class HistogramSum:
         except UserError as error:
             return cls(missing=dict.fromkeys(counts, f"in the secure sum, {error}"))
         return cls(_told(parts))
+
+    def by_site(self, sites: Sequence[str]) -> dict[str, list[ScoreHistogram]]:
+        """Each site's own by part, of no rows where they are not known; nothing where nobody's are."""
+        if not self.own:
+            return {}
+        empty = {part: replace(one, counts=torch.zeros_like(one.counts)) for part, one in self.parts.items()}
+        return {part: [self.own.get(site, empty)[part] for site in sites] for part in self.parts}
 
 
 def check_rows(histograms: Histograms, agreed: Sequence[Counts]) -> None:
