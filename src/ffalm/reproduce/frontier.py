@@ -114,14 +114,14 @@ def judge(studies: Mapping[str, StudyOutcome]) -> list[Judged]:
     return found
 
 
-def last_rounds(run: Outcome, metrics: Sequence[str] = METRICS) -> dict[str, float]:
+def last_rounds(run: Outcome) -> dict[str, float]:
     """A run's validation metrics, each the mean of its last rounds."""
-    return mean_metrics(run.history[-_LAST:], metrics)
+    return mean_metrics(run.history[-_LAST:])
 
 
-def mean_metrics(records: Sequence[Record], metrics: Sequence[str] = METRICS) -> dict[str, float]:
+def mean_metrics(records: Sequence[Record]) -> dict[str, float]:
     """The means of some rounds' metrics; NaN where one of them was not measured."""
-    return {metric: statistics.fmean(_number(record.get(metric)) for record in records) for metric in metrics}
+    return {metric: statistics.fmean(_number(record.get(metric)) for record in records) for metric in METRICS}
 
 
 def chosen(judged: Sequence[Judged]) -> str | None:
