@@ -114,14 +114,14 @@ def judge(studies: Mapping[str, StudyOutcome]) -> list[Judged]:
     return found
 
 
-def last_rounds(run: Outcome) -> dict[str, float]:
+def last_rounds(run: Outcome, metrics: Sequence[str] = METRICS) -> dict[str, float]:
     """A run's validation metrics, each the mean of its last rounds."""
-    return mean_metrics(run.history[-_LAST:])
+    return mean_metrics(run.history[-_LAST:], metrics)
 
 
-def mean_metrics(records: Sequence[Record]) -> dict[str, float]:
+def mean_metrics(records: Sequence[Record], metrics: Sequence[str] = METRICS) -> dict[str, float]:
     """The means of some rounds' metrics; NaN where one of them was not measured."""
-    return {metric: statistics.fmean(_number(record.get(metric)) for record in records) for metric in METRICS}
+    return {metric: statistics.fmean(_number(record.get(metric)) for record in records) for metric in metrics}
 
 
 def chosen(judged: Sequence[Judged]) -> str | None:
