@@ -15,7 +15,7 @@ from ffalm.data.types import Task
 from ffalm.engines.remote.message import Failure, Message
 from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.federate.coordinator.federated_run import coordinate
-from ffalm.federate.disclosure import Disclosed, Scored, cells, withheld
+from ffalm.federate.disclosure import Disclosed, cells, pooled, withheld
 from ffalm.federate.histogram_bytes import unpacked_counts
 
 TASK = Task("t", "loan", "sex", ("no", "yes"), ("female", "male"))
@@ -54,8 +54,7 @@ def test_where_one_row_is_enough_nothing_is_withheld() -> None:
 
 
 def test_pooled_cells_are_the_sum_of_what_was_told() -> None:
-    counts = {"north": [[12, 9], [10, 30]], "south": [[11, 20], [3, 15]]}
-    both = Scored.of({site: Disclosed.of(tally(own), 10) for site, own in counts.items()}, TASK).tally
+    both = pooled([Disclosed.of(tally(counts), 10) for counts in ([[12, 9], [10, 30]], [[11, 20], [3, 15]])], TASK)
     assert both.count.tolist() == [[23, 20], [10, 45]]
 
 
@@ -79,10 +78,8 @@ def test_a_small_site_withholds_its_cells_and_the_result_says_so(tmp_path: Path)
     told = Simulated(plan, sites.folders, tmp_path / "run")
     model = told.rounds(set())[-1].snapshot.model
     task = told.agreement.task
-    by_site = {
-        str(place): Disclosed.of(told._learner.score(model, part["test"]), 8) for place, part in enumerate(told.parts)
-    }
-    assert outcome.test == Scored.of(by_site, task).tally.metrics(1)
+    by_site = [Disclosed.of(told._learner.score(model, part["test"]), 8) for part in told.parts]
+    assert outcome.test == pooled(by_site, task).metrics(1)
     assert outcome.test != told.metrics(model, "test", [0, 1, 2])
 
 

@@ -8,13 +8,8 @@ from tests.federate.secure.test_payload import TASK, tally
 from ffalm.fairness import ScoreHistogram
 from ffalm.federate.disclosure import Disclosed
 from ffalm.federate.secure.fixed_point import added
-from ffalm.federate.secure.payload import (
-    histogram_numbers,
-    read_histograms,
-    score_layout,
-    score_numbers,
-    with_histograms,
-)
+from ffalm.federate.secure.histogram_payload import histogram_numbers, read_histograms, with_histograms
+from ffalm.federate.secure.payload import score_layout, score_numbers
 from ffalm.federate.secure.secure_settings import Secure
 
 

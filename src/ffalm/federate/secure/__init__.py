@@ -8,5 +8,6 @@ secrets that remove masks are shared among the neighbours, so that sites may dro
     shamir           secret sharing             crypto       keys, sealed messages, masks
     protocol         a site's moves             aggregator   the coordinator's side, and who is whose neighbour
     payload          what is summed             private_payload  the same with noise
+    histogram_payload  score histograms in the last sum, with a fairness target
     secure_site      a site's answers           secure_clients, secure_rounds  questions to the sites; one round
 """

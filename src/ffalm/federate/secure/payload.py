@@ -20,15 +20,12 @@ from ffalm.data.types import Task
 from ffalm.engines import Snapshot
 from ffalm.engines.jobs import Model
 from ffalm.engines.server import ClientUpdate
-from ffalm.fairness import ScoreHistogram, Tally
-from ffalm.federate.disclosure import Disclosed
-from ffalm.federate.histogram_bytes import PARTS
+from ffalm.fairness import Tally
 from ffalm.federate.secure.fixed_point import Record, VectorLayout
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.privacy import LEDGER
 
 _MOST_ROWS = 2.0**40  # a bound of counts that nobody reaches
-_HISTOGRAM_BITS = 32
 
 Numbers = dict[str, NDArray[np.float64]]
 
@@ -166,32 +163,6 @@ def read_noisy_tally(part: str, sums: Mapping[str, NDArray[np.float64]]) -> Tall
     return Tally(confusion, loss)
 
 
-def with_histograms(layout: VectorLayout, task: Task) -> VectorLayout:
-    """The layout with a count for each bin of every part, as large as the sites together can sum."""
-    shape = tuple(ScoreHistogram.zeros((task.labels, task.groups), task.favourable).counts.shape)
-    most = float((2 ** (_HISTOGRAM_BITS - 1) - 1) // layout.sites)
-    added = [
-        Record(_histogram_name(part), shape, most, "largest number of rows", _HISTOGRAM_BITS, whole=True)
-        for part in PARTS.values()
-    ]
-    return replace(layout, records=[*layout.records, *added])
-
-
-def histogram_numbers(told: Mapping[str, Disclosed]) -> Numbers:
-    """A site's own counts."""
-    return {
-        _histogram_name(part): one.histogram.counts.double().numpy()
-        for part, one in told.items()
-        if one.histogram is not None
-    }
-
-
-def read_histograms(sums: Mapping[str, NDArray[np.float64]], task: Task) -> dict[str, ScoreHistogram]:
-    """The summed histograms by part; their counts are exact."""
-    counts = {part: torch.from_numpy(sums[_histogram_name(sent)]).round().long() for part, sent in PARTS.items()}
-    return {part: ScoreHistogram(summed, task.favourable, excluded=task.excluded) for part, summed in counts.items()}
-
-
 def _model_record(of: str, name: str, value: Tensor, secure: Secure) -> Record:
     """An entry of the model; a counter, such as BatchNorm's of batches, moves by whole rounds at a time."""
     if value.is_floating_point():
@@ -214,7 +185,3 @@ def _tally_numbers(part: str, tally: Tally) -> Numbers:
         f"counts of the {part} rows": tally.confusion.cpu().double().numpy(),
         f"losses of the {part} rows": tally.loss.cpu().double().numpy(),
     }
-
-
-def _histogram_name(part: str) -> str:
-    return f"score histogram of the {part} rows"

@@ -31,16 +31,15 @@ from ffalm.federate.disclosure import Scored
 from ffalm.federate.secure.aggregator import Aggregator, TooFew
 from ffalm.federate.secure.crypto import KEY_BYTES
 from ffalm.federate.secure.fixed_point import VectorLayout, Words
+from ffalm.federate.secure.histogram_payload import read_histograms, with_histograms
 from ffalm.federate.secure.payload import (
     RoundSum,
     Uploads,
-    read_histograms,
     read_noisy_tally,
     read_tally,
     round_layout,
     round_sum,
     score_layout,
-    with_histograms,
 )
 from ffalm.federate.secure.protocol import Offer, SignedKey
 from ffalm.federate.secure.protocol import needed as needed_of

@@ -23,14 +23,13 @@ from ffalm.federate.disclosure import Disclosed
 from ffalm.federate.keys import Signer
 from ffalm.federate.secure.crypto import KeyPair
 from ffalm.federate.secure.fixed_point import OutOfRange, VectorLayout, Words
+from ffalm.federate.secure.histogram_payload import histogram_numbers, with_histograms
 from ffalm.federate.secure.payload import (
     Numbers,
-    histogram_numbers,
     round_layout,
     round_numbers,
     score_layout,
     score_numbers,
-    with_histograms,
 )
 from ffalm.federate.secure.private_payload import NoiseShare, private_round_numbers, private_score_numbers
 from ffalm.federate.secure.protocol import (
