@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ffalm.federate.secure.aggregator import ring
-from ffalm.federate.secure.protocol import needed
+from ffalm.federate.secure.neighbours import needed, ring
 
 
 def test_few_sites_are_all_neighbours() -> None:

@@ -6,8 +6,8 @@ secrets that remove masks are shared among the neighbours, so that sites may dro
 
     secure_settings  what is agreed             fixed_point  numbers as integers that cannot overflow when summed
     shamir           secret sharing             crypto       keys, sealed messages, masks
-    protocol         a site's moves             aggregator   the coordinator's side, and who is whose neighbour
-    payload          what is summed             private_payload  the same with noise
+    neighbours       who shares masks with whom protocol     a site's three steps
+    aggregator       the coordinator's side     payload      what is summed
     histogram_payload  score histograms in the last sum, with a fairness target
     secure_site      a site's answers           secure_clients, secure_rounds  questions to the sites; one round
 """

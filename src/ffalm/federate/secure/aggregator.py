@@ -6,13 +6,14 @@ It only ever holds public keys, sealed shares, masked words and, at the end, the
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from ffalm.errors import UserError
 from ffalm.federate.secure.crypto import KeyPair, digest
 from ffalm.federate.secure.fixed_point import VectorLayout, Words, added
-from ffalm.federate.secure.protocol import Circle, Offer, Passed, SignedKey, apply, mask_purpose, needed, own_mask
+from ffalm.federate.secure.neighbours import needed, ring
+from ffalm.federate.secure.protocol import Circle, Offer, Passed, SignedKey, apply, mask_purpose, own_mask
 from ffalm.federate.secure.shamir import join
 
 Told = Mapping[int, Mapping[int, bytes]]
@@ -113,16 +114,3 @@ class Aggregator:
 
     def _needed(self, client: int) -> int:
         return needed(len(self.neighbours[client]) + 1, self.share)
-
-
-def ring(clients: Sequence[int], neighbours: int) -> dict[int, tuple[int, ...]]:
-    """Each client's neighbours, itself not among them; being neighbours is mutual, and the order is drawn anew."""
-    count = len(clients)
-    if count <= neighbours + 1:
-        return {client: tuple(other for other in sorted(clients) if other != client) for client in clients}
-    order = list(clients)
-    secrets.SystemRandom().shuffle(order)
-    steps = [step for near in range(1, neighbours // 2 + 1) for step in (-near, near)]
-    return {
-        client: tuple(sorted(order[(place + step) % count] for step in steps)) for place, client in enumerate(order)
-    }

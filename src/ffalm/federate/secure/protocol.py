@@ -17,7 +17,6 @@ moves are for the caller to keep.
 from __future__ import annotations
 
 import json
-import math
 import secrets as randomness
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -244,11 +243,6 @@ def _fair(kept: Secrets, summed: Collection[int], dropped: Collection[int]) -> t
         f"Only {found} of the {circle.threshold} sites that a secure sum needs are in it.",
     )
     return lists
-
-
-def needed(circle: int, share: float) -> int:
-    """How many of a site's circle, which is its neighbours and itself, must answer to the end; at least two."""
-    return max(2, math.ceil(share * circle - 1e-9))
 
 
 def own_mask(seed: bytes, attempt: str) -> bytes:

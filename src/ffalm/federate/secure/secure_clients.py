@@ -32,6 +32,7 @@ from ffalm.federate.secure.aggregator import Aggregator, TooFew
 from ffalm.federate.secure.crypto import KEY_BYTES
 from ffalm.federate.secure.fixed_point import VectorLayout, Words
 from ffalm.federate.secure.histogram_payload import read_histograms, with_histograms
+from ffalm.federate.secure.neighbours import needed as needed_of
 from ffalm.federate.secure.payload import (
     RoundSum,
     Uploads,
@@ -42,7 +43,6 @@ from ffalm.federate.secure.payload import (
     score_layout,
 )
 from ffalm.federate.secure.protocol import Offer, SignedKey
-from ffalm.federate.secure.protocol import needed as needed_of
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.federate.secure.secure_site import passed_text, words_of
 from ffalm.privacy.tallies import made_whole, reach

@@ -24,6 +24,7 @@ from ffalm.federate.keys import Signer
 from ffalm.federate.secure.crypto import KeyPair
 from ffalm.federate.secure.fixed_point import OutOfRange, VectorLayout, Words
 from ffalm.federate.secure.histogram_payload import histogram_numbers, with_histograms
+from ffalm.federate.secure.neighbours import needed
 from ffalm.federate.secure.payload import (
     Numbers,
     round_layout,
@@ -40,7 +41,6 @@ from ffalm.federate.secure.protocol import (
     confirm,
     introduced,
     mask,
-    needed,
     offer,
     reveal,
 )
