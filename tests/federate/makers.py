@@ -22,7 +22,7 @@ from ffalm.engines.server import ClientUpdate, ServerContext, own_step, rounds
 from ffalm.errors import UserError
 from ffalm.fairness import ScoreHistogram
 from ffalm.federate.coordinator.agreement import Agreement
-from ffalm.federate.disclosure import Disclosed, Scored
+from ffalm.federate.disclosure import Disclosed, pooled
 from ffalm.federate.federation_config import FederationConfig, SiteConfig
 from ffalm.federate.keys import write_key_pair
 from ffalm.federate.site.answering import answer
@@ -238,7 +238,5 @@ class Simulated:
     def metrics(self, model: dict[str, Tensor], part: str, clients: Sequence[int]) -> dict[str, float]:
         """The metrics of a model from the summed Tallies of some clients."""
         task = self.agreement.task
-        told = {
-            str(client): Disclosed.of(self._learner.score(model, self.parts[client][part]), 0) for client in clients
-        }
-        return Scored.of(told, task).tally.metrics(task.favourable)
+        told = [Disclosed.of(self._learner.score(model, self.parts[client][part]), 0) for client in clients]
+        return pooled(told, task).metrics(task.favourable)

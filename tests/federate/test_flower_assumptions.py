@@ -199,5 +199,5 @@ def test_ray_reads_its_token_again_when_told() -> None:
     from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 
     assert hasattr(AuthenticationTokenLoader, "reset_cache") and hasattr(Config, "initialize"), (
-        "engines/flower/ray_token sets a token after Ray was imported"
+        "engines/flower/simulated sets a token after Ray was imported"
     )

@@ -188,14 +188,11 @@ def _lock(path: Path) -> Iterator[bool]:
     The operating system releases the lock when its holder ends, even if it is killed.
     """
     with open(path, "ab") as file:
-        yield _locked(file)
-
-
-def _locked(file: BinaryIO) -> bool:
-    try:
-        if not try_lock(file):
-            log.info("Waiting for another process that decodes the same images.")
-            wait_for_lock(file)
-    except OSError:
-        return False
-    return True
+        locked = True
+        try:
+            if not try_lock(file):
+                log.info("Waiting for another process that decodes the same images.")
+                wait_for_lock(file)
+        except OSError:
+            locked = False
+        yield locked

@@ -53,10 +53,8 @@ class Scored:
 
     @classmethod
     def of(cls, told: dict[str, Disclosed], task: Task) -> Scored:
-        """The sum of single answers: exact for the rows that were told."""
-        return cls(
-            tuple(told), sum((one.tally for one in told.values()), Tally.zeros((task.labels, task.groups))), told
-        )
+        """The sum of single answers."""
+        return cls(tuple(told), pooled(list(told.values()), task), told)
 
 
 def fewest_rows(min_group: int) -> int:
@@ -91,3 +89,11 @@ def cells(mask: Tensor, task: Task) -> list[str]:
         f"{task.label} {task.label_names[label]}, {task.group} {task.group_names[group]}"
         for label, group in mask.nonzero().tolist()
     ]
+
+
+def pooled(parts: list[Disclosed], task: Task) -> Tally:
+    """The sum of what was told, in the order given: exact for the rows in it."""
+    total = Tally.zeros((task.labels, task.groups))
+    for part in parts:
+        total = total + part.tally
+    return total

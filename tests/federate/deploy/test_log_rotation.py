@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ffalm.errors import UserError
-from ffalm.federate.deploy.log_rotation import environment_of, keep_rotating, logs_of, rotate
+from ffalm.federate.deploy.process_log import environment_of, keep_rotating, logs_of, rotate
 from ffalm.federate.service_settings import Logs
 
 SMALL = Logs(max_megabytes=100 / 2**20, keep=2)

@@ -52,6 +52,13 @@ class Sites(Protocol):
         """
 
 
+def same_form(found: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> bool:
+    """Whether a record has the names, shapes and types of another."""
+    return found.keys() == like.keys() and all(
+        (found[name].shape, found[name].dtype) == (value.shape, value.dtype) for name, value in like.items()
+    )
+
+
 @contextmanager
 def understood() -> Iterator[None]:
     """Around the reading of a server's question, and nothing else: such an error there comes of what was sent."""

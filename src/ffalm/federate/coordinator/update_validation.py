@@ -14,10 +14,10 @@ from torch import Tensor
 from ffalm.algorithms import Algorithm, Measure
 from ffalm.data.types import Task
 from ffalm.engines import Snapshot, Training
-from ffalm.engines.remote.message import Message
+from ffalm.engines.remote.message import Message, same_form
 from ffalm.engines.remote.round_messages import answered
 from ffalm.engines.server import ClientUpdate
-from ffalm.errors import UserError
+from ffalm.errors import UserError, require
 from ffalm.fairness import Tally
 from ffalm.federate.coordinator.robust_aggregation import FEWEST_COMPARED
 from ffalm.federate.description import MOST_ROWS
@@ -105,41 +105,35 @@ def read_answer(
     measured = "state" if algorithm.needs_only_sums else "tally"
     wanted = () if algorithm.measure is Measure.NOTHING else (measured,)
     for name in ("model", *wanted, "validation"):
-        _need(name in message.tensors, f"its answer lacks the record {name!r}")
+        require(name in message.tensors, f"its answer lacks the record {name!r}")
     for name in {"state", "tally"} - set(wanted):
-        _need(name not in message.tensors, f"its answer has the record {name!r}, which was not asked for")
+        require(name not in message.tensors, f"its answer has the record {name!r}, which was not asked for")
     model = message.tensors["model"]
     missing, strange = sorted(sent.model.keys() - model.keys()), sorted(model.keys() - sent.model.keys())
-    _need(not missing, f"its model lacks the entry {missing[0] if missing else ''!r}")
-    _need(not strange, f"its model has the unknown entry {strange[0] if strange else ''!r}")
+    require(not missing, f"its model lacks the entry {missing[0] if missing else ''!r}")
+    require(not strange, f"its model has the unknown entry {strange[0] if strange else ''!r}")
     for name, like in sent.model.items():
         found = model[name]
-        _need(found.shape == like.shape, f"its {name!r} has the shape {_size(found)} instead of {_size(like)}")
-        _need(found.dtype == like.dtype, f"its {name!r} is of type {found.dtype} instead of {like.dtype}")
+        require(found.shape == like.shape, f"its {name!r} has the shape {_size(found)} instead of {_size(like)}")
+        require(found.dtype == like.dtype, f"its {name!r} is of type {found.dtype} instead of {like.dtype}")
     withholds = not {"loss", "negative"} & message.facts.keys()
     for name in ("rows",) if withholds else ("rows", "loss", "negative"):
-        _need(isinstance(message.facts.get(name), int | float), f"its answer lacks the number {name!r}")
-    _need(isinstance(message.facts["rows"], int), "its number of rows is not a whole number")
+        require(isinstance(message.facts.get(name), int | float), f"its answer lacks the number {name!r}")
+    require(isinstance(message.facts["rows"], int), "its number of rows is not a whole number")
     hidden = read_scores(message, "tally", task).withheld if "tally" in wanted else None
     if "state" in wanted:
-        after = message.tensors["state"]
-        same = after.keys() == sent.state.keys() - {LEDGER} and all(
-            (value.shape, value.dtype) == (sent.state[name].shape, sent.state[name].dtype)
-            for name, value in after.items()
-        )
-        _need(same, "its state does not have the form of the state that it was sent")
+        state = {name: value for name, value in sent.state.items() if name != LEDGER}
+        same = same_form(message.tensors["state"], state)
+        require(same, "its state does not have the form of the state that it was sent")
     uploads = algorithm.uploads
     update = answered(message)
     values = None if update.values is None else (tuple(update.values.shape), update.values.dtype)
     fits = values == (((len(algorithm.gradients),), torch.float64) if algorithm.gradients else None)
-    _need(fits, f"its answer's values are not {len(algorithm.gradients) or 'none'}")
-    _need(update.uploads.keys() == set(uploads), f"its answer's uploads are not {', '.join(uploads) or 'none'}")
+    require(fits, f"its answer's values are not {len(algorithm.gradients) or 'none'}")
+    require(update.uploads.keys() == set(uploads), f"its answer's uploads are not {', '.join(uploads) or 'none'}")
     for vector in update.uploads.values():
-        fits = vector.keys() == set(trained) and all(
-            (value.shape, value.dtype) == (sent.model[name].shape, sent.model[name].dtype)
-            for name, value in vector.items()
-        )
-        _need(fits, "an upload of its answer does not have the model's form")
+        fits = same_form(vector, {name: sent.model[name] for name in trained})
+        require(fits, "an upload of its answer does not have the model's form")
     return Answer(update, read_scores(message, "validation", task), int(message.facts["rows"]), hidden)
 
 
@@ -150,7 +144,7 @@ def read_scores(message: Message, part: str, task: Task) -> Disclosed:
     _check_tally(record, task, what)
     mask = record.get("withheld")
     well = mask is not None and mask.shape == (task.labels, task.groups) and mask.dtype == torch.bool
-    _need(well, f"its {what} does not say which cells are withheld")
+    require(well, f"its {what} does not say which cells are withheld")
     return Disclosed.from_record(record)
 
 
@@ -168,15 +162,15 @@ def check_counts(answer: Answer, agreed: Counts, measure: Measure, training: Tra
             true = true and torch.equal(found, rows * training.local_epochs)
         else:
             true = true and not bool(found[rows == 0].any()) and bool(found.any() or some_withheld)
-    _need(true, "it counts other rows than it agreed to train on")
+    require(true, "it counts other rows than it agreed to train on")
     check_scores(answer.validation, agreed, "validation")
 
 
 def check_scores(scores: Disclosed, agreed: Counts, part: str) -> None:
     """Raise `UserError` where the scores of a held-out part contradict what was agreed, or are no numbers."""
     same = torch.equal(scores.tally.count, agreed.told[part]) and torch.equal(scores.withheld, agreed.withheld[part])
-    _need(same, f"its Tally counts other {part} rows than it agreed to have")
-    _need(bool(scores.tally.loss.isfinite().all()), f"its losses on the {part} rows are not finite")
+    require(same, f"its Tally counts other {part} rows than it agreed to have")
+    require(bool(scores.tally.loss.isfinite().all()), f"its losses on the {part} rows are not finite")
 
 
 def outliers(sent: Snapshot, replies: Mapping[int, ClientUpdate], times: float) -> dict[int, str]:
@@ -231,14 +225,14 @@ def _distance(sent: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> float:
 
 def _check_tally(record: Mapping[str, Tensor], task: Task, what: str) -> None:
     confusion, loss = record.get("confusion"), record.get("loss")
-    _need(confusion is not None and loss is not None, f"its {what} is missing")
+    require(confusion is not None and loss is not None, f"its {what} is missing")
     assert confusion is not None
     assert loss is not None
     like = Tally.zeros((task.labels, task.groups))
     for value, right in ((confusion, like.confusion), (loss, like.loss)):
-        _need(value.shape == right.shape and value.dtype == right.dtype, f"its {what} has the wrong shape or type")
-    _need(not bool((confusion < 0).any()), f"its {what} has counts below 0")
-    _need(bool((confusion <= MOST_ROWS).all()), f"its {what} has counts that no site can have")
+        require(value.shape == right.shape and value.dtype == right.dtype, f"its {what} has the wrong shape or type")
+    require(not bool((confusion < 0).any()), f"its {what} has counts below 0")
+    require(bool((confusion <= MOST_ROWS).all()), f"its {what} has counts that no site can have")
     _check_losses(Tally(confusion, loss), what)
 
 
@@ -247,13 +241,10 @@ def _check_losses(tally: Tally, what: str) -> None:
     right = tally.confusion.diagonal(dim1=-3, dim2=-2).transpose(-1, -2)
     least = math.log(2) * (tally.count - right).double() * (1 - _ROUNDING)
     losses = tally.loss[tally.loss.isfinite()]
-    _need(bool((losses >= least[tally.loss.isfinite()]).all()), f"its {what} has losses smaller than its errors allow")
+    require(
+        bool((losses >= least[tally.loss.isfinite()]).all()), f"its {what} has losses smaller than its errors allow"
+    )
 
 
 def _size(value: Tensor) -> str:
     return "x".join(map(str, value.shape)) or "()"
-
-
-def _need(condition: bool, reason: str) -> None:
-    if not condition:
-        raise UserError(reason)

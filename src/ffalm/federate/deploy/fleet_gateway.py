@@ -27,8 +27,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ffalm.federate.deploy.log_rotation import keep_rotating
-from ffalm.federate.deploy.process_log import escape_records
+from ffalm.federate.deploy.process_log import escape_records, keep_rotating
 from ffalm.federate.deploy.superlink_state import allow_slow_starts, keep_contents_in_memory, restart_executor
 
 Scope = MutableMapping[str, Any]

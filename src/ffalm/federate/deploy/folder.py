@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ffalm.errors import UserError, require
 from ffalm.federate.deploy.folder_format import write_format
-from ffalm.federate.deploy.log_rotation import logs_of
+from ffalm.federate.deploy.process_log import logs_of
 from ffalm.system import toml
 from ffalm.system.files import write_whole
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from ffalm.errors import UserError
 from ffalm.federate.deploy.folder import FederationFolder
-from ffalm.federate.deploy.log_rotation import logs_of, rotate
 from ffalm.federate.deploy.operations import CoordinatorProcess
+from ffalm.federate.deploy.process_log import logs_of, rotate
 from ffalm.system.files import parsed_json, read_json, write_whole
 
 Record = dict[str, Any]

@@ -20,7 +20,7 @@ from ffalm.federate.deploy.certificates import check_authority, ensure_server_ce
 from ffalm.federate.deploy.control import Control
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
 from ffalm.federate.deploy.folder_format import upgrade
-from ffalm.federate.deploy.log_rotation import logs_of
+from ffalm.federate.deploy.process_log import logs_of
 from ffalm.federate.deploy.processes import FlowerProcess, free_port
 from ffalm.federate.deploy.superlink_state import erase_contents
 from ffalm.federate.keys import PRIVATE, PUBLIC, fingerprint, read_private

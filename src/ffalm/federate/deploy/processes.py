@@ -25,7 +25,7 @@ from typing import TextIO
 import psutil
 
 from ffalm.errors import UserError, require
-from ffalm.federate.deploy.log_rotation import environment_of, rotate
+from ffalm.federate.deploy.process_log import environment_of, rotate
 from ffalm.federate.service_settings import Logs
 from ffalm.system.file_locks import wait_for_lock
 from ffalm.system.quiet import QUIET

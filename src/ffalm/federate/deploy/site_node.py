@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 from ffalm.federate.deploy.answer_process import AnswerProcess, Encoded, encoded
 from ffalm.federate.deploy.fleet_client import FleetClient, connected
-from ffalm.federate.deploy.log_rotation import keep_rotating
-from ffalm.federate.deploy.process_log import escape_records, start_log
+from ffalm.federate.deploy.process_log import escape_records, keep_rotating, start_log
 
 if TYPE_CHECKING:
     from flwr.app import Message

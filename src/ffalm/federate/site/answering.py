@@ -41,13 +41,8 @@ def answer(kind: Kind, asked: Message, node: dict[str, Fact]) -> Message:
     require_public("site" in node, "This node does not name its site's folder: start it with `ffalm federate site`.")
     try:
         site = LocalSite(Path(str(node["site"])))
-        if kind == "hello":
-            return site.hello(asked)
-        if kind == "agree":
-            return site.agree(asked)
-        if kind == "secure":
-            return site.secret(asked)
-        return site.train(asked) if kind == "train" else site.score(asked)
+        answers = {"hello": site.hello, "agree": site.agree, "secure": site.secret, "train": site.train}
+        return answers.get(kind, site.score)(asked)
     except UserError as error:
         log.warning("This site could not answer: %s", error)
         raise PublicError(error.public) from error

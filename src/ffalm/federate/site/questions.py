@@ -6,14 +6,13 @@ Another version of ffalm, a changed wire or a coordinator that means harm may se
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ffalm.engines import Snapshot
 from ffalm.engines.jobs import Model
-from ffalm.engines.remote.message import Message, understood
+from ffalm.engines.remote.message import Message, same_form, understood
 from ffalm.engines.remote.round_messages import received
 from ffalm.errors import require_public
 from ffalm.federate.federation_config import SharedData, shared_of
@@ -65,9 +64,6 @@ def read_round(asked: Message, terms: SiteTerms, fresh: Model, counts: Tensor) -
     return sent, counted
 
 
-def check_model(model: Mapping[str, Any], fresh: Model) -> None:
+def check_model(model: Mapping[str, Tensor], fresh: Model) -> None:
     """Refuse a model that does not have the agreed form."""
-    fits = model.keys() == fresh.keys() and all(
-        (model[name].shape, model[name].dtype) == (like.shape, like.dtype) for name, like in fresh.items()
-    )
-    require_public(fits, "The model that was sent does not have the agreed form.")
+    require_public(same_form(model, fresh), "The model that was sent does not have the agreed form.")
