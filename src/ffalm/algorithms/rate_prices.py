@@ -43,22 +43,25 @@ class PricedRates(Algorithm):
 
     def objective(self, batch: Batch, state: State) -> Tensor:
         """The mean of loss_i + m s_i."""
-        favourable, correct, loss = self._prices_of(batch.rows, state)
+        prices = state["prices"].flatten(-2).unbind(-2)
+        favourable, correct, loss = (torch.take_along_dim(one, _cells(batch.rows), -1) for one in prices)
         priced = favourable * batch.favourable_probability() + correct * (-batch.losses).exp() + loss * batch.losses
         return masked_mean(batch.losses + priced, batch.mask)
 
     def prepare(self, rows: Rows, dtype: torch.dtype) -> Prepared:
-        """1/n, and how the probability of the favourable label moves with that of a row's own, of two."""
-        favourable = (rows.labels == rows.task.favourable).to(dtype)
-        return {"share": equal_weights(rows.mask, dtype), "sign": 2 * favourable - 1}
+        """1/n, and each row's cell of the prices."""
+        return {"share": equal_weights(rows.mask, dtype), "cells": _cells(rows)}
 
     def slopes(self, batch: Batch, state: State) -> Tensor:
         """For two labels 1/n * (1 + m_loss - m exp(-loss)), the sign of m by the row's label."""
         if batch.outputs is not None:
             return super().slopes(batch, state)
         known = batch.prepared or self.prepare(batch.rows, batch.losses.dtype)
-        favourable, correct, loss = self._prices_of(batch.rows, state)
-        return known["share"] * (1 + loss - (favourable * known["sign"] + correct) * (-batch.losses).exp())
+        favourable, correct, loss = state["prices"].unbind(-3)
+        signs = 2 * (torch.arange(batch.task.labels, device=loss.device) == batch.task.favourable).to(loss.dtype) - 1
+        factors = 1 + loss, favourable * signs.unsqueeze(-1) + correct
+        constant, slope = (torch.take_along_dim(one.flatten(-2), known["cells"], -1) for one in factors)
+        return known["share"] * (constant - slope * (-batch.losses).exp())
 
     def rates(self, tally: Tally, task: Task) -> Tensor:
         """(..., set, group) all compared rates of a Tally; NaN where there are no rows."""
@@ -87,13 +90,13 @@ class PricedRates(Algorithm):
         """What is compared."""
         return [RATES[name] for name in self._names()]
 
-    def _prices_of(self, rows: Rows, state: State) -> list[Tensor]:
-        """Each row's price of each score."""
-        cells = rows.labels * rows.task.groups + rows.groups
-        return [torch.take_along_dim(prices, cells, -1) for prices in state["prices"].flatten(-2).unbind(-2)]
-
     def _names(self) -> list[str]:
         return [name.strip() for name in self.constraint.split(",")]
+
+
+def _cells(rows: Rows) -> Tensor:
+    """The number of each row's (label, group)."""
+    return rows.labels * rows.task.groups + rows.groups
 
 
 def measured_tally(algorithm: Algorithm, measured: str, report: RoundReport) -> Tally:

@@ -8,7 +8,7 @@ held-out rows and on training rows that agree with them. The test rows only scor
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,8 +40,9 @@ class Entry:
     hypervolume: float  # of all models that the method offers for this metric in this seed
 
 
-def entries_of(board: Board, cell: str, studies: Sequence[Study]) -> Iterator[Entry]:
+def entries_of(board: Board, cell: str, studies: Sequence[Study]) -> list[Entry]:
     """What every method chose in a cell, for every bound and seed."""
+    entries: list[Entry] = []
     finished = [run for study in studies for run in study.results if run.diverged is None]
     sound = [run for run in finished if not run.degenerate]
     labels = {
@@ -62,8 +63,8 @@ def entries_of(board: Board, cell: str, studies: Sequence[Study]) -> Iterator[En
                     continue  # nobody knows whose the rows are, so thresholds of sites mean nothing here
                 answers = {target: _answer(method, target, labels[method.name, target], own) for target in targets}
                 volume = hypervolume(_offered(answers.values(), metric), reference)
-                for target, answer in answers.items():
-                    yield _entry(cell, target, method, seed, answer, volume)
+                entries += [_entry(cell, target, method, seed, answer, volume) for target, answer in answers.items()]
+    return entries
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,18 +41,20 @@ def play(
     Cells whose data lie in files are left out without a `root`, and so are methods that cannot take a cell's data.
     """
     train = train or (lambda cell, config, folder: share(config, folder))
-    entries: list[Entry] = []
+    contests: list[Future[list[Entry]]] = []
     left_out: list[str] = []
-    for cell in board.cells:
-        if root is None and source_class(cell.source).needs_files:
-            left_out.append(f"{cell.name}: name the folder with the files of {cell.source} by --root.")
-            continue
-        studies = [
-            train(cell.name, config, out / slug(cell.name) / (f"training-{number}" if number else "."))
-            for number, config in enumerate(board.configs(cell, changes or {}, root))
-        ]
-        left_out += [f"{cell.name}: {one.reason}" for study in studies for one in study.record.left_out]
-        entries += entries_of(board, cell.name, studies)
+    with ThreadPoolExecutor(1) as judge:  # a contest keeps one core busy, and the next cell trains in other processes
+        for cell in board.cells:
+            if root is None and source_class(cell.source).needs_files:
+                left_out.append(f"{cell.name}: name the folder with the files of {cell.source} by --root.")
+                continue
+            studies = [
+                train(cell.name, config, out / slug(cell.name) / (f"training-{number}" if number else "."))
+                for number, config in enumerate(board.configs(cell, changes or {}, root))
+            ]
+            left_out += [f"{cell.name}: {one.reason}" for study in studies for one in study.record.left_out]
+            contests.append(judge.submit(entries_of, board, cell.name, studies))
+    entries = [entry for contest in contests for entry in contest.result()]
     require(bool(entries), f"No cell of the board could be run. {' '.join(left_out)}")
     return Played(entries, left_out)
 

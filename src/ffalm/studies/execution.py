@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,14 +95,16 @@ def execute(
 ) -> None:
     """Compute one task in this process: each run from its last checkpoint to its end."""
     beside = max(1, spread.devices.count(device))
-    runs = [_StoredRun(config, plan, run_folder(config, folder, plan), device, beside) for plan in task]
-    with ExitStack() as held:
+    with ExitStack() as held, ThreadPoolExecutor(1) as writer:
+        runs = [_StoredRun(config, plan, run_folder(config, folder, plan), device, beside, writer) for plan in task]
         started = [run for run in runs if run.begin(held)]
         damaged = any(run.store.problems() for run in started)
         saved = [run.store.saved_rounds() for run in started]
         for run, number in zip(started, resumable(saved, damaged), strict=True):
             run.resume(number)
         compute(started, spread.engine, spread.threads, lambda run, record: listener(run.plan, record))
+        for run in started:
+            run.wait()
 
 
 def resumable(saved: list[list[int]], damaged: bool = False) -> list[int]:
@@ -120,10 +123,16 @@ def resumable(saved: list[list[int]], damaged: bool = False) -> list[int]:
 
 
 class _StoredRun:
-    """A run whose rounds are kept in a run folder, from which it can be resumed if it has one model."""
+    """A run whose rounds are kept in a run folder, from which it can be resumed if it has one model.
 
-    def __init__(self, config: StudyConfig, plan: RunPlan, store: RunFolder, device: str, beside: int) -> None:
-        self.plan, self.store, self._config = plan, store, config
+    Its result is written by a thread, since a disk takes as long to sync the files as it takes to score the next run.
+    """
+
+    def __init__(
+        self, config: StudyConfig, plan: RunPlan, store: RunFolder, device: str, beside: int, writer: Executor
+    ) -> None:
+        self.plan, self.store, self._config, self._writer = plan, store, config, writer
+        self._written: Future[None] | None = None
         self._run = run_of(config, plan, device, beside)
 
     @property
@@ -162,14 +171,21 @@ class _StoredRun:
             return None
         self.store.append(record)
         number = done.snapshot.round
-        due = number % self._config.checkpoint_every == 0 or number == self._config.training.rounds
+        last = number == self._config.training.rounds  # which the result follows: a kill keeps it, a power cut may not
+        due = number % self._config.checkpoint_every == 0 or last
         if done.diverged is None and due and isinstance(self._run, Run):
-            self.store.save(done.snapshot, self._run.selection.selected)
+            self.store.save(done.snapshot, self._run.selection.selected, sync=not last)
         return record
 
     def finish(self) -> Result:
-        """Score the selected model and write the result."""
+        """Score the selected model and begin to write the result."""
         result, plan = self._run.finish(), self.plan
         alpha = plan.alpha if plan.skewed else None
-        self.store.finish(result, outcome_of(result, plan.entry.label, plan.entry.algorithm.name, alpha))
+        outcome = outcome_of(result, plan.entry.label, plan.entry.algorithm.name, alpha)
+        self._written = self._writer.submit(self.store.finish, result, outcome)
         return result
+
+    def wait(self) -> None:
+        """Until the result is written."""
+        if self._written is not None:
+            self._written.result()

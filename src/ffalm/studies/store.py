@@ -115,10 +115,11 @@ class RunFolder:
             self._recorded = None
         return records
 
-    def save(self, snapshot: Snapshot, kept: Snapshot | None = None) -> None:
+    def save(self, snapshot: Snapshot, kept: Snapshot | None = None, sync: bool = True) -> None:
         """Write a checkpoint and keep the one before it, to which runs that are computed together may have to return.
 
-        `kept` is the model that the run would end with now; it is stored too if it is of an earlier round.
+        `kept` is the model that the run would end with now; it is stored too if it is of an earlier round. Without
+        `sync` nothing waits for the disk.
         """
         contents = _contents(snapshot)
         if kept is not None and kept.round != snapshot.round:
@@ -127,7 +128,7 @@ class RunFolder:
         contents[checksums.FILE] = checksums.listing(contents, history=history).encode()
         beside = self._checkpoints / f".new.{os.getpid()}"
         shutil.rmtree(beside, ignore_errors=True)
-        due = time.monotonic() >= self._sync_at
+        due = sync and time.monotonic() >= self._sync_at
         for name, content in contents.items():
             (beside / name).parent.mkdir(parents=True, exist_ok=True)
             synced(beside / name, content, due)

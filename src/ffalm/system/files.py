@@ -133,7 +133,10 @@ def _sync_folder(folder: Path) -> None:
 
 def json_text(value: Any, indent: int | None = None) -> str:
     """JSON that every reader takes: numbers that are not finite become null."""
-    return json.dumps(_plain(value), indent=indent, allow_nan=False)
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False)
+    except ValueError:
+        return json.dumps(_plain(value), indent=indent, allow_nan=False)
 
 
 def parsed_json(text: str | bytes) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from ffalm.algorithms import Batch, ModelVector, Rows, State, Vectors
 from ffalm.engines.jobs import ClientSpec
@@ -19,7 +18,7 @@ def client_gradients(
 ) -> tuple[Trained, Vectors]:
     """The objectives' values and gradients of each lane on all its rows, which are its only step.
 
-    A pass forward for each objective, since what it leaves serves one way back.
+    One pass forward, and one back for each objective.
     """
     algorithm, by_outputs = spec.algorithm, spec.algorithm.by_outputs(spec.task)
     opened = kernel.opened(weights)
@@ -27,18 +26,16 @@ def client_gradients(
     rows_of = Rows(step.labels, step.groups, step.mask, spec.task)
     counted = step.mask.unsqueeze(-1) if by_outputs else step.mask
     vectors: Vectors = {}
-    slopes: list[Tensor] = []
     with torch.inference_mode():
-        for place, name in enumerate(algorithm.gradients):
-            logits, passed = kernel.forward(opened, step.batch, training=True)
-            losses, by_logits = losses_of(logits, step.target)
-            if not slopes:
-                batch = Batch(rows_of, losses, logits if by_outputs else None)
-                values, slopes = algorithm.objective_slopes(batch, state)
-            own = slopes[place] * counted
-            found = kernel.backward(opened, passed, own if by_outputs else by_logits(own))
+        logits, passed = kernel.forward(opened, step.batch, training=True)
+        losses, _ = losses_of(logits, step.target)
+        batch = Batch(rows_of, losses, logits if by_outputs else None)
+        values, slopes = algorithm.objective_slopes(batch, state)
+        for name, slope in zip(algorithm.gradients, slopes, strict=True):
+            own = slope * counted if by_outputs else losses_of(logits, step.target)[1](slope * counted)
+            found = kernel.backward(opened, passed, own, again=True)
             vectors[name] = ModelVector(
-                [torch.zeros_like(block) if one is None else one.clone()
+                [torch.zeros_like(block) if one is None else one
                  for block, one in zip(opened.blocks, found, strict=True)]
             )  # fmt: skip
     loss, never = per_lane(steps, losses, torch.ones_like(losses).amin(1))

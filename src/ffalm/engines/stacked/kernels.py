@@ -81,8 +81,8 @@ class Kernel(Protocol):
         """Logits of shape (copy, row, label), or (copy, row) for two labels; and what the way back needs."""
         ...
 
-    def backward(self, opened: Opened, passed: Any, by_logits: Tensor) -> Sequence[Tensor | None]:
-        """The gradient by each of the trained blocks, None for one that has no effect."""
+    def backward(self, opened: Opened, passed: Any, by_logits: Tensor, again: bool = False) -> Sequence[Tensor | None]:
+        """The gradient by each of the trained blocks, None for one that has no effect; `again`: to be called again."""
         ...
 
 
@@ -132,9 +132,9 @@ class Layered:
         done = self._passes.forward(opened.entries, {self.network.entry: rows}, taped=training)
         return done.values[self.network.exit], done
 
-    def backward(self, opened: Opened, passed: Pass, by_logits: Tensor) -> list[Tensor]:
+    def backward(self, opened: Opened, passed: Pass, by_logits: Tensor, again: bool = False) -> list[Tensor]:
         """Back through the network."""
-        found, _ = self._passes.backward(opened.entries, passed, by_logits)
+        found, _ = self._passes.backward(opened.entries, passed, by_logits, again)
         return self._blocks.filled(found)
 
     @cached_property

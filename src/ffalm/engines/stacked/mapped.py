@@ -67,11 +67,13 @@ class Mapped:
             logits = cast(Tensor, vmap(self._call)({**opened.entries, **free}, x))
         return logits.detach(), (logits, list(free.values()))
 
-    def backward(self, opened: Opened, passed: tuple[Tensor, list[Tensor]], by_logits: Tensor) -> list[Tensor | None]:
+    def backward(
+        self, opened: Opened, passed: tuple[Tensor, list[Tensor]], by_logits: Tensor, again: bool = False
+    ) -> list[Tensor | None]:
         """By autograd: copies do not touch each other, so one pass gives each copy its own gradient."""
         logits, free = passed
         with torch.inference_mode(False):
-            found = torch.autograd.grad(logits, free, by_logits, allow_unused=True)
+            found = torch.autograd.grad(logits, free, by_logits, retain_graph=again, allow_unused=True)
         return [None if gradient is None else gradient.flatten(1) for gradient in found]
 
     def _call(self, entries: Model, x: Tensor) -> Any:

@@ -141,11 +141,13 @@ class OneHot:
         done = self._rest.forward(entries, {first.result: value.squeeze(2) if first.folded else value}, training)
         return done.values[self.network.exit], (done, batch)
 
-    def backward(self, opened: Opened, passed: tuple[Pass, Listed], by_logits: Tensor) -> list[Tensor]:
+    def backward(
+        self, opened: Opened, passed: tuple[Pass, Listed], by_logits: Tensor, again: bool = False
+    ) -> list[Tensor]:
         """For each copy and code, the sum of the gradients of the rows that list it; the rest as in `Layered`."""
         done, batch = passed
         first = self._entry
-        found, by_value = self._rest.backward(opened.entries, done, by_logits)
+        found, by_value = self._rest.backward(opened.entries, done, by_logits, again)
         gradient = by_value[first.result]
         if first.rectified:
             gradient = rectified(gradient, done, first.result)

@@ -97,7 +97,7 @@ class Passes:
                 _apply(step, done, taped)
         return done
 
-    def backward(self, entries: Entries, done: Pass, by_exit: Tensor) -> tuple[Entries, Entries]:
+    def backward(self, entries: Entries, done: Pass, by_exit: Tensor, again: bool) -> tuple[Entries, Entries]:
         """The gradients by the parameters, and those by the values that the pass was given and that need one."""
         found: Entries = {}
         by_result = {self.network.exit: by_exit}
@@ -116,7 +116,7 @@ class Passes:
                 made, given = done.live[step.result]
                 names = [value.name for value in step.arguments if isinstance(value, Result)]
                 with torch.inference_mode(False):
-                    parts = torch.autograd.grad(made, given, gradient)
+                    parts = torch.autograd.grad(made, given, gradient, retain_graph=again)
                 for name, part in zip(names, parts, strict=True):
                     if name != self.network.entry:
                         _add(by_result, name, part)
