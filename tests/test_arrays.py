@@ -45,6 +45,7 @@ def test_codes_that_are_names_rather_than_numbers_are_refused() -> None:
         torch.tensor([0.0, 1.0]).to(torch.float8_e4m3fn),
         np.array([0, 1], dtype=np.uint64),
         np.array([0, 1], dtype=np.longdouble),
+        np.array([0, 1], dtype=">i8"),
         np.ma.masked_array([0, 1]),
         pd.Series([0, 1], dtype="UInt32"),
     ],

@@ -20,7 +20,7 @@ _MOST_CODES = 10_000  # labels or groups; larger numbers, such as postal codes o
 def numbers(values: Any, what: str) -> Tensor:
     """A dense tensor of these values on the CPU; a `UserError` for text, ragged lists and the like.
 
-    Arrays that torch cannot share (read-only, reversed, unsigned of 16 bits and more) are copied, others are not.
+    Arrays that torch cannot share (read-only, reversed, big-endian, unsigned of 16 bits and more) are copied.
     """
     if isinstance(values, Tensor):
         return _of_tensor(values, what)
@@ -36,7 +36,7 @@ def numbers(values: Any, what: str) -> Tensor:
             array = _signed(array, what)
         if array.dtype.kind == "f" and array.dtype.itemsize > _DOUBLE:
             array = array.astype(np.float64)
-        array = np.ascontiguousarray(array)
+        array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
         values = array if array.flags.writeable else array.copy()
     try:
         found = torch.as_tensor(values)

@@ -213,11 +213,12 @@ def _silos(dataset: Dataset, min_rows: int) -> list[Tensor]:
     order = owner.argsort(stable=True)  # rows of an owner stay in their order; -1 is nobody
     counts = owner[owner >= 0].bincount(minlength=len(dataset.owner_names))
     owned = list(torch.split(order[len(owner) - int(counts.sum()) :], counts.tolist()))
-    for name, rows in zip(dataset.owner_names, owned, strict=True):
-        require(
-            len(rows) >= min_rows,
-            f"The owner {name!r} has {len(rows)} training rows, fewer than {min_rows}: merge it with another, leave it "
-            "out, or lower min_rows.",
+    small = [name for name, rows in zip(dataset.owner_names, owned, strict=True) if len(rows) < min_rows]
+    if small:
+        least, more = int(counts.min()), f" and {len(small) - 5:,} more" * (len(small) > 5)
+        raise UserError(
+            f"Of the owners, {', '.join(map(repr, small[:5]))}{more} have fewer than {min_rows} training rows: lower "
+            f"min_rows to {least} to take all owners, or merge these with others or leave them out."
         )
     return owned
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import io
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -75,6 +77,24 @@ def test_a_disk_that_refuses_gets_one_sentence(cli: Cli, monkeypatch: pytest.Mon
     code, _, said = cli("data")
     assert code == 2
     assert said == "ffalm: out/history.jsonl cannot be read or written: no space left on device.\n"
+
+
+def test_streams_that_are_closed_or_full_and_a_terminal_of_no_width_change_no_exit_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    full = io.StringIO()
+    monkeypatch.setattr(full, "write", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")), raising=False)
+    monkeypatch.setattr(sys, "argv", ["ffalm", "data", "describe", "nothing"])
+    monkeypatch.setenv("COLUMNS", "0")
+    for stream in (full, None):
+        monkeypatch.setattr(sys, "stderr", stream)
+        monkeypatch.setattr(sys, "stdout", None)
+        with pytest.raises(SystemExit) as ended:
+            command_line.main()
+        assert ended.value.code == 2
+        for opened in {sys.stdout, sys.stderr} - {full}:
+            opened.close()
+    assert "COLUMNS" not in os.environ
 
 
 def test_help_says_what_an_argument_is(cli: Cli) -> None:

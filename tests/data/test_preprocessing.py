@@ -55,6 +55,8 @@ def test_plain_values_give_it_back() -> None:
 def test_missing_columns_are_all_named_and_new_categories_counted() -> None:
     with pytest.raises(UserError, match="lacks the columns 'age', 'job'"):
         TABLE.encode(pd.DataFrame({"x": [1]}))
+    with pytest.raises(UserError, match="more than one column named 'age'"):
+        TABLE.encode(pd.concat([FRAME, FRAME[["age"]]], axis=1))
     new = FRAME.assign(job=["cook", "baker", None])
     assert TABLE.unseen(new) == {"job": 2}
     assert TABLE.unseen(FRAME) == {}

@@ -610,3 +610,33 @@ def test_crossed_groups_are_features_and_may_be_kept_out(write: Any) -> None:
     file = write(crossed_people())
     assert {"sex=man", "sex=(missing)", "town=Hull"} <= set(features(table(file, group="sex,town")))
     assert features(table(file, group="sex,town", use_group_as_feature=False)) == ("age",)
+
+
+def test_columns_are_taken_in_every_type_that_frames_hold_them_in() -> None:
+    import pyarrow
+
+    plain = people(pay=np.arange(80) % 7 + 0.5)
+    settings: Any = {"label": "hired", "group": "sex", "favourable": "yes", "clients": 2}
+    want = ffalm.load(plain, **settings).test
+    exact = pd.ArrowDtype(pyarrow.decimal128(6, 2))
+    kinds: dict[str, Any] = {
+        "objects": plain["pay"].astype(object),
+        "big-endian": plain["pay"].to_numpy().astype(">f8"),
+        "decimals": pd.Series(pd.array([Decimal(str(pay)) for pay in plain["pay"]], dtype=exact)),
+    }
+    for kind, column in kinds.items():
+        found = ffalm.load(plain.assign(pay=column), **settings).test
+        assert want is not None and found is not None and found.x.equal(want.x), kind
+    nested = pd.Series([[1]] * 80, dtype=pd.ArrowDtype(pyarrow.list_(pyarrow.int64())))
+    with pytest.raises(UserError, match="holds lists or records"):
+        ffalm.load(plain.assign(pay=nested), **settings)
+
+
+def test_names_and_values_are_the_same_however_their_accents_are_coded() -> None:
+    composed, apart = "\u00e9", "e\u0301"
+    frame = people(sex=[[composed, apart, "m", "m"][number % 4] for number in range(80)]).rename(columns={"sex": apart})
+    for name in (composed, apart):
+        data = ffalm.load(frame, label="hired", group=name, favourable="yes", clients=2)
+        assert (data.task.group, data.task.group_names) == (composed, ("m", composed))
+    with pytest.raises(UserError, match="more than one column named"):
+        ffalm.load(frame.assign(**{composed: 1}), label="hired", group=apart, favourable="yes")

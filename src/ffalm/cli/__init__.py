@@ -7,6 +7,7 @@ that diverged, 130 stopped by the user, 141 nobody reads the output any more.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import io
 import os
@@ -105,10 +106,10 @@ def run(arguments: list[str]) -> int:
         # Typer and click may both add a suggestion; one is enough.
         message = str(getattr(error, "message", error))
         text = message if "Did you mean" in message else error.format_message()  # type: ignore[attr-defined]
-        print(f"ffalm: {UserError(text)}", file=sys.stderr)
+        _say(UserError(text))
         return 2
     except Stopped as stopped:
-        print(f"ffalm: {stopped}", file=sys.stderr)
+        _say(stopped)
         return 130
     except (KeyboardInterrupt, typer.Abort):
         return 130
@@ -118,16 +119,32 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         told = explained(error)
         if told is not None:
-            print(f"ffalm: {told}", file=sys.stderr)
+            _say(told)
             return error.exit_code if isinstance(error, UserError) else 2
         traceback.print_exc()
-        print("ffalm: this is a bug of ours, not a mistake of yours; please report the lines above.", file=sys.stderr)
+        _say("this is a bug of ours, not a mistake of yours; please report the lines above.")
         return 1
     return code if isinstance(code, int) else 0
 
 
+def _say(text: object) -> None:
+    """Tell standard error; the exit code tells those who cannot read it, because its disk is full."""
+    with contextlib.suppress(OSError):
+        print(f"ffalm: {text}", file=sys.stderr)
+
+
+def _open_streams() -> None:
+    """Open streams that a daemon closed: their numbers would go to the next files, into which messages would go."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+
+
 def main() -> None:
     """The entry point of the `ffalm` command."""
+    _open_streams()
+    if not os.environ.get("COLUMNS", "").strip("0"):  # a terminal of no width, on which nothing would be shown
+        os.environ.pop("COLUMNS", None)
     if "_FFALM_COMPLETE" in os.environ:  # a shell asks how the words that it passes could go on
         prepare(" ".join(os.environ.get(name, "") for name in ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")).split())
     # As Python ends, its collector would look through every object of torch, twice and in vain: a fifth of a second.

@@ -170,6 +170,7 @@ def _favourable(given: int | str | None, names: tuple[str, ...], by_name: bool) 
 def _examples(where: str, values: Any, y: Tensor, group: Tensor) -> Examples:
     x = numbers(values, f"features of the {where}")
     require(x.ndim > 0, f"The features of the {where} must have one entry per row; got a single number.")
+    require(0 not in x.shape[1:], f"The {where} has rows without features: there is nothing to learn from.")
     if x.dtype not in (torch.uint8, torch.float64):
         x = x.float()
     require(

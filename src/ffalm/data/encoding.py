@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import unicodedata
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -258,10 +259,10 @@ def numbers(column: pd.Series) -> NDArray[np.float64]:
 
 
 def as_text(value: object) -> str:
-    """A value as text, such that 1, 1.0 and " 1" are one category whatever its type in the file."""
+    """A value as text, such that 1, 1.0 and " 1" are one category in any type, and é in any coding."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
-    return str(value).strip()
+    return unicodedata.normalize("NFC", str(value).strip())
 
 
 def distinct(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:

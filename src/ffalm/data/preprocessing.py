@@ -61,6 +61,9 @@ class Preprocessing:
         if absent:
             names = ", ".join(map(repr, absent))
             raise PublicError(f"The table lacks the column{'s' * (len(absent) > 1)} {names} that the model takes.")
+        twice = [column.name for column in self.table.columns if list(data.columns).count(column.name) > 1]
+        if twice:
+            raise PublicError(f"The table has more than one column named {twice[0]!r}.")
         return self.table.encode(self._filled(data))
 
     def unseen(self, frame: pd.DataFrame) -> dict[str, int]:

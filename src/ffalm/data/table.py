@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
@@ -73,6 +74,8 @@ class Table:
     def __post_init__(self) -> None:
         if not isinstance(self.group, str):
             object.__setattr__(self, "group", tuple(self.group))
+        for role in ("label", "group", "owner", "split", "drop", "categorical"):
+            object.__setattr__(self, role, _composed(getattr(self, role)))
         for role, columns in (("group", self.group_columns), ("owner", (self.owner,)), ("split", (self.split,))):
             require(
                 self.label not in columns,
@@ -201,6 +204,13 @@ class FrameTable(Table):
 
     def _opened(self) -> tuple[pd.DataFrame, tuple[str, ...]]:
         return checked_columns(self.frame, self.file)
+
+
+def _composed(names: Any) -> Any:
+    """Column names with their letters composed, as `column_name` has them."""
+    if isinstance(names, tuple):
+        return tuple(_composed(name) for name in names)
+    return normalize("NFC", names) if isinstance(names, str) else names
 
 
 def code_label(

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from ffalm.data import PARQUET, SEPARATORS
-from ffalm.data.table_values import listed
+from ffalm.data.table_values import column_name, listed
 from ffalm.errors import UserError, require
 from ffalm.system.files import reason
 from ffalm.system.memory import require_room
@@ -69,7 +70,7 @@ def require_columns(file: str, settings: Mapping[str, Any]) -> None:
 def checked_columns(frame: pd.DataFrame, file: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """The columns with stripped names, and notes on columns that were left out; a table without use is refused."""
     frame = frame.copy(deep=False)
-    frame.columns = [str(name).strip() for name in frame.columns]
+    frame.columns = [column_name(name) for name in frame.columns]
     unnamed = [place for place, name in enumerate(frame.columns) if not name]
     notes = (f"A column without a name was left out of {Path(file).name}.",) if unnamed else ()
     frame = frame.iloc[:, [place for place in range(frame.shape[1]) if place not in unnamed]]
@@ -89,7 +90,28 @@ def as_frame(values: Any) -> pd.DataFrame | None:
     """A data frame of pandas, or of anything that becomes one (pyarrow, polars); None for what is no table."""
     if not isinstance(values, pd.DataFrame) and not isinstance(values, type) and hasattr(values, "to_pandas"):
         values = values.to_pandas()
-    return values.reset_index(drop=True) if isinstance(values, pd.DataFrame) else None
+    if not isinstance(values, pd.DataFrame):
+        return None
+    frame = values.reset_index(drop=True)
+    frame.columns = [column_name(name) for name in frame.columns]
+    for place in range(frame.shape[1]):
+        frame.isetitem(place, _plain_column(frame.iloc[:, place]))
+    return frame
+
+
+def _plain_column(column: pd.Series) -> pd.Series:
+    """The column in a type that every function of pandas takes: numbers that are objects or big-endian, decimals."""
+    dtype = column.dtype
+    if isinstance(dtype, np.dtype):
+        return column.infer_objects() if dtype.kind == "O" or dtype.isnative else column.astype(dtype.newbyteorder("="))
+    if isinstance(dtype, pd.ArrowDtype):
+        import pyarrow.types
+
+        if pyarrow.types.is_decimal(dtype.pyarrow_dtype):
+            return column.astype(pd.ArrowDtype(pyarrow.float64()))
+        if pyarrow.types.is_nested(dtype.pyarrow_dtype):
+            return column.astype(object)
+    return column
 
 
 def require_file(file: str) -> Path:

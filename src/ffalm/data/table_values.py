@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
@@ -17,8 +18,14 @@ Value = str | int | float | bool
 Codes = NDArray[np.int64]
 
 
+def column_name(name: object) -> str:
+    """The name of a column without surrounding spaces, its letters composed: a file may hold e and an accent for é."""
+    return normalize("NFC", str(name).strip())
+
+
 def pick(frame: pd.DataFrame, name: str, file: str) -> pd.Series:
     """A column by name, or a `UserError` that suggests the closest one."""
+    name = name if name in frame.columns else normalize("NFC", name)
     if name not in frame.columns:
         names = [str(column) for column in frame.columns]
         hint = nearest(name, names, "columns")
