@@ -23,10 +23,10 @@ _MEANING = {
     "accuracy_parity": "the share of right predictions may differ by at most {} points between groups",
     "impact_ratio": "the group selected least often must be selected at least {} % as often as the one selected most",
 }
-_VERDICTS: dict[Verdict, tuple[str, str]] = {
-    "met with confidence": ("good", "Met, with 95 % confidence"),
-    "met in the sample": ("open", "Met on the test rows, which are too few to be sure"),
-    "not met": ("bad", "Not met on the test rows"),
+_VERDICTS: dict[Verdict, tuple[str, str, str]] = {
+    "met with confidence": ("good", "Use", "Met, with 95 % confidence"),
+    "met in the sample": ("open", "Use", "Met on the test rows, which are too few to be sure"),
+    "not met": ("bad", "Chosen, but not within the target:", "Not met on the test rows"),
 }
 #: What a gap is about, in the words of the table of who pays.
 _NAMES = {
@@ -72,9 +72,10 @@ class AnswerCard:
 
 def answer_card(answer: Answer, favourable: str) -> AnswerCard:
     """The card of one answer."""
-    state, verdict = _VERDICTS[answer.verdict]
+    state, use, verdict = _VERDICTS[answer.verdict]
     if answer.degenerate:
-        state, verdict = "bad", f"No model can be recommended: of the nearest one, {answer.degenerate}"
+        state, use = "bad", "Do not use"
+        verdict = f"No model can be recommended: of the nearest one, {answer.degenerate}"
     where = {"federation": "", "sites": ", at every site", "both": ", together and at every site"}[answer.scope]
     asked = [
         _MEANING[bound.metric].format(f"{100 * bound.value:g}", favourable=favourable) + where
@@ -83,11 +84,7 @@ def answer_card(answer: Answer, favourable: str) -> AnswerCard:
     return AnswerCard(
         answer.chosen.alpha,
         used(answer.chosen),
-        "Do not use"
-        if answer.degenerate
-        else "Chosen, but not within the target:"
-        if answer.verdict == "not met"
-        else "Use",
+        use,
         "" if answer.best.run == "." else answer.best.run,
         asked,
         state,

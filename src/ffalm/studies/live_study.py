@@ -98,11 +98,10 @@ def _progress(finished: StudyOutcome, running: Sequence[Outcome], total: int) ->
     if not running and not finished.outcomes:
         return "No round is finished yet: this page shows each one as soon as it is."
     rounds = [len(run.history) for run in running]
-    span = (
-        f"round {min(rounds)}" if len(set(rounds)) == 1 else f"rounds {min(rounds)} to {max(rounds)}" if rounds else ""
-    )
     if total == 1:
-        return f"Still running: {span} finished. The tables come when all rounds are."
+        return f"Still running: round {max(rounds)} finished. The tables come when all rounds are."
     told = f"Still running: {len(finished.outcomes)} of {total} runs finished"
-    told += f", {len(rounds)} in {span}" if rounds else ""
+    if rounds:
+        span = f"round {min(rounds)}" if min(rounds) == max(rounds) else f"rounds {min(rounds)} to {max(rounds)}"
+        told += f", {len(rounds)} in {span}"
     return f"{told}. The curves show every round so far, the tables finished runs alone."
