@@ -42,8 +42,14 @@ def test_the_card_names_the_model_the_verdict_the_numbers_and_the_cost(answer: A
     tiles = {tile.name: (tile.value, tile.about) for tile in card.tiles}
     low, high = (f"{100 * end:.1f}" for end in wilson(352, 400))
     assert tiles["Accuracy"] == ("88.0 %", f"95 % interval {low} to {high}, on 400 test rows")
-    assert tiles["DPD"] == ("4.0 points", "at most 4.0 with 95 % confidence; target: at most 5")
-    assert tiles["EOD, not in the target"][0] == "10.0 points"
+    assert tiles["Gap in predicted “yes” (DPD)"] == (
+        "4.0 points",
+        "at most 4.0 with 95 % confidence; target: at most 5",
+    )
+    assert tiles["Gap in true “yes” found (EOD)"] == (
+        "10.0 points",
+        "not in the target; 10.0 with the most accurate model",
+    )
     assert tiles["Cost in accuracy"] == (
         "2.0 points",
         "against the most accurate model whatever its gaps, Free with its most accurate threshold: 90.0 %, DPD 20.0",
@@ -100,11 +106,17 @@ def test_the_page_begins_with_the_answer_and_who_pays(answer: Answer) -> None:
     assert "20.0 → 40.0 (+20.0)" in page.words
 
 
+def test_a_model_that_missed_the_target_is_not_recommended() -> None:
+    missed = candidate("A", "none", scored(0.9, 0.2, (0.2, 0.5, 0.9)))
+    card = answer_card(choose(Target.parse("dpd <= 0.05"), [missed]), "yes")
+    assert (card.state, card.use, card.model) == ("bad", "Chosen, but not within the target:", "A as trained")
+
+
 def test_a_degenerate_model_is_not_recommended() -> None:
     trivial = replace(scored(0.9, 0.0, (0.0, 0.0, 0.9)), degenerate="one label is predicted for over 99 % of the rows")
     answer = choose(Target.parse("dpd <= 0.05"), [candidate("A", "none", trivial)])
     card = answer_card(answer, "yes")
-    assert (card.state, card.sound) == ("bad", False)
+    assert (card.state, card.use) == ("bad", "Do not use")
     assert card.verdict.startswith("No model can be recommended: of the nearest one, one label")
     page = Page(render(study(run("A", 3, 0.9, 0.0, 0.1, alpha=None), answers=[answer])))
     assert "Do not use A as trained." in page.words

@@ -128,6 +128,20 @@ def test_a_click_on_a_heading_sorts_the_table(browser: Browser, page: str) -> No
     assert browser.value(values) == sorted(rising, reverse=True)
 
 
+@pytest.mark.parametrize("width", [1200, 390])
+def test_the_pointer_shows_the_numbers_of_a_round(browser: Browser, page: str, width: int) -> None:
+    browser.open(page, width)
+    place = """(() => { const svg = document.querySelector('.panel svg'); svg.scrollIntoView({block: 'center'});
+      const box = svg.getBoundingClientRect(); return [box.right - 20, box.top + 50] })()"""
+    x, y = browser.value(place)
+    browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    told = browser.value("document.querySelector('.tip').innerText")
+    assert told.startswith("round 10") and "FedAvg" in told and "75" in told
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
+    assert browser.value("document.querySelector('.tip').hidden")
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (1200, "dark"), (390, "light")])
 def test_axe_finds_no_barrier(browser: Browser, page: str, width: int, scheme: str) -> None:
     axe = Path(os.environ.get("AXE_CORE", "axe.min.js"))

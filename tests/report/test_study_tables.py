@@ -161,8 +161,8 @@ def test_one_model_is_shown_at_each_client_the_least_accurate_first() -> None:
     table = per_client(study(run("A"), per_client=own, per_client_of="A, seed 0"))
     assert table is not None
     assert [[cell.value for cell in one.cells[:2]] for one in table.rows] == [["south", 0.7], ["north", 0.9]]
-    assert table.caption == "A, seed 0, as trained, on each client's own rows, in percent."
+    assert table.caption == "A, seed 0, as trained, on each client's own rows, in percent, the least accurate first."
     many = per_client(study(run("A"), per_client=own * 60))
     assert many is not None
-    assert (len(many.rows), "least accurate of 120 clients" in many.caption) == (100, True)
+    assert (len(many.rows), "first, 100 of 120 clients." in many.caption) == (100, True)
     assert per_client(study(run("A"))) is None

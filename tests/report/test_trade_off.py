@@ -43,7 +43,7 @@ def test_degenerate_runs_are_crosses_off_the_front_and_diverged_ones_are_absent(
 def test_a_majority_far_below_the_models_is_a_note() -> None:
     dpd, _ = trade_off(study(run("A", 0, 0.99, 0.1, 0.1, confusion=SOUND)), 0.3)
     assert dpd.lines == []
-    assert dpd.note == "Always predicting the most frequent label is 80.0 % accurate, far below this plot."
+    assert dpd.note == "Always predicting the most frequent label is 80.0 % accurate, below this plot."
 
 
 def test_the_answer_its_target_and_models_with_fitted_thresholds_are_marked() -> None:

@@ -61,13 +61,13 @@ def test_a_federation_is_shown_while_it_trains_and_when_it_is_done(tmp_path: Pat
     page, complete = live_page(tmp_path)
     assert complete
     assert "over 3 sites" in page
-    assert "Client by client" in page
+    assert "Metrics by client" in page
     for name in ("result.json", "study.json"):
         (tmp_path / "run" / name).unlink()
     page, complete = live_page(tmp_path)
     rounds = len((tmp_path / "run" / "history.jsonl").read_text().splitlines())
     assert not complete
-    assert f"0 of 1 run finished, 1 in round {rounds}." in page
+    assert f"Still running: round {rounds} finished." in page
     (tmp_path / "run" / "config.toml").unlink()
     with pytest.raises(UserError, match="cannot be read yet"):
         live_page(tmp_path)
@@ -77,3 +77,11 @@ def test_a_folder_without_a_study_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.json").write_text(json.dumps({}))
     with pytest.raises(UserError, match="nothing to watch"):
         live_page(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["federation.toml", "config.toml"])
+def test_a_training_that_has_not_begun_has_a_page_that_waits(tmp_path: Path, file: str) -> None:
+    (tmp_path / file).write_text("")
+    page, complete = live_page(tmp_path)
+    assert not complete
+    assert f"Training in {tmp_path.name}" in page and "No round is finished yet" in page

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ffalm.fairness.intervals import wilson
-from ffalm.report.answer_report import bound_number, mean_gaps, metric_title, sentences
+from ffalm.report.answer_report import bound_number, mean_gaps, sentences
 from ffalm.report.tables import Cell, Column, Interval, Row, Section, Table, percent, row, signed
 from ffalm.targets.answer import Answer, Candidate, GroupRates, Verdict
 from ffalm.targets.target import TITLES
@@ -23,16 +23,21 @@ _MEANING = {
     "accuracy_parity": "the share of right predictions may differ by at most {} points between groups",
     "impact_ratio": "the group selected least often must be selected at least {} % as often as the one selected most",
 }
-_VERDICTS: dict[Verdict, tuple[str, str]] = {
-    "met with confidence": ("good", "Met, with 95 % confidence"),
-    "met in the sample": ("open", "Met on the test rows, which are too few to be sure"),
-    "not met": ("bad", "Not met on the test rows"),
+_VERDICTS: dict[Verdict, tuple[str, str, str]] = {
+    "met with confidence": ("good", "Use", "Met, with 95 % confidence"),
+    "met in the sample": ("open", "Use", "Met on the test rows, which are too few to be sure"),
+    "not met": ("bad", "Chosen, but not within the target:", "Not met on the test rows"),
+}
+#: What a gap is about, in the words of the table of who pays.
+_NAMES = {
+    "dpd": "Gap in predicted “{}” (DPD)",
+    "eod": "Gap in true “{}” found (EOD)",
+    "equalized_odds": "Larger gap, of true and of false “{}” (equalised odds)",
+    "accuracy_parity": "Gap in right predictions",
+    "impact_ratio": "Ratio of predicted “{}” (impact ratio)",
 }
 #: Gaps that are shown also where the target does not bound them.
-_OTHERS = {
-    "dpd": "difference between groups in how often the favourable outcome is predicted",
-    "eod": "difference between groups in how many of those whose true outcome is favourable are found",
-}
+_OTHERS = ("dpd", "eod")
 #: A change of accuracy that is shown as none.
 _SMALL = 0.0005
 #: Groups beyond this are in the table of who pays, not in its sentences.
@@ -54,10 +59,10 @@ class AnswerCard:
 
     alpha: float | None
     model: str
-    place: str  # the folder of its run
+    use: str  # what to do with the model
+    place: str  # the folder of its run, empty where it is the report's own
     asked: list[str]  # the target in words
     state: str  # "good", "open" or "bad"
-    sound: bool  # whether the model is a result at all
     verdict: str
     tiles: list[Tile]
     details: list[str]
@@ -67,9 +72,10 @@ class AnswerCard:
 
 def answer_card(answer: Answer, favourable: str) -> AnswerCard:
     """The card of one answer."""
-    state, verdict = _VERDICTS[answer.verdict]
+    state, use, verdict = _VERDICTS[answer.verdict]
     if answer.degenerate:
-        state, verdict = "bad", f"No model can be recommended: of the nearest one, {answer.degenerate}"
+        state, use = "bad", "Do not use"
+        verdict = f"No model can be recommended: of the nearest one, {answer.degenerate}"
     where = {"federation": "", "sites": ", at every site", "both": ", together and at every site"}[answer.scope]
     asked = [
         _MEANING[bound.metric].format(f"{100 * bound.value:g}", favourable=favourable) + where
@@ -78,19 +84,19 @@ def answer_card(answer: Answer, favourable: str) -> AnswerCard:
     return AnswerCard(
         answer.chosen.alpha,
         used(answer.chosen),
-        answer.best.run,
+        use,
+        "" if answer.best.run == "." else answer.best.run,
         asked,
         state,
-        not answer.degenerate,
         verdict,
-        _tiles(answer),
+        _tiles(answer, favourable),
         sentences(answer)[1:],
         payers(answer, favourable),
         who_pays_bars(answer, favourable),
     )
 
 
-def _tiles(answer: Answer) -> list[Tile]:
+def _tiles(answer: Answer, favourable: str) -> list[Tile]:
     scored, best = answer.scored, answer.best
     rows = sum(group.rows for group in scored.groups)
     accuracy = scored.metrics["accuracy"]
@@ -104,15 +110,23 @@ def _tiles(answer: Answer) -> list[Tile]:
         limit = "at most" if bound.at_most else "at least"
         wanted = f"{100 * bound.value:g}" if bound.at_most else f"{bound.value:g}"
         about = f"{limit} {end} with {percent(scored.level, 0)} % confidence; target: {limit} {wanted}"
-        tiles.append(Tile(metric_title(bound.metric), value, about))
+        tiles.append(Tile(_NAMES[bound.metric].format(favourable), value, about))
     asked = {bound.metric for bound in answer.target.bounds}
-    for name, about in _OTHERS.items():
+    for name in _OTHERS:
         other = scored.metrics.get(name, math.nan)
         if name not in asked and math.isfinite(other):
-            tiles.append(Tile(f"{metric_title(name)}, not in the target", f"{percent(other, 1)} points", about))
+            about = f"not in the target{_before_gap(answer, name)}"
+            tiles.append(Tile(_NAMES[name].format(favourable), f"{percent(other, 1)} points", about))
     if best.test is not None:
         tiles.append(_cost(answer))
     return [*tiles, Tile("Thresholds", *_thresholds(best.repair))]
+
+
+def _before_gap(answer: Answer, name: str) -> str:
+    """The same gap of the most accurate model, since a target may widen the gaps that it does not bound."""
+    free = answer.unconstrained
+    before = free.mean(name) if free is not answer.chosen and answer.best.test is not None else math.nan
+    return f"; {percent(before, 1)} with the most accurate model" if math.isfinite(before) else ""
 
 
 def _cost(answer: Answer) -> Tile:

@@ -86,7 +86,8 @@ def metric_chart(study: StudyOutcome, title: str) -> Chart | None:
 
 def dual_chart(study: StudyOutcome, title: str) -> Chart | None:
     """The duals by round, a panel an algorithm; None where no algorithm keeps one."""
-    points, dashes = dual_points(study), {}
+    points = dual_points(study)
+    dashes: dict[str, str] = {}
     for label in study.labels():  # a panel each, so all of them begin with a whole line
         own = dict.fromkeys(point["component"] for point in points if point["algorithm"] == label)
         dashes |= {name: DASHES[place % len(DASHES)] for place, name in enumerate(own)}

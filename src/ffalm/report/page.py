@@ -24,6 +24,8 @@ from ffalm.report.summary_text import summary_text
 from ffalm.report.tables import TIMES, percent
 from ffalm.report.trade_off import by_skew, trade_off
 
+#: Algorithms that the page's heading names.
+_MOST_NAMED = 3
 _FACTS = {"data": "Data", "label": "Predicted", "favourable": "Favourable outcome", "groups": "Compared groups"}
 
 
@@ -58,6 +60,7 @@ def render(study: StudyOutcome, charts: Sequence[Chart] = (), notes: Iterable[st
             study=study,
             policy=_policy(scripts),
             style=asset("page.css"),
+            heading=_heading(study),
             facts=_facts(study),
             diverged=sum(outcome.diverged is not None for outcome in study.outcomes),
             flawed=sum(bool(outcome.degenerate) for outcome in study.outcomes),
@@ -96,8 +99,8 @@ def _contents(parts: Mapping[str, Any]) -> dict[str, str]:
         "groups": ("Group by group", parts["groups"]),
         "curves": ("Round by round", "metrics" in charts),
         "duals": ("Duals", "duals" in charts),
-        "each": ("Client by client", parts["per_client"]),
-        "clients": ("Clients", parts["clients"]),
+        "each": ("Metrics by client", parts["per_client"]),
+        "clients": ("Rows by client", parts["clients"]),
         "settings": ("Settings", parts["settings"]),
         "notes": ("Notes", parts["notes"]),
         "again": ("Run it again", True),
@@ -129,6 +132,12 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _heading(study: StudyOutcome) -> str:
+    """The title; of many algorithms their number, since the tables name them."""
+    many = len(study.labels())
+    return f"{many} algorithms on {study.task['data']}" if many > _MOST_NAMED and "data" in study.task else study.title
 
 
 def _facts(study: StudyOutcome) -> dict[str, str]:

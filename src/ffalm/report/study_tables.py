@@ -100,9 +100,9 @@ def by_group(study: StudyOutcome) -> Table | None:
     heads = (f"true “{outcome}”", f"predicted “{outcome}”", f"true “{outcome}” found", "accuracy")
     columns = [Column("test rows", "count"), *(Column(head, "percent", decimals=1) for head in heads)]
     caption = (
-        f"In percent of the group's test rows; found: in percent of those whose true outcome is “{outcome}”. Means "
-        f"over the runs that finished. DPD is the largest difference between groups in predicted “{outcome}”, EOD in "
-        "found, each taken run by run."
+        "As trained, in percent of the group's test rows; found: in percent of those whose true outcome is "
+        f"“{outcome}”. Means over the runs that finished. DPD is the largest difference between groups in predicted "
+        f"“{outcome}”, EOD in found, each taken run by run."
     )
     sections = by_skew(study, rows)
     return Table("", [Column("Algorithm"), Column("Group"), *columns], sections, caption, names=2, style="groups")
@@ -138,8 +138,9 @@ def per_client(study: StudyOutcome) -> Table | None:
         return None
     ordered = sorted(study.per_client, key=lambda one: (not math.isfinite(one[shown[0]]), one[shown[0]]))
     rows = [row(one["client"], *(one.get(name, math.nan) for name in shown)) for one in ordered[:MOST_CLIENTS]]
-    left = f" The {len(rows)} least accurate of {len(ordered)} clients." if len(rows) < len(ordered) else ""
-    caption = f"{study.per_client_of}, as trained, on each client's own rows, in percent.{left}"
+    left = f", {len(rows)} of {len(ordered)} clients" if len(rows) < len(ordered) else ""
+    told = f"{study.per_client_of}, as trained, on each client's own rows, in percent"
+    caption = f"{told}, the least accurate first{left}."
     return Table(
         "", [Column("client"), *(Column(HEADS[name], "percent", 1) for name in shown)], [Section(rows)], caption
     )

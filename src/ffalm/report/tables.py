@@ -123,7 +123,9 @@ class Table:
     @property
     def heading(self) -> str:
         """Title and caption in one sentence."""
-        return f"{self.title}: {self.caption}" if self.title and self.caption else self.title or self.caption
+        if self.title and self.caption:
+            return f"{self.title}: {self.caption}"
+        return self.title or self.caption[:1].upper() + self.caption[1:]
 
     @property
     def rows(self) -> list[Row]:
@@ -138,7 +140,8 @@ class Table:
     @property
     def wide(self) -> bool:
         """Whether a narrow screen shows each row as a list of its cells."""
-        return len(self.columns) > 3
+        drawn = any(column.graphic in ("interval", "pair") for column in self.columns)
+        return len(self.columns) > (3 if drawn or self.names > 1 else 4)
 
     @property
     def classes(self) -> str:

@@ -14,8 +14,8 @@ from ffalm.report.tables import percent
 from ffalm.targets.answer import Answer
 from ffalm.targets.target import TITLES
 
-#: Points of accuracy by which the majority share may lie below the others and still be drawn as a line.
-_MOST_BELOW = 4.0  # times the range of the accuracies
+#: How far the majority share may lie below the others and still be drawn as a line, in ranges of the accuracies.
+_MOST_BELOW = 0.5
 GAPS = {"dpd": "DPD", "eod": "EOD"}
 
 
@@ -128,7 +128,7 @@ def _majority(runs: Sequence[Outcome], accuracies: Sequence[float]) -> tuple[str
         return "", None
     share, low, high = 100 * fmean(shares), min(accuracies), max(accuracies)
     if low - share > _MOST_BELOW * max(high - low, 0.5):
-        return f"Always predicting the most frequent label is {share:.1f} % accurate, far below this plot.", None
+        return f"Always predicting the most frequent label is {share:.1f} % accurate, below this plot.", None
     return "", Line([(-math.inf, share), (math.inf, share)], "majority", label="most frequent label")
 
 

@@ -57,11 +57,14 @@ def _read(folder: Path) -> tuple[StudyOutcome, list[Outcome], int]:
         study = Study.load(folder)
         done, total = {run.place for run in study.results}, len(study.record.runs)
         return study.outcome, [] if len(done) == total else _running(folder, done), total
+    begun = (folder / "history.jsonl").exists()
     require(
-        (folder / "history.jsonl").exists(),
+        begun or (folder / "federation.toml").exists() or (folder / "config.toml").exists(),
         f"There is nothing to watch in {folder}: name the folder of a study, a run or a federation.",
     )
-    return StudyOutcome(f"Federation in {folder.absolute().parent.name}", {}, {}, [], []), [_federated(folder)], 1
+    place = folder.absolute()
+    title = place.parent.name if place.name == "run" else place.name
+    return StudyOutcome(f"Training in {title}", {}, {}, [], []), [_federated(folder)] if begun else [], 1
 
 
 def _running(folder: Path, done: set[str]) -> list[Outcome]:
@@ -92,8 +95,12 @@ def _federated(folder: Path) -> Outcome:
 
 def _progress(finished: StudyOutcome, running: Sequence[Outcome], total: int) -> str:
     """How far a study is, in a sentence."""
+    if not running and not finished.outcomes:
+        return "No round is finished yet: this page shows each one as soon as it is."
     rounds = [len(run.history) for run in running]
-    told = f"Still running: {len(finished.outcomes)} of {total} run{'s' * (total != 1)} finished"
+    if total == 1:
+        return f"Still running: round {max(rounds)} finished. The tables come when all rounds are."
+    told = f"Still running: {len(finished.outcomes)} of {total} runs finished"
     if rounds:
         told += f", {len(rounds)} in {span(rounds)}"
     return f"{told}. The curves show every round so far, the tables finished runs alone."

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-import numpy as np
+import torch
 
 from ffalm.fairness import ScoreHistogram
 
@@ -57,17 +57,17 @@ def choice_rows(runs: Sequence[Parts]) -> ChoiceRows:
 
 def _same_shares(run: Parts) -> float:
     """The p-value of equal shares of (label, group) cells in both parts."""
-    from scipy.special import chdtrc  # scipy.stats takes a second to import
-
-    counts = np.stack([run[part].counts.sum((0, 1)).flatten().double().numpy() for part in ("training", "validation")])
+    counts = torch.stack([run[part].counts.sum((0, 1)).flatten().double() for part in ("training", "validation")])
     cells = counts[:, counts.sum(0) > 0]
-    if cells.shape[1] < 2 or not counts.any(1).all():
+    if cells.shape[1] < 2 or not bool(counts.any(1).all()):
         return 1.0
-    expected = np.outer(cells.sum(1), cells.sum(0)) / cells.sum()
-    apart = np.abs(cells - expected)
+    expected = torch.outer(cells.sum(1), cells.sum(0)) / cells.sum()
+    apart = (cells - expected).abs()
     if cells.shape[1] == 2:
-        apart -= np.minimum(0.5, apart)  # Yates' correction for one degree of freedom
-    return float(chdtrc(cells.shape[1] - 1, (apart**2 / expected).sum()))
+        apart -= apart.clamp(max=0.5)  # Yates' correction for one degree of freedom
+    statistic = (apart**2 / expected).sum()
+    freedom = torch.tensor(cells.shape[1] - 1.0, dtype=torch.float64)
+    return float(torch.special.gammaincc(freedom / 2, statistic / 2))
 
 
 def _rows(histogram: ScoreHistogram) -> float:

@@ -70,7 +70,8 @@ def _joined(counts: NDArray[np.int64], sites: int, bits: int) -> NDArray[np.floa
         public = f"its score histogram has more rows than the {bits} bits of the coordinator's question hold"
         raise OutOfRange(public, public)
     padded = np.pad(counts.reshape(-1), (0, -counts.size % several)).reshape(-1, several)
-    return (padded << bits * np.arange(several)).sum(1).astype(np.float64)
+    words: NDArray[np.float64] = (padded << bits * np.arange(several)).sum(1).astype(np.float64)
+    return words
 
 
 def _in_a_word(sites: int, bits: int) -> int:

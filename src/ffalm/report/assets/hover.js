@@ -8,6 +8,8 @@ function element(name, parent, attributes, text) {
   return made;
 }
 
+const short = (value) => Number(value.toPrecision(3));
+
 for (const panel of document.querySelectorAll(".panel")) {
   const svg = panel.querySelector("svg");
   const curves = JSON.parse(panel.querySelector("script").textContent); // points: x, y, round, mean, lowest, highest
@@ -32,8 +34,8 @@ for (const panel of document.querySelectorAll(".panel")) {
       element("circle", guide, { class: `c${colour}`, cx: x, cy: y, r: 4 });
       const row = element("tr", table, {});
       element("th", row, { class: `c${colour}` }, name);
-      element("td", row, {}, mean);
-      element("td", row, {}, high > low ? `(${low} to ${high})` : "");
+      element("td", row, {}, short(mean));
+      element("td", row, {}, high > low ? `(${short(low)} to ${short(high)})` : "");
     }
     const left = (x / width) * box.width;
     tip.hidden = false;
