@@ -82,9 +82,11 @@ class AuditRequest:
     def read(cls, folder: Path) -> AuditRequest:
         """The request in a folder."""
         try:
-            return build(cls, parsed_json((folder / REQUEST).read_text(encoding="utf-8")), "audit")
+            given = parsed_json((folder / REQUEST).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise UserError(f"The request {folder / REQUEST} cannot be read ({error}).") from None
+        require(isinstance(given, dict), f"The request {folder / REQUEST} is no table of settings: make it again.")
+        return build(cls, given, "audit")
 
 
 def audit_sites(
