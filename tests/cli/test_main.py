@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -95,6 +96,16 @@ def test_streams_that_are_closed_or_full_and_a_terminal_of_no_width_change_no_ex
         for opened in {sys.stdout, sys.stderr} - {full}:
             opened.close()
     assert "COLUMNS" not in os.environ
+
+
+def test_a_command_in_a_folder_that_was_removed_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    with pytest.raises(SystemExit) as ended:
+        command_line.main()
+    assert ended.value.code == 2 and "was removed: change to another" in capsys.readouterr().err
 
 
 def test_help_says_what_an_argument_is(cli: Cli) -> None:

@@ -632,6 +632,11 @@ def test_columns_are_taken_in_every_type_that_frames_hold_them_in() -> None:
         ffalm.load(plain.assign(pay=nested), **settings)
 
 
+def test_a_file_whose_name_begins_with_a_tilde_is_read(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(write(people(), "~people.csv")).parent)
+    assert table("~people.csv").read().task.label == "hired"
+
+
 def test_names_and_values_are_the_same_however_their_accents_are_coded() -> None:
     composed, apart = "\u00e9", "e\u0301"
     frame = people(sex=[[composed, apart, "m", "m"][number % 4] for number in range(80)]).rename(columns={"sex": apart})

@@ -143,6 +143,11 @@ def _open_streams() -> None:
 def main() -> None:
     """The entry point of the `ffalm` command."""
     _open_streams()
+    try:
+        os.getcwd()
+    except OSError:  # torch ends the process there
+        _say("The folder that you are in was removed: change to another.")
+        sys.exit(2)
     if not os.environ.get("COLUMNS", "").strip("0"):  # a terminal of no width, on which nothing would be shown
         os.environ.pop("COLUMNS", None)
     if "_FFALM_COMPLETE" in os.environ:  # a shell asks how the words that it passes could go on

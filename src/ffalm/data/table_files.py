@@ -117,7 +117,8 @@ def _plain_column(column: pd.Series) -> pd.Series:
 def require_file(file: str) -> Path:
     """The path of a file that is there; a `UserError` for anything else."""
     try:
-        path = Path(file).expanduser()
+        path = Path(file)
+        path = path if path.exists() else path.expanduser()
         exists, folder, usable = path.exists(), path.is_dir(), path.is_file()
     except (OSError, RuntimeError, ValueError) as error:
         unusable = "The name of its data file cannot be used."

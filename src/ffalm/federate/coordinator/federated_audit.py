@@ -82,9 +82,11 @@ class AuditRequest:
     def read(cls, folder: Path) -> AuditRequest:
         """The request in a folder."""
         try:
-            return build(cls, read_json(folder / REQUEST), "audit")
+            given = read_json(folder / REQUEST)
         except (OSError, ValueError) as error:
             raise UserError(f"The request {folder / REQUEST} cannot be read ({error}).") from None
+        require(isinstance(given, dict), f"The request {folder / REQUEST} is no table of settings: make it again.")
+        return build(cls, given, "audit")
 
 
 def audit_sites(
