@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ffalm.errors import UserError
-from ffalm.system.files import cache_folder, parsed_json, path_of, read_text, write_private, write_whole
+from ffalm.system.files import cache_folder, parsed_json, path_of, read_text, sync_files, write_private, write_whole
 
 
 def test_text_and_bytes_are_written_into_folders_that_need_not_be_there(tmp_path: Path) -> None:
@@ -101,3 +101,11 @@ def test_a_path_is_a_text_or_a_path(tmp_path: Path) -> None:
     for given in (None, 3, b"x", ["a"], "a\0b"):
         with pytest.raises(UserError, match="path must be a text or a Path"):
             path_of(given)
+
+
+def test_files_are_synced_where_they_still_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = list[int]()
+    monkeypatch.setattr("os.fsync", synced.append)
+    (tmp_path / "there").write_bytes(b"x")
+    sync_files([tmp_path / "gone", tmp_path / "there"])
+    assert len(synced) == 1

@@ -125,7 +125,7 @@ def resumable(saved: list[list[int]], damaged: bool = False) -> list[int]:
 class _StoredRun:
     """A run whose rounds are kept in a run folder, from which it can be resumed if it has one model.
 
-    Its result is written by a thread, since a disk takes as long to sync the files as it takes to score the next run.
+    A thread waits for the disk: to sync a few files can take as long as a round, or as scoring the next run.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class _StoredRun:
         last = number == self._config.training.rounds  # which the result follows: a kill keeps it, a power cut may not
         due = number % self._config.checkpoint_every == 0 or last
         if done.diverged is None and due and isinstance(self._run, Run):
-            self.store.save(done.snapshot, self._run.selection.selected, sync=not last)
+            self.store.save(done.snapshot, self._run.selection.selected, not last, self._writer)
         return record
 
     def finish(self) -> Result:

@@ -24,6 +24,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -42,7 +43,7 @@ from ffalm.outcome import Outcome, Record
 from ffalm.runs import Result
 from ffalm.studies import checksums
 from ffalm.system.file_locks import wait_for_lock
-from ffalm.system.files import json_text, parsed_json, read_json, remove_leftovers, synced, write_whole
+from ffalm.system.files import json_text, parsed_json, read_json, remove_leftovers, sync_files, synced, write_whole
 from ffalm.trained_models.trained_model import ENCODING
 
 _LOCK_SECONDS = 30.0
@@ -115,11 +116,13 @@ class RunFolder:
             self._recorded = None
         return records
 
-    def save(self, snapshot: Snapshot, kept: Snapshot | None = None, sync: bool = True) -> None:
+    def save(
+        self, snapshot: Snapshot, kept: Snapshot | None = None, sync: bool = True, writer: Executor | None = None
+    ) -> None:
         """Write a checkpoint and keep the one before it, to which runs that are computed together may have to return.
 
         `kept` is the model that the run would end with now; it is stored too if it is of an earlier round. Without
-        `sync` nothing waits for the disk.
+        `sync` nothing waits for the disk, and with a `writer` only that does.
         """
         contents = _contents(snapshot)
         if kept is not None and kept.round != snapshot.round:
@@ -131,11 +134,13 @@ class RunFolder:
         due = sync and time.monotonic() >= self._sync_at
         for name, content in contents.items():
             (beside / name).parent.mkdir(parents=True, exist_ok=True)
-            synced(beside / name, content, due)
+            synced(beside / name, content, due and writer is None)
         earlier = self._saved()
-        beside.rename(self._checkpoints / f"{snapshot.round:06d}")
+        place = beside.rename(self._checkpoints / f"{snapshot.round:06d}")
         if due:
             self._sync_at = time.monotonic() + _SYNC_SECONDS
+            if writer is not None:  # until then a power cut may leave files that do not fit their checksums
+                writer.submit(sync_files, [place / name for name in contents])
         for old in earlier[:-1]:
             shutil.rmtree(old)
 

@@ -54,10 +54,8 @@ def _run_in_processes(config: StudyConfig, folder: Path, spread: ExecutionPlan, 
                 pending.remove(future)
                 _check(future)
         _pass_on(events, listener)
-        pool.shutdown()
-    except BaseException:
-        _end(pool)
-        raise
+    finally:
+        _end(pool)  # by a kill too where all is done: to tear a process with torch down takes it most of a second
 
 
 def _pass_on(events: Any, listener: Listener) -> None:

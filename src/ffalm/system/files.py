@@ -7,6 +7,8 @@ import math
 import os
 import shutil
 import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,13 @@ def synced(path: Path, content: bytes, due: bool = True) -> None:
         file.write(content)
         if due:
             file.flush()
+            os.fsync(file.fileno())
+
+
+def sync_files(paths: Iterable[Path]) -> None:
+    """Wait until files are on the disk; those that are gone by now need not be."""
+    for path in paths:
+        with suppress(FileNotFoundError), open(path, "rb+") as file:
             os.fsync(file.fileno())
 
 

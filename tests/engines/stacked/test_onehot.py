@@ -42,11 +42,13 @@ def assert_like_the_loop(owned: Federation, hidden: int) -> None:
     def model() -> nn.Module:
         return nn.Sequential(nn.Linear(1 + sum(SIZES), hidden), nn.ReLU(), nn.Linear(hidden, 2)).double()
 
-    one = Job.of(ffalm.FFALM(), owned, model, Training(rounds=3, batch_size=8, lr=0.2), 0, CPU)
-    assert isinstance(kernel_for(model(), [client.x for client in owned.clients], one.spec), OneHot)
-    (*_, (_, expected)), (*_, (_, found)) = LoopEngine().train([one]), StackedEngine().train([one])
-    for name, entry in expected.snapshot.model.items():
-        torch.testing.assert_close(found.snapshot.model[name], entry, rtol=1e-9, atol=1e-9)
+    training = Training(rounds=3, batch_size=8, lr=0.2)
+    jobs = [Job.of(ffalm.FFALM(penalty=penalty), owned, model, training, 0, CPU) for penalty in (2.0, 4.0)]
+    assert isinstance(kernel_for(model(), [client.x for client in owned.clients], jobs[0].spec), OneHot)
+    expected, found = dict(LoopEngine().train(jobs)), dict(StackedEngine().train(jobs))  # the last round of each
+    for number, done in expected.items():
+        for name, entry in done.snapshot.model.items():
+            torch.testing.assert_close(found[number].snapshot.model[name], entry, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("lacking", [None, 3])
