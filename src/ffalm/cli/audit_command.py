@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ffalm.errors import require
-
 if TYPE_CHECKING:
     from ffalm.auditing.audit_facts import Failure
     from ffalm.auditing.fairness_audit import Audit
@@ -58,8 +56,9 @@ def audit(
     Exit codes: 0 done, 2 a mistake in the command or the file, 3 a condition of --fail-if holds.
     """
     from ffalm.auditing.fairness_audit import audit as audited
+    from ffalm.system.files import require_output
 
-    require(out is None or not out.is_dir(), f"The output {out} is a folder: name an HTML file.")
+    require_output(out, file, "an HTML file")
     found = audited(
         file,
         label=label,

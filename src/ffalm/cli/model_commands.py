@@ -45,8 +45,9 @@ def predict(
     The model is that of a run or a federation, or the one that answers a study's fairness target, with its thresholds.
     """
     from ffalm.studies.model_folders import load_model
-    from ffalm.system.files import write_whole
+    from ffalm.system.files import require_output, write_whole
 
+    require_output(out, data)
     found = load_model(model, alpha=alpha)
     table, notes = predictions(found, data, group, proba)
     for note in notes:
@@ -55,7 +56,6 @@ def predict(
     if out is None:
         sys.stdout.write(text)
         return
-    require(not out.is_dir(), f"The output {out} is a folder: name a file.")
     write_whole(out, text)
     print(f"Written: {out} ({len(table):,} rows)")
 
