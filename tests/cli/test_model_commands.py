@@ -56,6 +56,16 @@ def test_what_cannot_be_predicted_is_one_sentence(model: Path, new: Path, capsys
     assert "There is no file" in capsys.readouterr().err
 
 
+def test_the_file_that_is_read_is_never_written_over(
+    model: Path, new: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = new.read_bytes()
+    for command in (["predict", str(model), str(new)], ["audit", str(new), "--label", "sex", "--group", "sex"]):
+        assert run([*command, "--out", str(new)]) == 2
+        assert "is the file that is read, which would be lost: name another." in capsys.readouterr().err
+    assert new.read_bytes() == before
+
+
 def test_the_card_is_printed_or_written(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["card", str(model)]) == 0
     told = capsys.readouterr().out

@@ -632,6 +632,13 @@ def test_columns_are_taken_in_every_type_that_frames_hold_them_in() -> None:
         ffalm.load(plain.assign(pay=nested), **settings)
 
 
+def test_a_column_that_is_there_twice_with_the_same_values_is_used_once(write: Any) -> None:
+    frame = people()
+    file = write(pd.concat([frame, frame[["age", "sex"]]], axis=1))
+    assert table(file).read().notes[0] == "people.csv holds the column 'age' twice, with the same values: once is used."
+    assert features(table(file)) == features(table(write(frame, "once.csv")))
+
+
 def test_a_file_whose_name_begins_with_a_tilde_is_read(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(write(people(), "~people.csv")).parent)
     assert table("~people.csv").read().task.label == "hired"

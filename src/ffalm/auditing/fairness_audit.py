@@ -134,7 +134,7 @@ class _Table:
     @classmethod
     def _of_frame(cls, data: Any, asked: Mapping[str, Any], group: Any) -> _Table:
         if isinstance(data, str | Path):
-            what, frame = repr(str(data)), read_table(str(data))[0]
+            what, frame = str(data), read_table(str(data))[0]
         else:
             found = as_frame(data)
             if found is None:

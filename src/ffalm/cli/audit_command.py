@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ffalm.cli.output import print_json, print_line
-from ffalm.errors import require
 
 if TYPE_CHECKING:
     from ffalm.auditing.audit_facts import Failure
@@ -50,8 +49,9 @@ def audit(
     Exit codes: 0 done, 2 a mistake in the command or the file, 3 a condition of --fail-if holds.
     """
     from ffalm.auditing.fairness_audit import audit as audited
+    from ffalm.system.files import require_output
 
-    require(out is None or not out.is_dir(), f"The output {out} is a folder: name an HTML file.")
+    require_output(out, file, "an HTML file")
     found = audited(
         file,
         label=label,

@@ -36,7 +36,9 @@ def predict(
     The model is that of a run or a federation, or the one that answers a study's fairness target, with its thresholds.
     """
     from ffalm.studies.model_folders import load_model
+    from ffalm.system.files import require_output
 
+    require_output(out, data)
     found = load_model(model, alpha=alpha)
     table, notes = predictions(found, data, group, proba)
     for note in notes:

@@ -17,7 +17,7 @@ from torch import Tensor
 from ffalm import arrays
 from ffalm.data.decode import Recipe, decode_bytes
 from ffalm.data.encoding import CategoryColumn, NumericColumn, TableEncoding, distinct, is_numeric
-from ffalm.data.table_files import as_frame, read_table
+from ffalm.data.table_files import as_frame, read_table, without_copies
 from ffalm.data.table_groups import group_column
 from ffalm.data.table_values import Codes, listed, place_of
 from ffalm.errors import PublicError, UserError, require
@@ -45,7 +45,7 @@ class Preprocessing:
             if isinstance(data, str | Path):
                 return read_table(str(data), self.separator, self.decimal)[0]
             frame = as_frame(data)
-            return data if frame is None else frame
+            return data if frame is None else without_copies(frame)[0]
         return _image_files(data) if self.images is not None and isinstance(data, str | Path) else data
 
     def encode(self, data: Data) -> Tensor:

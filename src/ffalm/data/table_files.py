@@ -74,8 +74,16 @@ def checked_columns(frame: pd.DataFrame, file: str) -> tuple[pd.DataFrame, tuple
     unnamed = [place for place, name in enumerate(frame.columns) if not name]
     notes = (f"A column without a name was left out of {Path(file).name}.",) if unnamed else ()
     frame = frame.iloc[:, [place for place in range(frame.shape[1]) if place not in unnamed]]
-    twice = frame.columns[frame.columns.duplicated()]
-    require(len(twice) == 0, f"{file!r} has more than one column named {twice[0] if len(twice) else ''!r}.", _TWICE)
+    frame, copied = without_copies(frame)
+    notes += tuple(
+        f"{Path(file).name} holds the column {name!r} twice, with the same values: once is used." for name in copied
+    )
+    twice = sorted({*frame.columns[frame.columns.duplicated()]})
+    require(
+        not twice,
+        f"{file!r} has more than one column named {listed(twice)}: rename these columns or leave them out.",
+        _TWICE,
+    )
     require(len(frame) > 0, f"{file!r} has a header but no rows.", "Its data file has no rows.")
     require(
         frame.shape[1] > 1,
@@ -84,6 +92,16 @@ def checked_columns(frame: pd.DataFrame, file: str) -> tuple[pd.DataFrame, tuple
         "Its data file has only one column: `separator` in its site.toml may be wrong.",
     )
     return frame, notes
+
+
+def without_copies(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """The table without columns that repeat the name and all values of an earlier one, and their names."""
+    names, copies = list(frame.columns), list[int]()
+    for place in np.flatnonzero(frame.columns.duplicated()):
+        if frame.iloc[:, place].equals(frame.iloc[:, names.index(names[place])]):
+            copies.append(int(place))
+    kept = [place for place in range(len(names)) if place not in copies]
+    return (frame.iloc[:, kept] if copies else frame), [names[place] for place in copies]
 
 
 def as_frame(values: Any) -> pd.DataFrame | None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ffalm.errors import UserError, printable, shown
+from ffalm.errors import UserError, printable, require, shown
 
 _LARGEST_TEXT = 16 * 2**20
 _LIMITED_INFORMATION = 0x1000  # the right to ask Windows whether a process is there
@@ -40,6 +40,14 @@ def path_of(given: Any) -> Path:
     if not isinstance(text, str) or "\0" in text:
         raise UserError(f"The path must be a text or a Path; got {shown(given)}.")
     return Path(text)
+
+
+def require_output(out: Path | None, given: Path, kind: str = "a file") -> None:
+    """Refuse an output that is a folder, or the very file that is read, which would be lost."""
+    if out is not None and out.exists():
+        require(not out.is_dir(), f"The output {out} is a folder: name {kind}.")
+        same = given.exists() and out.samefile(given)
+        require(not same, f"The output {out} is the file that is read, which would be lost: name another.")
 
 
 def cache_folder() -> Path:
