@@ -36,12 +36,19 @@ def predict(
     The model is that of a run or a federation, or the one that answers a study's fairness target, with its thresholds.
     """
     from ffalm.studies.model_folders import load_model
+    from ffalm.system.files import write_whole
 
     found = load_model(model, alpha=alpha)
     table, notes = predictions(found, data, group, proba)
     for note in notes:
         print(f"ffalm: {note}", file=sys.stderr)
-    _write_or_print(table.to_csv(index=False, lineterminator="\n"), out, f" ({len(table):,} rows)")
+    text = table.to_csv(index=False, lineterminator="\n")
+    if out is None:
+        sys.stdout.write(text)
+        return
+    require(not out.is_dir(), f"The output {out} is a folder: name a file.")
+    write_whole(out, text)
+    print(f"Written: {out} ({len(table):,} rows)")
 
 
 def card(
@@ -51,8 +58,15 @@ def card(
 ) -> None:
     """Write the model card: use, data, groups, metrics with intervals, fairness target, privacy and limits."""
     from ffalm.studies.model_folders import load_model
+    from ffalm.system.files import write_whole
 
-    _write_or_print(load_model(model, alpha=alpha).card(), out)
+    text = load_model(model, alpha=alpha).card()
+    if out is None:
+        print(text, end="")
+        return
+    require(not out.is_dir(), f"The output {out} is a folder: name a file.")
+    write_whole(out, text)
+    print(f"Written: {out}")
 
 
 def export(
@@ -65,17 +79,6 @@ def export(
 
     require(file.suffix == ".onnx" and not file.is_dir(), f"The output {file} must be a file that ends in .onnx.")
     print(f"Written: {load_model(model, alpha=alpha).to_onnx(file)}")
-
-
-def _write_or_print(text: str, out: Path | None, rows: str = "") -> None:
-    from ffalm.system.files import write_whole
-
-    if out is None:
-        sys.stdout.write(text)
-        return
-    require(not out.is_dir(), f"The output {out} is a folder: name a file.")
-    write_whole(out, text)
-    print(f"Written: {out}{rows}")
 
 
 def predictions(model: TrainedModel, data: Path, group: str | None, proba: bool) -> tuple[pd.DataFrame, list[str]]:
