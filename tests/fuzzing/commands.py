@@ -272,9 +272,8 @@ def outcome_of_command(arguments: list[str], trains: bool = False) -> Outcome:
             around.enter_context(redirect_stdout(out))
             around.enter_context(redirect_stderr(err))
             around.enter_context(patch.object(traceback, "print_exc", note))
-            around.enter_context(
-                stubbed("studies.results.Study.write_report" if trains else "studies.study.Begun.compute")
-            )
+            last = "results.Study.write_report" if trains else "study.Begun.compute"
+            around.enter_context(stubbed(f"studies.{last}"))
             for beginning in _BEGINNINGS if has_flower() else _BEGINNINGS[:3]:
                 around.enter_context(stubbed(beginning))
             code = cli.run(arguments)

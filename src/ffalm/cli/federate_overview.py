@@ -48,7 +48,9 @@ def init(
     ] = None,
     scope: Annotated[
         str | None,
-        typer.Option("--target-scope", help="Where the target is to hold: federation, sites or both."),
+        typer.Option(
+            "--target-scope", help="Where the target is to hold: federation, sites or both. Default: federation."
+        ),
     ] = None,
     rows: Annotated[int, typer.Option(help="Rows that the demo generates.")] = 45_000,
     config: Annotated[Path | None, typer.Option(help="TOML file of settings, as in federation.toml.")] = None,

@@ -72,12 +72,12 @@ def checked_columns(frame: pd.DataFrame, file: str) -> tuple[pd.DataFrame, tuple
     frame = frame.copy(deep=False)
     frame.columns = [column_name(name) for name in frame.columns]
     unnamed = [place for place, name in enumerate(frame.columns) if not name]
-    notes = (f"A column without a name was left out of {Path(file).name}.",) if unnamed else ()
+    notes = [f"A column without a name was left out of {Path(file).name}."] if unnamed else []
     frame = frame.iloc[:, [place for place in range(frame.shape[1]) if place not in unnamed]]
     frame, copied = without_copies(frame)
-    notes += tuple(
+    notes += [
         f"{Path(file).name} holds the column {name!r} twice, with the same values: once is used." for name in copied
-    )
+    ]
     twice = sorted({*frame.columns[frame.columns.duplicated()]})
     require(
         not twice,
@@ -91,7 +91,7 @@ def checked_columns(frame: pd.DataFrame, file: str) -> tuple[pd.DataFrame, tuple
         f"set `separator` if its columns are not separated by commas.",
         "Its data file has only one column: `separator` in its site.toml may be wrong.",
     )
-    return frame, notes
+    return frame, tuple(notes)
 
 
 def without_copies(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
