@@ -206,6 +206,7 @@ def test_silos_are_the_owners_that_the_data_names() -> None:
 def test_silos_need_owners_and_enough_rows_of_each() -> None:
     with pytest.raises(UserError, match="does not say who owns"):
         Partition("silos").split(dataset({(0, 0): 40, (1, 1): 40}), 0)
+    assert (Partition("silos").min_rows, Partition("plain").min_rows) == (1, 10)
     with pytest.raises(UserError, match="'site 1' have fewer than 2 training rows: lower min_rows to 1"):
         Partition("silos", min_rows=2).split(dataset({(0, 0): 2, (1, 1): 2}, [0, 0, 0, 1], owners=2), 0)
 

@@ -265,7 +265,7 @@ def load(
     clients: int = Partition.clients,
     alpha: float = Partition.alpha,
     partition: Kind | None = None,
-    min_rows: int = Partition.min_rows,
+    min_rows: int | None = None,
     leave_out: str | None = None,
     seed: int = 0,
     **settings: Any,
@@ -278,7 +278,8 @@ def load(
     """
     origin = _source(name, settings)
     kind = owners_partition(origin) if partition is None else {"kind": partition}
-    cut = {**kind, "clients": clients, "alpha": alpha, "min_rows": min_rows, "leave_out": leave_out}
+    cut = {**kind, "clients": clients, "alpha": alpha, "leave_out": leave_out}
+    cut |= {} if min_rows is None else {"min_rows": min_rows}
     split = build(Partition, cut, "partition")
     whole = isinstance(seed, Integral) and not isinstance(seed, bool) and int(seed) >= 0
     require(whole, f"The seed must be a whole number from 0 up; got {shown(seed)}.")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +55,10 @@ class Partition:
     )
     clients: int = field(default=10, metadata=flag("Number of clients.", _PANEL, most=10**6))
     alpha: float = field(default=5.0, metadata=flag("Dirichlet alpha: the smaller, the more clients differ.", _PANEL))
-    min_rows: int = field(default=10, metadata=flag("Smallest number of training rows per client.", _PANEL))
+    min_rows: int = field(
+        default=cast(int, None),  # `__post_init__` puts a number in its place
+        metadata=flag("Smallest number of training rows per client. Default: 10; for silos 1.", _PANEL),
+    )
     leave_out: str | None = field(
         default=None,
         metadata=flag(
@@ -72,6 +75,8 @@ class Partition:
             self.leave_out is None or self.kind == "silos",
             "A site can be left out where the data names the sites: name its owner column.",
         )
+        if self.min_rows is None:  # owners are as large as they are, while a draw can be repeated
+            object.__setattr__(self, "min_rows", 1 if self.kind == "silos" else 10)
         require(self.min_rows >= 1, f"Every client needs at least 1 row (min_rows); got {self.min_rows}.")
 
     @property
