@@ -6,6 +6,7 @@ scikit-learn is optional (`pip install 'ffalm[sklearn]'`): without it the class 
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from numbers import Real
 from typing import Any, Self, cast
 
@@ -198,7 +199,9 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def _algorithm(self) -> Algorithm:
         """What is trained without a target."""
-        asked = self.algorithm or (_PLAIN if self.groups_ is None else _FAIR)
+        asked = self.algorithm
+        if asked is None:
+            asked = _PLAIN if self.groups_ is None else _FAIR
         chosen = default_algorithm(asked)[0] if isinstance(asked, str) else asked
         compares = isinstance(chosen, Lagrangian) or getattr(chosen, "measure", None) not in (Measure.NOTHING, None)
         _require(
@@ -211,8 +214,9 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         """The favourable label as its place in `classes_`."""
         if self.favourable is None:
             return len(self.classes_) - 1
-        comparable = pd.api.types.is_scalar(self.favourable) and not pd.isna(self.favourable)
-        places: Any = np.flatnonzero(self.classes_ == self.favourable) if comparable else []
+        places: Any = []
+        with suppress(Exception):  # a value of another kind, which cannot be compared with labels
+            places = np.flatnonzero(np.asarray(self.classes_ == self.favourable, dtype=bool))
         _require(
             len(places) == 1, f"The favourable label {shown(self.favourable)} is none of the classes in `y`."
         )  # fmt: skip
@@ -251,6 +255,8 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return Federation(dealt, held_out, None, task, names)
 
     def _scaling(self, x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        chosen = isinstance(self.standardize, bool | np.bool_)
+        _require(chosen, f"`standardize` must be True or False; got {shown(self.standardize)}.")
         if not self.standardize:
             return np.zeros(x.shape[1]), np.ones(x.shape[1])
         with np.errstate(over="ignore", invalid="ignore"):

@@ -98,6 +98,10 @@ def fair(
     """
     held_out(federation, "A target is chosen for on")
     aim = Target.parse(target)
+    require(
+        algorithms is None or isinstance(algorithms, Sequence | Mapping),
+        f"Give algorithms as a list or by name; got a value of type {type(algorithms).__name__}.",
+    )
     candidates = algorithms or {
         **{name: name for name in BASELINES},
         **{key: entry_of(key, values).algorithm for key, values in lagrangians(aim).items()},

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,8 +55,8 @@ class Partition:
     )
     clients: int = field(default=10, metadata=flag("Number of clients.", _PANEL, most=10**6))
     alpha: float = field(default=5.0, metadata=flag("Dirichlet alpha: the smaller, the more clients differ.", _PANEL))
-    min_rows: int = field(
-        default=cast(int, None),  # `__post_init__` puts a number in its place
+    min_rows: int | None = field(
+        default=None,
         metadata=flag("Smallest number of training rows per client. Default: 10; for silos 1.", _PANEL),
     )
     leave_out: str | None = field(
@@ -77,7 +77,12 @@ class Partition:
         )
         if self.min_rows is None:  # owners are as large as they are, while a draw can be repeated
             object.__setattr__(self, "min_rows", 1 if self.kind == "silos" else 10)
-        require(self.min_rows >= 1, f"Every client needs at least 1 row (min_rows); got {self.min_rows}.")
+        require(self.smallest >= 1, f"Every client needs at least 1 row (min_rows); got {self.min_rows}.")
+
+    @property
+    def smallest(self) -> int:
+        """The number of training rows that every client has at least."""
+        return self.min_rows or 0
 
     @property
     def skewed(self) -> bool:
@@ -94,10 +99,10 @@ class Partition:
         import torch
 
         if self.kind == "silos":
-            return _silos(dataset, self.min_rows)
+            return _silos(dataset, self.smallest)
         rows = len(dataset.train)
         require(
-            self.clients * self.min_rows <= rows,
+            self.clients * self.smallest <= rows,
             f"{self.clients} clients of at least {self.min_rows} rows do not fit into {rows} training rows: ask for "
             "fewer clients or a smaller min_rows.",
         )
@@ -125,7 +130,7 @@ def _dirichlet(values: Rows, partition: Partition, draws: np.random.Generator) -
         shares = draws.dirichlet(np.full(partition.clients, partition.alpha), size=len(kinds))
         cuts = [_cuts(share, len(rows)) for share, rows in zip(shares, kinds, strict=True)]
         sizes = [np.diff(cut, prepend=0, append=len(rows)) for cut, rows in zip(cuts, kinds, strict=True)]
-        if np.sum(sizes, axis=0).min() >= partition.min_rows:
+        if np.sum(sizes, axis=0).min() >= partition.smallest:
             dealt = [np.split(draws.permutation(rows), cut) for cut, rows in zip(cuts, kinds, strict=True)]
             return [np.concatenate(owned) for owned in zip(*dealt, strict=True)]
     raise UserError(
@@ -174,7 +179,7 @@ def _evened(
     owned = [draws.permutation(np.concatenate(parts)) for parts in zip(*pieces, strict=True)]
     smallest = min(len(rows) for rows in owned)
     require(
-        smallest >= partition.min_rows,
+        smallest >= partition.smallest,
         f"The {partition.kind} partition leaves a client with {smallest} rows, fewer than {partition.min_rows}: ask "
         "for fewer clients or a larger alpha.",
     )

@@ -105,12 +105,12 @@ def test_the_doctor_prints_a_line_for_each_check_and_its_exit_code_says_whether_
     cli: Cli, clinics: Path
 ) -> None:
     code, out, _ = cli("federate", "doctor", clinics / "sites" / "north")
-    assert code == 1
+    assert code == 3
     assert any(line.startswith("fail  data file ") for line in out.splitlines())
     assert all(line[:4].strip() in ("ok", "warn", "fail") for line in out.splitlines())
     code, out, _ = cli("federate", "doctor", clinics / "sites" / "north", "--json")
     found = json.loads(out)
-    assert code == 1 and found["ok"] is False
+    assert code == 3 and found["ok"] is False
     assert {"name", "level", "message"} == set(found["checks"][0])
     code, _, said = cli("federate", "doctor", clinics / "nowhere")
     assert code == 2 and said.count("\n") == 1

@@ -166,3 +166,10 @@ def test_nullable_numbers_are_numbers_and_their_gaps_are_missing() -> None:
     )
     with pytest.raises(UserError, match="'n' has 1 missing"):
         TableSummary.of(pd.DataFrame({"n": pd.array([1, None], dtype="Int64")}))
+
+
+def test_values_too_far_for_a_model_are_refused() -> None:
+    encoding = TableEncoding((NumericColumn("age", 50.0, 10.0),))
+    assert encoding.encode(pd.DataFrame({"age": [60.0]})).tolist() == [[1.0]]
+    with pytest.raises(UserError, match="'age' has values too far"):
+        encoding.encode(pd.DataFrame({"age": [60.0, 1e300]}))

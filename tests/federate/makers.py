@@ -226,13 +226,13 @@ class Simulated:
         """The rounds, bit for bit; without own steps, as a simulation computes them."""
         return list(rounds(ServerContext.of(self.job), Leaving(self.job, missing, own_steps)))
 
-    def histogram(self, model: dict[str, Tensor], part: str) -> ScoreHistogram:
-        """The score histogram of a model over the rows of all clients at once."""
-        return self._learner.histogram(model, self.pooled(part))
+    def histogram(self, model: dict[str, Tensor], part: str, clients: Sequence[int] | None = None) -> ScoreHistogram:
+        """The score histogram of a model over the rows of all clients, or some, at once."""
+        return self._learner.histogram(model, self.pooled(part, clients))
 
-    def pooled(self, part: str) -> Examples:
-        """The rows of all clients."""
-        rows = [own[part] for own in self.parts]
+    def pooled(self, part: str, clients: Sequence[int] | None = None) -> Examples:
+        """The rows of all clients, or some."""
+        rows = [self.parts[client][part] for client in (range(len(self.parts)) if clients is None else clients)]
         return Examples(*(torch.cat([getattr(one, name) for one in rows]) for name in ("x", "y", "group")))
 
     def metrics(self, model: dict[str, Tensor], part: str, clients: Sequence[int]) -> dict[str, float]:

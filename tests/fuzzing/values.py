@@ -24,7 +24,7 @@ PATHS = (
     "{here}/noise.bin", "{here}/folder", "{here}/missing", "/dev/null", "/dev/full", "/dev/zero", "/proc/self/mem",
     "x" * 300, "x/" * 3000, "{here}/good.toml/below", "{here}/loop", "", ".", "/", "~nobody/x", "\udcff", "a\nb",
     "{here}/deep.toml", "{here}/digits.toml", "{here}/types.toml", "{here}/noise.csv", "{here}/folder.csv",
-    "{here}/study", "{here}/study/runs", "{here}/study/config.toml", "/none/x",
+    "{here}/study", "{here}/study/runs", "{here}/study/config.toml", "/proc/none/x",
     "/proc/1/x", "{here}/new-{number}", "{here}/pipe", "{here}/none.py", "-", "http://x/y.csv",
 )  # fmt: skip
 

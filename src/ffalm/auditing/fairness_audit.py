@@ -65,6 +65,7 @@ def audit(
       there are bounds over every assignment to groups;
     - `level`: of the confidence intervals.
     """
+    require(label is not None, "Give the true label of each row, to which predictions are compared.")
     require(prediction is not None or score is not None, "Give predictions or scores: there are neither.")
     require(isinstance(min_group, int) and min_group >= 0, f"min_group must be 0 rows or more; got {shown(min_group)}.")
     require(

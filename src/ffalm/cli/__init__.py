@@ -1,7 +1,7 @@
 """The command line.
 
-Exit codes: 0 done, 1 a bug of ours, 2 a mistake that the user can mend, 3 a condition of an audit holds, 4 a training
-that diverged, 130 stopped by the user, 141 nobody reads the output any more.
+Exit codes: 0 done, 1 a bug of ours, 2 a mistake that the user can mend, 3 a condition of an audit holds or a check of
+the doctor fails, 4 a training that diverged, 130 stopped by the user, 141 nobody reads the output any more.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ffalm.cli import (
 from ffalm.cli.failures import explained
 from ffalm.cli.flags import prepare
 from ffalm.cli.running import Stopped
-from ffalm.errors import UserError
+from ffalm.errors import UserError, require
 
 app = typer.Typer(
     name="ffalm",
@@ -100,6 +100,7 @@ def _root(
 def run(arguments: list[str]) -> int:
     """Run a command line and return its exit code; a user's mistake is answered with one sentence."""
     try:
+        require(not any("\0" in one for one in arguments), "An argument holds a null character: leave it out.")
         prepare(arguments)
         code = app(arguments, prog_name="ffalm", standalone_mode=False)
     except _MISTYPED as error:

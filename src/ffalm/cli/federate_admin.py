@@ -146,7 +146,7 @@ def upgrade(name: AnyFolder) -> None:
 
 @federate.command(rich_help_panel=_PANEL, epilog="Example: ffalm federate doctor hospitals --json")
 def doctor(name: AnyFolder, as_json: Json = False) -> None:
-    """Check versions, keys, certificates, ports, clock, proxy, permissions, disk and data; exit code 1 if one fails."""
+    """Check versions, keys, certificates, ports, clock, proxy, permissions, disk and data; exit code 3 if one fails."""
     folder = site_or_federation(name)
     from ffalm.federate.deploy.doctor import examine
     from ffalm.federate.deploy.process_log import without_control_characters
@@ -159,7 +159,7 @@ def doctor(name: AnyFolder, as_json: Json = False) -> None:
         width = max(len(check.name) for check in checks)
         for check in checks:
             typer.echo(without_control_characters(f"{check.level:4}  {check.name:{width}}  {check.message}"))
-    raise typer.Exit(1 if failed else 0)
+    raise typer.Exit(3 if failed else 0)
 
 
 @federate.command(rich_help_panel=_PANEL, epilog="Example: ffalm federate systemd coordinator hospitals --user ffalm")

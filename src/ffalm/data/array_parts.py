@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from ffalm.arrays import codes, numbers, texts
 from ffalm.data.group_settings import unknown_name
 from ffalm.data.types import Examples, Task
-from ffalm.errors import UserError, require, unknown
+from ffalm.errors import UserError, require, require_known
 
 _ROLES = ("x", "y", "group")
 _MOST_NAMES = 1000  # labels or groups
@@ -162,8 +162,7 @@ def _favourable(given: int | str | None, names: tuple[str, ...], by_name: bool) 
         given = 1 if given is None else given
         return names.index(given) if isinstance(given, str) and given in names else cast(int, given)
     require(given is not None, f"The labels are texts: say which is favourable, such as favourable={names[-1]!r}.")
-    if given not in names:
-        raise unknown("favourable label", given, names)
+    require_known("favourable label", names, given)
     return names.index(str(given))
 
 

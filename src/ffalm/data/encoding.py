@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 #: A variance below this share of the mean square is rounding error: the column is constant.
 ROUNDING = 1e-13
+_FARTHEST = 1e15  # standard deviations from the mean: products of such features are finite in every layer
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,11 @@ class TableEncoding:
             values = frame[column.name]
             if isinstance(column, NumericColumn):
                 if column.scale > 0:
-                    features[:, start] = (numbers(values) - column.mean) / column.scale
+                    with np.errstate(over="ignore"):
+                        scaled = (numbers(values) - column.mean) / column.scale
+                    if not bool((np.abs(scaled) <= _FARTHEST).all()):
+                        raise PublicError(f"The column {column.name!r} has values too far from those of training rows.")
+                    features[:, start] = scaled
                 start += 1
             else:
                 codes = _positions(values, column.categories)

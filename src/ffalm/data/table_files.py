@@ -121,7 +121,12 @@ def _plain_column(column: pd.Series) -> pd.Series:
     """The column in a type that every function of pandas takes: numbers that are objects or big-endian, decimals."""
     dtype = column.dtype
     if isinstance(dtype, np.dtype):
-        return column.infer_objects() if dtype.kind == "O" or dtype.isnative else column.astype(dtype.newbyteorder("="))
+        if not dtype.isnative:
+            return column.astype(dtype.newbyteorder("="))
+        try:
+            return column.infer_objects()
+        except OverflowError:  # whole numbers that no type of pandas holds
+            return column
     if isinstance(dtype, pd.ArrowDtype):
         import pyarrow.types
 

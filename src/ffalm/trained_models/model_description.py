@@ -78,7 +78,14 @@ class ModelDescription:
         settings = {key: value for key, value in self.model.items() if key not in ("name", "weights")}
         made: Any = model or architecture(self.model["name"], settings)
         with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten by weights
-            return cast(nn.Module, made.build(self.shape, self.task.labels) if hasattr(made, "build") else made())
+            try:
+                return cast(nn.Module, made.build(self.shape, self.task.labels) if hasattr(made, "build") else made())
+            except Exception as error:
+                if model is None:
+                    raise
+                raise UserError(
+                    f"The function that makes the model failed ({type(error).__name__}: {error})."
+                ) from error
 
 
 def _agreed(task: Task, values: Mapping[str, Any]) -> ModelDescription:
