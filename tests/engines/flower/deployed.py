@@ -11,7 +11,7 @@ import torch
 
 from ffalm.engines.flower.apps import client_app, server_app
 from ffalm.engines.remote.message import Fact, Failure, Kind, Message, Sites
-from ffalm.errors import UserError
+from ffalm.errors import PublicError
 
 MODEL = {"weight": torch.arange(6.0).view(2, 3), "num_batches_tracked": torch.tensor(7)}
 
@@ -62,7 +62,7 @@ def answer(kind: Kind, message: Message, node: dict[str, Fact]) -> Message:
     """Do as asked."""
     match message.facts.get("do"):
         case "mistake":
-            raise UserError("The file is empty.")
+            raise PublicError("The file is empty.")
         case "bug":
             raise ValueError("Jane Doe, 47")
         case "sleep":
