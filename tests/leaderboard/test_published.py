@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,12 @@ from ffalm.report.rendering import to_markdown
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
-@pytest.fixture(scope="module")
-def found() -> list[Standing]:
-    with gzip.open(RESULTS / "leaderboard-choices.csv.gz", "rt", encoding="utf-8") as file:
+BOARDS = {"tables": "leaderboard", "faces": "leaderboard-faces"}
+
+
+@cache
+def standings_of(board: str) -> list[Standing]:
+    with gzip.open(RESULTS / f"{BOARDS[board]}-choices.csv.gz", "rt", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     return standings([Entry(**{one.name: _read(one.name, row[one.name]) for one in fields(Entry)}) for row in rows])
 
@@ -32,8 +36,10 @@ def _read(name: str, text: str) -> Any:
     return int(text) if name == "seed" else text in ("1", "1.0") if name == "held" else text
 
 
-def test_ranks_and_means_follow_from_the_choices(found: list[Standing]) -> None:
-    rows = list(csv.DictReader((RESULTS / "leaderboard.csv").read_text().splitlines()))
+@pytest.mark.parametrize("board", BOARDS)
+def test_ranks_and_means_follow_from_the_choices(board: str) -> None:
+    found = standings_of(board)
+    rows = list(csv.DictReader((RESULTS / f"{BOARDS[board]}.csv").read_text().splitlines()))
     assert len(rows) == len(found)
     for row, one in zip(rows, found, strict=True):
         assert (row["cell"], row["target"], row["method"], row["problem"]) == (
@@ -46,8 +52,9 @@ def test_ranks_and_means_follow_from_the_choices(found: list[Standing]) -> None:
             assert float(row[name] or "nan") == pytest.approx(getattr(one, name), nan_ok=True)
 
 
-def test_the_page_shows_these_tables(found: list[Standing]) -> None:
-    page, board = (RESULTS / "leaderboard.md").read_text(), Board.load("tables")
+@pytest.mark.parametrize("name", BOARDS)
+def test_the_page_shows_these_tables(name: str) -> None:
+    page, board, found = (RESULTS / f"{BOARDS[name]}.md").read_text(), Board.load(name), standings_of(name)
     assert to_markdown(overall(board, found)) in page
     for cell in dict.fromkeys(one.cell for one in found):
         assert to_markdown(of_cell(board, found, cell)) in page

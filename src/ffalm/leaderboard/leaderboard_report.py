@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
+from ffalm import __version__
 from ffalm.leaderboard.board import Board
 from ffalm.leaderboard.contest import Entry
 from ffalm.leaderboard.play import Played
@@ -102,7 +104,7 @@ def write_leaderboard(board: Board, played: Played, out: Path, command: str = ""
     parts = [
         f"# Leaderboard: {board.title}",
         _RULE.format(budget=board.budget, seeds=seeds),
-        *([f"Command: `{command}`"] if command else []),
+        f"{f'Command: `{command}`; ' if command else ''}ffalm {__version__}, {date.today()}.",
         f"## Over all cells\n\n{to_markdown(overall(board, found))}",
         *(f"## {cell}\n\n{to_markdown(of_cell(board, found, cell))}" for cell in cells),
     ]
