@@ -18,16 +18,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ffalm.data.compact_features import CompactFeatures
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.errors import PublicError, UserError, require
 from ffalm.system.files import parsed_json
-from ffalm.system.memory import require_room
+from ffalm.system.spilled_arrays import new_array, release_pages
 
 if TYPE_CHECKING:
     from ffalm.data.preprocessing import Preprocessing
 
 #: A variance below this share of the mean square is rounding error: the column is constant.
 ROUNDING = 1e-13
+#: Features that would take more bytes are not kept dense.
+DENSE_BYTES = 2**26
 _FARTHEST = 1e15  # standard deviations from the mean: products of such features are finite in every layer
 
 
@@ -68,7 +71,16 @@ class TableSummary:
     @classmethod
     def of(cls, frame: pd.DataFrame) -> TableSummary:
         """The summary of these rows; an encoding depends on nothing else."""
-        return cls({str(name): _summarise(frame[name]) for name in frame.columns})
+        return cls.of_rows(frame, None)
+
+    @classmethod
+    def of_rows(cls, frame: pd.DataFrame, rows: NDArray[np.int64] | None) -> TableSummary:
+        """The summary of these row numbers, None for all; one column is read at a time."""
+        found: dict[str, ColumnSummary] = {}
+        for name in frame.columns:
+            found[str(name)] = _summarise(frame[name] if rows is None else frame[name].iloc[rows])
+            release_pages()
+        return cls(found)
 
     def __add__(self, other: TableSummary) -> TableSummary:
         apart = sorted(self.columns.keys() ^ other.columns.keys())
@@ -144,26 +156,33 @@ class TableEncoding:
 
     def encode(self, frame: pd.DataFrame) -> Tensor:
         """The rows as float32 features; columns the encoding does not know are left out."""
-        features = np.zeros((len(frame), len(self.features)), dtype=np.float32)
-        start = 0
+        return self.compact(frame).dense()
+
+    def compact(self, frame: pd.DataFrame, rows: NDArray[np.int64] | None = None) -> CompactFeatures:
+        """The same for these row numbers, with what is 1 in one-hot columns listed; a column is read at a time."""
+        count, width = len(frame) if rows is None else len(rows), len(self.features)
+        numeric = sum(isinstance(column, NumericColumn) for column in self.columns)
+        measured = new_array((count, numeric), np.float32)
+        narrow = np.int16 if width <= np.iinfo(np.int16).max else np.int32
+        codes = new_array((count, len(self.columns) - numeric), narrow)
+        places: list[int] = []
+        start = coded = 0
         for column in self.columns:
             if column.name not in frame.columns:
                 raise PublicError(f"The table lacks the column {column.name!r} that the encoding was made with.")
-            values = frame[column.name]
+            values = frame[column.name] if rows is None else frame[column.name].iloc[rows]
             if isinstance(column, NumericColumn):
-                if column.scale > 0:
-                    with np.errstate(over="ignore"):
-                        scaled = (numbers(values) - column.mean) / column.scale
-                    if not bool((np.abs(scaled) <= _FARTHEST).all()):
-                        raise PublicError(f"The column {column.name!r} has values too far from those of training rows.")
-                    features[:, start] = scaled
+                measured[:, len(places)] = _standardised(values, column)
+                places.append(start)
                 start += 1
             else:
-                codes = _positions(values, column.categories)
-                known = np.flatnonzero(codes >= 0)
-                features[known, start + codes[known]] = 1.0
+                found = _positions(values, column.categories)
+                codes[:, coded] = np.where(found >= 0, start + found, -1)
+                coded += 1
                 start += len(column.categories)
-        return torch.from_numpy(features)
+            release_pages()
+        at = torch.tensor(places, dtype=torch.int64)
+        return CompactFeatures(torch.from_numpy(measured), at, torch.from_numpy(codes), width)
 
     def to_json(self) -> str:
         """As JSON, to be saved with a model."""
@@ -205,19 +224,13 @@ class RawTable:
 
     def summary(self) -> TableSummary:
         """The summary of the training rows; validation and test rows never influence the encoding."""
-        return TableSummary.of(self.features.iloc[self.train])
+        return TableSummary.of_rows(self.features, self.train)
 
     def encoded(self, encoding: TableEncoding | None = None) -> Dataset:
         """The data set under an agreed encoding, or under that of its own training rows."""
         from ffalm.data.preprocessing import Preprocessing
 
         encoding = encoding or TableEncoding.of(self.summary())
-        rows, features = len(self.features), len(encoding.features)
-        require_room(
-            4.0 * rows * features,
-            f"A table of {rows:,} rows with {features:,} encoded features",
-            "drop columns with many categories, or take fewer rows",
-        )
         return Dataset(
             task=self.task,
             train=self._part(self.train, encoding),
@@ -232,7 +245,11 @@ class RawTable:
         )
 
     def _part(self, rows: NDArray[np.int64], encoding: TableEncoding) -> Examples:
-        x = encoding.encode(self.features.iloc[rows])
+        compact = encoding.compact(self.features, rows)
+        if compact.codes.shape[1] == 0:
+            x: Tensor = compact.numbers
+        else:
+            x = compact if compact.nbytes > DENSE_BYTES else compact.dense()
         return Examples(x, torch.from_numpy(self.y[rows]), torch.from_numpy(self.group[rows]))
 
 
@@ -306,6 +323,17 @@ def _column(name: str, summary: ColumnSummary) -> NumericColumn | CategoryColumn
     mean, square = summary.total / summary.count, summary.squares / summary.count
     variance = square - mean * mean
     return NumericColumn(name, mean, math.sqrt(variance) if variance > ROUNDING * square else 0.0)
+
+
+def _standardised(values: pd.Series, column: NumericColumn) -> NDArray[np.float64] | float:
+    """(value - mean) / scale, or 0 for a column that was constant in training rows."""
+    if column.scale == 0:
+        return 0.0
+    with np.errstate(over="ignore"):
+        scaled: NDArray[np.float64] = (numbers(values) - column.mean) / column.scale
+    if not bool((np.abs(scaled) <= _FARTHEST).all()):
+        raise PublicError(f"The column {column.name!r} has values too far from those of training rows.")
+    return scaled
 
 
 def _positions(column: pd.Series, categories: tuple[str | None, ...]) -> NDArray[np.int64]:
