@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from ffalm.data.compact_features import CompactFeatures
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.errors import PublicError, UserError, require
 from ffalm.system.files import parsed_json
-from ffalm.system.spilled_arrays import new_array, release_pages
+from ffalm.system.spilled_arrays import ColumnsInRows, release_pages
 
 if TYPE_CHECKING:
     from ffalm.data.preprocessing import Preprocessing
@@ -156,33 +157,35 @@ class TableEncoding:
 
     def encode(self, frame: pd.DataFrame) -> Tensor:
         """The rows as float32 features; columns the encoding does not know are left out."""
-        return self.compact(frame).dense()
+        return self.compact(frame, [np.arange(len(frame))])[0].dense()
 
-    def compact(self, frame: pd.DataFrame, rows: NDArray[np.int64] | None = None) -> CompactFeatures:
-        """The same for these row numbers, with what is 1 in one-hot columns listed; a column is read at a time."""
-        count, width = len(frame) if rows is None else len(rows), len(self.features)
-        numeric = sum(isinstance(column, NumericColumn) for column in self.columns)
-        measured = new_array((count, numeric), np.float32)
-        narrow = np.int16 if width <= np.iinfo(np.int16).max else np.int32
-        codes = new_array((count, len(self.columns) - numeric), narrow)
+    def compact(self, frame: pd.DataFrame, parts: Sequence[NDArray[np.int64]]) -> list[CompactFeatures]:
+        """The same for parts of the rows, without the zeros of one-hot columns; one column is read at a time."""
+        width, start = len(self.features), 0
+        numeric = [column for column in self.columns if isinstance(column, NumericColumn)]
+        numbers = ColumnsInRows(parts, len(frame), len(numeric), np.float32)
+        codes = ColumnsInRows(
+            parts,
+            len(frame),
+            len(self.columns) - len(numeric),
+            np.int16 if width <= np.iinfo(np.int16).max else np.int32,
+        )
         places: list[int] = []
-        start = coded = 0
         for column in self.columns:
             if column.name not in frame.columns:
                 raise PublicError(f"The table lacks the column {column.name!r} that the encoding was made with.")
-            values = frame[column.name] if rows is None else frame[column.name].iloc[rows]
             if isinstance(column, NumericColumn):
-                measured[:, len(places)] = _standardised(values, column)
+                numbers.add(_standardised(frame[column.name], column))
                 places.append(start)
                 start += 1
             else:
-                found = _positions(values, column.categories)
-                codes[:, coded] = np.where(found >= 0, start + found, -1)
-                coded += 1
+                found = _positions(frame[column.name], column.categories)
+                codes.add(np.where(found >= 0, start + found, -1))
                 start += len(column.categories)
             release_pages()
         at = torch.tensor(places, dtype=torch.int64)
-        return CompactFeatures(torch.from_numpy(measured), at, torch.from_numpy(codes), width)
+        both = zip(numbers.finished(), codes.finished(), strict=True)
+        return [CompactFeatures(torch.from_numpy(own), at, torch.from_numpy(coded), width) for own, coded in both]
 
     def to_json(self) -> str:
         """As JSON, to be saved with a model."""
@@ -231,11 +234,16 @@ class RawTable:
         from ffalm.data.preprocessing import Preprocessing
 
         encoding = encoding or TableEncoding.of(self.summary())
+        parts = [self.train, self.validation, self.test]
+        train, validation, test = (
+            self._examples(features, rows)
+            for features, rows in zip(encoding.compact(self.features, parts), parts, strict=True)
+        )
         return Dataset(
             task=self.task,
-            train=self._part(self.train, encoding),
-            validation=self._part(self.validation, encoding),
-            test=self._part(self.test, encoding),
+            train=train,
+            validation=validation,
+            test=test,
             owner=_tensor(self.owner),
             owner_names=self.owner_names,
             notes=self.notes,
@@ -244,12 +252,11 @@ class RawTable:
             preprocessing=replace(self.preprocessing or Preprocessing(), table=encoding),
         )
 
-    def _part(self, rows: NDArray[np.int64], encoding: TableEncoding) -> Examples:
-        compact = encoding.compact(self.features, rows)
-        if compact.codes.shape[1] == 0:
-            x: Tensor = compact.numbers
-        else:
-            x = compact if compact.nbytes > DENSE_BYTES else compact.dense()
+    def _examples(self, features: CompactFeatures, rows: NDArray[np.int64]) -> Examples:
+        """Dense unless that would be large; a table of numbers alone is dense as it is."""
+        coded = features.codes.shape[1] > 0
+        dense = features.dense() if coded and features.nbytes <= DENSE_BYTES else features
+        x = dense if coded else features.numbers
         return Examples(x, torch.from_numpy(self.y[rows]), torch.from_numpy(self.group[rows]))
 
 
@@ -325,10 +332,10 @@ def _column(name: str, summary: ColumnSummary) -> NumericColumn | CategoryColumn
     return NumericColumn(name, mean, math.sqrt(variance) if variance > ROUNDING * square else 0.0)
 
 
-def _standardised(values: pd.Series, column: NumericColumn) -> NDArray[np.float64] | float:
+def _standardised(values: pd.Series, column: NumericColumn) -> NDArray[np.float64]:
     """(value - mean) / scale, or 0 for a column that was constant in training rows."""
     if column.scale == 0:
-        return 0.0
+        return np.zeros(len(values))
     with np.errstate(over="ignore"):
         scaled: NDArray[np.float64] = (numbers(values) - column.mean) / column.scale
     if not bool((np.abs(scaled) <= _FARTHEST).all()):

@@ -18,7 +18,7 @@ from ffalm.system.memory import free
 
 _PIECE_VALUES = 2**22  # values of all columns that are read at a time
 _WHOLE = 0.25  # share of the free memory that a table may take to be read whole
-_DECODED = 4  # bytes that a table takes as it is read, for each byte of text
+_DECODED = 5  # bytes that a table takes as it is read, for each byte of text
 _UNPACKED = 5  # times a compressed file
 _VALUE = 16  # bytes of a value of a Parquet file, as it is read
 

@@ -22,6 +22,7 @@ from ffalm.errors import UserError, require
 from ffalm.system.files import reason
 from ffalm.system.memory import free, shown
 
+_TOGETHER = 8  # columns
 _SHARE = 0.4  # of the free memory that an array may take; larger ones lie in files
 
 _mapped: WeakSet[mmap.mmap] = WeakSet()
@@ -42,6 +43,29 @@ def new_array(shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
         file.close()
     _mapped.add(mapped)
     return np.frombuffer(mapped, dtype).reshape(shape)
+
+
+class ColumnsInRows:
+    """Parts of a table that is filled column by column and read row by row; a few columns are moved at once."""
+
+    def __init__(self, parts: Sequence[NDArray[np.int64]], rows: int, columns: int, dtype: DTypeLike) -> None:
+        self._parts, self._columns = parts, columns
+        self._made = [new_array((len(part), columns), dtype) for part in parts]
+        self._waiting = np.empty((rows, min(columns, _TOGETHER)), dtype)
+        self._added = 0
+
+    def add(self, values: NDArray[Any]) -> None:
+        """The next column, for all rows of the table."""
+        place = self._added % _TOGETHER
+        self._waiting[:, place] = values
+        self._added += 1
+        if place + 1 == self._waiting.shape[1] or self._added == self._columns:
+            for part, made in zip(self._parts, self._made, strict=True):
+                made[:, self._added - place - 1 : self._added] = self._waiting[part, : place + 1]
+
+    def finished(self) -> list[NDArray[Any]]:
+        """Each part's rows."""
+        return self._made
 
 
 def temporary_file(size: int) -> BinaryIO:
