@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ffalm.data import find_source
 from ffalm.data.array_parts import read_parts, warn_of_scale
+from ffalm.data.compact_features import measured, row_bytes
 from ffalm.data.holdings import Dealt, Holding, holdings_of
 from ffalm.data.types import Dataset, Examples, Source, Task
 from ffalm.errors import UserError, require, require_known, shown
@@ -152,12 +153,12 @@ class Federation:
     def _repr_html_(self) -> str:
         return frame_html(repr(self), self.to_dataframe(), self.notes)
 
-    def own_parts(self, part: Literal["validation", "test"]) -> list[Examples] | None:
+    def own_parts(self, part: Literal["validation", "test"]) -> Sequence[Examples] | None:
         """Each client's own rows of the validation or test part; None where nobody knows whose they are."""
         rows, client = getattr(self, part), getattr(self, f"{part}_client")
         if rows is None or client is None:
             return None
-        return [rows.take((client == number).nonzero().flatten()) for number in range(len(self.clients))]
+        return Dealt([Holding(rows, (client == number).nonzero().flatten()) for number in range(len(self.clients))])
 
     def counts(self) -> Tensor:
         """Training rows per (client, label, group)."""
@@ -181,7 +182,8 @@ class Federation:
         for tensor in (*(one for part in sources.values() for one in (part.x, part.y, part.group)), *rows):
             step = max(1, -(-tensor.nbytes // _HASHED_BYTES))
             found.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
-            found.update(tensor[::step].contiguous().cpu().view(torch.uint8).numpy().data)
+            for rows_of_bytes in row_bytes(tensor, step):
+                found.update(rows_of_bytes)
         return found.hexdigest()
 
     def first_rows(self, count: int) -> Examples:
@@ -367,8 +369,9 @@ def _check(examples: Examples, where: str, task: Task, like: Examples) -> None:
         examples.x.shape[1:] == like.x.shape[1:],
         f"The {where} has features of shape {tuple(examples.x.shape[1:])}, others have {tuple(like.x.shape[1:])}.",
     )
-    if examples.x.dtype.is_floating_point and not bool(examples.x.sum().isfinite()):  # a large sum proves nothing yet
-        bad = int((~examples.x.isfinite()).sum())
+    values = measured(examples.x)
+    if values.dtype.is_floating_point and not bool(values.sum().isfinite()):  # a large sum proves nothing yet
+        bad = int((~values.isfinite()).sum())
         require(bad == 0, f"The {where} has {bad} feature values that are NaN or infinite: fill or drop them first.")
     for values, limit, what in ((examples.y, task.labels, "label"), (examples.group, task.groups, "group")):
         largest = int(values.max())

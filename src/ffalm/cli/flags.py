@@ -79,6 +79,7 @@ DATA = (
     ),
     Flag("decimal", str | None, "Decimal sign of your file, a dot or a comma. Default: a dot.", _DATA, "data.decimal"),
     Flag("separator", str | None, "Sign between columns. Default: found in the header.", _DATA, "data.separator"),
+    Flag("encoding", str | None, "Encoding of your file, e.g. latin-1. Default: UTF-8.", _DATA, "data.encoding"),
     Flag("image_size", int | None, "Image size in pixels. Default: the data source's own.", _DATA, "data.size"),
 )
 SET = Flag("set", list[str] | None, "Any setting by its path, e.g. --set training.lr_step=30.", _RUNNING)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +19,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ffalm.data.compact_features import CompactFeatures
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.errors import PublicError, UserError, require
 from ffalm.system.files import parsed_json
-from ffalm.system.memory import require_room
+from ffalm.system.spilled_arrays import ColumnsInRows, release_pages
 
 if TYPE_CHECKING:
     from ffalm.data.preprocessing import Preprocessing
 
 #: A variance below this share of the mean square is rounding error: the column is constant.
 ROUNDING = 1e-13
+#: Features that would take more bytes are not kept dense.
+DENSE_BYTES = 2**26
 _FARTHEST = 1e15  # standard deviations from the mean: products of such features are finite in every layer
 
 
@@ -68,7 +72,16 @@ class TableSummary:
     @classmethod
     def of(cls, frame: pd.DataFrame) -> TableSummary:
         """The summary of these rows; an encoding depends on nothing else."""
-        return cls({str(name): _summarise(frame[name]) for name in frame.columns})
+        return cls.of_rows(frame, None)
+
+    @classmethod
+    def of_rows(cls, frame: pd.DataFrame, rows: NDArray[np.int64] | None) -> TableSummary:
+        """The summary of these row numbers, None for all; one column is read at a time."""
+        found: dict[str, ColumnSummary] = {}
+        for name in frame.columns:
+            found[str(name)] = _summarise(frame[name] if rows is None else frame[name].iloc[rows])
+            release_pages()
+        return cls(found)
 
     def __add__(self, other: TableSummary) -> TableSummary:
         apart = sorted(self.columns.keys() ^ other.columns.keys())
@@ -144,26 +157,35 @@ class TableEncoding:
 
     def encode(self, frame: pd.DataFrame) -> Tensor:
         """The rows as float32 features; columns the encoding does not know are left out."""
-        features = np.zeros((len(frame), len(self.features)), dtype=np.float32)
-        start = 0
+        return self.compact(frame, [np.arange(len(frame))])[0].dense()
+
+    def compact(self, frame: pd.DataFrame, parts: Sequence[NDArray[np.int64]]) -> list[CompactFeatures]:
+        """The same for parts of the rows, without the zeros of one-hot columns; one column is read at a time."""
+        width, start = len(self.features), 0
+        numeric = [column for column in self.columns if isinstance(column, NumericColumn)]
+        numbers = ColumnsInRows(parts, len(frame), len(numeric), np.float32)
+        codes = ColumnsInRows(
+            parts,
+            len(frame),
+            len(self.columns) - len(numeric),
+            np.int16 if width <= np.iinfo(np.int16).max else np.int32,
+        )
+        places: list[int] = []
         for column in self.columns:
             if column.name not in frame.columns:
                 raise PublicError(f"The table lacks the column {column.name!r} that the encoding was made with.")
-            values = frame[column.name]
             if isinstance(column, NumericColumn):
-                if column.scale > 0:
-                    with np.errstate(over="ignore"):
-                        scaled = (numbers(values) - column.mean) / column.scale
-                    if not bool((np.abs(scaled) <= _FARTHEST).all()):
-                        raise PublicError(f"The column {column.name!r} has values too far from those of training rows.")
-                    features[:, start] = scaled
+                numbers.add(_standardised(frame[column.name], column))
+                places.append(start)
                 start += 1
             else:
-                codes = _positions(values, column.categories)
-                known = np.flatnonzero(codes >= 0)
-                features[known, start + codes[known]] = 1.0
+                found = _positions(frame[column.name], column.categories)
+                codes.add(np.where(found >= 0, start + found, -1))
                 start += len(column.categories)
-        return torch.from_numpy(features)
+            release_pages()
+        at = torch.tensor(places, dtype=torch.int64)
+        both = zip(numbers.finished(), codes.finished(), strict=True)
+        return [CompactFeatures(torch.from_numpy(own), at, torch.from_numpy(coded), width) for own, coded in both]
 
     def to_json(self) -> str:
         """As JSON, to be saved with a model."""
@@ -205,24 +227,23 @@ class RawTable:
 
     def summary(self) -> TableSummary:
         """The summary of the training rows; validation and test rows never influence the encoding."""
-        return TableSummary.of(self.features.iloc[self.train])
+        return TableSummary.of_rows(self.features, self.train)
 
     def encoded(self, encoding: TableEncoding | None = None) -> Dataset:
         """The data set under an agreed encoding, or under that of its own training rows."""
         from ffalm.data.preprocessing import Preprocessing
 
         encoding = encoding or TableEncoding.of(self.summary())
-        rows, features = len(self.features), len(encoding.features)
-        require_room(
-            4.0 * rows * features,
-            f"A table of {rows:,} rows with {features:,} encoded features",
-            "drop columns with many categories, or take fewer rows",
+        parts = [self.train, self.validation, self.test]
+        train, validation, test = (
+            self._examples(features, rows)
+            for features, rows in zip(encoding.compact(self.features, parts), parts, strict=True)
         )
         return Dataset(
             task=self.task,
-            train=self._part(self.train, encoding),
-            validation=self._part(self.validation, encoding),
-            test=self._part(self.test, encoding),
+            train=train,
+            validation=validation,
+            test=test,
             owner=_tensor(self.owner),
             owner_names=self.owner_names,
             notes=self.notes,
@@ -231,8 +252,11 @@ class RawTable:
             preprocessing=replace(self.preprocessing or Preprocessing(), table=encoding),
         )
 
-    def _part(self, rows: NDArray[np.int64], encoding: TableEncoding) -> Examples:
-        x = encoding.encode(self.features.iloc[rows])
+    def _examples(self, features: CompactFeatures, rows: NDArray[np.int64]) -> Examples:
+        """Dense unless that would be large; a table of numbers alone is dense as it is."""
+        coded = features.codes.shape[1] > 0
+        dense = features.dense() if coded and features.nbytes <= DENSE_BYTES else features
+        x = dense if coded else features.numbers
         return Examples(x, torch.from_numpy(self.y[rows]), torch.from_numpy(self.group[rows]))
 
 
@@ -306,6 +330,17 @@ def _column(name: str, summary: ColumnSummary) -> NumericColumn | CategoryColumn
     mean, square = summary.total / summary.count, summary.squares / summary.count
     variance = square - mean * mean
     return NumericColumn(name, mean, math.sqrt(variance) if variance > ROUNDING * square else 0.0)
+
+
+def _standardised(values: pd.Series, column: NumericColumn) -> NDArray[np.float64]:
+    """(value - mean) / scale, or 0 for a column that was constant in training rows."""
+    if column.scale == 0:
+        return np.zeros(len(values))
+    with np.errstate(over="ignore"):
+        scaled: NDArray[np.float64] = (numbers(values) - column.mean) / column.scale
+    if not bool((np.abs(scaled) <= _FARTHEST).all()):
+        raise PublicError(f"The column {column.name!r} has values too far from those of training rows.")
+    return scaled
 
 
 def _positions(column: pd.Series, categories: tuple[str | None, ...]) -> NDArray[np.int64]:

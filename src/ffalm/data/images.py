@@ -50,6 +50,7 @@ class Images:
     size: int = field(default=64, metadata={"most": 4096})
     crop: Crop = "centre"
     separator: str | None = None
+    encoding: str | None = None
     validation: float = 0.1
     test: float = 0.2
     data_seed: int = 0
@@ -71,7 +72,7 @@ class Images:
     def load(self) -> Dataset:
         """Read the table, decode the images it names and split them, copies of one image together."""
         folder = existing_folder(self.folder, "name the folder that holds the images.")
-        frame, notes = read_table(self.labels, self.separator)
+        frame, notes = read_table(self.labels, self.separator, encoding=self.encoding)
         names = image_names(pick(frame, self.file_column, self.labels), folder, self.labels)
         y, labels, assumed = code_label(pick(frame, self.label, self.labels), self.favourable, self.labels)
         columns = group_columns(self.group)

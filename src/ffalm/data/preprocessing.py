@@ -38,12 +38,13 @@ class Preprocessing:
     separator: str | None = None  # of the file, as in `Table`
     decimal: Literal[".", ","] = "."
     group_values: Mapping[str, str] = field(default_factory=dict)  # value -> group, where groups are merged values
+    encoding: str | None = None  # of the file's text
 
     def read(self, data: Data) -> Data:
         """A table as a data frame, images as a list of files; arrays stay as they are."""
         if self.table is not None:
             if isinstance(data, str | Path):
-                return read_table(str(data), self.separator, self.decimal)[0]
+                return read_table(str(data), self.separator, self.decimal, self.encoding)[0]
             frame = as_frame(data)
             return data if frame is None else without_copies(frame)[0]
         return _image_files(data) if self.images is not None and isinstance(data, str | Path) else data
@@ -124,6 +125,7 @@ class Preprocessing:
             "separator": self.separator,
             "decimal": self.decimal,
             "group_values": dict(self.group_values),
+            "encoding": self.encoding,
         }
 
     @classmethod
@@ -134,14 +136,16 @@ class Preprocessing:
             None if table is None else TableEncoding.from_json(json.dumps(table)),
             None if images is None else Recipe(**images),
             **{name: values[name] for name in ("missing", "separator", "decimal", "group_values")},
+            encoding=values.get("encoding"),  # models of version 0.6 and earlier have none
         )
 
 
 def merged_values(column: pd.Series, codes: Codes, names: Sequence[str]) -> dict[str, str]:
     """The group of each value of a column, where it is not called as the value is."""
     own, values = distinct(column)
-    places = {value: int(codes[int(np.argmax(own == number))]) for number, value in enumerate(values)}
-    return {value: names[place] for value, place in places.items() if names[place] != value}
+    places = np.zeros(len(values) + 1, dtype=np.int64)  # the code -1 finds the last one
+    places[own] = codes  # rows of one value are in one group
+    return {value: names[place] for value, place in zip(values, places, strict=False) if names[place] != value}
 
 
 def _image_files(place: str | Path) -> list[Path]:

@@ -45,8 +45,9 @@ def split_by_key(
     stratum_of_key = np.asarray(strata)[first]
     draw = generator(seed, Purpose.SPLIT)
     owed = np.zeros(len(fractions))  # rows each part still lacks; carried over, so that rounding errors do not add up
-    for stratum in np.unique(stratum_of_key):
-        members = draw.permutation(np.flatnonzero(stratum_of_key == stratum))
+    order = np.argsort(stratum_of_key, kind="stable")
+    for stratum in np.split(order, np.flatnonzero(np.diff(stratum_of_key[order])) + 1):
+        members = draw.permutation(stratum)
         owed += np.asarray(fractions) * sizes[members].sum()
         _share_out(members, sizes, np.asarray(fractions), owed, part_of_key)
     part_of_row = part_of_key[key_of_row]

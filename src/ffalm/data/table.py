@@ -21,6 +21,7 @@ from ffalm.data.table_groups import code_groups, group_column
 from ffalm.data.table_values import Codes, Value, canonical, complete, listed, listed_columns, natural, pick, place_of
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require, unknown
+from ffalm.system.spilled_arrays import release_pages
 
 PARTS = {
     "train": ("train", "training"),
@@ -43,8 +44,8 @@ class Table:
     is missing, train and are scored; constraints, gaps and group thresholds leave them out.
     `owner` is the column of data owners (one client per value), `split` a column of train, validation or test; if it
     has no validation rows, the share `validation` of the training rows is used. `missing = "mean"` replaces missing
-    numbers by the mean of the training rows. `separator` and `decimal` describe the file format; the separator is
-    detected from the header where it is unambiguous.
+    numbers by the mean of the training rows. `separator`, `decimal` and `encoding` describe the file format; the
+    separator is detected from the header where it is unambiguous, and text is UTF-8 unless `encoding` names another.
     """
 
     name: ClassVar[str] = "table"
@@ -65,6 +66,7 @@ class Table:
     min_group_size: int | None = None
     use_group_as_feature: bool = True
     separator: str | None = None
+    encoding: str | None = None
     decimal: Literal[".", ","] = "."
     missing: Literal["refuse", "mean"] = "refuse"
     validation: float = 0.1
@@ -134,13 +136,14 @@ class Table:
                 missing=self.missing,
                 separator=self.separator,
                 decimal=self.decimal,
+                encoding=self.encoding,
                 group_values=merged_values(column, found.codes, found.names),
             ),
         )
 
     def _opened(self) -> tuple[pd.DataFrame, tuple[str, ...]]:
         """The columns, and notes on those that were left out."""
-        return read_table(self.file, self.separator, self.decimal)
+        return read_table(self.file, self.separator, self.decimal, self.encoding)
 
     @property
     def group_columns(self) -> tuple[str, ...]:
@@ -168,6 +171,7 @@ class Table:
         for name in columns:
             try:
                 self.check(columns[name])
+                release_pages()
             except UserError as error:
                 refused[str(name)] = error
         if refused:
@@ -176,8 +180,10 @@ class Table:
 
     def unchecked_features(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The feature columns; the group is a category even if its values are numbers."""
-        codes, names = self._codes, self._feature_names(frame)
-        return pd.DataFrame({name: frame[name].astype(object) if name in codes else frame[name] for name in names})
+        names = self._feature_names(frame)
+        coded = {name for name in names if name in self._codes and is_numeric(frame[name])}
+        columns = {name: frame[name].astype("category") if name in coded else frame[name] for name in names}
+        return pd.DataFrame(columns, copy=False)
 
     def check(self, column: pd.Series) -> None:
         """Refuse a feature column that cannot be learned from."""

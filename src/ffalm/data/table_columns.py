@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ffalm.data.encoding import distinct, is_numeric, numbers
 from ffalm.data.table_values import listed
 from ffalm.errors import UserError, require
+from ffalm.system.spilled_arrays import new_array, release_pages
 
 MOST_CATEGORIES = 1000
 FEWEST_IDS = 20  # with fewer distinct values a column is never taken for ids, dates or numbers
@@ -69,7 +70,7 @@ def filled(
     frame: pd.DataFrame, names: Iterable[str], train: NDArray[np.int64], mean: bool, file: str
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Replace missing numbers in these columns by the training rows' mean, or refuse them."""
-    notes, frame = [], frame.copy(deep=False)
+    notes, frame, means = [], frame.copy(deep=False), dict[str, float]()
     for name in names:
         column = frame[name]
         missing = column.isna().to_numpy() if is_numeric(column) else np.zeros(len(column), dtype=bool)
@@ -84,8 +85,14 @@ def filled(
         )
         known = column.iloc[train].dropna()
         require(len(known) > 0, f"{where} is empty in every training row: list it in drop.")
-        frame[name] = column.astype(np.float64).fillna(float(known.mean()))
+        means[name] = float(known.mean())
         notes.append(f"The column {name!r} was empty in {count} of {len(column)} rows; the mean was used there.")
+        release_pages()
+    room = new_array((len(means), len(frame)), np.float64)
+    for values, (name, value) in zip(room, means.items(), strict=True):
+        values[...] = frame[name].astype(np.float64).fillna(value)
+        frame[name] = pd.Series(values, index=frame.index, copy=False)
+        release_pages()
     return frame, tuple(notes)
 
 
@@ -97,7 +104,7 @@ def remarks(features: pd.DataFrame) -> tuple[str, ...]:
         if whole and np.all(np.diff(column.to_numpy(dtype=np.float64)) == 1):
             # In a sorted file the row number reveals the label.
             notes.append(f"The column {str(name)!r} is a row number; list it in drop unless it is a feature.")
-        if column.nunique(dropna=False) == 1:
+        if column.iloc[:FEWEST_IDS].nunique(dropna=False) == 1 == column.nunique(dropna=False):
             notes.append(f"The column {str(name)!r} is constant and carries no information.")
     return tuple(notes)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import re
 import warnings
 import zlib
 from collections.abc import Mapping
@@ -14,19 +12,20 @@ import numpy as np
 import pandas as pd
 
 from ffalm.data import PARQUET, SEPARATORS
+from ffalm.data.table_readers import check_encoding, read_parquet, read_text
 from ffalm.data.table_values import column_name, listed
 from ffalm.errors import UserError, require
 from ffalm.system.files import reason
-from ffalm.system.memory import require_room
 
 _TWICE = "Its data file has two columns of the same name."
 
 
 def read_table(
-    file: str, separator: str | None = None, decimal: Literal[".", ","] = "."
+    file: str, separator: str | None = None, decimal: Literal[".", ","] = ".", encoding: str | None = None
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """The columns of a file, with stripped names, and notes on columns that were left out."""
     path = require_file(file)
+    check_encoding(encoding)
     require(separator is None or len(separator) == 1, f"The separator must be one character; got {separator!r}.")
     ending = next((ending for ending in (*SEPARATORS, *PARQUET) if path.name.lower().endswith(ending)), None)
     if ending is None:
@@ -34,17 +33,20 @@ def read_table(
         raise UserError(
             f"{file!r} has no known ending: use {known}.", f"Its data file has none of the endings {known}."
         )
-    require_room(path.stat().st_size, f"The table {file!r}", "take fewer of its rows or columns")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # rows with more fields than the header
             if ending in PARQUET:
-                frame = _read_parquet(path)
+                frame = read_parquet(path)
             else:
-                frame = _read_text(path, separator or _separator(path, SEPARATORS[ending]), decimal)
+                frame = read_text(path, separator, decimal, encoding, SEPARATORS[ending])
     except UnicodeDecodeError as error:
-        public = "Its data file is not UTF-8 text."
-        raise UserError(f"{file!r} is not UTF-8 text (byte {error.start}): save it as UTF-8.", public) from None
+        kind = "UTF-8" if encoding is None else encoding
+        raise UserError(
+            f"{file!r} is not {kind} text (byte {error.start}): set encoding (--encoding) to the file's own, such as "
+            "latin-1, cp1252 or utf-16, or save it as UTF-8.",
+            "Its data file is not UTF-8 text, or not of the encoding that its site.toml names.",
+        ) from None
     except pd.errors.EmptyDataError:
         raise UserError(f"{file!r} is empty.", "Its data file is empty.") from None
     except (ValueError, OSError, EOFError, zlib.error, ArithmeticError, Warning) as error:
@@ -58,8 +60,9 @@ def require_columns(file: str, settings: Mapping[str, Any]) -> None:
     """Refuse settings that do not say which columns are the label and the group, with the columns to choose from."""
     missing = [role for role in ("label", "group") if role not in settings]
     separator, decimal = settings.get("separator"), settings.get("decimal", ".")
-    usable = (separator is None or isinstance(separator, str)) and decimal in (".", ",")
-    frame, _ = read_table(file, separator, decimal) if usable else read_table(file)
+    encoding = settings.get("encoding")
+    usable = all(value is None or isinstance(value, str) for value in (separator, encoding)) and decimal in (".", ",")
+    frame, _ = read_table(file, separator, decimal, encoding) if usable else read_table(file)
     require(
         not missing,
         f"Say which column of {file!r} is the {' and which the '.join(missing)}: its columns are "
@@ -150,35 +153,3 @@ def require_file(file: str) -> Path:
     require(not folder, f"{file!r} is a folder: name the file in it.", "Its data file is a folder.")
     require(usable, f"{file!r} is a device or a pipe: name a file.", "Its data file is a device or a pipe.")
     return path
-
-
-def _separator(path: Path, usual: str) -> str:
-    """The separator: the usual one, or another one if the header contains only that."""
-    options = {"sep": "\0", "quoting": csv.QUOTE_NONE, "encoding": "utf-8-sig"}
-    line = str(pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0, 0])
-    bare = re.sub(r'"[^"]*"', "", line)
-    found = [sign for sign in (",", ";", "\t", "|") if sign in bare]
-    return found[0] if len(found) == 1 else usual
-
-
-def _read_text(path: Path, separator: str, decimal: str) -> pd.DataFrame:
-    """The table with its header as written; pandas would rename repeated and empty names."""
-    options = {"sep": separator, "skipinitialspace": True, "encoding": "utf-8-sig", "decimal": decimal}
-    header = pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0].tolist()
-    frame = pd.read_csv(path, low_memory=False, **options)
-    if not isinstance(frame.index, pd.RangeIndex) or frame.shape[1] != len(header):
-        raise ValueError("its rows have more fields than its header")
-    frame.columns = header
-    return frame
-
-
-def _read_parquet(path: Path) -> pd.DataFrame:
-    """The table; exact decimals become floats, because pandas would read them as objects."""
-    import pyarrow
-    import pyarrow.parquet
-
-    table = pyarrow.parquet.read_table(path)
-    for place, field in enumerate(table.schema):
-        if pyarrow.types.is_decimal(field.type):
-            table = table.set_column(place, field.name, table.column(place).cast(pyarrow.float64()))
-    return table.to_pandas().reset_index(drop=True)

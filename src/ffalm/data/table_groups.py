@@ -63,10 +63,14 @@ def group_column(frame: pd.DataFrame, columns: Sequence[str], file: str) -> pd.S
     coded = [distinct(part) for part in parts]
     for part, (_, values) in zip(parts, coded, strict=True):
         _check_numbers(part, values, file)
-    texts = [np.array([*values, None], dtype=object)[codes] for codes, values in coded]
-    known = np.all([codes >= 0 for codes, _ in coded], axis=0)
-    crossed = [", ".join(row) if whole else None for *row, whole in zip(*texts, known, strict=True)]
-    return pd.Series(crossed, dtype=object, name=", ".join(columns))
+    crossed, texts = coded[0]
+    for codes, values in coded[1:]:
+        known = (crossed >= 0) & (codes >= 0)
+        found, cells = pd.factorize(crossed[known] * len(values) + codes[known])
+        crossed = np.full(len(codes), -1)
+        crossed[known] = found
+        texts = [f"{texts[cell // len(values)]}, {values[cell % len(values)]}" for cell in cells]
+    return pd.Series(np.array([*texts, None], dtype=object)[crossed], dtype=object, name=", ".join(columns))
 
 
 def code_groups(column: pd.Series, groups: tuple[Value, ...], against_rest: tuple[Value, ...], file: str) -> Grouping:

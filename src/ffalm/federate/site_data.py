@@ -94,6 +94,7 @@ class LocalTable:
     file: str
     separator: str | None = None
     decimal: Literal[".", ","] = "."
+    encoding: str | None = None
     drop: tuple[str, ...] = ()
 
 
@@ -107,6 +108,7 @@ class LocalImages:
     labels: str
     file_column: str = "file"
     separator: str | None = None
+    encoding: str | None = None
     skip_bad: bool = False
     size: int | None = None
 

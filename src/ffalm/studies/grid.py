@@ -11,6 +11,7 @@ from typing import Any
 
 from ffalm import simulation
 from ffalm.config import AlgorithmEntry, StudyConfig, parse, read
+from ffalm.data.compact_features import stored_bytes
 from ffalm.data.types import Dataset
 from ffalm.engines import Job
 from ffalm.errors import UserError, require
@@ -113,7 +114,7 @@ def _federation(source: Any, partition: Partition, seed: int) -> Federation:
 def _cached_bytes() -> int:
     """Of features; a table that several federations share is held once."""
     held = (holding.source.x for federation in _federations.values() for holding in federation.holdings)
-    return sum({id(x): x.nbytes for x in held}.values())
+    return sum({id(x): stored_bytes(x) for x in held}.values())
 
 
 def federation_of(config: StudyConfig, plan: RunPlan) -> Federation:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import torch
 from torch import nn
 
+from ffalm.data.compact_features import row_bytes
 from ffalm.data.types import Dataset
 from ffalm.engines import ModelFactory
 from ffalm.errors import UserError, require
@@ -45,7 +45,8 @@ class InMemory:
             parts = [*federation.clients, federation.validation, federation.test]
             for tensor in (one for part in parts if part is not None for one in (part.x, part.y, part.group)):
                 digest.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
-                digest.update(tensor.contiguous().cpu().view(torch.uint8).numpy().tobytes())
+                for rows_of_bytes in row_bytes(tensor):
+                    digest.update(rows_of_bytes)
             digest.update(repr(federation.task).encode())
         return cls(digest.hexdigest()[:16], tuple(held))
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from ffalm.data.compact_features import CompactFeatures, row_blocks
 from ffalm.engines.common import inputs
 from ffalm.engines.stacked.layout import Blocks, Model, ParameterLayout
 from ffalm.engines.stacked.network import Network
@@ -165,6 +166,7 @@ def joined(parts: Sequence[Tensor], dtype: torch.dtype, device: torch.device, on
     filled = together[:, :-1] if ones else together
     end = 0
     for part in parts:
-        filled[end : end + len(part)] = part if kept == torch.uint8 else inputs(part, dtype)
-        end += len(part)
+        for rows in row_blocks(part) if isinstance(part, CompactFeatures) else [part]:
+            filled[end : end + len(rows)] = rows if kept == torch.uint8 else inputs(rows, dtype)
+            end += len(rows)
     return together

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ffalm.algorithms import Measure
+from ffalm.data.compact_features import CompactFeatures
 from ffalm.engines.common import dtype_of
 from ffalm.engines.jobs import ClientSpec, Job
 from ffalm.engines.optimizers import local_optimizer
@@ -108,7 +109,7 @@ def needs_of(jobs: Sequence[Job], model: nn.Module) -> Needs:
     listed, plain = _listed(look, jobs[0].spec.device)
     standing = [
         _LIBRARIES,
-        _rows(jobs, look, dtype_of(model).itemsize),
+        _rows(jobs, look, dtype_of(model).itemsize, listed > 0),
         (_kept_models(jobs[0]) * len(jobs) + (1 + _kept_by_lanes(jobs[0].spec)) * lanes + _AVERAGED) * weights,
         batched * _BATCHED,
         min(max(WINDOW, lanes) * width, batched) * (_PREPARED + _REVERSED * listed),
@@ -148,11 +149,20 @@ def _vectors(spec: ClientSpec) -> int:
     return _STEPPED + _MOMENT * optimizer.moments + sent + 2 * len(algorithm.client_vectors) + len(algorithm.uploads)
 
 
-def _rows(jobs: Sequence[Job], look: Tensor, item: int) -> int:
-    """The table as if it were dense, each source once."""
-    sources = {id(x): len(x) for job in jobs for x in _features(job)}
+def _rows(jobs: Sequence[Job], look: Tensor, item: int, listed: bool) -> int:
+    """The table, each source once: as if it were dense, unless it is not even so before it is laid out."""
     kept = 1 if look.dtype == torch.uint8 else item
-    return sum(sources.values()) * ((look[0].numel() + 1) * kept + _LABELLED)
+    dense = (look[0].numel() + 1) * kept
+    sources = {id(x): len(x) * _row_bytes(x, item, dense, listed) for job in jobs for x in _features(job)}
+    return sum(sources.values())
+
+
+def _row_bytes(x: Tensor, item: int, dense: int, listed: bool) -> int:
+    """Of a row that is laid out, with its label and group: its codes, and the columns that are multiplied."""
+    if not listed or not isinstance(x, CompactFeatures):
+        return dense + _LABELLED
+    codes = x.codes.shape[1]
+    return min(dense, codes * x.codes.itemsize + (x.numbers.shape[1] + codes + 1) * item) + _LABELLED
 
 
 def _listed(look: Tensor, device: torch.device) -> tuple[int, int]:

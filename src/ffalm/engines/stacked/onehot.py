@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ffalm.data.compact_features import CompactFeatures
 from ffalm.engines.stacked.binary_columns import Columns, blocks
 from ffalm.engines.stacked.kernels import Opened, Table, Weights
 from ffalm.engines.stacked.layout import Blocks, Model, ParameterLayout
@@ -51,7 +52,11 @@ class OneHot:
 
         Both lie in one run of bytes, since a row that is fetched from far away in memory costs by the visit.
         """
-        return (torch.cat([self._records(block) for block in blocks(parts)]),)
+        made, end = torch.empty(sum(map(len, parts)), self._record_bytes, dtype=torch.uint8), 0
+        for block in blocks(parts):
+            made[end : end + len(block)] = self._records(block)
+            end += len(block)
+        return (made,)
 
     def packed(self, models: Model) -> Weights:
         """The first layer in its two pieces, then the others."""
@@ -178,7 +183,8 @@ class OneHot:
     @property
     def _narrow(self) -> torch.dtype:
         """The smallest type that holds every code."""
-        return torch.uint8 if len(self.columns.binary) <= torch.iinfo(torch.uint8).max else torch.int16
+        codes = len(self.columns.binary)
+        return next(kind for kind in (torch.uint8, torch.int16, torch.int32) if codes <= torch.iinfo(kind).max)
 
     @cached_property
     def _size(self) -> int:
@@ -233,19 +239,35 @@ class OneHot:
         item = self.dtype.itemsize
         return -(-self.columns.ones * self._narrow.itemsize // item) * item
 
+    @property
+    def _record_bytes(self) -> int:
+        """Bytes of a row: its list, then the columns that are multiplied."""
+        return self._code_bytes + len(self._plain_inputs) * self.dtype.itemsize
+
     def _records(self, x: Tensor) -> Tensor:
         """Rows as runs of bytes; short lists are filled up with the number of the row of zeros."""
-        row, column = x.index_select(1, self.columns.binary).nonzero(as_tuple=True)
-        counts = torch.bincount(row, minlength=len(x))
-        place = torch.arange(len(row)) - (counts.cumsum(0) - counts)[row]
         codes = torch.full(
             (len(x), self._code_bytes // self._narrow.itemsize), len(self.columns.binary), dtype=self._narrow
         )
-        codes[row, place] = column.to(self._narrow)
-        plain = x.index_select(1, self.columns.plain).to(self.dtype)
+        if isinstance(x, CompactFeatures):
+            listed = self._listed_codes(x.columns(self.columns.binary))
+            codes[:, : listed.shape[1]] = listed.to(self._narrow)
+            plain = x.columns(self.columns.plain).dense().to(self.dtype)
+        else:
+            row, column = x.index_select(1, self.columns.binary).nonzero(as_tuple=True)
+            counts = torch.bincount(row, minlength=len(x))
+            place = torch.arange(len(row)) - (counts.cumsum(0) - counts)[row]
+            codes[row, place] = column.to(self._narrow)
+            plain = x.index_select(1, self.columns.plain).to(self.dtype)
         if self.layout.joined:
             plain = torch.cat([plain, plain.new_ones(len(x), 1)], 1)
         return torch.cat([codes.view(torch.uint8), plain.contiguous().view(torch.uint8)], 1)
+
+    def _listed_codes(self, x: CompactFeatures) -> Tensor:
+        """The lists of rows whose columns are all 0 or 1."""
+        ones = torch.where(x.numbers == 1, x.places, -1)
+        codes = torch.cat([x.codes.long(), ones], 1)
+        return torch.where(codes < 0, x.shape[1], codes).sort(1).values[:, : self.columns.ones]
 
 
 def _sums(values: Tensor, rows: Tensor, starts: Tensor) -> Tensor:

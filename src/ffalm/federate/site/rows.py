@@ -155,7 +155,7 @@ class TableRows:
         )
         for name in asked:
             self._check(name)
-        summary = TableSummary.of(self.features[asked].iloc[self.parts[0]])
+        summary = TableSummary.of_rows(self.features[asked], self.parts[0])
         told = {name: _without_rare(column, fewest) for name, column in summary.columns.items()}
         return Description("table", labels, groups, kinds, TableSummary(told), ungrouped=ungrouped)
 
@@ -245,7 +245,7 @@ def read_rows(site: SiteConfig, shared: SharedData, folder: Path) -> TableRows |
 
 def _table(local: LocalTable, split: Split, shared: SharedTable, folder: Path) -> TableRows:
     file = str(folder / Path(local.file).expanduser())
-    frame, _ = read_table(file, local.separator, local.decimal)
+    frame, _ = read_table(file, local.separator, local.decimal, local.encoding)
     label = Coded.of(pick(frame, shared.label, file), "label", file)
     group = Coded.of_group(frame, shared, file)
     table = Table(
@@ -273,7 +273,7 @@ def _parts(frame: pd.DataFrame, split: Split, label: Coded, group: Coded, file: 
 def _images(local: LocalImages, split: Split, shared: SharedImages, folder: Path) -> ImageRows:
     images = existing_folder(str(folder / Path(local.folder).expanduser()), "name the folder that holds the images.")
     labels = str(folder / Path(local.labels).expanduser())
-    frame, _ = read_table(labels, local.separator)
+    frame, _ = read_table(labels, local.separator, encoding=local.encoding)
     return ImageRows(
         labels=labels,
         folder=images,

@@ -1,0 +1,117 @@
+"""Encoded features of a table in little memory: its numbers, and for each category the number of the feature that is 1.
+
+One-hot columns are nearly all zeros: of 107 features of a row of Adult 14 are not 0, of 50,000 categories one a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+_BLOCK_VALUES = 2**21  # feature values that are made dense at a time
+_aten = torch.ops.aten
+
+
+class CompactFeatures(Tensor):
+    """A (rows, features) tensor of float32 that is made dense where it is used; rows that are taken are plain tensors.
+
+    x[row, places[k]] = numbers[row, k]; x[row, codes[row, c]] = 1 for every categorical column c; else 0.
+    """
+
+    numbers: Tensor  # (rows, numeric columns)
+    places: Tensor  # the feature that each numeric column is
+    codes: Tensor  # (rows, categorical columns): the feature that is 1, -1 where the category is unknown
+
+    @staticmethod
+    def __new__(cls, numbers: Tensor, places: Tensor, codes: Tensor, width: int) -> CompactFeatures:
+        """Without a copy; `width` is the number of features."""
+        made: CompactFeatures = torch.Tensor._make_wrapper_subclass(cls, (len(numbers), width), dtype=numbers.dtype)
+        made.numbers, made.places, made.codes = numbers, places, codes
+        return made
+
+    def __init__(self, numbers: Tensor, places: Tensor, codes: Tensor, width: int) -> None:
+        pass  # `__new__` has done it
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"CompactFeatures({self.shape[0]} rows, {self.shape[1]} features)"
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return CompactFeatures, (self.numbers, self.places, self.codes, self.shape[1])
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Rows are taken from what is stored; for any other operation all rows are made dense."""
+        kwargs = kwargs or {}
+        if func in (_aten.detach.default, _aten.clone.default):
+            own = args[0]
+            return CompactFeatures(func(own.numbers), own.places, func(own.codes), own.shape[1])
+        if func is _aten.new_empty.default:
+            return func(args[0].numbers, *args[1:], **kwargs)
+        if func is _aten.index_select.default and args[1] == 0:
+            own, _, rows = args
+            return own[rows]
+        args, kwargs = tree_map_only(CompactFeatures, CompactFeatures.dense, (args, kwargs))
+        return func(*args, **kwargs)
+
+    def __getitem__(self, rows: Any) -> Tensor:
+        """Rows by number, slice or mask."""
+        if isinstance(rows, tuple) or rows is None or rows is Ellipsis:
+            return self.dense()[rows]
+        if isinstance(rows, int):
+            return self._dense(self.numbers[rows].unsqueeze(0), self.codes[rows].unsqueeze(0))[0]
+        return self._dense(self.numbers[rows], self.codes[rows])
+
+    def dense(self) -> Tensor:
+        """All rows as a plain tensor."""
+        return self._dense(self.numbers, self.codes)
+
+    def columns(self, chosen: Tensor) -> CompactFeatures:
+        """The same rows with these features only, in this order."""
+        order = torch.full((self.shape[1] + 1,), -1)  # the code -1 finds the last one
+        order[chosen] = torch.arange(len(chosen))
+        kept = order[self.places] >= 0
+        codes = order.to(self.codes.dtype)[self.codes.long()]
+        return CompactFeatures(self.numbers[:, kept], order[self.places[kept]], codes, len(chosen))
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """All rows as an array."""
+        return self.dense().numpy()
+
+    def tolist(self) -> Any:
+        """All rows as lists."""
+        return self.dense().tolist()
+
+    def _dense(self, numbers: Tensor, codes: Tensor) -> Tensor:
+        made = numbers.new_zeros(len(numbers), self.shape[1])
+        made[:, self.places] = numbers
+        ones = codes.long() + torch.arange(len(codes)).unsqueeze(1) * self.shape[1]
+        made.view(-1)[ones[codes >= 0]] = 1
+        return made
+
+
+def row_blocks(x: Tensor, step: int = 1) -> Iterator[Tensor]:
+    """Every `step`-th row in plain tensors of a few MB each, so that the whole is never made dense."""
+    size = max(1, _BLOCK_VALUES // max(1, x[:1].numel()))
+    return (x[first : first + size * step : step] for first in range(0, len(x), size * step))
+
+
+def row_bytes(x: Tensor, step: int = 1) -> Iterator[memoryview]:
+    """The bytes of every `step`-th row, for a checksum; the same for compact and for plain features."""
+    for block in row_blocks(x, step):
+        yield block.contiguous().cpu().view(torch.uint8).numpy().data
+
+
+def measured(x: Tensor) -> Tensor:
+    """The values that may be anything: of compact features the numbers, for the others are 0 and 1."""
+    return x.numbers if isinstance(x, CompactFeatures) else x
+
+
+def stored_bytes(x: Tensor) -> int:
+    """How much memory features take."""
+    return x.numbers.nbytes + x.codes.nbytes if isinstance(x, CompactFeatures) else x.nbytes

@@ -1,0 +1,104 @@
+"""Text and Parquet files as data frames: whole, or in pieces where the whole would take much of the free memory."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from ffalm.data.table_pieces import column_room, frame_of, joined, stored_column
+from ffalm.errors import require, shown
+from ffalm.system.memory import free
+
+_PIECE_VALUES = 2**22  # values of all columns that are read at a time
+_WHOLE = 0.25  # share of the free memory that a table may take to be read whole
+_DECODED = 5  # bytes that a table takes as it is read, for each byte of text
+_UNPACKED = 5  # times a compressed file
+_VALUE = 16  # bytes of a value of a Parquet file, as it is read
+
+Encoding = str | None
+
+
+def check_encoding(encoding: Encoding) -> None:
+    """Refuse a name that is no encoding of text."""
+    try:
+        known = encoding is None or codecs.lookup(encoding)._is_text_encoding
+    except (LookupError, ValueError):
+        known = False
+    require(known, f"The encoding {shown(encoding)} is not known: give one such as utf-8, latin-1, cp1252 or utf-16.")
+
+
+def read_text(path: Path, separator: str | None, decimal: str, encoding: Encoding, usual: str) -> pd.DataFrame:
+    """The table with its header as written (pandas would rename repeated and empty names); `usual` is the separator
+    where the header does not tell."""
+    utf_8 = encoding is None or codecs.lookup(encoding).name == "utf-8"
+    spelled = {"encoding": "utf-8-sig" if utf_8 else encoding}
+    separator = separator or _separator(path, usual, spelled)
+    options: dict[str, Any] = {"sep": separator, "skipinitialspace": True, "decimal": decimal, **spelled}
+    header = pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0].tolist()
+    size = path.stat().st_size * _DECODED * (_UNPACKED if path.name.lower().endswith(".gz") else 1)
+    options["low_memory"] = False
+    if not _large(size):
+        return _named(pd.read_csv(path, **options), header)
+
+    def whole(place: int) -> pd.Series:
+        return pd.read_csv(path, usecols=[place], **options).iloc[:, 0]
+
+    with pd.read_csv(path, chunksize=max(1, _PIECE_VALUES // len(header)), **options) as reader:
+        return joined((_named(piece, header) for piece in reader), whole, size)
+
+
+def read_parquet(path: Path) -> pd.DataFrame:
+    """The table; exact decimals become floats, because pandas would read them as objects."""
+    from pyarrow.parquet import ParquetFile, read_table
+
+    with ParquetFile(path) as file:
+        rows, width, schema = file.metadata.num_rows, file.metadata.num_columns, file.schema_arrow
+    names = list(_frame(schema.empty_table()).columns)
+    apart = len({*schema.names}) == len(schema.names) and {*map(str, names)} <= {*schema.names}
+    if not (apart and _large(rows * width * _VALUE)):
+        return _frame(read_table(path))
+
+    def columns() -> Iterator[pd.Series]:
+        room = column_room(rows, len(names))
+        for place, name in enumerate(map(str, names)):
+            yield stored_column(_frame(read_table(path, columns=[name]).select([name])).iloc[:, 0], room[place])
+
+    return frame_of(names, columns())
+
+
+def _large(size: int) -> bool:
+    """Whether reading so many bytes at once would take much of the free memory."""
+    left = free(torch.device("cpu"))
+    return left is not None and size > left * _WHOLE
+
+
+def _named(frame: pd.DataFrame, header: list[str]) -> pd.DataFrame:
+    if not isinstance(frame.index, pd.RangeIndex) or frame.shape[1] != len(header):
+        raise ValueError("its rows have more fields than its header")
+    frame.columns = header
+    return frame
+
+
+def _separator(path: Path, usual: str, spelled: dict[str, Any]) -> str:
+    """The separator: the usual one, or another one if the header contains only that."""
+    options = {"sep": "\0", "quoting": csv.QUOTE_NONE, **spelled}
+    line = str(pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0, 0])
+    bare = re.sub(r'"[^"]*"', "", line)
+    found = [sign for sign in (",", ";", "\t", "|") if sign in bare]
+    return found[0] if len(found) == 1 else usual
+
+
+def _frame(table: Any) -> pd.DataFrame:
+    import pyarrow
+
+    for place, column in enumerate(table.schema):
+        if pyarrow.types.is_decimal(column.type):
+            table = table.set_column(place, column.name, table.column(place).cast(pyarrow.float64()))
+    return table.to_pandas().reset_index(drop=True)
