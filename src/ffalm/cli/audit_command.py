@@ -26,7 +26,7 @@ _WIDE = 120  # columns of a terminal that has room for intervals beside every ra
 def audit(
     file: Annotated[Path, typer.Argument(help="CSV or Parquet file of predicted rows.", show_default=False)],
     label: Annotated[str, _column(help="Column of true outcomes.")],
-    group: Annotated[list[str], _column(help="Column of groups; may be given several times: crossings too.")],
+    group: Annotated[list[str], _column(help="Column of groups; several, with commas or repeated, are crossed too.")],
     prediction: Annotated[str | None, _column(help="Column of predicted outcomes.")] = None,
     score: Annotated[str | None, _column(help="Column of scores; more is more favourable.")] = None,
     favourable: Annotated[str | None, _column(help="Favourable value of the label. Default: 1.")] = None,

@@ -26,7 +26,7 @@ def repair(
     file: Annotated[Path, typer.Argument(help="CSV or Parquet file of scored rows.", show_default=False)],
     label: Annotated[str, _column(help="Column of true outcomes.")],
     score: Annotated[str, _column(help="Column of scores; more is more favourable.")],
-    group: Annotated[str, _column(help="Column of groups.")],
+    group: Annotated[str, _column(help="Column of groups; several with commas are crossed.")],
     favourable: Annotated[str | None, _column(help="Favourable value of the label. Default: 1.")] = None,
     id: Annotated[str | None, _column("--id", help="Column that names a row, for randomised draws.")] = None,
     decision: Annotated[
@@ -88,10 +88,12 @@ def _read(file: Path, names: dict[str, str], drawn: bool) -> pd.DataFrame:
     import pandas as pd
 
     from ffalm.data.table_files import read_table
-    from ffalm.data.table_values import pick
+    from ffalm.data.table_groups import group_column
+    from ffalm.data.table_values import listed_columns, pick
 
     frame, _ = read_table(str(file))
-    columns = {role: pick(frame, name, str(file)) for role, name in names.items()}
+    columns = {role: pick(frame, name, str(file)) for role, name in names.items() if role != "group"}
+    columns["group"] = group_column(frame, listed_columns(frame, [names["group"]], str(file)), str(file))
     content = _content(frame.drop(columns=[names["label"]])) if drawn and "id" not in names else ""
     return pd.DataFrame({**columns, "row": range(1, len(frame) + 1), "content": content})
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import unicodedata
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 #: A variance below this share of the mean square is rounding error: the column is constant.
 ROUNDING = 1e-13
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 _FARTHEST = 1e15  # standard deviations from the mean: products of such features are finite in every layer
 
 
@@ -159,7 +161,7 @@ class TableEncoding:
                     features[:, start] = scaled
                 start += 1
             else:
-                codes = _positions(values, column.categories)
+                codes = category_positions(values, column.categories)
                 known = np.flatnonzero(codes >= 0)
                 features[known, start + codes[known]] = 1.0
                 start += len(column.categories)
@@ -308,11 +310,29 @@ def _column(name: str, summary: ColumnSummary) -> NumericColumn | CategoryColumn
     return NumericColumn(name, mean, math.sqrt(variance) if variance > ROUNDING * square else 0.0)
 
 
-def _positions(column: pd.Series, categories: tuple[str | None, ...]) -> NDArray[np.int64]:
-    """The index of each row's category among the known ones, -1 for an unknown one."""
+def category_positions(column: pd.Series, categories: tuple[str | None, ...]) -> NDArray[np.int64]:
+    """The index of each row's category among the known ones, -1 for an unknown one.
+
+    A file is read by what it holds: 01 may be the text "01" in one and the number 1 in another, and TRUE a text or a
+    truth value. A text that is no category is therefore looked up by the value that it writes.
+    """
     codes, texts = distinct(column)
     place = {category: number for number, category in enumerate(categories)}
+    written: dict[str, list[int]] = {}
+    for category, number in place.items():
+        if category is not None:
+            written.setdefault(_written_value(category), []).append(number)
+    for text in texts:
+        if text not in place and len(alike := written.get(_written_value(text), [])) == 1:
+            place[text] = alike[0]
     return np.array([place.get(text, -1) for text in [*texts, None]], dtype=np.int64)[codes]
+
+
+def _written_value(text: str) -> str:
+    """The number or truth value that a text writes, in one form; other texts as they are."""
+    if _NUMBER.fullmatch(text):
+        return as_text(float(text))
+    return text.lower() if text.lower() in ("true", "false") else text
 
 
 def _parsed(text: str, what: str) -> Any:

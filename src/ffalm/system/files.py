@@ -14,6 +14,7 @@ from typing import Any
 
 from ffalm.errors import UserError, printable, require, shown
 
+_UNFINISHED = ".ffalm-"
 _LARGEST_TEXT = 16 * 2**20
 _LIMITED_INFORMATION = 0x1000  # the right to ask Windows whether a process is there
 
@@ -68,13 +69,18 @@ def reason(error: BaseException) -> str:
 def write_whole(path: Path, content: str | bytes) -> Path:
     """Write beside, force to the disk and rename into place; the folder is made where it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = unfinished(path)
     try:
         synced(beside, content.encode() if isinstance(content, str) else content)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
     return path
+
+
+def unfinished(path: Path) -> Path:
+    """The hidden name under which this process writes a file or folder before it is renamed into place."""
+    return path.with_name(f"{_UNFINISHED}{path.name}.{os.getpid()}")
 
 
 def synced(path: Path, content: bytes, due: bool = True) -> None:
@@ -94,8 +100,11 @@ def sync_files(paths: Iterable[Path]) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what processes that were killed left half-written in a folder; call it with the folder's lock held."""
-    for path in folder.glob(".*"):
+    """Remove what processes that were killed left half-written in a folder; call it with the folder's lock held.
+
+    A folder that a user named may hold hidden files of the user's own, which stay.
+    """
+    for path in folder.glob(f"{_UNFINISHED}*"):
         owner = path.name.rpartition(".")[2]
         if not owner.isdecimal() or _alive(int(owner)):
             continue

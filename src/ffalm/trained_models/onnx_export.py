@@ -2,7 +2,8 @@
 
 Inputs of a model of tables are its columns, each of shape (rows, 1): numbers as doubles, categories as text. Other
 models take `features`. Thresholds by group add the input `group`, a text; an unknown one, such as "", gets the single
-threshold. Outputs are `label` and `probabilities`.
+threshold. Outputs are `label` and `probabilities`. Where a column has one of these names, the input or output of that
+name gets an underscore: `group_`.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def write_onnx(
     made = helper.make_graph(graph.nodes, "ffalm", inputs, outputs, graph.constants)
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(_ML, 2)]
     model = helper.make_model(made, opset_imports=opsets, producer_name="ffalm", ir_version=8)
-    helper.set_model_props(model, _properties(task, repair))
+    helper.set_model_props(model, _properties(task, repair) | _categories(preprocessing))
     onnx.checker.check_model(model)
     return write_whole(place, model.SerializeToString())
 
@@ -94,6 +95,15 @@ def _properties(task: Task, repair: Repair | None) -> dict[str, str]:
     }
 
 
+def _categories(preprocessing: Preprocessing | None) -> dict[str, str]:
+    """The texts that each category column may hold, "" for a missing value."""
+    table = None if preprocessing is None else preprocessing.table
+    if table is None:
+        return {}
+    known = {one.name: one.categories for one in table.columns if hasattr(one, "categories")}
+    return {"categories": json.dumps({name: [one or "" for one in own] for name, own in known.items()})}
+
+
 def _columns(graph: Graph, encoding: TableEncoding, fill: bool) -> tuple[list[onnx.ValueInfoProto], str]:
     """An input for each column, and the features made of them."""
     from onnx import TensorProto, helper
@@ -101,6 +111,7 @@ def _columns(graph: Graph, encoding: TableEncoding, fill: bool) -> tuple[list[on
     from ffalm.data.encoding import NumericColumn
 
     inputs, parts = [], []
+    graph.taken.update(column.name for column in encoding.columns)
     for column in encoding.columns:
         numeric = isinstance(column, NumericColumn)
         kind = TensorProto.DOUBLE if numeric else TensorProto.STRING
@@ -137,9 +148,10 @@ def _threshold(
         "values_floats": list(values.values()),
         "default_float": single,
     }
-    threshold = graph.add("LabelEncoder", "group", domain=_ML, **found)
+    name = graph.free_name("group")
+    threshold = graph.add("LabelEncoder", name, domain=_ML, **found)
     flat = graph.add("Reshape", threshold, graph.constant(np.array([-1])))
-    return flat, [helper.make_tensor_value_info("group", TensorProto.STRING, ["rows", 1])]
+    return flat, [helper.make_tensor_value_info(name, TensorProto.STRING, ["rows", 1])]
 
 
 def _decided(graph: Graph, logits: str, threshold: str, task: Task) -> str:
