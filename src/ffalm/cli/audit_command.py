@@ -67,10 +67,12 @@ def audit(
 
 def finish_audit(found: Audit, conditions: Sequence[str], out: Path | None, as_json: bool) -> None:
     """Write the page, print everything, and end with code 3 where a condition holds."""
-    from ffalm.report.audit_report import to_plain, write_page
+    from ffalm.report.audit_report import PAGE_MARK, to_plain, write_page
+    from ffalm.system.files import require_replaceable
 
     failures = found.failures(conditions)
     if out is not None:
+        require_replaceable(out, PAGE_MARK, "the page of an audit")
         write_page(found, out, failures)
     if as_json:
         print_json(to_plain(found, failures))

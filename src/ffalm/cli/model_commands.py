@@ -21,6 +21,8 @@ _Folder = Annotated[
 _Alpha = Annotated[float | None, typer.Option(help="Of a study of several skews: which answer to take.")]
 _Site = Annotated[str | None, typer.Option(help="Site whose thresholds to apply, where each site has its own.")]
 
+_PREDICTIONS = ",prediction,probability"  # in the header of what `predict` writes
+
 
 def predict(
     model: _Folder,
@@ -45,7 +47,8 @@ def predict(
     table, notes = predictions(found, data, group, proba)
     for note in notes:
         print(f"ffalm: {note}", file=sys.stderr)
-    _write_or_print(table.to_csv(index=False, lineterminator="\n"), out, f" ({len(table):,} rows)")
+    text = table.to_csv(index=False, lineterminator="\n")
+    _write_or_print(text, out, _PREDICTIONS, "a file of predictions", f" ({len(table):,} rows)")
 
 
 def card(
@@ -55,9 +58,10 @@ def card(
     site: _Site = None,
 ) -> None:
     """Write the model card: use, data, groups, metrics with intervals, fairness target, privacy and limits."""
+    from ffalm.report.model_card import CARD_MARK
     from ffalm.studies.model_folders import load_model
 
-    _write_or_print(load_model(model, alpha=alpha, site=site).card(), out)
+    _write_or_print(load_model(model, alpha=alpha, site=site).card(), out, CARD_MARK, "a model card")
 
 
 def export(
@@ -73,13 +77,14 @@ def export(
     print(f"Written: {load_model(model, alpha=alpha, site=site).to_onnx(file)}")
 
 
-def _write_or_print(text: str, out: Path | None, rows: str = "") -> None:
-    from ffalm.system.files import write_whole
+def _write_or_print(text: str, out: Path | None, mark: str, what: str, rows: str = "") -> None:
+    from ffalm.system.files import require_replaceable, write_whole
 
     if out is None:
         sys.stdout.write(text)
         return
     require(not out.is_dir(), f"The output {out} is a folder: name a file.")
+    require_replaceable(out, mark, what)
     write_whole(out, text)
     print(f"Written: {out}{rows}")
 

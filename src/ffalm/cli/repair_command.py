@@ -108,9 +108,11 @@ def _write(result: RepairedScores, frame: pd.DataFrame, folder: Path) -> None:
     """The thresholds, and every row's prediction."""
     from ffalm.report.repair_report import to_plain
     from ffalm.studies.study import make_folder
-    from ffalm.system.files import json_text, write_whole
+    from ffalm.system.files import json_text, require_replaceable, write_whole
 
     make_folder(folder)
+    require_replaceable(folder / "repair.json", '"thresholds"', "that of a repair")
+    require_replaceable(folder / "predictions.csv", ",score,group,prediction", "that of a repair")
     key = "id" if "id" in frame else "row"
     ids = frame["id" if key == "id" else "content"].to_numpy()
     names = result.label_names if len(result.label_names) == 2 else ("other", result.label_names[-1])

@@ -51,6 +51,16 @@ def require_output(out: Path | None, given: Path, kind: str = "a file") -> None:
         require(not same, f"The output {out} is the file that is read, which would be lost: name another.")
 
 
+def require_replaceable(out: Path, mark: str, what: str) -> None:
+    """Refuse to write over a file of the user's: one that is there must be empty or hold the mark of what we write."""
+    if not out.is_file():
+        return
+    with open(out, "rb") as file:
+        content = file.read(_LARGEST_TEXT)
+    ours = not content or mark.encode() in content
+    require(ours, f"The output {out} exists and is not {what}: name another file, or remove it first.")
+
+
 def cache_folder() -> Path:
     """The cache folder: $FFALM_CACHE, or `ffalm` in the user's cache folder."""
     chosen = os.environ.get("FFALM_CACHE")
@@ -67,12 +77,20 @@ def reason(error: BaseException) -> str:
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:
-    """Write beside, force to the disk and rename into place; the folder is made where it is missing."""
+    """Write beside, force to the disk and rename into place; the folder is made where it is missing.
+
+    A link stays one, and a device or pipe such as /dev/null is written to: a rename would put a file in its place.
+    """
+    content = content.encode() if isinstance(content, str) else content
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_bytes(content)
+        return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = unfinished(path)
+    place = Path(os.path.realpath(path)) if path.is_symlink() else path
+    beside = unfinished(place)
     try:
-        synced(beside, content.encode() if isinstance(content, str) else content)
-        beside.replace(path)
+        synced(beside, content)
+        beside.replace(place)
     finally:
         beside.unlink(missing_ok=True)
     return path

@@ -18,7 +18,7 @@ from torch import nn
 from ffalm.data.types import Task
 from ffalm.errors import UserError, require
 from ffalm.fairness.histograms import edge_value
-from ffalm.system.files import path_of, write_whole
+from ffalm.system.files import path_of, require_replaceable, write_whole
 from ffalm.targets.repair import Repair
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ffalm.models.onnx_layers import Graph
 
 _ML = "ai.onnx.ml"
+_PRODUCER = "ffalm"
 
 
 def write_onnx(
@@ -50,6 +51,7 @@ def write_onnx(
         raise UserError("Writing ONNX needs the package onnx: pip install 'ffalm[onnx]'.") from None
     place = path_of(file)
     require(not place.is_dir(), f"The output {place} is a folder: name a file.")
+    require_replaceable(place, _PRODUCER, "an ONNX file of ffalm")
     require(
         repair is None or repair.kind != "randomised",
         "Randomised thresholds are drawn from each row's content, which ONNX cannot: make the answer with "
@@ -79,7 +81,7 @@ def write_onnx(
     ]
     made = helper.make_graph(graph.nodes, "ffalm", inputs, outputs, graph.constants)
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(_ML, 2)]
-    model = helper.make_model(made, opset_imports=opsets, producer_name="ffalm", ir_version=8)
+    model = helper.make_model(made, opset_imports=opsets, producer_name=_PRODUCER, ir_version=8)
     helper.set_model_props(model, _properties(task, repair) | _categories(preprocessing))
     onnx.checker.check_model(model)
     return write_whole(place, model.SerializeToString())
