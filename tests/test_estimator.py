@@ -110,6 +110,16 @@ def test_rows_of_a_missing_group_train_and_are_not_compared(people: pd.DataFrame
     assert model.groups_.tolist() == ["female", "male"]
 
 
+def test_a_group_called_unknown_keeps_its_threshold_where_other_groups_are_missing(people: pd.DataFrame) -> None:
+    x, y = features(people), people["approved"]
+    sex = people["sex"].where(people.index % 5 > 0)
+    renamed = sex.replace({"male": "unknown"})
+    quick: dict[str, Any] = {**QUICK, "target": "dpd <= 0.1", "rounds": 1}
+    models: list[Any] = [FairFederatedClassifier("fedavg", **quick).fit(x, y, groups=own) for own in (sex, renamed)]
+    assert [len(model.repair_.edges) for model in models] == [3, 3]
+    assert np.array_equal(models[0].predict(x, groups=sex), models[1].predict(x, groups=renamed))
+
+
 def test_it_works_in_pipelines_and_cross_validation_with_routed_groups(people: pd.DataFrame) -> None:
     with sklearn.config_context(enable_metadata_routing=True):
         model = (

@@ -19,6 +19,7 @@ from torch import Tensor
 from ffalm.algorithms import Algorithm, Lagrangian, Measure
 from ffalm.arrays import numbers
 from ffalm.data.array_parts import warn_of_scale
+from ffalm.data.group_settings import unknown_name
 from ffalm.data.holdings import Dealt, Holding
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Examples, Task
@@ -224,12 +225,12 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def _federation(self, rows: Examples, clients: Any, seed: int) -> Federation:
         """The rows of each client, and held-out ones where there is a target."""
-        groups = ["0", "1"] if self.groups_ is None else [str(name) for name in self.groups_]
+        groups = ("0", "1") if self.groups_ is None else _names(self.groups_)
         unknown = bool((rows.group == len(groups)).any())
         task = Task(
             "arrays",
             label_names=tuple(map(str, self.classes_)),
-            group_names=(*groups, *["unknown"] * unknown),
+            group_names=(*groups, *[unknown_name(groups)] * unknown),
             favourable=self._favourable(),
             excluded=int(unknown),
         )
@@ -290,6 +291,12 @@ def _on_cpu(values: Any) -> Any:
     except UserError as error:
         raise InvalidInput(str(error)) from None
     return (dense.float() if dense.dtype == torch.bfloat16 else dense).numpy()
+
+
+def _names(values: NDArray[Any]) -> tuple[str, ...]:
+    """A text for each of different values, such that 1 and "1" stay apart."""
+    plain = tuple(map(str, values))
+    return plain if len(set(plain)) == len(plain) else tuple(map(repr, values))
 
 
 def _coded(values: Any, rows: int, what: str, fewest: int = 2) -> tuple[NDArray[Any], Codes]:

@@ -189,9 +189,18 @@ def test_what_cannot_be_audited_is_told() -> None:
         audited(frame, group=list("abcde"))
 
 
+def test_several_group_columns_are_given_as_a_list_or_with_commas() -> None:
+    frame = scored()
+    names = [[one.name for one in audited(frame, group=group).groupings] for group in (["sex", "race"], "sex, race")]
+    assert names == [["sex", "race", "sex, race"]] * 2
+    assert audited(frame, group=["sex,race", "sex"])["sex, race"] == audited(frame, group="sex,race")["sex, race"]
+    named = frame.rename(columns={"race": "race, as told"})
+    assert [one.name for one in audited(named, group="race, as told").groupings] == ["race, as told"]
+
+
 def test_a_condition_that_can_never_hold_is_refused() -> None:
     found = audited(scored())
-    for condition in ("dpd > 1e999", "dpd > 1e400 %", "dpd > .", 3):
+    for condition in ("dpd > 1e999", "dpd > 1e400 %", "dpd > .", "dpd > 10", "impact_ratio < 80", "dpd > -0.1", 3):
         with pytest.raises(UserError):
             found.failures([condition])  # type: ignore[list-item]
 

@@ -55,6 +55,13 @@ def test_parquet_and_a_test_file_are_read_and_json_is_printed(cli: Cli, scores: 
     assert told["test"]["dpd"] == told["calibration"]["dpd"]  # the same rows
 
 
+def test_group_columns_are_crossed(cli: Cli, scores: Path) -> None:
+    table = pd.read_csv(scores)
+    table.assign(age=np.where(table["person"] % 3, "old", "young")).to_csv(scores, index=False)
+    code, shown, _ = cli("repair", scores, *COLUMNS, "--group", "sex,age", "--json")
+    assert code == 0 and list(json.loads(shown)["thresholds"]["groups"]) == ["f, old", "f, young", "m, old", "m, young"]
+
+
 def test_randomised_predictions_are_the_same_for_the_same_id(cli: Cli, scores: Path, tmp_path: Path) -> None:
     asked = ["--target", "equalized_odds <= 0.01", "--repair", "randomised", "--confidence", 0.5, "--id", "person"]
     found = []

@@ -56,6 +56,17 @@ def test_a_category_unseen_in_training_is_all_zeros() -> None:
     assert encoded.tolist() == [[0.0, 0.0], [0.0, 0.0], [0.0, 1.0]]
 
 
+def test_numbers_and_truth_values_are_found_however_a_file_writes_them() -> None:
+    texts = pd.DataFrame({"zip": ["01234", "10", "2.50"], "ill": ["TRUE", "FALSE", "TRUE"]})
+    encoding = encoding_of(texts)
+    read = pd.DataFrame({"zip": [1234, 10, 2.5], "ill": [True, False, True]})  # the same as pandas reads it from a file
+    assert encoding.encode(read).equal(encoding.encode(texts))
+    codes = encoding_of(read.astype(object))
+    assert codes.encode(texts).equal(codes.encode(read))
+    both = encoding_of(pd.DataFrame({"code": ["1", "01", "x"]}))  # different texts stay apart
+    assert both.encode(pd.DataFrame({"code": ["1", "01", "001", "X"]})).sum(1).tolist() == [1.0, 1.0, 0.0, 0.0]
+
+
 @pytest.mark.parametrize("value", [0.0, 7.0, 0.1, -1e9, 1e150])
 def test_a_constant_number_becomes_zero(value: float) -> None:
     encoding = encoding_of(pd.DataFrame({"x": [value] * 1001}))

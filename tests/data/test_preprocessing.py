@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from ffalm.data.decode import Recipe
-from ffalm.data.encoding import TableEncoding, TableSummary
+from ffalm.data.encoding import NumericColumn, TableEncoding, TableSummary
 from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.table import FrameTable
 from ffalm.errors import UserError
@@ -69,6 +69,10 @@ def test_missing_numbers_are_refused_unless_training_filled_them() -> None:
         TABLE.encode(gaps)
     filled = Preprocessing(TABLE.table, missing="mean")
     assert filled.encode(gaps)[1, 0] == 0.0
+    row = pd.DataFrame([{"age": None, "job": "cook"}])
+    assert filled.encode(row)[0, 0] == 0.0
+    odd = Preprocessing(TableEncoding((NumericColumn("self", 3.0, 1.0),)), missing="mean")
+    assert odd.encode(pd.DataFrame({"self": [None, 4.0]})).flatten().tolist() == [0.0, 1.0]
 
 
 def test_images_are_read_from_a_folder_in_the_order_of_their_names(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def trained(draws: random.Random, here: Path) -> Callable[[], object]:
     model = _trained(here)
     if draws.random() < 0.2:
         folder = draws.choice([here / "folder", here / "good.csv", here / "missing", thing(draws)])
-        return lambda: ffalm.load_model(folder, **some_of(draws, ("alpha", "model"), 0.4))
+        return lambda: ffalm.load_model(folder, **some_of(draws, ("alpha", "site", "model"), 0.4))
     rows = pd.DataFrame({"a": np.arange(_ROWS) % 7, "sex": np.where(np.arange(_ROWS) % 2, "m", "f")})
     for _ in range(draws.choice((0, 1, 2))):
         try:

@@ -38,6 +38,31 @@ def test_a_studys_model_is_its_answers_with_the_thresholds(study: ffalm.Study) -
     assert ffalm.load_model(study.folder / others[0].place).repair is None
 
 
+def test_where_sites_have_thresholds_of_their_own_the_site_must_be_named(tmp_path: Path) -> None:
+    frame = people(1000).assign(bank=["north", "south"] * 500)
+    frame.to_csv(tmp_path / "loans.csv", index=False)
+    out = tmp_path / "study"
+    study = ffalm.compare(
+        tmp_path / "loans.csv", "fedavg", seeds=1, rounds=2, lr=0.5, model="linear", label="paid", group="sex",
+        favourable="yes", owner="bank", scope="sites", data_settings={"validation": 0.6}, out=out,
+    )  # fmt: skip
+    answer = study.answer()
+    assert answer.together is not None
+    with pytest.raises(UserError, match=r"name the site \(--site\), one of north, south"):
+        ffalm.load_model(out)
+    for one in answer.sites:
+        model = ffalm.load_model(out, site=one.site)
+        assert model.repair is not None and model.repair.to_plain(model.task.group_names) == one.repair
+        assert model.facts is not None and model.facts.verdict == one.verdict(answer.target)
+        assert f"site {one.site}" in model.card()
+    with pytest.raises(UserError, match="no site of this study 'nort': did you mean 'north'"):
+        ffalm.load_model(out, site="nort")
+    saved = ffalm.load_model(out, site="north").save(tmp_path / "north")
+    assert ffalm.load_model(saved).repair == ffalm.load_model(out, site="north").repair
+    with pytest.raises(UserError, match="leave the site out"):
+        ffalm.load_model(saved, site="north")
+
+
 def test_without_a_target_one_of_several_runs_must_be_named(tmp_path: Path) -> None:
     federation = ffalm.load(people(200), label="paid", group="sex", favourable="yes", clients=2)
     study = ffalm.compare(federation, ["fedavg"], seeds=2, rounds=1, target=None, out=tmp_path / "study")

@@ -94,7 +94,7 @@ def test_going_back_gives_up_what_came_after(folder: RunFolder) -> None:
 
 def test_a_snapshot_that_was_being_written_when_the_process_died_is_ignored(folder: RunFolder) -> None:
     folder.save(snapshot(4))
-    half = folder.path / "checkpoint" / ".new.123"
+    half = folder.path / "checkpoint" / ".ffalm-new.123"
     half.mkdir()
     (half / "model.safetensors").write_bytes(b"half")
     found = folder.snapshot(folder.saved_rounds()[-1])
@@ -171,11 +171,12 @@ def test_checkpoints_sort_as_numbers(folder: RunFolder) -> None:
 
 def test_what_a_kill_left_half_written_is_removed(folder: RunFolder) -> None:
     dead = 2**22 + 1  # above the largest process number
-    (folder.path / "checkpoint" / f".new.{dead}").mkdir()
-    (folder.path / f".result.json.{dead}").touch()
+    (folder.path / "checkpoint" / f".ffalm-new.{dead}").mkdir()
+    (folder.path / f".ffalm-result.json.{dead}").touch()
     (folder.path / ".run.lock").touch()
+    (folder.path / ".notes.2023").touch()  # a user's own
     folder.start("")
-    assert sorted(path.name for path in folder.path.rglob(".*")) == [".run.lock"]
+    assert sorted(path.name for path in folder.path.rglob(".*")) == [".notes.2023", ".run.lock"]
 
 
 def test_a_disk_that_is_full_while_a_checkpoint_is_written_leaves_the_one_before(

@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 from ffalm.errors import UserError
-from ffalm.system.files import cache_folder, parsed_json, path_of, read_text, sync_files, write_private, write_whole
+from ffalm.system.files import (
+    cache_folder,
+    parsed_json,
+    path_of,
+    read_text,
+    require_replaceable,
+    sync_files,
+    write_private,
+    write_whole,
+)
 
 
 def test_text_and_bytes_are_written_into_folders_that_need_not_be_there(tmp_path: Path) -> None:
@@ -109,3 +118,26 @@ def test_files_are_synced_where_they_still_are(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "there").write_bytes(b"x")
     sync_files([tmp_path / "gone", tmp_path / "there"])
     assert len(synced) == 1
+
+
+def test_devices_pipes_and_links_stay_what_they_are(tmp_path: Path) -> None:
+    link, file = tmp_path / "link", tmp_path / "file"
+    file.write_text("old")
+    link.symlink_to(file)
+    write_whole(link, "new")
+    assert link.is_symlink() and file.read_text() == "new"
+    null = tmp_path / "null"
+    null.symlink_to("/dev/null")
+    write_whole(null, "lost")
+    assert null.is_symlink() and Path("/dev/null").is_char_device()
+
+
+def test_a_file_of_the_users_own_is_not_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "loans.csv"
+    require_replaceable(file, "row,prediction", "a file of predictions")
+    for content in ("", "row,prediction\n1,yes\n"):
+        file.write_text(content)
+        require_replaceable(file, "row,prediction", "a file of predictions")
+    file.write_text("row,income\n1,20\n")
+    with pytest.raises(UserError, match="exists and is not a file of predictions"):
+        require_replaceable(file, "row,prediction", "a file of predictions")

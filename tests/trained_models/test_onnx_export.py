@@ -72,6 +72,19 @@ def test_thresholds_by_group_are_within_the_graph(model: TrainedModel, tmp_path:
     assert computed(file, {**inputs, "group": nobody})[0] == own.predict(frame).tolist()
 
 
+def test_columns_may_have_the_names_of_other_inputs_and_outputs(tmp_path: Path) -> None:
+    renamed = {"sex": "group", "income": "label", "job": "probabilities"}
+    frame = people(200).rename(columns=renamed).assign(constant_0=1.5)
+    federation = ffalm.load(frame, label="paid", group="group", favourable="yes", clients=2)
+    trained = ffalm.simulate("fedavg", federation, rounds=1, model="linear").model
+    own = with_edges(trained, AS_TRAINED - 9, AS_TRAINED + 9)
+    inputs = columns(frame, ["group", "label", "probabilities", "constant_0"])
+    session = runtime.InferenceSession(own.to_onnx(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+    label, probabilities = session.run(["label_", "probabilities_"], {**inputs, "group_": inputs["group"]})
+    assert label.tolist() == own.predict(frame, group="group").tolist()
+    assert np.allclose(probabilities, own.predict_proba(frame), atol=1e-6)
+
+
 def test_one_threshold_needs_no_group(model: TrainedModel, tmp_path: Path) -> None:
     own, frame = with_edges(model, AS_TRAINED + 5, AS_TRAINED + 5), people(100, 1)
     label, _ = computed(own.to_onnx(tmp_path / "m.onnx"), columns(frame, ["sex", "income", "job"]))

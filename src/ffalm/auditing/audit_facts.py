@@ -162,4 +162,9 @@ def parsed_condition(text: str, metrics: Mapping[str, Any]) -> tuple[str, Callab
     except ValueError:
         bound = math.nan
     require(math.isfinite(bound), f"The bound {shown(number)} of {metric} is not a number.")
+    require(
+        0 <= bound <= 1,
+        f"The bound of {metric} is a fraction from 0 to 1, such as 0.1 or 10 % for 10 points; with {bound:g} the "
+        "condition would always or never hold.",
+    )
     return metric, _OPERATORS[sign], bound

@@ -18,7 +18,7 @@ from ffalm.data.encoding import numbers
 from ffalm.data.group_settings import group_columns
 from ffalm.data.table import code_label
 from ffalm.data.table_files import as_frame, checked_columns, read_table
-from ffalm.data.table_values import complete, pick, place_of
+from ffalm.data.table_values import complete, listed_columns, pick, place_of
 from ffalm.errors import UserError, require, require_number, shown, unknown
 from ffalm.report.audit_report import to_plain, write_page
 from ffalm.targets.score_repair import own_decision
@@ -60,7 +60,7 @@ def audit(
     - `label`: the true outcome; `favourable` is the value that people want, 1 where labels are 0 and 1;
     - `prediction`: the predicted outcome, `score`: a score of which more is more favourable, or both. With scores alone
       the favourable outcome is predicted from `decision` up: by default 0.5 for probabilities, else 0;
-    - `group`: a column, or a list of several: each is audited, and so are their crossings;
+    - `group`: a column, or several as a list or with commas: each is audited, and so are their crossings;
     - `min_group`: groups of fewer rows are shown and left out of gaps. So are rows whose group is missing, for which
       there are bounds over every assignment to groups;
     - `level`: of the confidence intervals.
@@ -141,7 +141,8 @@ class _Table:
             if found is None:
                 raise UserError(f"Give a table, as a DataFrame or a file; got {type(data).__name__}.")
             what, frame = "the given table", checked_columns(found, "the given table")[0]
-        groups = _checked(group_columns(group))
+        named = _checked(group_columns([group] if isinstance(group, str) else group))
+        groups = _checked(tuple(dict.fromkeys(listed_columns(frame, named, what))))
         columns = {role: pick(frame, str(name), what) for role, name in asked.items()}
         return cls(columns, pd.DataFrame({name: pick(frame, name, what) for name in groups}), groups, what)
 

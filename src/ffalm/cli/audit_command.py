@@ -26,7 +26,7 @@ _WIDE = 120  # columns of a terminal that has room for intervals beside every ra
 def audit(
     file: Annotated[Path, typer.Argument(help="CSV or Parquet file of predicted rows.", show_default=False)],
     label: Annotated[str, _column(help="Column of true outcomes.")],
-    group: Annotated[list[str], _column(help="Column of groups; may be given several times: crossings too.")],
+    group: Annotated[list[str], _column(help="Column of groups; several, with commas or repeated, are crossed too.")],
     prediction: Annotated[str | None, _column(help="Column of predicted outcomes.")] = None,
     score: Annotated[str | None, _column(help="Column of scores; more is more favourable.")] = None,
     favourable: Annotated[str | None, _column(help="Favourable value of the label. Default: 1.")] = None,
@@ -67,10 +67,12 @@ def audit(
 
 def finish_audit(found: Audit, conditions: Sequence[str], out: Path | None, as_json: bool) -> None:
     """Write the page, print everything, and end with code 3 where a condition holds."""
-    from ffalm.report.audit_report import to_plain, write_page
+    from ffalm.report.audit_report import PAGE_MARK, to_plain, write_page
+    from ffalm.system.files import require_replaceable
 
     failures = found.failures(conditions)
     if out is not None:
+        require_replaceable(out, PAGE_MARK, "the page of an audit")
         write_page(found, out, failures)
     if as_json:
         print_json(to_plain(found, failures))

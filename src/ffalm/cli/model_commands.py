@@ -19,6 +19,9 @@ _Folder = Annotated[
     Path, typer.Argument(help="Folder of a study, a run, a federation or a saved model.", show_default=False)
 ]
 _Alpha = Annotated[float | None, typer.Option(help="Of a study of several skews: which answer to take.")]
+_Site = Annotated[str | None, typer.Option(help="Site whose thresholds to apply, where each site has its own.")]
+
+_PREDICTIONS = ",prediction,probability"  # in the header of what `predict` writes
 
 
 def predict(
@@ -30,6 +33,7 @@ def predict(
     out: Annotated[Path | None, typer.Option(help="CSV file to write. Default: print to the terminal.")] = None,
     proba: Annotated[bool, typer.Option("--proba", help="Add the probability of every label.")] = False,
     alpha: _Alpha = None,
+    site: _Site = None,
 ) -> None:
     """Predict the label of new rows: a CSV with one line a row.
 
@@ -39,43 +43,48 @@ def predict(
     from ffalm.system.files import require_output
 
     require_output(out, data)
-    found = load_model(model, alpha=alpha)
+    found = load_model(model, alpha=alpha, site=site)
     table, notes = predictions(found, data, group, proba)
     for note in notes:
         print(f"ffalm: {note}", file=sys.stderr)
-    _write_or_print(table.to_csv(index=False, lineterminator="\n"), out, f" ({len(table):,} rows)")
+    text = table.to_csv(index=False, lineterminator="\n")
+    _write_or_print(text, out, _PREDICTIONS, "a file of predictions", f" ({len(table):,} rows)")
 
 
 def card(
     model: _Folder,
     out: Annotated[Path | None, typer.Option(help="Markdown file to write. Default: print to the terminal.")] = None,
     alpha: _Alpha = None,
+    site: _Site = None,
 ) -> None:
     """Write the model card: use, data, groups, metrics with intervals, fairness target, privacy and limits."""
+    from ffalm.report.model_card import CARD_MARK
     from ffalm.studies.model_folders import load_model
 
-    _write_or_print(load_model(model, alpha=alpha).card(), out)
+    _write_or_print(load_model(model, alpha=alpha, site=site).card(), out, CARD_MARK, "a model card")
 
 
 def export(
     model: _Folder,
     file: Annotated[Path, typer.Argument(help="ONNX file to write.", show_default=False)],
     alpha: _Alpha = None,
+    site: _Site = None,
 ) -> None:
     """Write the model as ONNX: columns in, label and probabilities out, thresholds included."""
     from ffalm.studies.model_folders import load_model
 
     require(file.suffix == ".onnx" and not file.is_dir(), f"The output {file} must be a file that ends in .onnx.")
-    print(f"Written: {load_model(model, alpha=alpha).to_onnx(file)}")
+    print(f"Written: {load_model(model, alpha=alpha, site=site).to_onnx(file)}")
 
 
-def _write_or_print(text: str, out: Path | None, rows: str = "") -> None:
-    from ffalm.system.files import write_whole
+def _write_or_print(text: str, out: Path | None, mark: str, what: str, rows: str = "") -> None:
+    from ffalm.system.files import require_replaceable, write_whole
 
     if out is None:
         sys.stdout.write(text)
         return
     require(not out.is_dir(), f"The output {out} is a folder: name a file.")
+    require_replaceable(out, mark, what)
     write_whole(out, text)
     print(f"Written: {out}{rows}")
 

@@ -26,7 +26,7 @@ def repair(
     file: Annotated[Path, typer.Argument(help="CSV or Parquet file of scored rows.", show_default=False)],
     label: Annotated[str, _column(help="Column of true outcomes.")],
     score: Annotated[str, _column(help="Column of scores; more is more favourable.")],
-    group: Annotated[str, _column(help="Column of groups.")],
+    group: Annotated[str, _column(help="Column of groups; several with commas are crossed.")],
     favourable: Annotated[str | None, _column(help="Favourable value of the label. Default: 1.")] = None,
     id: Annotated[str | None, _column("--id", help="Column that names a row, for randomised draws.")] = None,
     decision: Annotated[
@@ -88,10 +88,12 @@ def _read(file: Path, names: dict[str, str], drawn: bool) -> pd.DataFrame:
     import pandas as pd
 
     from ffalm.data.table_files import read_table
-    from ffalm.data.table_values import pick
+    from ffalm.data.table_groups import group_column
+    from ffalm.data.table_values import listed_columns, pick
 
     frame, _ = read_table(str(file))
-    columns = {role: pick(frame, name, str(file)) for role, name in names.items()}
+    columns = {role: pick(frame, name, str(file)) for role, name in names.items() if role != "group"}
+    columns["group"] = group_column(frame, listed_columns(frame, [names["group"]], str(file)), str(file))
     content = _content(frame.drop(columns=[names["label"]])) if drawn and "id" not in names else ""
     return pd.DataFrame({**columns, "row": range(1, len(frame) + 1), "content": content})
 
@@ -106,9 +108,11 @@ def _write(result: RepairedScores, frame: pd.DataFrame, folder: Path) -> None:
     """The thresholds, and every row's prediction."""
     from ffalm.report.repair_report import to_plain
     from ffalm.studies.study import make_folder
-    from ffalm.system.files import json_text, write_whole
+    from ffalm.system.files import json_text, require_replaceable, write_whole
 
     make_folder(folder)
+    require_replaceable(folder / "repair.json", '"thresholds"', "that of a repair")
+    require_replaceable(folder / "predictions.csv", ",score,group,prediction", "that of a repair")
     key = "id" if "id" in frame else "row"
     ids = frame["id" if key == "id" else "content"].to_numpy()
     names = result.label_names if len(result.label_names) == 2 else ("other", result.label_names[-1])

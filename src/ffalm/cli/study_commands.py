@@ -84,6 +84,13 @@ def report(
     require(folder.is_dir(), f"There is no folder {folder}.")
     study = Study.load(folder)
     require(bool(study.results), f"No run in {folder} is finished yet: resume it with --resume first.")
+    lost = (
+        [] if out is None else [name for name in ("report.html", "tables.csv", "answer.json") if (out / name).exists()]
+    )
+    require(
+        not lost or out is None or (out / "tables.md").exists(),
+        f"The folder {out} holds {', '.join(lost)}, which would be lost, and no report of ours: name another.",
+    )
     say("Drawing the report ...")
     _show(study, out or folder, as_json)
 

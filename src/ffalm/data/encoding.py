@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 ROUNDING = 1e-13
 #: Features that would take more bytes are not kept dense.
 DENSE_BYTES = 2**26
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 _FARTHEST = 1e15  # standard deviations from the mean: products of such features are finite in every layer
 
 
@@ -179,7 +181,7 @@ class TableEncoding:
                 places.append(start)
                 start += 1
             else:
-                found = _positions(frame[column.name], column.categories)
+                found = category_positions(frame[column.name], column.categories)
                 codes.add(np.where(found >= 0, start + found, -1))
                 start += len(column.categories)
             release_pages()
@@ -343,11 +345,29 @@ def _standardised(values: pd.Series, column: NumericColumn) -> NDArray[np.float6
     return scaled
 
 
-def _positions(column: pd.Series, categories: tuple[str | None, ...]) -> NDArray[np.int64]:
-    """The index of each row's category among the known ones, -1 for an unknown one."""
+def category_positions(column: pd.Series, categories: tuple[str | None, ...]) -> NDArray[np.int64]:
+    """The index of each row's category among the known ones, -1 for an unknown one.
+
+    A file is read by what it holds: 01 may be the text "01" in one and the number 1 in another, and TRUE a text or a
+    truth value. A text that is no category is therefore looked up by the value that it writes.
+    """
     codes, texts = distinct(column)
     place = {category: number for number, category in enumerate(categories)}
+    written: dict[str, list[int]] = {}
+    for category, number in place.items():
+        if category is not None:
+            written.setdefault(_written_value(category), []).append(number)
+    for text in texts:
+        if text not in place and len(alike := written.get(_written_value(text), [])) == 1:
+            place[text] = alike[0]
     return np.array([place.get(text, -1) for text in [*texts, None]], dtype=np.int64)[codes]
+
+
+def _written_value(text: str) -> str:
+    """The number or truth value that a text writes, in one form; other texts as they are."""
+    if _NUMBER.fullmatch(text):
+        return as_text(float(text))
+    return text.lower() if text.lower() in ("true", "false") else text
 
 
 def _parsed(text: str, what: str) -> Any:

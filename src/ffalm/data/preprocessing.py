@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ffalm import arrays
 from ffalm.data.decode import Recipe, decode_bytes
-from ffalm.data.encoding import CategoryColumn, NumericColumn, TableEncoding, distinct, is_numeric
+from ffalm.data.encoding import CategoryColumn, NumericColumn, TableEncoding, category_positions, distinct, is_numeric
 from ffalm.data.table_files import as_frame, read_table, without_copies
 from ffalm.data.table_groups import group_column
 from ffalm.data.table_values import Codes, listed, place_of
@@ -72,9 +72,7 @@ class Preprocessing:
         found: dict[str, int] = {}
         for column in () if self.table is None else self.table.columns:
             if isinstance(column, CategoryColumn) and column.name in frame.columns:
-                codes, values = distinct(frame[column.name])
-                known = np.array([value in column.categories for value in [*values, None]])
-                strange = int((~known[codes]).sum())
+                strange = int((category_positions(frame[column.name], column.categories) < 0).sum())
                 found |= {column.name: strange} if strange else {}
         return found
 
@@ -106,8 +104,13 @@ class Preprocessing:
         if self.missing == "refuse" or self.table is None:
             return frame
         means = {column.name: column.mean for column in self.table.columns if isinstance(column, NumericColumn)}
-        numeric = {name: mean for name, mean in means.items() if is_numeric(frame[name])}
-        return frame.assign(**{name: frame[name].astype(np.float64).fillna(mean) for name, mean in numeric.items()})
+        filled = frame.copy(deep=False)
+        for name, mean in means.items():
+            if is_numeric(frame[name]):
+                filled[name] = frame[name].astype(np.float64).fillna(mean)
+            elif frame[name].isna().all():  # of a single row, None has no type
+                filled[name] = mean
+        return filled
 
     def describe(self) -> str:
         """What a model is given, in words."""

@@ -25,17 +25,25 @@ class Graph:
 
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: list[onnx.TensorProto] = field(default_factory=list)
+    taken: set[str] = field(default_factory=set)  # names of values, among them those of a table's columns
+
+    def free_name(self, wanted: str) -> str:
+        """The wanted name, with an underscore added for as long as another value has it."""
+        while wanted in self.taken:
+            wanted += "_"
+        self.taken.add(wanted)
+        return wanted
 
     def add(self, operation: str, *inputs: str, name: str = "", domain: str = "", **attributes: Any) -> str:
         """A node with one output; its name."""
-        output = name or f"{operation.lower()}_{len(self.nodes)}"
+        output = self.free_name(name or f"{operation.lower()}_{len(self.nodes)}")
         self.nodes.append(helper.make_node(operation, list(inputs), [output], domain=domain, **attributes))
         return output
 
     def constant(self, value: Any) -> str:
         """A tensor that is part of the graph; its name."""
         array = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
-        name = f"constant_{len(self.constants)}"
+        name = self.free_name(f"constant_{len(self.constants)}")
         self.constants.append(numpy_helper.from_array(array, name))
         return name
 

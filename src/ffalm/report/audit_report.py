@@ -37,6 +37,8 @@ _RATES = {
 }
 _FOUR_FIFTHS = 0.8
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+#: What every page of an audit holds.
+PAGE_MARK = "<title>Fairness of "
 _RATIOS = ("impact_ratio", "auc", "auc_gap")  # told as numbers, all others in percent
 
 

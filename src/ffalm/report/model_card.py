@@ -13,6 +13,8 @@ from ffalm.report.rendering import markdown, to_markdown
 from ffalm.report.tables import Cell, Column, Section, Table, percent, row
 from ffalm.trained_models.model_facts import ModelFacts
 
+#: What every card says.
+CARD_MARK = "`ffalm predict FOLDER new.csv`"
 _TITLES = {
     "accuracy": "Accuracy",
     "dpd": "Demographic parity difference (DPD)",
@@ -94,7 +96,7 @@ def _use(facts: ModelFacts, use: ModelUse) -> list[str]:
             f"Takes {use.takes}",
             f"Decides by {use.thresholds}. {needs}",
         ),
-        "`ffalm predict FOLDER new.csv`, or `ffalm.load_model(FOLDER).predict(data)` in Python.",
+        f"{CARD_MARK}, or `ffalm.load_model(FOLDER).predict(data)` in Python.",
     ]
 
 

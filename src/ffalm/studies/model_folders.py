@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ffalm.engines import ModelFactory
-from ffalm.errors import UserError, require
-from ffalm.fairness import Tally
+from ffalm.errors import UserError, look_up, require
+from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.models import Architecture
 from ffalm.outcome import Outcome
 from ffalm.studies.describe import RECORD
 from ffalm.studies.results import Study
-from ffalm.studies.store import RunFolder
 from ffalm.system.files import path_of
+from ffalm.targets.answer import Answer
 from ffalm.targets.candidates import judged
 from ffalm.targets.repair import Repair
 from ffalm.targets.target import Target
@@ -23,12 +24,17 @@ from ffalm.trained_models.trained_model import ENCODING, FACTS, TrainedModel
 
 
 def load_model(
-    folder: str | Path, *, alpha: float | None = None, model: ModelFactory | Architecture | None = None
+    folder: str | Path,
+    *,
+    alpha: float | None = None,
+    site: str | None = None,
+    model: ModelFactory | Architecture | None = None,
 ) -> TrainedModel:
     """The trained model in a folder, ready for new rows.
 
     - of a study: the model that answers its fairness target, with its thresholds (`alpha` says which answer of a study
-      of several skews); without a target, the model of its only run;
+      of several skews, `site` whose thresholds where sites have their own); without a target, the model of its only
+      run;
     - of a run or a federation: its model, with the thresholds of the answer where it was chosen;
     - of a model that was saved: that one.
 
@@ -37,11 +43,13 @@ def load_model(
     place = path_of(folder)
     require(place.is_dir(), f"There is no folder {place}.")
     if (place / FACTS).exists():
+        _refuse_site(place, site)
         return TrainedModel.read(place, model)
     if not (place / ENCODING).exists() and (place / "run" / ENCODING).exists():
         place = place / "run"  # of a federation
     if (place / RECORD).exists():
-        return _of_study(Study.load(place), alpha, model)
+        return _of_study(Study.load(place), alpha, site, model)
+    _refuse_site(place, site)
     found = TrainedModel.read(place, model)
     try:
         study = Study.load(place)  # of a run within a study's folder
@@ -50,11 +58,19 @@ def load_model(
     return _with_facts(found, study, study.results[0]) if study.results else found
 
 
-def _of_study(study: Study, alpha: float | None, model: ModelFactory | Architecture | None) -> TrainedModel:
+def _refuse_site(folder: Path, site: str | None) -> None:
+    require(site is None, f"The model in {folder} has the same thresholds at every site: leave the site out.")
+
+
+def _of_study(
+    study: Study, alpha: float | None, site: str | None, model: ModelFactory | Architecture | None
+) -> TrainedModel:
     """The model that answers a study's target, or its only one."""
     require(bool(study.results), f"No run in {study.folder} is finished yet: resume it first.")
     single = len(study.results) == 1
-    if single and study.results[0].place in (".", "run"):
+    if study.record.target is None or study.record.scope == "federation":
+        _refuse_site(study.folder, site)
+    if single and study.record.scope == "federation" and study.results[0].place in (".", "run"):
         found = TrainedModel.read(study.folder / study.results[0].place, model)
         if found.repair is not None or study.record.target is None:
             return _with_facts(found, study, study.results[0])
@@ -80,17 +96,33 @@ def _of_study(study: Study, alpha: float | None, model: ModelFactory | Architect
     best = answer.best
     run = next(one for one in study.results if one.place == best.run)
     found = TrainedModel.read(study.folder / best.run, model)
-    return _with_facts(replace(found, repair=Repair.from_plain(best.repair)), study, run)
+    repair = Repair.from_plain(_thresholds_at(answer, site, study.folder))
+    return _with_facts(replace(found, repair=repair), study, run, site)
 
 
-def _with_facts(model: TrainedModel, study: Study, run: Outcome) -> TrainedModel:
-    return replace(model, facts=facts_of(study, run, model.repair))
+def _thresholds_at(answer: Answer, site: str | None, folder: Path) -> dict[str, Any]:
+    """The answer's thresholds, those of a site where it has its own."""
+    known = {one.site: one.repair for one in answer.sites}
+    if site is not None:
+        return look_up("site of this study", site, known)
+    require(
+        answer.together is None,
+        f"The answer of the study in {folder} has thresholds of each site's own: name the site (--site), one of "
+        f"{', '.join(known)}.",
+    )
+    return answer.best.repair
 
 
-def facts_of(study: Study, run: Outcome, repair: Repair | None) -> ModelFacts:
-    """What a study's folder tells about the model of one of its runs with these thresholds."""
+def _with_facts(model: TrainedModel, study: Study, run: Outcome, site: str | None = None) -> TrainedModel:
+    return replace(model, facts=facts_of(study, run, model.repair, site))
+
+
+def facts_of(study: Study, run: Outcome, repair: Repair | None, site: str | None = None) -> ModelFacts:
+    """What a study's folder tells about the model of one of its runs with these thresholds, at one site or at all."""
     record = study.record
-    scores = {} if repair is None else RunFolder(study.folder / run.place).scores(record.favourable, record.excluded)
+    scores: Mapping[str, ScoreHistogram] = {}
+    if repair is not None:
+        scores = study.scores(run) if site is None else study.client_scores(run)[site]
     part: Literal["test", "validation"] = "test" if "test" in scores or repair is None else "validation"
     counts = run.confusion if repair is None or part not in scores else repair.tally(scores[part]).confusion.tolist()
     verdict, ends = None, dict[str, float]()
@@ -99,7 +131,7 @@ def facts_of(study: Study, run: Outcome, repair: Repair | None) -> ModelFacts:
         judgement = judged(Tally.of_counts(counts, record.excluded), target, record.favourable, record.group_names)
         verdict, ends = judgement.verdict(target), judgement.ends
     return ModelFacts(
-        title=f"{run.label} on {record.task['data']}",
+        title=f"{run.label} on {record.task['data']}{'' if site is None else f', site {site}'}",
         algorithm=run.label,
         seed=run.seed,
         rounds=run.kept or len(run.history),

@@ -20,7 +20,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -43,7 +42,16 @@ from ffalm.outcome import Outcome, Record
 from ffalm.runs import Result
 from ffalm.studies import checksums
 from ffalm.system.file_locks import wait_for_lock
-from ffalm.system.files import json_text, parsed_json, read_json, remove_leftovers, sync_files, synced, write_whole
+from ffalm.system.files import (
+    json_text,
+    parsed_json,
+    read_json,
+    remove_leftovers,
+    sync_files,
+    synced,
+    unfinished,
+    write_whole,
+)
 from ffalm.trained_models.trained_model import ENCODING
 
 _LOCK_SECONDS = 30.0
@@ -129,7 +137,7 @@ class RunFolder:
             contents |= {f"{_KEPT}/{name}": content for name, content in _contents(kept).items()}
         history = None if self._recorded is None else [self._recorded[0], self._recorded[1].hexdigest()]
         contents[checksums.FILE] = checksums.listing(contents, history=history).encode()
-        beside = self._checkpoints / f".new.{os.getpid()}"
+        beside = unfinished(self._checkpoints / "new")
         shutil.rmtree(beside, ignore_errors=True)
         due = sync and time.monotonic() >= self._sync_at
         for name, content in contents.items():

@@ -176,6 +176,8 @@ def _aimed(name: str, metric: str) -> dict[str, Any]:
 
 def _short(value: Any) -> str:
     text = f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float) and float(text) != value:  # another value may have the same six digits
+        text = repr(value)
     if "/" in text:
         raise UserError(f"The value {text!r} of a sweep cannot be part of a folder's name: leave out '/'.")
     return text

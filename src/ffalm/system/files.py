@@ -14,6 +14,7 @@ from typing import Any
 
 from ffalm.errors import UserError, printable, require, shown
 
+_UNFINISHED = ".ffalm-"
 _LARGEST_TEXT = 16 * 2**20
 _LIMITED_INFORMATION = 0x1000  # the right to ask Windows whether a process is there
 
@@ -50,6 +51,16 @@ def require_output(out: Path | None, given: Path, kind: str = "a file") -> None:
         require(not same, f"The output {out} is the file that is read, which would be lost: name another.")
 
 
+def require_replaceable(out: Path, mark: str, what: str) -> None:
+    """Refuse to write over a file of the user's: one that is there must be empty or hold the mark of what we write."""
+    if not out.is_file():
+        return
+    with open(out, "rb") as file:
+        content = file.read(_LARGEST_TEXT)
+    ours = not content or mark.encode() in content
+    require(ours, f"The output {out} exists and is not {what}: name another file, or remove it first.")
+
+
 def cache_folder() -> Path:
     """The cache folder: $FFALM_CACHE, or `ffalm` in the user's cache folder."""
     chosen = os.environ.get("FFALM_CACHE")
@@ -66,15 +77,28 @@ def reason(error: BaseException) -> str:
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:
-    """Write beside, force to the disk and rename into place; the folder is made where it is missing."""
+    """Write beside, force to the disk and rename into place; the folder is made where it is missing.
+
+    A link stays one, and a device or pipe such as /dev/null is written to: a rename would put a file in its place.
+    """
+    content = content.encode() if isinstance(content, str) else content
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_bytes(content)
+        return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    place = Path(os.path.realpath(path)) if path.is_symlink() else path
+    beside = unfinished(place)
     try:
-        synced(beside, content.encode() if isinstance(content, str) else content)
-        beside.replace(path)
+        synced(beside, content)
+        beside.replace(place)
     finally:
         beside.unlink(missing_ok=True)
     return path
+
+
+def unfinished(path: Path) -> Path:
+    """The hidden name under which this process writes a file or folder before it is renamed into place."""
+    return path.with_name(f"{_UNFINISHED}{path.name}.{os.getpid()}")
 
 
 def synced(path: Path, content: bytes, due: bool = True) -> None:
@@ -94,8 +118,11 @@ def sync_files(paths: Iterable[Path]) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what processes that were killed left half-written in a folder; call it with the folder's lock held."""
-    for path in folder.glob(".*"):
+    """Remove what processes that were killed left half-written in a folder; call it with the folder's lock held.
+
+    A folder that a user named may hold hidden files of the user's own, which stay.
+    """
+    for path in folder.glob(f"{_UNFINISHED}*"):
         owner = path.name.rpartition(".")[2]
         if not owner.isdecimal() or _alive(int(owner)):
             continue

@@ -2,7 +2,8 @@
 
 Inputs of a model of tables are its columns, each of shape (rows, 1): numbers as doubles, categories as text. Other
 models take `features`. Thresholds by group add the input `group`, a text; an unknown one, such as "", gets the single
-threshold. Outputs are `label` and `probabilities`.
+threshold. Outputs are `label` and `probabilities`. Where a column has one of these names, the input or output of that
+name gets an underscore: `group_`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import nn
 from ffalm.data.types import Task
 from ffalm.errors import UserError, require
 from ffalm.fairness.histograms import edge_value
-from ffalm.system.files import path_of, write_whole
+from ffalm.system.files import path_of, require_replaceable, write_whole
 from ffalm.targets.repair import Repair
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ffalm.models.onnx_layers import Graph
 
 _ML = "ai.onnx.ml"
+_PRODUCER = "ffalm"
 
 
 def write_onnx(
@@ -49,6 +51,7 @@ def write_onnx(
         raise UserError("Writing ONNX needs the package onnx: pip install 'ffalm[onnx]'.") from None
     place = path_of(file)
     require(not place.is_dir(), f"The output {place} is a folder: name a file.")
+    require_replaceable(place, _PRODUCER, "an ONNX file of ffalm")
     require(
         repair is None or repair.kind != "randomised",
         "Randomised thresholds are drawn from each row's content, which ONNX cannot: make the answer with "
@@ -78,8 +81,8 @@ def write_onnx(
     ]
     made = helper.make_graph(graph.nodes, "ffalm", inputs, outputs, graph.constants)
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(_ML, 2)]
-    model = helper.make_model(made, opset_imports=opsets, producer_name="ffalm", ir_version=8)
-    helper.set_model_props(model, _properties(task, repair))
+    model = helper.make_model(made, opset_imports=opsets, producer_name=_PRODUCER, ir_version=8)
+    helper.set_model_props(model, _properties(task, repair) | _categories(preprocessing))
     onnx.checker.check_model(model)
     return write_whole(place, model.SerializeToString())
 
@@ -94,6 +97,15 @@ def _properties(task: Task, repair: Repair | None) -> dict[str, str]:
     }
 
 
+def _categories(preprocessing: Preprocessing | None) -> dict[str, str]:
+    """The texts that each category column may hold, "" for a missing value."""
+    table = None if preprocessing is None else preprocessing.table
+    if table is None:
+        return {}
+    known = {one.name: one.categories for one in table.columns if hasattr(one, "categories")}
+    return {"categories": json.dumps({name: [one or "" for one in own] for name, own in known.items()})}
+
+
 def _columns(graph: Graph, encoding: TableEncoding, fill: bool) -> tuple[list[onnx.ValueInfoProto], str]:
     """An input for each column, and the features made of them."""
     from onnx import TensorProto, helper
@@ -101,6 +113,7 @@ def _columns(graph: Graph, encoding: TableEncoding, fill: bool) -> tuple[list[on
     from ffalm.data.encoding import NumericColumn
 
     inputs, parts = [], []
+    graph.taken.update(column.name for column in encoding.columns)
     for column in encoding.columns:
         numeric = isinstance(column, NumericColumn)
         kind = TensorProto.DOUBLE if numeric else TensorProto.STRING
@@ -137,9 +150,10 @@ def _threshold(
         "values_floats": list(values.values()),
         "default_float": single,
     }
-    threshold = graph.add("LabelEncoder", "group", domain=_ML, **found)
+    name = graph.free_name("group")
+    threshold = graph.add("LabelEncoder", name, domain=_ML, **found)
     flat = graph.add("Reshape", threshold, graph.constant(np.array([-1])))
-    return flat, [helper.make_tensor_value_info("group", TensorProto.STRING, ["rows", 1])]
+    return flat, [helper.make_tensor_value_info(name, TensorProto.STRING, ["rows", 1])]
 
 
 def _decided(graph: Graph, logits: str, threshold: str, task: Task) -> str:

@@ -210,6 +210,11 @@ class TrainedModel:
         """Write the model into a folder, from which `ffalm.load_model` reads it again."""
         place = path_of(folder)
         require(not place.is_file(), f"The output {place} is a file: name a folder.")
+        others = [name for name in (MODEL, REPAIR, FACTS, CARD) if (place / name).exists()]
+        require(
+            not others or (place / ENCODING).exists(),
+            f"The folder {place} holds {', '.join(others)}, which would be lost, and no model: name another.",
+        )
         weights = {name: value.detach().cpu().contiguous().clone() for name, value in self.module.state_dict().items()}
         contents: dict[str, bytes | str] = {
             ENCODING: json_text(self.description.to_plain(), 2) + "\n",
