@@ -56,7 +56,7 @@ def _of_study(study: Study, alpha: float | None, model: ModelFactory | Architect
     single = len(study.results) == 1
     if single and study.results[0].place in (".", "run"):
         found = TrainedModel.read(study.folder / study.results[0].place, model)
-        if found.repair is not None or study.record.target is None:
+        if found.repair is not None or found.rule is not None or study.record.target is None:
             return _with_facts(found, study, study.results[0])
     if study.record.target is None:
         require(
@@ -84,15 +84,20 @@ def _of_study(study: Study, alpha: float | None, model: ModelFactory | Architect
 
 
 def _with_facts(model: TrainedModel, study: Study, run: Outcome) -> TrainedModel:
-    return replace(model, facts=facts_of(study, run, model.repair))
+    tally = None if model.rule is None else RunFolder(study.folder / run.place).blind_rules().tally(model.rule)
+    return replace(model, facts=facts_of(study, run, model.repair, tally))
 
 
-def facts_of(study: Study, run: Outcome, repair: Repair | None) -> ModelFacts:
-    """What a study's folder tells about the model of one of its runs with these thresholds."""
+def facts_of(study: Study, run: Outcome, repair: Repair | None, ruled: Tally | None = None) -> ModelFacts:
+    """What a study's folder tells about the model of one of its runs with these thresholds.
+
+    `ruled` is the Tally of its blind rule on test rows, where it has one.
+    """
     record = study.record
     scores = {} if repair is None else RunFolder(study.folder / run.place).scores(record.favourable, record.excluded)
     part: Literal["test", "validation"] = "test" if "test" in scores or repair is None else "validation"
     counts = run.confusion if repair is None or part not in scores else repair.tally(scores[part]).confusion.tolist()
+    counts = counts if ruled is None else ruled.confusion.tolist()
     verdict, ends = None, dict[str, float]()
     if record.target is not None and counts is not None and record.group_names:
         target = Target.parse(record.target)
