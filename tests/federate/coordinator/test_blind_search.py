@@ -23,7 +23,7 @@ from tests.federate.makers import (
 
 from ffalm import load_model
 from ffalm.blind_mode import BlindAnswer, BlindModel, group_model
-from ffalm.engines.remote.message import Failure, Kind, Message
+from ffalm.engines.remote.message import Fact, Failure, Kind, Message
 from ffalm.errors import PublicError, UserError
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.coordinator.federated_run import coordinate
@@ -31,7 +31,6 @@ from ffalm.federate.federation_config import FederationConfig, SiteConfig
 from ffalm.federate.site.answering import answer
 from ffalm.federation import Federation
 from ffalm.report.answer_report import sentences
-from ffalm.runs import Result
 from ffalm.simulation import RunKeywords, rebuilt, simulate
 from ffalm.studies.results import Study
 from ffalm.studies.store import RunFolder
@@ -50,7 +49,7 @@ def plan(**sections: Any) -> FederationConfig:
     return config(**{**base, **sections})
 
 
-def sites_of(root: Path, rows: tuple[int, ...] = ROWS) -> World:
+def sites_of(root: Path, rows: tuple[int, ...] = ROWS) -> Counted:
     folders = {
         name: site_folder(root / "sites", name, telling(people(size, seed)))
         for seed, (name, size) in enumerate(zip(NAMES, rows, strict=False))
@@ -119,12 +118,12 @@ def simulated(asked: FederationConfig, sites: World, run: Path, names: tuple[str
 def expected(finished: tuple[Path, Counted, FederationConfig]) -> BlindAnswer:
     run, sites, asked = finished
     federation = simulated(asked, sites, run)
-    result = simulate("fedavg", federation, seed=asked.seed, model=asked.model, **SETTINGS)
-    return fitted(federation, result, asked)
+    return fitted(federation, asked)
 
 
-def fitted(federation: Federation, result: Result, asked: FederationConfig) -> BlindAnswer:
+def fitted(federation: Federation, asked: FederationConfig) -> BlindAnswer:
     settings: RunKeywords = {**SETTINGS, "model": asked.model}
+    result = simulate("fedavg", federation, seed=asked.seed, **settings)
     groups = group_model(federation, seed=asked.seed, **settings)
     network = rebuilt(result.state_dict, federation, settings)
     return BlindModel(network, groups, federation).fit(Target.parse(TARGET), 0.5)
@@ -240,8 +239,7 @@ def test_a_site_that_leaves_the_search_is_left_out_of_the_answer(
     sites.lost = ("west", 2)
     run = led(asked, tmp_path / "run", sites)
     two = simulated(asked, sites, run, ("north", "south"))
-    result = simulate("fedavg", two, seed=asked.seed, model=asked.model, **SETTINGS)
-    same = fitted(two, result, asked)
+    same = fitted(two, asked)
     found = RunFolder(run).blind_rules().judged(Target.parse(TARGET), 0.5)
     assert torch.equal(found.rule.weights, same.rule.weights) and repr(found.after) == repr(same.after)
     assert any("'west' are not in this answer (lost" in note for note in Study.load(run).answer().notes)
@@ -255,7 +253,8 @@ def test_a_site_answers_no_question_that_the_search_does_not_ask(
     first, asked = (next(one for one in own if one.facts["stage"] == stage) for stage in ("predict", "count"))
     terms = Agreement.load(run / "encoding.json").terms("north", plan_, (run / "run_id").read_text())
     (folder / "agreed.json").write_text(terms.to_text())
-    rule, node = asked.tensors["rule"], {"site": str(folder)}
+    rule = asked.tensors["rule"]
+    node: dict[str, Fact] = {"site": str(folder)}
     answer("score", first, node)
     assert answer("score", asked, node).tensors["counts"]["rows"].shape[0] == 257
     other_line = {**rule, "line": rule["line"] * 2}

@@ -46,12 +46,9 @@ class CountQuestion:
         """The question in a message; raises `PublicError` where the search asks no such question."""
         with understood():
             rule = asked.tensors["rule"]
-            found = cls(
-                *(rule[name].double() for name in ("weights", "line", "steps")),
-                str(asked.facts["part"]),
-                float(asked.facts["offset"]),
-                int(asked.facts.get("number", 0)),
-            )
+            weights, line, steps = (rule[name].double() for name in ("weights", "line", "steps"))
+            part, offset = str(asked.facts["part"]), float(asked.facts["offset"])
+            found = cls(weights, line, steps, part, offset, int(asked.facts.get("number", 0)))
         task = terms.task
         right = known_question(found.weights, found.line, found.steps, _target(terms), shares, task.excluded)
         require_public(
