@@ -51,18 +51,15 @@ class FairAnswer(Answer):
         the task's, and every row where `group` is left out, gets the one threshold for everybody. A blind rule asks for
         no group and uses none.
         """
-        if self.rule is None or self.groups is None:
-            return self.model.decide(x, group)
-        rows = self.model.features(x)
-        return self.rule.predict(self.model.logits(rows), self.groups.cells(rows), self.model.task.favourable)
+        return self.model.decide(x, group)
 
     def predict_proba(self, x: Any) -> NDArray[np.float64]:
         """P(label) of each row, of shape (rows, labels)."""
         return self.model.predict_proba(x)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the model with its thresholds into a folder, from which `ffalm.load_model` reads it again."""
-        require(self.rule is None, "A blind rule needs the model of the groups and cannot be saved: keep the object.")
+        """Write the model with its thresholds, or its blind rule and the model of the groups, into a folder, from
+        which `ffalm.load_model` reads it again."""
         return self.model.save(folder)
 
     def explain(self) -> str:
@@ -121,7 +118,9 @@ def fair(
     run = next(one for one in study.results if one.place == answer.best.run)
     own = {one.name: getattr(answer, one.name) for one in fields(Answer)}
     if answer.chosen.kind == "blind":
-        rule, groups = BlindRule.from_plain(answer.best.repair), study.blind_model(run, federation).groups
-        return FairAnswer(**own, model=replace(plain, facts=facts_of(study, run, None)), rule=rule, groups=groups)
+        ruled = study.blind_model(run, federation).fit(aim, answer.best.validation.level)
+        model = replace(plain, facts=facts_of(study, run, None, ruled=ruled.tally), rule=ruled.rule)
+        model = replace(model, groups=ruled.group_model.network)
+        return FairAnswer(**own, model=model, rule=ruled.rule, groups=ruled.group_model)
     thresholds = Repair.from_plain(answer.best.repair)
     return FairAnswer(**own, model=replace(plain, repair=thresholds, facts=facts_of(study, run, thresholds)))

@@ -221,26 +221,15 @@ class Federation:
     def with_group_labels(self) -> Federation:
         """The same rows labelled by (favourable or not, group): what a model of P(label, group | x) is trained on.
 
-        The label is label * K + group with label 1 where the task's own is favourable. There is no test part, since
-        nothing may be fitted on it.
+        There is no test part, since nothing may be fitted on it.
         """
         task = self.task
-
-        def crossed(examples: Examples) -> Examples:
-            return replace(examples, y=(examples.y == task.favourable).long() * task.groups + examples.group)
-
-        sources = {id(holding.source): crossed(holding.source) for holding in self.holdings}
-        names = (f"not {task.label_names[task.favourable]}", task.label_names[task.favourable])
+        sources = {id(holding.source): holding.source.with_group_labels(task) for holding in self.holdings}
         return Federation(
             Dealt([replace(holding, source=sources[id(holding.source)]) for holding in self.holdings]),
-            None if self.validation is None else crossed(self.validation),
+            None if self.validation is None else self.validation.with_group_labels(task),
             None,
-            replace(
-                task,
-                label=f"{task.label} and {task.group}",
-                label_names=tuple(f"{label}, {group}" for label in names for group in task.group_names),
-                favourable=task.groups,
-            ),
+            task.with_group_labels(),
             self.client_names,
             self.notes,
             preprocessing=self.preprocessing,

@@ -88,7 +88,7 @@ def test_images_have_a_size() -> None:
         ({"datum": {}}, "did you mean 'data'"),
         ({"target": "dp <= 0.05"}, "metric of a target"),
         ({"repair": "group"}, "did you mean 'groups'"),
-        ({"repair": "blind"}, "cannot use a blind rule"),
+        ({"repair": "blind", "scope": "sites"}, "one for all sites"),
         ({"confidence": 1.0}, "confidence of a target must be"),
         ({"target": "dpd <= 0.05", "privacy": {"noise": 1.0}}, "choose one of 'target' and"),
         *(

@@ -41,7 +41,10 @@ def init(
     ] = None,
     repair: Annotated[
         str | None,
-        typer.Option(help="Thresholds that the answer may use: none, single, groups or randomised. Default: groups."),
+        typer.Option(
+            help="Thresholds that the answer may use: none, single, groups or randomised; or blind: a rule without the "
+            "group, for which a second model is trained. Default: groups."
+        ),
     ] = None,
     confidence: Annotated[
         float | None, typer.Option(help="Confidence with which held-out gaps must be within the target.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
@@ -58,6 +58,16 @@ class Task:
         """Number of groups that are compared: the first ones."""
         return self.groups - self.excluded
 
+    def with_group_labels(self) -> Task:
+        """The task of a model of P(label, group | x): its label is (favourable or not, group), crossed."""
+        own = self.label_names[self.favourable]
+        return replace(
+            self,
+            label=f"{self.label} and {self.group}",
+            label_names=tuple(f"{label}, {group}" for label in (f"not {own}", own) for group in self.group_names),
+            favourable=self.groups,
+        )
+
 
 @dataclass(frozen=True)
 class Examples:
@@ -90,6 +100,10 @@ class Examples:
     def to(self, device: torch.device) -> Examples:
         """The same examples on another device."""
         return Examples(self.x.to(device), self.y.to(device), self.group.to(device))
+
+    def with_group_labels(self, task: Task) -> Examples:
+        """The same rows with the labels of `Task.with_group_labels`: label * K + group, label 1 where favourable."""
+        return replace(self, y=(self.y == task.favourable).long() * task.groups + self.group)
 
     def counts(self, task: Task) -> Tensor:
         """Number of rows per (label, group): all that a client sends before training."""

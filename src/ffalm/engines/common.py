@@ -123,6 +123,12 @@ def evaluate_with_scores(model: nn.Module, examples: Examples, task: Task) -> tu
     return tally.to("cpu").excluding(task.excluded), replace(histogram, excluded=task.excluded)
 
 
+def logits_of(model: nn.Module, examples: Examples, task: Task) -> Tensor:
+    """The logits of each row, of shape (rows, labels)."""
+    found = [logits.float().cpu() for _, _, logits in _scored_batches(model, examples, task)]
+    return torch.cat([torch.zeros(0, task.labels), *found])
+
+
 @torch.no_grad()
 def _scored_batches(model: nn.Module, examples: Examples, task: Task) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Rows with their losses and logits, in evaluation mode and without any effect on the model."""

@@ -22,6 +22,7 @@ from ffalm.engines.common import (
     evaluate,
     gradients,
     inputs,
+    logits_of,
     objective_gradients,
     own_state,
     row_losses,
@@ -81,6 +82,12 @@ class Learner:
         self._model.load_state_dict(model)
         with autocast(self._spec):
             return score_histogram(self._model, examples, self._task)
+
+    def logits(self, model: Model, examples: Examples) -> Tensor:
+        """A model's logits of each row."""
+        self._model.load_state_dict(model)
+        with autocast(self._spec):
+            return logits_of(self._model, examples, self._task)
 
     def learn(
         self, client: int, examples: Examples, sent: Snapshot, own: dict[str, Model] | None = None

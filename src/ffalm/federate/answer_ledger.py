@@ -29,8 +29,17 @@ class AnswerLedger:
         run = hashlib.sha256((terms.run or terms.run_key).encode()).hexdigest()[:16]
         self._file = folder / ".answered" / f"{run}.json"
 
-    def question(self, purpose: str, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Note a question before it is answered; raises `PublicError` where another was answered."""
+    def question(
+        self, purpose: str, tensors: Mapping[str, Mapping[str, Tensor]], most: tuple[str, int] | None = None
+    ) -> None:
+        """Note a question before it is answered; raises `PublicError` where another was answered.
+
+        `most` bounds how many purposes that begin with a word are answered in a run.
+        """
+        if most is not None:
+            with locked(self._folder, "answered"):
+                others = sum(one.startswith(most[0]) for one in self._noted().keys() - {purpose})
+            require_public(others < most[1], "This site has answered as many questions of this kind as a run may ask.")
         self._note(
             purpose,
             "question",

@@ -87,7 +87,7 @@ class FederationConfig(SettingsFile):
     masking: Secure = field(default_factory=Secure)  # how answers are hidden in sums where the rule `secure` says so
     plugins: tuple[str, ...] = ()  # files that register the coordinator's own algorithms
     target: str | None = None  # the fairness target; with one, sites send score histograms of held-out rows at the end
-    repair: Repair = "groups"  # the thresholds that the answer to the target may use
+    repair: Repair = "groups"  # the thresholds that the answer to the target may use, or a blind rule
     confidence: float | None = None  # as in `Study.answer`
     scope: Scope = "federation"  # where the target is to hold; for sites, each one's histograms are kept with the run
     logs: Logs = field(default_factory=Logs)
@@ -99,9 +99,8 @@ class FederationConfig(SettingsFile):
         object.__setattr__(self, "target", target)
         check_confidence(self.confidence)
         require(
-            self.repair != "blind",
-            "A federation's answer cannot use a blind rule, which needs a second model of the groups: give 'repair' as "
-            "none, single, groups or randomised.",
+            self.repair != "blind" or self.scope == "federation",
+            f"A blind rule is one for all sites: choose one of repair = 'blind' and scope = {self.scope!r}.",
         )
         require(
             self.target is None or self.privacy is None,
@@ -157,6 +156,11 @@ class FederationConfig(SettingsFile):
     def active(self) -> tuple[str, ...]:
         """The sites that have not been removed."""
         return tuple(name for name in self.sites if name not in self.removed)
+
+    @property
+    def blind(self) -> bool:
+        """Whether the answer to the target may use a blind rule, for which a model of the groups is trained."""
+        return self.target is not None and self.repair == "blind"
 
     @property
     def secure(self) -> Secure | None:

@@ -25,6 +25,15 @@ from ffalm.settings import build, to_plain
 from ffalm.simulation import Built
 from ffalm.system.files import parsed_json
 
+NO_CELL = 2**40  # a `min_group` that no cell reaches
+GROUPS = "groups"
+"""What the fact "of" says in every question about the model of the groups and the blind rule."""
+
+
+def group_run(run: str) -> str:
+    """The name of the second training of a run."""
+    return f"{run} groups"
+
 
 @dataclass(frozen=True)
 class SiteTerms:
@@ -44,6 +53,21 @@ class SiteTerms:
     secure: Secure | None = None  # where the coordinator sees sums alone
     privacy: Privacy | None = None  # where sites bound their numbers and add noise themselves
     run: str = ""  # a name that no other run has; sites answer each question of a run once
+    blind: bool = False  # whether the answer may use a blind rule: then a model of the groups is trained after the run
+
+    @property
+    def of_groups(self) -> SiteTerms:
+        """The terms of the second training, of a model of the groups: FedAvg on the same rows, labelled by group.
+
+        Its rounds tell of no held-out row: every cell is too small. It has a name of its own for questions and sums.
+        """
+        return replace(
+            self,
+            task=self.task.with_group_labels(),
+            contender=study.entry_of("fedavg", {}),
+            run=group_run(self.run),
+            min_group=NO_CELL,
+        )
 
     def client_spec(self, device: torch.device) -> ClientSpec:
         """The local training that these terms ask for."""
@@ -76,4 +100,6 @@ class SiteTerms:
     @property
     def run_key(self) -> str:
         """The same for all terms under which one run may go on: rounds, rules and the target may change on the way."""
-        return replace(self, training=replace(self.training, rounds=1), min_group=0, secure=None, target=None).key
+        return replace(
+            self, training=replace(self.training, rounds=1), min_group=0, secure=None, target=None, blind=False
+        ).key

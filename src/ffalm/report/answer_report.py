@@ -14,8 +14,8 @@ from ffalm.targets.target import TITLES, Bound, Target
 #: Said wherever thresholds by group are the answer.
 _NEEDS_GROUP = "Thresholds by group need each person's group at prediction, which some uses forbid by law: "
 NEEDS_GROUP = f"{_NEEDS_GROUP}--repair single or --repair blind answers without it."
-#: The same of a real federation, which has no blind rule.
-NEEDS_GROUP_AT_SITES = f'{_NEEDS_GROUP}repair = "single" in federation.toml answers without it.'
+#: The same of a real federation.
+NEEDS_GROUP_AT_SITES = f'{_NEEDS_GROUP}repair = "single" or "blind" in federation.toml answers without it.'
 _RARE_LABEL = (
     "Where one label is rare, or features say little about it, no model is much more accurate than the most frequent "
     "label: ffalm repair finds thresholds by the costs of wrong predictions instead."

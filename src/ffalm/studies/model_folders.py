@@ -14,6 +14,7 @@ from ffalm.models import Architecture
 from ffalm.outcome import Outcome
 from ffalm.studies.describe import RECORD
 from ffalm.studies.results import Study
+from ffalm.studies.store import RunFolder
 from ffalm.system.files import path_of
 from ffalm.targets.answer import Answer
 from ffalm.targets.candidates import judged
@@ -72,7 +73,7 @@ def _of_study(
         _refuse_site(study.folder, site)
     if single and study.record.scope == "federation" and study.results[0].place in (".", "run"):
         found = TrainedModel.read(study.folder / study.results[0].place, model)
-        if found.repair is not None or study.record.target is None:
+        if found.repair is not None or found.rule is not None or study.record.target is None:
             return _with_facts(found, study, study.results[0])
     if study.record.target is None:
         require(
@@ -114,17 +115,24 @@ def _thresholds_at(answer: Answer, site: str | None, folder: Path) -> dict[str, 
 
 
 def _with_facts(model: TrainedModel, study: Study, run: Outcome, site: str | None = None) -> TrainedModel:
-    return replace(model, facts=facts_of(study, run, model.repair, site))
+    tally = None if model.rule is None else RunFolder(study.folder / run.place).blind_rules().tally(model.rule)
+    return replace(model, facts=facts_of(study, run, model.repair, site, tally))
 
 
-def facts_of(study: Study, run: Outcome, repair: Repair | None, site: str | None = None) -> ModelFacts:
-    """What a study's folder tells about the model of one of its runs with these thresholds, at one site or at all."""
+def facts_of(
+    study: Study, run: Outcome, repair: Repair | None, site: str | None = None, ruled: Tally | None = None
+) -> ModelFacts:
+    """What a study's folder tells about the model of one of its runs with these thresholds, at one site or at all.
+
+    `ruled` is the Tally of its blind rule on test rows, where it has one.
+    """
     record = study.record
     scores: Mapping[str, ScoreHistogram] = {}
     if repair is not None:
         scores = study.scores(run) if site is None else study.client_scores(run)[site]
     part: Literal["test", "validation"] = "test" if "test" in scores or repair is None else "validation"
     counts = run.confusion if repair is None or part not in scores else repair.tally(scores[part]).confusion.tolist()
+    counts = counts if ruled is None else ruled.confusion.tolist()
     verdict, ends = None, dict[str, float]()
     if record.target is not None and counts is not None and record.group_names:
         target = Target.parse(record.target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from ffalm.blind_mode import BlindAnswer, BlindModel, GroupModel
     from ffalm.federation import Federation
+    from ffalm.targets.judged_rule import JudgedRule
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,11 @@ class Study:
         self, run: Outcome, federation: Federation | None = None, groups: GroupModel | None = None
     ) -> BlindModel:
         """A run's model with the model of the groups, which is trained once for all runs of a seed."""
+        require(
+            not self.record.federated,
+            'The rows of a real federation stay at its sites: with a target and repair = "blind" in federation.toml '
+            "its run has the rule, and load_model applies it.",
+        )
         from ffalm.blind_mode import BlindModel, group_model
         from ffalm.simulation import rebuilt
 
@@ -205,9 +211,15 @@ class Study:
     def _group_models(self) -> dict[tuple[float | None, int], GroupModel]:
         return {}
 
+    def _blind_rules(self, run: Outcome, federation: Federation | None) -> Callable[[Target, float], JudgedRule]:
+        """What makes a run's blind rule for a target at a confidence; a real federation keeps those of its target."""
+        if self.record.federated:
+            return RunFolder(self.folder / run.place).blind_rules().judged
+        return self.blind_model(run, federation).fit
+
     def _blind_fit(self, run: Outcome, federation: Federation | None) -> BlindFit:
-        model = self.blind_model(run, federation)
-        return lambda target, level: model.fit(target, level).candidate_run(run.seed, run.place)
+        rules = self._blind_rules(run, federation)
+        return lambda target, level: rules(target, level).candidate_run(run.seed, run.place)
 
     def _blind_notes(self, answer: Answer, federation: Federation | None) -> tuple[str, ...]:
         """What the blind rule does to the chosen algorithm or, where another kind was chosen, to the best with one."""
@@ -215,7 +227,7 @@ class Study:
         best = answer.chosen if answer.chosen.kind == "blind" else choose(answer.target, rules).chosen
         run = answer.best if best is answer.chosen else best.runs[0]
         (outcome,) = (one for one in self.results if one.place == run.run)
-        told = self.blind_model(outcome, federation).fit(answer.target, run.validation.level)
+        told = self._blind_rules(outcome, federation)(answer.target, run.validation.level)
         return (f"Blind rule on {best.label}, seed {run.seed}: {told.figures()}", *told.doubts())
 
     def scores(self, run: Outcome) -> dict[str, ScoreHistogram]:

@@ -8,6 +8,7 @@
     repair.json        the thresholds of the study's answer, in the folder of the run that was chosen
     scores.safetensors histograms of the final model's scores on training, held-out and test rows
     client_scores.safetensors  the same of each client's own rows, where it is known whose they are
+    blind.json         the blind rules of a real federation, each with its counts; groups/ has the model of the groups
     checksums.json     of the files of a checkpoint, or of a finished run
     result.json        the outcome; its presence says that the run is finished
 
@@ -52,11 +53,13 @@ from ffalm.system.files import (
     unfinished,
     write_whole,
 )
+from ffalm.targets.stored_rules import StoredRules
 from ffalm.trained_models.trained_model import ENCODING
 
 _LOCK_SECONDS = 30.0
 _SYNC_SECONDS = 1.0  # at most so often is a run's checkpoint forced to the disk, which takes milliseconds a file
 _HISTORY = "history.jsonl"
+_BLIND = "blind.json"
 _KEPT = "kept"  # the folder, in a checkpoint's, of the round that is best so far
 _TENSORS = tuple(one.name for one in fields(Snapshot) if one.name != "round")  # each in a file of its own
 _ALWAYS = ("model", "state")  # of these, the files that every checkpoint has
@@ -286,6 +289,23 @@ class RunFolder:
             {name: ScoreHistogram(counts[client], favourable, excluded=excluded) for name, counts in parts.items()}
             for client in range(clients)
         ]
+
+    def keep_blind_rules(self, rules: StoredRules) -> None:
+        """Write the blind rules of a real federation."""
+        write_whole(self.path / _BLIND, json_text(checksums.sealed(rules.to_plain()), 2) + "\n")
+
+    def blind_rules(self) -> StoredRules:
+        """What `keep_blind_rules` kept."""
+        file = self.path / _BLIND
+        require(
+            file.exists(),
+            'This run has no blind rules: its federation.toml had no target with repair = "blind" when it ended. Give '
+            "another repair, or move the run's folder away and train again.",
+        )
+        try:
+            return StoredRules.from_plain(checksums.unsealed(read_json(file)))
+        except (OSError, ValueError, AttributeError) as error:
+            raise UserError(f"The file {file} cannot be read ({error}): restore it.") from None
 
     def _tensors(self, name: str) -> dict[str, Tensor]:
         try:

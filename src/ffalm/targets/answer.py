@@ -169,7 +169,7 @@ class Answer:
     scope: Scope = "federation"
     sites: tuple[SiteAnswer, ...] = ()  # where it is known whose the rows are
     together: Scores | None = None  # all test rows with each site's thresholds, where sites have their own
-    federated: bool = False  # whether it is of real sites, of which no blind rule can be had
+    federated: bool = False  # whether it is of real sites
 
     @property
     def scored(self) -> Scores:

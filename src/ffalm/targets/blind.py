@@ -16,6 +16,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -128,6 +129,53 @@ class HeldOutRows:
         return (own * labels + self.labels) * groups + self.groups
 
 
+def known_question(weights: Tensor, line: Tensor, steps: Tensor, target: Target, shares: Tensor, excluded: int) -> bool:
+    """Whether a question is one that the search for a target asks: along one of its lines at steps of the grid, or
+    between two of them, or of a single rule. A site answers no other, whoever asks."""
+    shape = shares.shape
+    if not (weights.shape == line.shape == shape and bool(weights.isfinite().all()) and steps.ndim == 1):
+        return False
+    lines, single = directions(target, shares, excluded), torch.zeros(1, dtype=torch.float64)
+    if not bool(line.any()):
+        return torch.equal(steps, single)
+    on_grid = _same(steps, GRID) or (steps.shape == _FINE.shape and any(_same(steps, one) for one in _all_fine()))
+    return on_grid and any(_same(line, one) for one in lines)
+
+
+def most_questions(target: Target, shares: Tensor, excluded: int = 0) -> int:
+    """How many questions the search at all levels can take, the scores of each level's rule included."""
+    lines = len(directions(target, shares, excluded))
+    sweeps = 1 if lines == 1 else _SWEEPS
+    return len(LEVELS) * (2 * lines * sweeps + 2)
+
+
+def fine_steps(place: int) -> Tensor:
+    """The steps between the neighbours of a step of the grid."""
+    low, high = GRID[max(place - 1, 0)], GRID[min(place + 1, len(GRID) - 1)]
+    return GRID[place] + torch.where(_FINE < 0, GRID[place] - low, high - GRID[place]) * _FINE
+
+
+@cache
+def _all_fine() -> list[Tensor]:
+    return [fine_steps(place) for place in range(len(GRID))]
+
+
+def _same(found: Tensor, own: Tensor) -> bool:
+    """Equal up to how two processors round."""
+    return found.shape == own.shape and torch.allclose(found, own, rtol=1e-9, atol=1e-12)
+
+
+def rule_tally(chosen: Tensor, totals: Tensor, favourable: int, excluded: int) -> Tally:
+    """The Tally of rules from the rows that each predicts favourable, by (rule, fallback, label, group), and of all."""
+    labels, groups = totals.shape[-2:]
+    confusion = torch.zeros(len(chosen), labels, labels, groups, dtype=chosen.dtype)
+    confusion[:, favourable] = chosen.sum(1)
+    others = [label for label in range(labels) if label != favourable]
+    confusion[:, others] = totals - chosen
+    unknown = torch.full((len(chosen), labels, groups), torch.nan, dtype=torch.float64)
+    return Tally(confusion, unknown, excluded)
+
+
 @dataclass(frozen=True)
 class FittedBlindRule:
     """A rule with what its search found on the held-out rows."""
@@ -213,8 +261,7 @@ class _Search:
     def _along(self, weights: Tensor, line: Tensor, level: float) -> tuple[Tensor, tuple[float, ...]]:
         """The best weights on a line through the given ones: on the grid, then between the neighbours of the best."""
         place = self._best(weights, line, GRID, level)[0]
-        low, high = GRID[max(place - 1, 0)], GRID[min(place + 1, len(GRID) - 1)]
-        steps = GRID[place] + torch.where(_FINE < 0, GRID[place] - low, high - GRID[place]) * _FINE
+        steps = fine_steps(place)
         place, rank = self._best(weights, line, steps, level)
         return weights + steps[place] * line, rank
 
@@ -233,10 +280,4 @@ class _Search:
         return place, tuple(ranks[:3, place].tolist())
 
     def _tally(self, chosen: Tensor) -> Tally:
-        labels, groups = self.totals.shape[-2:]
-        confusion = torch.zeros(len(chosen), labels, labels, groups, dtype=chosen.dtype)
-        confusion[:, self.favourable] = chosen.sum(1)
-        others = [label for label in range(labels) if label != self.favourable]
-        confusion[:, others] = self.totals - chosen
-        unknown = torch.full((len(chosen), labels, groups), torch.nan, dtype=torch.float64)
-        return Tally(confusion, unknown, self.excluded)
+        return rule_tally(chosen, self.totals, self.favourable, self.excluded)

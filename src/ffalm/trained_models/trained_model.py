@@ -2,7 +2,8 @@
 
     encoding.json      the task, the architecture and the preprocessing
     model.safetensors  the weights
-    repair.json        the thresholds of the answer to a fairness target, where there is one
+    repair.json        the thresholds of the answer to a fairness target, or its blind rule, where there is one
+    groups/            the model of the groups, for a blind rule: its encoding.json and model.safetensors
     facts.json         what a model card says
     card.md            the model card
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,8 @@ from ffalm.privacy import describe_guarantee
 from ffalm.report.model_card import ModelUse, card
 from ffalm.studies import checksums
 from ffalm.system.files import json_text, parsed_json, path_of, write_whole
+from ffalm.targets.blind import BlindRule
+from ffalm.targets.predicted_rows import cells_of
 from ffalm.targets.repair import Repair, draws_of
 from ffalm.targets.target import TITLES
 from ffalm.trained_models.model_description import ModelDescription
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
 
 ENCODING, MODEL, REPAIR, FACTS = "encoding.json", "model.safetensors", "repair.json", "facts.json"
 CARD = "card.md"
+GROUPS = "groups"
 
 _VALUES_AT_ONCE = 2**24  # of features: bounds memory whatever their shape
 
@@ -59,6 +63,8 @@ class TrainedModel:
     repair: Repair | None = None
     facts: ModelFacts | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    rule: BlindRule | None = None  # in the place of thresholds, with the model of the groups that it needs
+    groups: TrainedModel | None = None
 
     @classmethod
     def of(
@@ -101,10 +107,14 @@ class TrainedModel:
         except (SafetensorError, OSError) as error:
             raise UserError(f"The model in {folder} cannot be used: {str(error).splitlines()[0]}.") from None
         facts = ModelFacts.read(folder / FACTS) if (folder / FACTS).exists() else None
-        return cls.of(weights, description, model, _thresholds(folder / REPAIR), facts)
+        fitted = _thresholds(folder / REPAIR)
+        if not isinstance(fitted, BlindRule):
+            return cls.of(weights, description, model, fitted, facts)
+        return replace(cls.of(weights, description, model, None, facts), rule=fitted, groups=cls.read(folder / GROUPS))
 
     def __repr__(self) -> str:
         kind = "no thresholds" if self.repair is None else f"thresholds: {self.repair.kind}"
+        kind = kind if self.rule is None else "blind rule"
         return f"TrainedModel({self.task.label} of {self.task.name}, {self.description.model['name']}, {kind})"
 
     @property
@@ -136,7 +146,8 @@ class TrainedModel:
         The label is the most probable one or, for a model with a fairness target, the one that its thresholds give.
         Thresholds by group need `group`: a column of the table (several with commas are crossed), or each row's group
         by name (a whole number that is no name counts the groups from 0). Rows of an unknown group or of one that is
-        not compared, and all rows without `group`, get the single threshold.
+        not compared, and all rows without `group`, get the single threshold. A blind rule asks for no group and uses
+        none.
         """
         codes = self.decide(data, group).numpy()
         return codes if self._numbered else np.array(self.labels, dtype=object)[codes]
@@ -146,6 +157,9 @@ class TrainedModel:
         rows = self._read(data)
         features, repair = self.features(rows), self.repair
         logits = self.logits(features)
+        if self.rule is not None and self.groups is not None:
+            cells = cells_of(self.groups.logits(features), self.task.groups)
+            return self.rule.predict(logits, cells, self.task.favourable)
         if repair is None:
             require(
                 group is None,
@@ -169,6 +183,10 @@ class TrainedModel:
         """Write the model as ONNX with its preprocessing, thresholds and label names (`onnx_export.py`)."""
         from ffalm.trained_models.onnx_export import write_onnx
 
+        require(
+            self.rule is None,
+            "A blind rule takes two models, which one ONNX file does not hold: export a model with thresholds.",
+        )
         own = self.description
         module = copy.deepcopy(self.module).cpu()
         return write_onnx(file, module, self.task, own.shape, own.dtype == "uint8", own.preprocessing, self.repair)
@@ -182,6 +200,7 @@ class TrainedModel:
         if facts.epsilon is not None and facts.delta is not None:
             guarantee = describe_guarantee(facts.epsilon, facts.delta)
         kind = "the most probable label" if self.repair is None else f"its thresholds ({TITLES[self.repair.kind]})"
+        kind = kind if self.rule is None else "a blind rule, which uses a model of the groups and nobody's group"
         shape = " x ".join(map(str, self.description.shape))
         takes = f"arrays of features of shape {shape}" if own is None else own.describe()
         return card(facts, ModelUse(takes, kind, self.task.group, self.by_group, self.description.model, guarantee))
@@ -222,6 +241,9 @@ class TrainedModel:
         }
         if self.repair is not None:
             contents[REPAIR] = thresholds_text(self.repair.to_plain(self.task.group_names))
+        elif self.rule is not None and self.groups is not None:
+            contents[REPAIR] = thresholds_text(self.rule.to_plain(self.task.group_names))
+            self.groups.save(place / GROUPS)
         else:
             (place / REPAIR).unlink(missing_ok=True)
         if self.facts is not None:
@@ -250,11 +272,12 @@ def thresholds_text(plain: Mapping[str, Any]) -> str:
     return json_text(checksums.sealed(plain), 2) + "\n"
 
 
-def _thresholds(file: Path) -> Repair | None:
-    """The thresholds in a file; none where there was no target."""
+def _thresholds(file: Path) -> Repair | BlindRule | None:
+    """The thresholds or the blind rule in a file; none where there was no target."""
     if not file.exists():
         return None
     try:
-        return Repair.from_plain(checksums.unsealed(parsed_json(file.read_text(encoding="utf-8"))))
+        plain = checksums.unsealed(parsed_json(file.read_text(encoding="utf-8")))
+        return BlindRule.from_plain(plain) if plain.get("kind") == "blind" else Repair.from_plain(plain)
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(f"The thresholds {file} cannot be read ({error}): make the report again.") from None

@@ -74,6 +74,7 @@ class Agreement:
             secure=config.secure,
             privacy=None if config.secure is None else config.privacy,
             run=run,
+            blind=config.blind,
         )
 
     def save(self, file: Path) -> None:

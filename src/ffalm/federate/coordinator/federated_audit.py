@@ -114,8 +114,17 @@ def audit_config(config: FederationConfig, request: AuditRequest, model: Trained
         config.privacy is None,
         "An audit tells counts without noise, and this federation has [privacy]: take that section out to audit.",
     )
+    require(
+        model is None or model.rule is None,
+        "A blind rule takes two models, and sites are sent one to audit: let each site predict with it, and audit that "
+        "column.",
+    )
     shared = replace(
-        config, training=replace(config.training, rounds=1), contender=study.entry_of("fedavg", {}), target=None
+        config,
+        training=replace(config.training, rounds=1),
+        contender=study.entry_of("fedavg", {}),
+        target=None,
+        repair="groups",
     )
     if model is not None:
         architecture = study.model_of(model.description.model)

@@ -7,7 +7,7 @@ that were kept, and comes to the numbers of a run that was never interrupted.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from ffalm.engines.remote.message import Fact, Sites
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.errors import UserError, require
 from ffalm.fairness import Tally
+from ffalm.federate.coordinator.blind_search import blind_rules
 from ffalm.federate.coordinator.federation_answer import read_answer, site_facts, write_answer
 from ffalm.federate.coordinator.federation_report import (
     notes_on,
@@ -28,6 +29,8 @@ from ffalm.federate.coordinator.federation_report import (
     write_record,
     write_report,
 )
+from ffalm.federate.coordinator.group_training import GroupTraining
+from ffalm.federate.coordinator.histogram_sum import HistogramSum
 from ffalm.federate.coordinator.members import Members
 from ffalm.federate.coordinator.run_continuity import check_unchanged
 from ffalm.federate.coordinator.run_log import RunLog
@@ -44,6 +47,7 @@ from ffalm.runs import Result
 from ffalm.studies.store import RunFolder, locked, outcome_of
 from ffalm.system import toml
 from ffalm.system.files import read_json
+from ffalm.targets.stored_rules import StoredRules
 
 PAUSE = 3.0  # seconds between two looks for sites that are missing
 
@@ -201,7 +205,8 @@ class Coordinator:
         tally = tally.excluding(task.excluded)
         notes = notes if config.secure is None else [*notes, *secure_notes()]
         missing = {**clients.missed, **clients.quarantined}
-        answered = site_facts(config, task, clients.histograms, missing)
+        histograms, rules = self._blind(clients.histograms, final, scored)
+        answered = site_facts(config, task, histograms, missing, rules)
         run_log.write_sites(task, members.counts, members.refused, own, answered)
         result = Result(
             test=tally.metrics(task.favourable) if scored else dict.fromkeys(tally.metrics(), math.nan),
@@ -214,13 +219,28 @@ class Coordinator:
             notes=[*notes_on(scored, members.counts, tally, task, members.refused, missing, run_log.history), *notes],
             diverged=diverged,
             favourable=task.favourable,
-            scores=clients.histograms.parts,
-            client_scores={} if config.scope == "federation" else clients.histograms.by_site(list(members.counts)),
+            scores=histograms.parts,
+            client_scores={} if config.scope == "federation" else histograms.by_site(list(members.counts)),
         )
         outcome = federation_outcome(config, result)
         self._run.finish(result, outcome)
         run_log.say("finished", diverged or f"All {final.round} rounds are done.")
         return outcome
+
+    def _blind(
+        self, histograms: HistogramSum, final: Snapshot, scored: Sequence[str]
+    ) -> tuple[HistogramSum, StoredRules | None]:
+        """Train a model of the groups and search blind rules, where the answer may use one; the rules are kept."""
+        config, members = self._config, self._members
+        if not config.blind or "validation" not in histograms.parts:
+            return histograms, None
+        training = GroupTraining(config, self._run.path, self._sites, members, self._log.say, self._pause)
+        models = {"model": final.model, "groups": training.run()}
+        self._log.say("training", "The sites count for a blind rule.")
+        rows = members.rows().sum(0)
+        rules, histograms = blind_rules(config, members.agreed.task, training.clients, models, rows, histograms, scored)
+        self._run.keep_blind_rules(rules)
+        return histograms, rules
 
     def _told(self, scores: Scores, final: Snapshot) -> tuple[Tally, dict[str, dict[str, float]], State, list[str]]:
         """The test part's Tally, each site's own metrics, the server's last state, and what to know about them.

@@ -19,6 +19,7 @@ from ffalm.system.files import write_whole
 from ffalm.targets.answer import Answer
 from ffalm.targets.candidates import FinishedRun, answer_of
 from ffalm.targets.site_answers import with_sites
+from ffalm.targets.stored_rules import StoredRules
 from ffalm.targets.target import Target
 from ffalm.trained_models.trained_model import REPAIR, thresholds_text
 
@@ -26,9 +27,16 @@ _METRICS = {"accuracy": "accuracy", "dpd": "DPD", "eod": "EOD"}
 
 
 def site_facts(
-    config: FederationConfig, task: Task, histograms: HistogramSum, absent: Mapping[str, str]
+    config: FederationConfig,
+    task: Task,
+    histograms: HistogramSum,
+    absent: Mapping[str, str],
+    rules: StoredRules | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """For `sites.json`: each site's own test metrics with the answer's thresholds, or why its scores are not in it."""
+    """For `sites.json`: each site's own test metrics with the answer's thresholds, or why its scores are not in it.
+
+    Of a blind rule sites tell sums that the coordinator does not keep apart, so its metrics are of all sites together.
+    """
     if config.target is None:
         return {}
     facts: dict[str, dict[str, Any]] = {
@@ -36,8 +44,11 @@ def site_facts(
     }
     if not histograms.own or "validation" not in histograms.parts:
         return facts
-    run = FinishedRun(config.contender.label, config.seed, None, ".", histograms.parts)
+    blind = None if rules is None else lambda target, level: rules.judged(target, level).candidate_run(config.seed, ".")
+    run = FinishedRun(config.contender.label, config.seed, None, ".", histograms.parts, blind)
     answer = answer_of([run], Target.parse(config.target), config.repair, task.group_names, config.confidence)
+    if answer.chosen.kind == "blind":
+        return facts
     answer = with_sites(answer, histograms.own, config.scope, config.repair, task.group_names)
     return facts | {one.site: {"repaired": one.after.metrics} for one in answer.sites}
 

@@ -43,8 +43,7 @@ class HistogramSum:
             except UserError as error:
                 own.pop(site, None)
                 missing[site] = str(error)
-        parts = {part: reduce(add, (one[part] for one in own.values())) for part in PARTS} if own else {}
-        return cls(_told(parts), own, missing)
+        return cls(_summed(own), own, missing)
 
     @classmethod
     def of_sums(cls, parts: Histograms, counts: Mapping[str, Counts]) -> HistogramSum:
@@ -54,6 +53,11 @@ class HistogramSum:
         except UserError as error:
             return cls(missing=dict.fromkeys(counts, f"in the secure sum, {error}"))
         return cls(_told(parts))
+
+    def without(self, reasons: Mapping[str, str]) -> HistogramSum:
+        """The same without some sites, and why."""
+        own = {site: one for site, one in self.own.items() if site not in reasons}
+        return HistogramSum(_summed(own), own, {**self.missing, **reasons})
 
     def by_site(self, sites: Sequence[str]) -> dict[str, list[ScoreHistogram]]:
         """Each site's own by part, of no rows where they are not known; nothing where nobody's are."""
@@ -69,6 +73,10 @@ def check_rows(histograms: Histograms, agreed: Sequence[Counts]) -> None:
         rows = torch.stack([counts.told[PARTS[part]] for counts in agreed]).sum(0)
         if not torch.equal(one.counts.sum((0, 1)), rows):
             raise UserError(f"the score histogram counts other {part} rows than were agreed")
+
+
+def _summed(own: Mapping[str, Histograms]) -> Histograms:
+    return _told({part: reduce(add, (one[part] for one in own.values())) for part in PARTS} if own else {})
 
 
 def _told(parts: Histograms) -> Histograms:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -27,6 +28,37 @@ _SILENCE = 60.0  # seconds until one that said nothing is greeted again: it may 
 
 Say = Callable[[str, str], None]
 """Takes what the coordinator is doing, in a word, and a sentence."""
+
+
+class Membership(Protocol):
+    """What questions to the members of a federation need to know of them."""
+
+    @property
+    def run(self) -> str:
+        """A name that no other training has."""
+
+    @property
+    def agreed(self) -> Agreement:
+        """What was agreed."""
+
+    @property
+    def counts(self) -> Mapping[str, Counts]:
+        """The rows of each member."""
+
+    def rows(self) -> Tensor:
+        """Training rows per (client, label, group)."""
+
+    def node(self, site: str) -> int | None:
+        """The node of a member that is here and has agreed."""
+
+    def key(self, site: str) -> str:
+        """The key of a site's terms."""
+
+    def settle(self) -> None:
+        """Greet who is new or has come back."""
+
+    def forget(self, site: str) -> None:
+        """Take a site as gone."""
 
 
 class Members:

@@ -6,17 +6,18 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor
 
 from ffalm.engines import Snapshot
 from ffalm.engines.jobs import Model
-from ffalm.engines.remote.message import Failure, Kind, Message, Sites, printable
+from ffalm.engines.remote.message import Fact, Failure, Kind, Message, Sites, printable
 from ffalm.engines.remote.round_messages import addressed, train_message
 from ffalm.engines.server import ClientUpdate, average
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 from ffalm.federate.coordinator.histogram_sum import HistogramSum
-from ffalm.federate.coordinator.members import Members, Say, too_few
+from ffalm.federate.coordinator.members import Membership, Say, too_few
 from ffalm.federate.coordinator.robust_aggregation import FEWEST_COMPARED, robust
 from ffalm.federate.coordinator.update_validation import (
     Answer,
@@ -35,6 +36,32 @@ Scores = dict[str, Scored]
 _Told = dict[str, dict[str, Disclosed]]
 """By site: what it tells of each held-out part."""
 
+_COUNT_ATTEMPTS = 2  # at a question after which a site that does not answer is left out of the whole search
+
+
+class SitesLeft(Exception):
+    """Sites that did not answer a question that all must answer, and why."""
+
+    def __init__(self, reasons: dict[str, str]) -> None:
+        super().__init__(", ".join(reasons))
+        self.reasons = reasons
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A question for counts of rows."""
+
+    message: Message
+    shape: tuple[int, ...]
+    limits: Mapping[str, Tensor]  # by site, what counts cannot exceed; under `secure` not known
+    limit: Tensor  # the same of the sum
+    purpose: str  # the name of the secure sum
+    following: str  # that of the next; empty where this is the last
+
+    def sound(self, rows: Tensor, limit: Tensor) -> bool:
+        """Whether an answer can be true."""
+        return rows.dtype == torch.int64 and rows.shape == self.shape and bool(((rows >= 0) & (rows <= limit)).all())
+
 
 @dataclass(eq=False, repr=False)
 class Asking:
@@ -42,12 +69,13 @@ class Asking:
     not count in `quarantined`."""
 
     _sites: Sites
-    _members: Members
+    _members: Membership
     _config: FederationConfig
     _fresh: dict[str, Tensor]
     _trained: Collection[str]  # the model's trained parameters
     _say: Say
     _pause: float
+    _about: Mapping[str, Fact] = field(default_factory=dict)  # facts that every question carries
     missed: dict[str, str] = field(init=False, default_factory=dict)
     quarantined: dict[str, str] = field(init=False, default_factory=dict)
     counted: Mapping[str, int] = field(init=False, default_factory=dict)  # the last round that counted, by site
@@ -80,7 +108,8 @@ class Asking:
     def _answers(self, kind: Kind, messages: dict[str, Message]) -> dict[str, Message]:
         """What the sites answer that are here; why the others do not is kept in `missed`."""
         here = {site: node for site in messages if (node := self._members.node(site)) is not None}
-        asked = {node: messages[site] for site, node in here.items()}
+        about = {site: replace(one, facts={**one.facts, **self._about}) for site, one in messages.items()}
+        asked = {node: about[site] for site, node in here.items()}
         answers = self._sites.ask(kind, asked, self._config.rules.deadline) if asked else {}
         found: dict[str, Message] = {}
         for site in messages:
@@ -178,6 +207,25 @@ class SiteClients(Asking):
             part: Scored.of({site: found[site][part] for site in names if site in found}, task)
             for part in ("validation", "test")
         }
+
+    def count(self, asked: Counting, sites: Sequence[str]) -> Tensor:
+        """Counts of rows, added up over these sites; raises `SitesLeft` where one does not answer, or not soundly."""
+        self.missed, self.quarantined, found = {}, {}, dict[str, Tensor]()
+        for attempt in range(_COUNT_ATTEMPTS):
+            if attempt:
+                time.sleep(self._pause)
+                self._members.settle()
+            left = [site for site in sites if site not in found | self.quarantined]
+            answers = self._answers("score", {site: self._for_site(asked.message, site) for site in left})
+            for site, answer in answers.items():
+                rows = answer.tensors.get("counts", {}).get("rows")
+                if rows is not None and asked.sound(rows, asked.limits[site]):
+                    found[site] = rows
+                else:
+                    self._quarantine(site, "its counts for a blind rule are not of the rows that it agreed to have")
+            if len(found) == len(sites):
+                return torch.stack(list(found.values())).sum(0)
+        raise SitesLeft({**self.missed, **self.quarantined})
 
     def _ask(self, asked: Iterable[str], sent: Snapshot) -> dict[str, Answer]:
         """The well-formed answers to a round."""

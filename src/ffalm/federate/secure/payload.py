@@ -27,6 +27,8 @@ from ffalm.privacy import LEDGER
 
 _MOST_ROWS = 2.0**40  # a bound of counts that nobody reaches
 
+COUNTS = "counts of rows"
+
 Numbers = dict[str, NDArray[np.float64]]
 
 Uploads = Mapping[str, Sequence[str]]
@@ -149,6 +151,11 @@ def score_layout(task: Task, secure: Secure, sites: int, private: bool = False) 
 def score_numbers(tallies: Mapping[str, Tally]) -> Numbers:
     """A site's own numbers of the last scoring."""
     return {name: value for part, tally in tallies.items() for name, value in _tally_numbers(part, tally).items()}
+
+
+def counts_layout(shape: tuple[int, ...], sites: int) -> VectorLayout:
+    """Counts of rows for a blind rule."""
+    return VectorLayout([Record(COUNTS, shape, _MOST_ROWS, "largest number of rows", whole=True)], sites)
 
 
 def read_tally(part: str, sums: Mapping[str, NDArray[np.float64]]) -> Tally:

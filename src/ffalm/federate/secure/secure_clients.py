@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
+from torch import Tensor
 
 from ffalm.engines import Snapshot
 from ffalm.engines.remote.message import Fact, Kind, Message, printable
@@ -26,15 +27,17 @@ from ffalm.engines.remote.round_messages import train_message
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 from ffalm.federate.coordinator.histogram_sum import HistogramSum
-from ffalm.federate.coordinator.site_clients import Asking, Scores
+from ffalm.federate.coordinator.site_clients import Asking, Counting, Scores
 from ffalm.federate.disclosure import Scored
 from ffalm.federate.secure.aggregator import Aggregator, TooFew
 from ffalm.federate.secure.crypto import KEY_BYTES
 from ffalm.federate.secure.fixed_point import VectorLayout, Words
 from ffalm.federate.secure.histogram_payload import count_bits, read_histograms, with_histograms
 from ffalm.federate.secure.payload import (
+    COUNTS,
     RoundSum,
     Uploads,
+    counts_layout,
     read_noisy_tally,
     read_tally,
     round_layout,
@@ -62,6 +65,7 @@ class Sum:
     layout: VectorLayout
     following: str = ""  # the purpose of the next sum
     upcoming: Upcoming = tuple
+    whole: bool = False  # whether all that are asked must be in it
 
 
 @dataclass(eq=False, repr=False)
@@ -143,9 +147,21 @@ class SecureClients(Asking):
             self.histograms = HistogramSum.of_sums(read_histograms(values, task, layout.sites, bits), counts)
         return scores
 
+    def count(self, asked: Counting, sites: Sequence[str]) -> Tensor:
+        """Counts of rows, added up over exactly these sites: a search rests on sums over the same rows."""
+        layout = counts_layout(asked.shape, len(self._config.sites))
+
+        def upcoming() -> Sequence[str]:
+            return sites if asked.following else ()
+
+        asking = Sum("score", asked.purpose, asked.message, layout, asked.following, upcoming, whole=True)
+        rows = torch.from_numpy(layout.values(self._sum(asking, sites)[0])[COUNTS]).round().long()
+        self._check(asked.sound(rows, asked.limit), "held-out")
+        return rows
+
     def _sum(self, asking: Sum, wanted: Sequence[str]) -> tuple[Words, tuple[str, ...]]:
         """The summed words and whose they are; where too few answer, everybody is asked again as patience allows."""
-        members = list(self._members.counts)
+        members = list(wanted) if asking.whole else list(self._members.counts)
         asked = [site for site in wanted if site in members]
         self.missed, self.quarantined = {}, {}
         until: float | None = None
@@ -154,9 +170,9 @@ class SecureClients(Asking):
             found = self._attempt(asking, asked)
             if found is not None:
                 return found
-            if self.quarantined.keys() >= set(members):
+            if self.quarantined.keys() >= set(members) or (asking.whole and self.quarantined):
                 raise UserError(self._nobody())
-            until = self._wait(until, self._found, self._least(asked))
+            until = self._wait(until, self._found, len(asked) if asking.whole else self._least(asked))
             asked = members
 
     def _nobody(self) -> str:
@@ -169,7 +185,7 @@ class SecureClients(Asking):
 
     def _attempt(self, asking: Sum, asked: Sequence[str]) -> tuple[Words, tuple[str, ...]] | None:
         """One attempt to sum; None where it came to nothing."""
-        least, names = self._least(asked), self._config.sites
+        least, names = len(asked) if asking.whole else self._least(asked), self._config.sites
         here = self._here(asked)
         self._found = len(here)
         if len(here) < least:

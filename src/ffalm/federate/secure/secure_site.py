@@ -25,7 +25,9 @@ from ffalm.federate.secure.crypto import KeyPair
 from ffalm.federate.secure.fixed_point import OutOfRange, VectorLayout, Words
 from ffalm.federate.secure.histogram_payload import MOST_BITS, histogram_numbers, with_histograms
 from ffalm.federate.secure.payload import (
+    COUNTS,
     Numbers,
+    counts_layout,
     round_layout,
     round_numbers,
     score_layout,
@@ -227,6 +229,16 @@ def answered_scores(asked: Message, site: SecureSite, worked: Callable[[], dict[
         return layout, private_score_numbers(tallies["test"], reach, share)
 
     return _masked(asked, "score", site, 1, found)
+
+
+def answered_counts(asked: Message, purpose: str, site: SecureSite, counted: Callable[[], Tensor]) -> Message:
+    """Counts for a blind rule, masked."""
+
+    def found(secure: Secure, sites: int, fewest: int) -> tuple[VectorLayout, Numbers]:
+        rows = counted()
+        return counts_layout(tuple(rows.shape), sites), {COUNTS: rows.double().numpy()}
+
+    return _masked(asked, purpose, site, 1, found)
 
 
 def _masked(

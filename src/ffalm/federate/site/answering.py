@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,14 +27,18 @@ from ffalm.federate.federation_config import SiteConfig
 from ffalm.federate.histogram_bytes import packed_histograms
 from ffalm.federate.keys import NodeSigner
 from ffalm.federate.peer_versions import keep_versions
-from ffalm.federate.secure.secure_site import SecureSite, answered_round, answered_scores, respond
+from ffalm.federate.secure.secure_site import SecureSite, answered_counts, answered_round, answered_scores, respond
+from ffalm.federate.site.blind_counts import CountQuestion, read_shares, told_groups
 from ffalm.federate.site.cache import Parts, SiteCache, rows_key
 from ffalm.federate.site.questions import check_model, read_greeting, read_round
-from ffalm.federate.terms import SiteTerms
+from ffalm.federate.terms import GROUPS, SiteTerms
 from ffalm.system.hardware import deterministic, threads_for
 from ffalm.system.hardware import device as device_of
+from ffalm.targets.predicted_rows import cells_of
 
 log = logging.getLogger("ffalm.federate")
+
+_NO_HISTOGRAMS = "Its site.toml says to send no score histograms"
 
 
 def answer(kind: Kind, asked: Message, node: dict[str, Fact]) -> Message:
@@ -98,8 +103,9 @@ class LocalSite:
 
     def train(self, asked: Message) -> Message:
         """Score the model received on the validation rows, train it on the training rows, and answer with both."""
-        terms = self._agreed(asked)
-        parts, learner, threads = self._ready(terms)
+        agreed = self._agreed(asked)
+        terms = agreed.of_groups if _of_groups(asked) else agreed
+        parts, learner, threads = self._ready(terms, agreed)
         sent, counted = read_round(asked, terms, learner.fresh(), parts["train"].counts(terms.task))
         AnswerLedger(self._folder, terms).question(f"train {sent.round + 1}", asked.tensors)
         vectors = self._cache.client_vectors(terms, counted)
@@ -127,7 +133,9 @@ class LocalSite:
         The test rows are used here and nowhere else. Of training rows only the histogram is told.
         """
         terms = self._agreed(asked)
-        parts, learner, threads = self._ready(terms)
+        if _of_groups(asked):
+            return self._counted(asked, terms)
+        parts, learner, threads = self._ready(terms, terms)
         model = asked.tensors.get("model", {})
         check_model(model, learner.fresh())
         AnswerLedger(self._folder, terms).question("score", asked.tensors)
@@ -144,6 +152,47 @@ class LocalSite:
         counted = {name: one.histogram for name, one in told.items() if one.histogram is not None}
         scores = {"scores": {"histograms": packed_histograms(counted)}} if counted else {}
         return Message({name: one.record() for name, one in told.items() if name != "train"} | scores)
+
+    def _counted(self, asked: Message, agreed: SiteTerms) -> Message:
+        """Counts for a blind rule: see `blind_counts`."""
+        require_public(self._config.histograms, f"{_NO_HISTOGRAMS}: it counts nothing for a blind rule either.")
+        fewest, terms = self._min_group(agreed.min_group), agreed.of_groups
+        parts, ledger = self._rows(agreed), AnswerLedger(self._folder, terms)
+        key = f"{terms.run_key}-{rows_key(self._config, agreed, self._folder)}"
+        if asked.facts.get("stage") == "predict":
+            outputs = self._predicted(asked, agreed)
+            ledger.question("predict", asked.tensors)
+            self._cache.keep_outputs(key, outputs)
+            return self._told("predict", asked, terms, lambda: told_groups(outputs, parts, agreed, fewest))
+        kept = self._cache.outputs(key)
+        if kept is None:
+            raise PublicError("This site no longer has the two models' outputs for a blind rule: run again.")
+        shares = kept["shares"]
+        question = CountQuestion.read(asked, agreed, shares)
+        purpose = question.noted(ledger, agreed, shares)
+        return self._told(purpose, asked, terms, lambda: question.answer(kept, parts, agreed, fewest))
+
+    def _predicted(self, asked: Message, agreed: SiteTerms) -> Model:
+        """What the two models say of the held-out and test rows, with the shares that were sent along."""
+        outputs = {"shares": read_shares(asked, agreed)}
+        for record, terms in (("model", agreed), ("groups", agreed.of_groups)):
+            parts, learner, threads = self._ready(terms, agreed)
+            model = asked.tensors.get(record, {})
+            check_model(model, learner.fresh())
+            with deterministic(threads):
+                for part in ("validation", "test"):
+                    logits = learner.logits(model, parts[part])
+                    name, value = (
+                        ("logits", logits) if terms is agreed else ("cells", cells_of(logits, agreed.task.groups))
+                    )
+                    outputs[f"{part}.{name}"] = value
+        return outputs
+
+    def _told(self, purpose: str, asked: Message, terms: SiteTerms, counted: Callable[[], Tensor]) -> Message:
+        """Counts as they leave the site: in a secure sum, or in the clear."""
+        if terms.secure is not None:
+            return answered_counts(asked, purpose, self._party(terms), counted)
+        return Message({"counts": {"rows": counted()}})
 
     def _scored(
         self, learner: Learner, model: Model, part: str, rows: Examples, terms: SiteTerms, histogram: bool
@@ -190,7 +239,8 @@ class LocalSite:
 
     def secret(self, asked: Message) -> Message:
         """A move of secure aggregation that no row is needed for."""
-        terms = self._agreed(asked)
+        agreed = self._agreed(asked)
+        terms = agreed.of_groups if _of_groups(asked) else agreed
         require_public(terms.secure is not None, "This federation did not agree on secure sums.")
         return respond(asked, self._party(terms))
 
@@ -219,6 +269,7 @@ class LocalSite:
         terms = self._cache.terms()
         if terms is None or terms.key != asked.facts.get("terms"):
             raise PublicError(f"The site {self._config.name!r} does not have these terms yet: it must agree first.")
+        require_public(terms.blind or not _of_groups(asked), "This federation did not agree on a model of the groups.")
         return self._acceptable(terms)
 
     def _acceptable(self, terms: SiteTerms) -> SiteTerms:
@@ -229,15 +280,17 @@ class LocalSite:
         )
         require_public(
             terms.secure is None or terms.target is None or self._config.histograms,
-            "Its site.toml says to send no score histograms, which a secure sum needs of every site: take 'target' out "
-            "of federation.toml.",
+            f"{_NO_HISTOGRAMS}, which a secure sum needs of every site: take 'target' out of federation.toml.",
         )
         return terms
 
-    def _ready(self, terms: SiteTerms) -> tuple[Parts, Learner, int]:
+    def _ready(self, terms: SiteTerms, agreed: SiteTerms) -> tuple[Parts, Learner, int]:
+        """The rows and what trains and scores by these terms; they may be those of the model of the groups."""
         device = device_of(self._config.device)
         spec = terms.client_spec(device)
-        parts = {name: rows.to(device) for name, rows in self._rows(terms).items()}
+        parts = {name: rows.to(device) for name, rows in self._rows(agreed).items()}
+        if terms is not agreed:
+            parts = {name: rows.with_group_labels(agreed.task) for name, rows in parts.items()}
         return parts, Learner(spec), threads_for(built_model(spec))
 
     def _rows(self, terms: SiteTerms) -> Parts:
@@ -250,6 +303,11 @@ class LocalSite:
             parts = read_rows(self._config, terms.data, self._folder).encoded(terms.task, terms.encoding)
             self._cache.keep(key, parts)
         return parts
+
+
+def _of_groups(asked: Message) -> bool:
+    """Whether a question is about the model of the groups, or the blind rule that it serves."""
+    return asked.facts.get("of") == GROUPS
 
 
 def _counts(parts: Parts, task: Task, min_group: int) -> dict[str, Tensor]:

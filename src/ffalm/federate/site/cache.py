@@ -66,6 +66,24 @@ class SiteCache:
     def _vector_file(self, terms: SiteTerms, round: int) -> Path:
         return self._folder / f"client-{terms.run_key}-{round:06d}.vectors"
 
+    def keep_outputs(self, key: str, outputs: Model) -> None:
+        """Keep what models say of this site's rows, and forget those of other models or rows."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        write_whole(self._outputs(key), save({name: value.contiguous() for name, value in outputs.items()}))
+        for path in self._folder.glob("*.outputs"):
+            if path != self._outputs(key):
+                path.unlink()
+
+    def outputs(self, key: str) -> Model | None:
+        """What `keep_outputs` kept; None where it is gone, or the rows have changed since."""
+        try:
+            return load_file(self._outputs(key))
+        except (OSError, SafetensorError):
+            return None
+
+    def _outputs(self, key: str) -> Path:
+        return self._folder / f"{key}.outputs"
+
     def keep(self, key: str, parts: Parts) -> None:
         """Remember encoded rows, for the site's own eyes, and forget those that they replace."""
         self._folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,0 +1,140 @@
+"""The second training of a federation whose answer may use a blind rule: a model of P(label, group | x).
+
+It is FedAvg over the same sites, rules and settings, secure where the first was, with (favourable or not, group) as the
+label: what `ffalm.group_model` trains in a simulation. The folder `groups` in the run's has its checkpoints, its
+history and in the end the model. Sites tell nothing of their held-out rows in its rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from ffalm import config as study
+from ffalm.engines import Snapshot
+from ffalm.engines.common import built_model, trained_parameters
+from ffalm.engines.jobs import Model
+from ffalm.engines.remote.message import Sites
+from ffalm.engines.server import ServerContext, rounds
+from ffalm.errors import UserError
+from ffalm.federate.coordinator.agreement import Agreement
+from ffalm.federate.coordinator.members import Members, Say
+from ffalm.federate.coordinator.site_clients import SiteClients
+from ffalm.federate.coordinator.update_validation import PARTS, Counts
+from ffalm.federate.federation_config import FederationConfig
+from ffalm.federate.secure.secure_clients import SecureClients
+from ffalm.federate.secure.secure_rounds import secure_round
+from ffalm.federate.terms import GROUPS, group_run
+from ffalm.studies.store import RunFolder
+from ffalm.system import toml
+from ffalm.system.files import write_whole
+from ffalm.trained_models.trained_model import ENCODING, MODEL
+
+FOLDER = "groups"
+
+
+@dataclass(frozen=True)
+class GroupMembers:
+    """The members as the second training sees them: other labels, and no cell of any part is told."""
+
+    members: Members
+
+    @property
+    def run(self) -> str:
+        """The name of the second training."""
+        return group_run(self.members.run)
+
+    @property
+    def agreed(self) -> Agreement:
+        """The agreement with the labels of the second training."""
+        return replace(self.members.agreed, task=self.members.agreed.task.with_group_labels())
+
+    @property
+    def counts(self) -> Mapping[str, Counts]:
+        """Each member's number of rows, and nothing of their cells."""
+        task = self.agreed.task
+        nobody = torch.zeros(task.labels, task.groups, dtype=torch.int64)
+        told, hidden = dict.fromkeys(PARTS, nobody), dict.fromkeys(PARTS, torch.ones_like(nobody, dtype=torch.bool))
+        return {site: Counts(one.rows, told, hidden) for site, one in self.members.counts.items()}
+
+    def rows(self) -> Tensor:
+        """Training rows per (client, label, group), of which FedAvg needs each client's sum alone."""
+        task, of_clients = self.agreed.task, self.members.rows().sum((-1, -2))
+        rows = torch.zeros(len(of_clients), task.labels, task.groups, dtype=torch.int64)
+        rows[:, 0, 0] = of_clients
+        return rows
+
+    def node(self, site: str) -> int | None:
+        """The node of a member that is here."""
+        return self.members.node(site)
+
+    def key(self, site: str) -> str:
+        """The key of the site's terms: those of the first training, from which it derives the others."""
+        return self.members.key(site)
+
+    def settle(self) -> None:
+        """Greet who is new or has come back."""
+        self.members.settle()
+
+    def forget(self, site: str) -> None:
+        """Take a site as gone."""
+        self.members.forget(site)
+
+
+class GroupTraining:
+    """The second training while it is led; its `clients` answer the questions of the search afterwards."""
+
+    def __init__(
+        self, config: FederationConfig, run: Path, sites: Sites, members: Members, say: Say, pause: float
+    ) -> None:
+        self._config = replace(config, contender=study.entry_of("fedavg", {}), target=None, repair="groups")
+        self._folder, self._members, self._say = RunFolder(run / FOLDER), GroupMembers(members), say
+        self._folder.start(toml.dumps(self._config.settings()))
+        self._done = self._folder.saved_rounds()[-1]
+        terms = members.agreed.terms(config.sites[0], config).of_groups
+        if self._done == 0:
+            terms = replace(terms, model=config.model)
+        fresh = built_model(terms.client_spec(torch.device("cpu")))
+        self._trained = trained_parameters(fresh)
+        begin = {name: value.detach() for name, value in fresh.state_dict().items()}
+        kind = SiteClients if config.secure is None else SecureClients
+        self.clients = kind(sites, self._members, self._config, begin, self._trained, say, pause, {"of": GROUPS})
+
+    def run(self) -> Model:
+        """The rounds that are left, and the model that they end with."""
+        total, now = self._config.training.rounds, self._folder.snapshot(self._done)
+        self._folder.history(self._done)
+        while now is None or now.round < total:
+            now = self._round(now)
+            self._folder.save(now)
+            self._members.settle()
+        self._members.agreed.save(self._folder.path / ENCODING)
+        write_whole(self._folder.path / MODEL, save({name: one.contiguous() for name, one in now.model.items()}))
+        return now.model
+
+    def _round(self, now: Snapshot | None) -> Snapshot:
+        config, clients = self._config, self.clients
+        context = ServerContext(
+            config.algorithm, config.training, self._members.agreed.task, self._members.rows(), config.seed,
+            self._trained, now, None, holds_client_vectors=False,
+        )  # fmt: skip
+        done = secure_round(context, clients) if isinstance(clients, SecureClients) else next(rounds(context, clients))
+        if done.diverged:
+            raise UserError(
+                f"The training of the model of the groups, which a blind rule needs, diverged: {done.diverged} Set "
+                'repair = "single" in federation.toml, and run again.'
+            )
+        answered = list(clients.scored.sites)
+        seen = {"answered": answered, "missed": clients.missed, "quarantined": clients.quarantined}
+        self._folder.append({**done.record, **seen})
+        self._say(
+            "training",
+            f"Model of the groups, round {done.snapshot.round} of {config.training.rounds}: {', '.join(answered)} took "
+            "part.",
+        )
+        return done.snapshot

@@ -1,0 +1,100 @@
+"""What a site counts for a blind rule (`targets.blind`), once the model of the groups is trained.
+
+The search for a rule asks for sums over rows alone. A site is sent both models once ("predict"), applies them to its
+held-out and test rows, keeps the outputs in its own folder, and tells by (label, group) how many held-out rows the
+model of the groups puts in their own group. Then ("count") it tells how many rows of each label and group the rules on
+a line predict favourable. Cells under `min_group` rows are 0 everywhere, as in score histograms. It answers only such
+questions as the search asks, of one pair of models in a run and a bounded number of them; of test rows it tells what
+single rules give, never a line of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ffalm.engines.jobs import Model
+from ffalm.engines.remote.message import Message, understood
+from ffalm.errors import require_public
+from ffalm.federate.answer_ledger import AnswerLedger, digest
+from ffalm.federate.disclosure import withheld
+from ffalm.federate.site.cache import Parts
+from ffalm.federate.terms import SiteTerms
+from ffalm.targets.blind import known_question, most_questions
+from ffalm.targets.predicted_rows import PredictedRows
+from ffalm.targets.target import Target
+
+_STARTS = 2  # searches that a site answers in full: one that was stopped may go on without a site, another way
+
+
+@dataclass(frozen=True)
+class CountQuestion:
+    """Rules `weights + step * line` whose favourable predictions are to be counted."""
+
+    weights: Tensor
+    line: Tensor
+    steps: Tensor
+    part: str  # "validation" or "test"
+    offset: float
+    number: int  # of the question in a secure search, in which the same sites answer all
+
+    @classmethod
+    def read(cls, asked: Message, terms: SiteTerms, shares: Tensor) -> CountQuestion:
+        """The question in a message; raises `PublicError` where the search asks no such question."""
+        with understood():
+            rule = asked.tensors["rule"]
+            weights, line, steps = (rule[name].double() for name in ("weights", "line", "steps"))
+            part, offset = str(asked.facts["part"]), float(asked.facts["offset"])
+            found = cls(weights, line, steps, part, offset, int(asked.facts.get("number", 0)))
+        task = terms.task
+        right = known_question(found.weights, found.line, found.steps, _target(terms), shares, task.excluded)
+        require_public(
+            right and math.isfinite(found.offset) and found.part in ("validation", "test"),
+            "The coordinator asks for counts that the search for a blind rule does not need.",
+        )
+        require_public(
+            found.part == "validation" or not bool(found.line.any()),
+            "The coordinator asks for test rows while it searches a rule: those only score single rules.",
+        )
+        return found
+
+    def noted(self, ledger: AnswerLedger, terms: SiteTerms, shares: Tensor) -> str:
+        """Note the question, and return its purpose; raises `PublicError` where it is one too many."""
+        where = torch.tensor([self.offset, float(self.part == "test")], dtype=torch.float64)
+        asked = {"rule": {"weights": self.weights, "line": self.line, "steps": self.steps, "where": where}}
+        purpose = f"count {self.number}" if terms.secure is not None else f"count {digest(asked)[:16]}"
+        most = _STARTS * most_questions(_target(terms), shares, terms.task.excluded)
+        ledger.question(purpose, asked, most=("count ", most))
+        return purpose
+
+    def answer(self, outputs: Model, parts: Parts, terms: SiteTerms, min_group: int) -> Tensor:
+        """Rows by (step, fallback, label, group) that each rule predicts favourable, without small cells."""
+        rows, task = parts[self.part], terms.task
+        own = PredictedRows(
+            outputs[f"{self.part}.logits"], outputs[f"{self.part}.cells"], rows.y.cpu(), rows.group.cpu(), task
+        )
+        found = own.held_out(self.offset).count(self.weights, self.line, self.steps)
+        return found.masked_fill(withheld(rows.counts(task).cpu(), min_group), 0)
+
+
+def read_shares(asked: Message, terms: SiteTerms) -> Tensor:
+    """P(not favourable / favourable, group) over the federation, from which the search's lines follow."""
+    with understood():
+        shares = asked.tensors["rule"]["shares"].double()
+    right = shares.shape == (2, terms.task.groups) and bool(((shares >= 0) & (shares <= 1)).all())
+    require_public(right, "The coordinator tells no shares of labels and groups.")
+    return shares
+
+
+def told_groups(outputs: Model, parts: Parts, terms: SiteTerms, min_group: int) -> Tensor:
+    """Held-out rows by (label, group) that the model of the groups puts in their own group, without small cells."""
+    rows, task = parts["validation"], terms.task
+    own = PredictedRows(outputs["validation.logits"], outputs["validation.cells"], rows.y.cpu(), rows.group.cpu(), task)
+    return own.known().masked_fill(withheld(rows.counts(task).cpu(), min_group), 0)
+
+
+def _target(terms: SiteTerms) -> Target:
+    return Target.parse(str(terms.target))
