@@ -85,17 +85,16 @@ class LossNearMean:
         if task.compared < task.groups:
             mean_loss = masked_mean(batch.losses, batch.mask.bool() & (batch.groups < task.compared))
         means, present = group_means(batch.losses, batch.groups, batch.mask, batch.task.compared)
-        return self._distance(mean_loss, means, present)
+        return self.distance(mean_loss.unsqueeze(-1) - means, present)
 
     def on_tally(self, tally: Tally) -> Tensor:
         """The distances of the counted rows."""
         tally = tally.compared()
         means = tally.group_losses()
-        return self._distance(tally.mean_loss().nan_to_num(0.0), means.nan_to_num(0.0), ~means.isnan())
+        return self.distance(tally.mean_loss().nan_to_num(0.0).unsqueeze(-1) - means.nan_to_num(0.0), ~means.isnan())
 
-    def _distance(self, mean: Tensor, means: Tensor, present: Tensor) -> Tensor:
-        """0 for a group that is not there, and subgradient 0 at the kink."""
-        difference = mean.unsqueeze(-1) - means
+    def distance(self, difference: Tensor, present: Tensor) -> Tensor:
+        """v_s from L - mu_s: 0 for a group that is not there, and subgradient 0 at the kink."""
         if self.kind == "abs":
             difference = difference.abs()
         excess = torch.relu(difference - self.tolerance)

@@ -13,8 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import torch
+from torch import Tensor
+
 from ffalm.algorithms.constraints import LossNearMean
-from ffalm.algorithms.contract import Measure, State
+from ffalm.algorithms.contract import Batch, Measure, Prepared, Rows, State
 from ffalm.algorithms.lagrangian import AugmentedLagrangian
 from ffalm.algorithms.registry import register
 from ffalm.settings import setting
@@ -57,3 +60,27 @@ class FPFL(AugmentedLagrangian):
     def penalty_of(self, state: State) -> float:
         """Constant."""
         return self.penalty
+
+    def prepare(self, rows: Rows, dtype: torch.dtype) -> Prepared:
+        """Which rows count, also by group as (..., row, group), and how many these are."""
+        kept = rows.mask.to(dtype)
+        groups = torch.arange(rows.task.compared, device=rows.groups.device)
+        members = (rows.groups.unsqueeze(-1) == groups) * kept.unsqueeze(-1)
+        return {"kept": kept, "count": kept.sum(-1).clamp(min=1), "members": members, "sizes": members.sum(-2)}
+
+    def slopes(self, batch: Batch, state: State) -> Tensor:
+        """1/n + sum_s pull_s (1/n - [row in s] / n_s), where all groups are compared.
+
+        pull_s = (dual_s + penalty * d_s) * sign(L - mu_s) where d_s > 0, else 0.
+        """
+        if batch.task.compared < batch.task.groups:
+            return super().slopes(batch, state)
+        known = batch.prepared or self.prepare(batch.rows, batch.losses.dtype)
+        kept, count, members, sizes = (known[name] for name in ("kept", "count", "members", "sizes"))
+        mean = (batch.losses * kept).sum(-1) / count
+        means = (batch.losses.unsqueeze(-1) * members).sum(-2) / sizes.clamp(min=1)
+        difference = mean.unsqueeze(-1) - means
+        distance = self.fairness_constraint.distance(difference, sizes > 0)
+        pulls = (self._duals(state, distance) + self.penalty * distance) * difference.sign() * (distance > 0)
+        shared = ((1 + pulls.sum(-1)) / count).unsqueeze(-1) * kept
+        return shared - ((pulls / sizes.clamp(min=1)).unsqueeze(-2) * members).sum(-1)

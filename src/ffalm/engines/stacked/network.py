@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, fx, nn
@@ -75,8 +76,21 @@ class Network:
         return users[0].linear if len(users) == 1 else None
 
 
+_known: WeakKeyDictionary[nn.Module, dict[tuple[int, ...], Network | None]] = WeakKeyDictionary()
+
+
 def read_network(model: nn.Module, shape: Sequence[int]) -> Network | None:
-    """The module as a network on features of this shape, None where it is more than layers and functions."""
+    """The module as a network on features of this shape, None where it is more than layers and functions.
+
+    A module is read once: tracing takes longer than a round of a small study, and several places ask.
+    """
+    found, key = _known.setdefault(model, {}), tuple(shape)
+    if key not in found:
+        found[key] = _network(model, key)
+    return found[key]
+
+
+def _network(model: nn.Module, shape: tuple[int, ...]) -> Network | None:
     graph = _traced(model)
     if graph is None:
         return None
