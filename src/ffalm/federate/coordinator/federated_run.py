@@ -235,8 +235,9 @@ class Coordinator:
         if not config.blind or "validation" not in histograms.parts:
             return histograms, None
         training = GroupTraining(config, self._run.path, self._sites, members, self._log.say, self._pause)
+        self._log.say("groups", f"The sites train a model of the groups, {config.training.rounds} rounds.")
         models = {"model": final.model, "groups": training.run()}
-        self._log.say("training", "The sites count for a blind rule.")
+        self._log.say("groups", "The sites count rows for a blind rule.")
         rows = members.rows().sum(0)
         rules, histograms = blind_rules(config, members.agreed.task, training.clients, models, rows, histograms, scored)
         self._run.keep_blind_rules(rules)
