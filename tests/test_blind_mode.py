@@ -143,6 +143,16 @@ def test_a_chosen_blind_rule_predicts_what_was_scored(trained: Trained, fair_and
     assert torch.equal(fair_and_blind.predict(test.x, 1 - test.group), predicted)
 
 
+def test_a_chosen_blind_rule_is_saved_with_the_model_of_the_groups(
+    trained: Trained, fair_and_blind: ffalm.FairAnswer, tmp_path: Path
+) -> None:
+    test = trained[0].test
+    assert test is not None
+    saved = ffalm.load_model(fair_and_blind.save(tmp_path / "model"))
+    assert torch.equal(saved.decide(test.x.numpy()), fair_and_blind.predict(test.x))
+    assert saved.facts is not None and saved.facts.verdict == fair_and_blind.verdict
+
+
 @IGNORED
 def test_a_study_on_disk_answers_blindly_and_trains_one_model_of_the_groups_a_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -36,7 +36,7 @@ class Asked:
 
 @dataclass
 class Recorded:
-    """What a plain and a secure federation said, and their settings."""
+    """What a plain federation, a secure one and one with a blind rule said, and their settings."""
 
     here: Path
     plans: dict[str, FederationConfig] = field(default_factory=dict)
@@ -66,10 +66,12 @@ class _Recording(World):
 class Spoiled(World):
     """A world in which some answers are changed. What a site has answered before is not computed again."""
 
-    def __init__(self, folders: Mapping[str, Path], draws: random.Random, known: dict[str, Message] | None) -> None:
+    def __init__(
+        self, folders: Mapping[str, Path], draws: random.Random, known: dict[str, Message] | None, most: int = 7
+    ) -> None:
         super().__init__(folders)
         self._draws, self._known = draws, known
-        self._spoiler, self._spoil_at = draws.choice(NAMES[:3]), draws.randrange(7 if known is None else 5)
+        self._spoiler, self._spoil_at = draws.choice(NAMES[:3]), draws.randrange(most if known is None else 5)
         self._answers, self.spoiled = 0, ""
 
     def _answer(self, kind: Kind, name: str, message: Message) -> Message | Failure:
@@ -100,13 +102,14 @@ class Spoiled(World):
 
 
 def prepare(here: Path, secure: bool = True) -> Recorded:
-    """Two small federations, each led to its end once; a secure one takes most of the time."""
+    """A small plain federation, led to its end once; with `secure` a secure one, and one with a blind rule, too."""
     logging.getLogger("ffalm.federate").setLevel(logging.CRITICAL)
     made = Recorded(here)
-    for place in ("plain", "secure") if secure and has("cryptography") else ("plain",):
+    for place in ("plain", "secure", "blind") if secure and has("cryptography") else ("plain",):
         made.plans[place] = config(
             training={"rounds": 1, "batch_size": 32}, model={"name": "mlp", "hidden": [2]}, target=_TARGET,
-            repair="none", rules={"secure": place == "secure", "patience": 0.0, "min_sites": 2},
+            repair="blind" if place == "blind" else "none",
+            rules={"secure": place == "secure", "patience": 0.0, "min_sites": 2},
         )  # fmt: skip
         folders = {
             name: site_folder(here / f"{place}-sites", name, people(rows, seed))

@@ -31,8 +31,8 @@ from ffalm.federate.terms import SiteTerms
 __all__ = ["Recorded", "prepare", "run"]
 
 _SHARES = {
-    "site": 4, "coordinator": 1, "secure coordinator": 0.2, "description": 4, "terms": 4, "sum": 4, "wire": 5,
-    "bundle": 3, "gateway": 2, "polling": 2, "audit": 0.1,
+    "site": 4, "coordinator": 1, "secure coordinator": 0.2, "blind coordinator": 0.2, "description": 4, "terms": 4,
+    "sum": 4, "wire": 5, "bundle": 3, "gateway": 2, "polling": 2, "audit": 0.1,
 }  # fmt: skip
 
 
@@ -69,7 +69,8 @@ def _to_coordinator(draws: random.Random, number: int, made: Recorded, place: st
     fresh = made.folders[place]
     with copied(made.here / f"{place}-fresh", number) as folder:
         known = made.known if place == "plain" else None
-        sites = Spoiled({name: folder / name for name in fresh}, draws, known)
+        most = 20 if place == "blind" else 7
+        sites = Spoiled({name: folder / name for name in fresh}, draws, known, most)
         try:
             outcome = lead(made.plans[place], folder / "run", sites)
         except UserError as error:
@@ -167,7 +168,8 @@ def run(number: int, seed: int, made: Recorded) -> tuple[Outcome, str]:
     draws = random.Random(f"{seed}-{number}")
     surfaces = dict(_SHARES)
     if "secure" not in made.plans:
-        surfaces = {name: share for name, share in surfaces.items() if name not in ("secure coordinator", "sum")}
+        needed = ("secure coordinator", "blind coordinator", "sum")
+        surfaces = {name: share for name, share in surfaces.items() if name not in needed}
     if not has("flwr"):
         surfaces = {
             name: share for name, share in surfaces.items() if name not in ("wire", "bundle", "gateway", "polling")
@@ -177,6 +179,7 @@ def run(number: int, seed: int, made: Recorded) -> tuple[Outcome, str]:
         "site": lambda: _to_site(draws, number, made),
         "coordinator": lambda: _to_coordinator(draws, number, made, "plain"),
         "secure coordinator": lambda: _to_coordinator(draws, number, made, "secure"),
+        "blind coordinator": lambda: _to_coordinator(draws, number, made, "blind"),
         "description": lambda: _description(draws, made),
         "terms": lambda: _terms(draws, made),
         "sum": lambda: secure_sum(draws),

@@ -326,8 +326,12 @@ class Study:
         return written
 
     def _write_repairs(self) -> None:
-        """Write the thresholds of each answer beside the chosen model, and remove those of earlier answers."""
-        answers = [answer for answer in self.outcome.answers if answer.chosen.kind != "blind"]
+        """Write the thresholds of each answer beside the chosen model, and remove those of earlier answers.
+
+        A blind rule needs the model of the groups, which only a real federation's folder holds.
+        """
+        kept = self.record.federated
+        answers = [answer for answer in self.outcome.answers if kept or answer.chosen.kind != "blind"]
         chosen = {answer.best.run: answer.best.repair for answer in answers}
         for run in self.results:
             file = self.folder / run.place / REPAIR

@@ -5,6 +5,7 @@ They are of one target, one for each confidence that the answer may take.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,7 +86,7 @@ class StoredRules:
                 rule = BlindRule.from_plain(one["rule"])
                 fitted = FittedBlindRule(rule, float(one["level"]), bool(one["within"]), tally(one["validation"]))
                 rules.append(ScoredRule(fitted, None if one["test"] is None else tally(one["test"])))
-            known = float(values["known"])
+            known = math.nan if values["known"] is None else float(values["known"])
             return cls(Target.parse(values["target"]), task, known, tally(values["before"]), tuple(rules))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"The blind rules of this run cannot be read ({error!r}): restore the file.") from None

@@ -26,6 +26,7 @@ from ffalm.blind_mode import BlindAnswer, BlindModel, group_model
 from ffalm.engines.remote.message import Fact, Failure, Kind, Message
 from ffalm.errors import PublicError, UserError
 from ffalm.federate.coordinator.agreement import Agreement
+from ffalm.federate.coordinator.federated_audit import AuditRequest, audit_config
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.federation_config import FederationConfig, SiteConfig
 from ffalm.federate.site.answering import answer
@@ -169,7 +170,9 @@ def test_the_folders_model_predicts_by_the_rule_and_can_be_saved(
     finished: tuple[Path, Counted, FederationConfig], tmp_path: Path, expected: BlindAnswer
 ) -> None:
     run, sites, asked = finished
-    assert Study.load(run).answer().chosen.kind == "blind"
+    study = Study.load(run)
+    assert study.answer().chosen.kind == "blind"
+    study._write_repairs()  # as `ffalm report` does
     found = load_model(run)
     test = simulated(asked, sites, run).test
     assert test is not None and found.rule is not None
@@ -179,6 +182,8 @@ def test_the_folders_model_predicts_by_the_rule_and_can_be_saved(
     assert torch.equal(again.decide(test.x.numpy()), expected.predict(test.x)) and "blind rule" in again.card()
     with pytest.raises(UserError, match="takes two models"):
         again.to_onnx(tmp_path / "model.onnx")
+    with pytest.raises(UserError, match="audit that column"):
+        audit_config(asked, AuditRequest(model=str(run)), found)
 
 
 def test_only_its_own_target_and_confidence_have_a_rule(finished: tuple[Path, Counted, FederationConfig]) -> None:
@@ -195,8 +200,11 @@ def test_small_cells_are_in_no_count_and_a_site_without_histograms_counts_nothin
     sites = sites_of(tmp_path)
     file = sites.folders["south"] / "site.toml"
     replace(SiteConfig.read(file), histograms=False).write(file)
+    sites.mishaps = {("south", 1): "late"}
     run = led(plan(rules={"min_group": 3}), tmp_path / "run", sites)
     assert {name for name, _, _ in sites.seen} == {"north", "west"}
+    missed = "Training of the model of the groups: The site 'south' missed 1 round of 1: 1."
+    assert missed in (run / "report.md").read_text()
     told = {site["name"]: site for site in json.loads((run / "sites.json").read_text())["sites"]}
     hidden = 0
     for name, asked, answered in sites.seen:

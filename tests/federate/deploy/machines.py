@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,18 @@ import torch
 from safetensors.torch import load_file
 from tests.cli.conftest import start
 from tests.federate.makers import Simulated
+from torch import Tensor
 
+from ffalm.blind_mode import BlindModel, group_model
 from ffalm.cli import run
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
 from ffalm.federate.deploy.operations import CoordinatorProcess, SiteProcess, processes_of, stop_all
 from ffalm.federate.deploy.processes import FlowerProcess, free_port
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.histogram_bytes import PARTS
-from ffalm.targets.candidates import FinishedRun, answer_of
+from ffalm.federation import Federation
+from ffalm.simulation import rebuilt
+from ffalm.targets.candidates import BlindFit, FinishedRun, answer_of
 from ffalm.targets.target import Target
 
 #: Sites of so few rows would withhold their mean training losses, which are compared with the simulation's.
@@ -168,7 +173,20 @@ def assert_equals_simulation(machines: Machines) -> None:
     told = [site["client"] for site in machines.sites() if site["rows"] is not None and not site.get("no_histograms")]
     if plan.target is not None:
         scores = {part: simulated.histogram(model, sent, told) for part, sent in PARTS.items()}
-        run = FinishedRun(plan.contender.label, plan.seed, None, ".", scores)
+        run = FinishedRun(plan.contender.label, plan.seed, None, ".", scores, _blind(plan, simulated, model))
         answer = answer_of([run], Target.parse(plan.target), plan.repair, simulated.agreement.task.group_names)
         written = json.loads((folder.run / "repair.json").read_text())
         assert {name: value for name, value in written.items() if name != "checksum"} == answer.best.repair
+
+
+def _blind(plan: FederationConfig, simulated: Simulated, model: dict[str, Tensor]) -> BlindFit | None:
+    """The simulation's blind rules, where the federation has them."""
+    if not plan.blind:
+        return None
+    clients = tuple(own["train"] for own in simulated.parts)
+    held_out = (simulated.pooled(part) for part in ("validation", "test"))
+    federation = Federation(clients, *held_out, simulated.agreement.task)
+    settings: Any = {**asdict(plan.training), "model": plan.model, "engine": "loop", "device": "cpu"}
+    groups = group_model(federation, seed=plan.seed, **settings)
+    rules = BlindModel(rebuilt(model, federation, settings), groups, federation)
+    return lambda target, level: rules.fit(target, level).candidate_run(plan.seed, ".")

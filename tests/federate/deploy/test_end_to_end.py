@@ -15,6 +15,7 @@ pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 
 from tests.federate.deploy.machines import PATIENCE, Machines, assert_equals_simulation, here, until
 
+from ffalm import load_model
 from ffalm.federate.deploy.processes import environment, executable
 
 
@@ -107,9 +108,11 @@ def test_ctrl_c_ends_everything_and_the_same_command_goes_on(machines: Machines)
 
 
 @pytest.mark.slow
-def test_without_keys_it_trains_only_when_asked_to_and_warns(machines: Machines) -> None:
-    machines.init("--sites", "2", "--rounds", "1")
-    code, _, said = machines.ffalm("run", machines.path, "--local", "--insecure")
+def test_without_keys_it_trains_only_when_asked_to_and_warns_and_a_blind_rule_is_searched(machines: Machines) -> None:
+    machines.init("--sites", "2", "--rounds", "1", "--repair", "blind")
+    code, out, said = machines.ffalm("run", machines.path, "--local", "--insecure")
     assert code == 0, said
     assert "nothing is encrypted" in said
+    assert "The sites count rows for a blind rule." in said and "Blind rule on FFALM" in out
+    assert load_model(machines.path).task.name == machines.folder.name
     assert_equals_simulation(machines)

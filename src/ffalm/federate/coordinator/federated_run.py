@@ -205,7 +205,7 @@ class Coordinator:
         tally = tally.excluding(task.excluded)
         notes = notes if config.secure is None else [*notes, *secure_notes()]
         missing = {**clients.missed, **clients.quarantined}
-        histograms, rules = self._blind(clients.histograms, final, scored)
+        histograms, rules, told = self._blind(clients.histograms, final, scored)
         answered = site_facts(config, task, histograms, missing, rules)
         run_log.write_sites(task, members.counts, members.refused, own, answered)
         result = Result(
@@ -216,7 +216,11 @@ class Coordinator:
             tally=tally if scored else None,
             clients=[own.get(site, {}) for site in config.sites],
             seed=config.seed,
-            notes=[*notes_on(scored, members.counts, tally, task, members.refused, missing, run_log.history), *notes],
+            notes=[
+                *notes_on(scored, members.counts, tally, task, members.refused, missing, run_log.history),
+                *told,
+                *notes,
+            ],
             diverged=diverged,
             favourable=task.favourable,
             scores=histograms.parts,
@@ -229,18 +233,22 @@ class Coordinator:
 
     def _blind(
         self, histograms: HistogramSum, final: Snapshot, scored: Sequence[str]
-    ) -> tuple[HistogramSum, StoredRules | None]:
-        """Train a model of the groups and search blind rules, where the answer may use one; the rules are kept."""
+    ) -> tuple[HistogramSum, StoredRules | None, list[str]]:
+        """Train a model of the groups and search blind rules, where the answer may use one; the rules are kept.
+
+        With them come the histograms of the sites that they rest on, and notes on the training.
+        """
         config, members = self._config, self._members
         if not config.blind or "validation" not in histograms.parts:
-            return histograms, None
+            return histograms, None, []
         training = GroupTraining(config, self._run.path, self._sites, members, self._log.say, self._pause)
+        self._log.say("groups", f"The sites train a model of the groups, {config.training.rounds} rounds.")
         models = {"model": final.model, "groups": training.run()}
-        self._log.say("training", "The sites count for a blind rule.")
+        self._log.say("groups", "The sites count rows for a blind rule.")
         rows = members.rows().sum(0)
         rules, histograms = blind_rules(config, members.agreed.task, training.clients, models, rows, histograms, scored)
         self._run.keep_blind_rules(rules)
-        return histograms, rules
+        return histograms, rules, training.notes()
 
     def _told(self, scores: Scores, final: Snapshot) -> tuple[Tally, dict[str, dict[str, float]], State, list[str]]:
         """The test part's Tally, each site's own metrics, the server's last state, and what to know about them.

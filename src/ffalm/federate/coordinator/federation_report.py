@@ -59,7 +59,7 @@ def notes_on(
             for cell in cells(tally.compared().count == 0, task)
         ]
     notes += [f"The site {site!r} did not score the final model ({reason})." for site, reason in missing.items()]
-    return [*notes, *_absences(history)]
+    return [*notes, *absences(history)]
 
 
 def privacy_notes(epsilon: float, delta: float, secure: bool = False) -> list[str]:
@@ -87,7 +87,7 @@ def secure_notes() -> list[str]:
     ]
 
 
-def _absences(history: Sequence[Record]) -> list[str]:
+def absences(history: Sequence[Record]) -> list[str]:
     """Who missed which rounds, and whose answers did not count."""
     missed: dict[str, list[int]] = {}
     notes = []

@@ -23,6 +23,7 @@ from ffalm.engines.remote.message import Sites
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.agreement import Agreement
+from ffalm.federate.coordinator.federation_report import absences
 from ffalm.federate.coordinator.members import Members, Say
 from ffalm.federate.coordinator.site_clients import SiteClients
 from ffalm.federate.coordinator.update_validation import PARTS, Counts
@@ -116,6 +117,10 @@ class GroupTraining:
         self._members.agreed.save(self._folder.path / ENCODING)
         write_whole(self._folder.path / MODEL, save({name: one.contiguous() for name, one in now.model.items()}))
         return now.model
+
+    def notes(self) -> list[str]:
+        """Who missed which rounds, and whose answers did not count."""
+        return [f"Training of the model of the groups: {note}" for note in absences(self._folder.history())]
 
     def _round(self, now: Snapshot | None) -> Snapshot:
         config, clients = self._config, self.clients

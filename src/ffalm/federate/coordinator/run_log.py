@@ -31,7 +31,7 @@ from ffalm.system.files import json_text, read_json, write_whole
 
 log = logging.getLogger("ffalm.federate")
 
-_OF_SITES = ("meeting", "agreeing", "waiting")  # states whose messages are about sites
+_EVENTS = ("meeting", "agreeing", "waiting", "groups")  # states whose messages are of sites, or of what follows rounds
 
 
 class RunLog:
@@ -44,12 +44,12 @@ class RunLog:
         self._last = ""
 
     def say(self, state: str, message: str) -> None:
-        """Record what is going on: in the log, in `status.json` and, where it is about sites, in `events.jsonl`."""
+        """Record what is going on: in the log, in `status.json` and, where it is no round, in `events.jsonl`."""
         message = printable(message)
         log.info(message)
         round = self.history[-1]["round"] if self.history else 0
         write_whole(self._run.path / "status.json", json_text({"state": state, "round": round, "message": message}))
-        if state in _OF_SITES and message != self._last:
+        if state in _EVENTS and message != self._last:
             self._last = message
             time = f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S}"
             with open(self._run.path / "events.jsonl", "a", encoding="utf-8") as events:

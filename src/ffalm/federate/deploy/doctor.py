@@ -45,10 +45,11 @@ def _coordinator(folder: FederationFolder) -> Iterator[Check]:
             yield machine_checks.port_free("127.0.0.1", config.metrics.port)
     for name in config.active:
         yield _key(f"key of {name}", folder.site(name) / PUBLIC)
-    secrets = [own, own / "ca.key", own / "server.key", *(folder.site(name) / PRIVATE for name in config.active)]
-    for path in [*secrets, folder.run]:
+    keys = {f"{PRIVATE} of {name}": folder.site(name) / PRIVATE for name in config.active}
+    secrets = {path.name: path for path in (own, own / "ca.key", own / "server.key")} | keys
+    for name, path in {**secrets, folder.run.name: folder.run}.items():
         if path in (own, own / "ca.key") or path.exists():
-            yield machine_checks.private(path)
+            yield machine_checks.private(path, name)
 
 
 def _site(folder: SiteFolder) -> Iterator[Check]:

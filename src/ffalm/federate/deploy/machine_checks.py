@@ -106,9 +106,9 @@ def readable(path: Path, what: str) -> Check:
     return Check(what, "ok", str(path))
 
 
-def private(path: Path) -> Check:
+def private(path: Path, called: str = "") -> Check:
     """Whether a secret is closed to other users."""
-    name = f"permissions of {path.name}"
+    name = f"permissions of {called or path.name}"
     if not path.exists():
         return Check(name, "fail", f"there is no {path}: restore it")
     mode = path.stat().st_mode & 0o777

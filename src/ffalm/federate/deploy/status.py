@@ -16,20 +16,21 @@ def seen(coordinator: CoordinatorProcess) -> dict[str, Any]:
     """In plain values: processes here, sites by their status, the training's state, its round and last metrics."""
     folder = coordinator.folder
     here = {who: process.pid() for who, process in processes_of(folder.path).items()}
-    records, done = follow.records(folder), follow.result(folder) is not None
+    statuses = _statuses(coordinator)
+    running = here[COORDINATOR] is not None and follow.under_way(coordinator) is not None
+    records, doing = follow.records(folder), follow.doing(folder)  # after all that takes time: they go together
+    done = follow.result(folder) is not None
     scored = [record for record in records if record.get("accuracy") is not None]
     training = "finished" if done else "interrupted" if records else "not started"
-    if not done and here[COORDINATOR] is not None and follow.under_way(coordinator) is not None:
+    if not done and running:
         training = "running"
     return {
         "name": folder.name,
         "address": folder.facts.get("address"),
         "coordinator": here.pop(COORDINATOR),
-        "sites": {
-            site: {"status": status, "process": here.get(site)} for site, status in _statuses(coordinator).items()
-        },
+        "sites": {site: {"status": status, "process": here.get(site)} for site, status in statuses.items()},
         "training": training,
-        "message": follow.doing(folder).get("message", ""),
+        "message": doing.get("message", ""),
         "round": records[-1]["round"] if records else 0,
         "rounds": folder.facts.get("training", {}).get("rounds"),
         "metrics": {name: scored[-1].get(name) for name in ("round", "accuracy", "dpd", "eod")} if scored else {},
