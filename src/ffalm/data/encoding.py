@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ffalm.data import compact_features
 from ffalm.data.compact_features import CompactFeatures
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.errors import PublicError, UserError, require
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 #: A variance below this share of the mean square is rounding error: the column is constant.
 ROUNDING = 1e-13
-#: Features that would take more bytes are not kept dense.
-DENSE_BYTES = 2**26
 _FARTHEST = 1e15  # standard deviations from the mean: products of such features are finite in every layer
 
 
@@ -255,7 +254,7 @@ class RawTable:
     def _examples(self, features: CompactFeatures, rows: NDArray[np.int64]) -> Examples:
         """Dense unless that would be large; a table of numbers alone is dense as it is."""
         coded = features.codes.shape[1] > 0
-        dense = features.dense() if coded and features.nbytes <= DENSE_BYTES else features
+        dense = features.dense() if coded and features.nbytes <= compact_features.DENSE_BYTES else features
         x = dense if coded else features.numbers
         return Examples(x, torch.from_numpy(self.y[rows]), torch.from_numpy(self.group[rows]))
 
