@@ -201,7 +201,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="replace the table in RESULTS.md")
     asked = parser.parse_args()
     lines = [
-        "| table | file MB | features | model | read: s (CPU s) | peak MB | first round: s (CPU s) | a round: s (CPU s) "
+        "| table | file MB | features | model | read: s (CPU s) | peak MB | round 1: s (CPU s) | a round: s (CPU s) "
         "| peak MB | engine |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]

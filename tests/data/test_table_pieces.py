@@ -189,6 +189,6 @@ def test_a_disk_without_room_is_refused_with_what_to_do(
 ) -> None:
     loans().to_csv(tmp_path / "loans.csv", index=False)
     in_pieces()
-    monkeypatch.setattr(spilled_arrays.shutil, "disk_usage", lambda folder: type("", (), {"free": 0}))
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: type("", (), {"free": 0}))
     with pytest.raises(UserError, match="set TMPDIR to a folder with more room"):
         table(tmp_path / "loans.csv").load()

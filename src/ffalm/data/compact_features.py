@@ -38,14 +38,14 @@ class CompactFeatures(Tensor):
     def __init__(self, numbers: Tensor, places: Tensor, codes: Tensor, width: int) -> None:
         pass  # `__new__` has done it
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"CompactFeatures({self.shape[0]} rows, {self.shape[1]} features)"
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return CompactFeatures, (self.numbers, self.places, self.codes, self.shape[1])
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Rows are taken from what is stored; for any other operation all rows are made dense."""

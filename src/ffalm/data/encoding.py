@@ -24,7 +24,7 @@ from ffalm.data.compact_features import CompactFeatures
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.errors import PublicError, UserError, require
 from ffalm.system.files import parsed_json
-from ffalm.system.spilled_arrays import ColumnsInRows, release_pages
+from ffalm.system.spilled_arrays import ColumnsInRows, release_pages, too_large
 
 if TYPE_CHECKING:
     from ffalm.data.preprocessing import Preprocessing
@@ -162,13 +162,11 @@ class TableEncoding:
         """The same for parts of the rows, without the zeros of one-hot columns; one column is read at a time."""
         width, start = len(self.features), 0
         numeric = [column for column in self.columns if isinstance(column, NumericColumn)]
-        numbers = ColumnsInRows(parts, len(frame), len(numeric), np.float32)
-        codes = ColumnsInRows(
-            parts,
-            len(frame),
-            len(self.columns) - len(numeric),
-            np.int16 if width <= np.iinfo(np.int16).max else np.int32,
-        )
+        coded = len(self.columns) - len(numeric)
+        kind = np.dtype(np.int16 if width <= np.iinfo(np.int16).max else np.int32)
+        spilled = too_large(sum(map(len, parts)) * (4 * len(numeric) + kind.itemsize * coded))
+        numbers = ColumnsInRows(parts, len(frame), len(numeric), np.float32, spilled)
+        codes = ColumnsInRows(parts, len(frame), coded, kind, spilled)
         places: list[int] = []
         for column in self.columns:
             if column.name not in frame.columns:
@@ -182,9 +180,9 @@ class TableEncoding:
                 codes.add(np.where(found >= 0, start + found, -1))
                 start += len(column.categories)
             release_pages()
-        at = torch.tensor(places, dtype=torch.int64)
+        at = np.array(places, dtype=np.int64)
         both = zip(numbers.finished(), codes.finished(), strict=True)
-        return [CompactFeatures(torch.from_numpy(own), at, torch.from_numpy(coded), width) for own, coded in both]
+        return [CompactFeatures(*map(torch.from_numpy, (own, at, listed)), width) for own, listed in both]
 
     def to_json(self) -> str:
         """As JSON, to be saved with a model."""
