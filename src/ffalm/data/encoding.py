@@ -180,9 +180,9 @@ class TableEncoding:
                 codes.add(np.where(found >= 0, start + found, -1))
                 start += len(column.categories)
             release_pages()
-        at = np.array(places, dtype=np.int64)
+        at = torch.tensor(places, dtype=torch.int64)
         both = zip(numbers.finished(), codes.finished(), strict=True)
-        return [CompactFeatures(*map(torch.from_numpy, (own, at, listed)), width) for own, listed in both]
+        return [CompactFeatures(torch.from_numpy(own), at, torch.from_numpy(ones), width) for own, ones in both]
 
     def to_json(self) -> str:
         """As JSON, to be saved with a model."""
