@@ -13,6 +13,7 @@ import pytest
 import ffalm
 from ffalm.data import source
 from ffalm.data.encoding import TableEncoding
+from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.table import Table
 from ffalm.data.table_values import natural
 from ffalm.errors import UserError
@@ -258,6 +259,30 @@ def test_a_separator_is_found_where_the_header_has_no_other(tmp_path: Path, sepa
     file = tmp_path / "people.csv"
     people().rename(columns={"town": "town, or city"}).to_csv(file, sep=separator, index=False, quoting=csv.QUOTE_ALL)
     assert list(table(str(file)).read().features) == ["age", "town, or city", "sex"]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "UTF-8", "utf-8-sig"])
+def test_text_of_another_encoding_is_read_where_it_is_named(tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "people.csv"
+    frame = people(town=["Málaga", "Köln"] * 40)
+    file.write_bytes(frame.to_csv(index=False, sep=";").encode(encoding))
+    loaded = table(str(file), encoding=encoding).load()
+    assert loaded.preprocessing is not None and loaded.preprocessing.table is not None
+    assert loaded.preprocessing.table.features == ("age", "sex=man", "sex=woman", "town=Köln", "town=Málaga")
+    assert loaded.preprocessing.read(file).equals(frame)
+    assert Preprocessing.from_plain(loaded.preprocessing.to_plain()) == loaded.preprocessing
+
+
+@pytest.mark.parametrize("name", ["no such", "", "rot13", "base64", "a\0b"])
+def test_a_name_that_is_no_encoding_of_text_is_refused(write: Any, name: str) -> None:
+    assert "is not known: give one such as utf-8" in refusal(table(write(people()), encoding=name))
+
+
+def test_a_file_that_is_not_of_its_encoding_is_refused_with_the_flag(tmp_path: Path) -> None:
+    file = tmp_path / "people.csv"
+    file.write_bytes(people(town=["Málaga"] * 80).to_csv(index=False).encode("cp1252"))
+    assert "--encoding" in refusal(table(str(file)))
+    assert "is not ascii text" in refusal(table(str(file), encoding="ascii"))
 
 
 def test_numbers_may_be_written_with_a_decimal_comma_if_the_user_says_so(tmp_path: Path) -> None:

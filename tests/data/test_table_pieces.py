@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 
-from ffalm.data import encoding, table_readers
+from ffalm.data import compact_features, table_readers
 from ffalm.data.compact_features import CompactFeatures
 from ffalm.data.table import Table
 from ffalm.data.table_files import read_table
@@ -51,7 +51,7 @@ def in_pieces(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         monkeypatch.setattr(table_readers, "_WHOLE", 0)
         monkeypatch.setattr(table_readers, "_PIECE_VALUES", 100)
         monkeypatch.setattr(spilled_arrays, "_SHARE", 0)
-        monkeypatch.setattr(encoding, "DENSE_BYTES", 0)
+        monkeypatch.setattr(compact_features, "DENSE_BYTES", 0)
 
     return shorten
 
@@ -189,6 +189,6 @@ def test_a_disk_without_room_is_refused_with_what_to_do(
 ) -> None:
     loans().to_csv(tmp_path / "loans.csv", index=False)
     in_pieces()
-    monkeypatch.setattr(spilled_arrays.shutil, "disk_usage", lambda folder: type("", (), {"free": 0}))
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: type("", (), {"free": 0}))
     with pytest.raises(UserError, match="set TMPDIR to a folder with more room"):
         table(tmp_path / "loans.csv").load()

@@ -171,6 +171,7 @@ def run(number: int, seed: int, here: Path) -> tuple[Outcome, str]:
         "against_rest": (["m"], ["x"]),
         "separator": (";", "\t", "ab", ""),
         "decimal": (",",),
+        "encoding": ("latin-1", "utf-16", "utf-8", "rot13", "x", ""),
         "use_group_as_feature": (False,),
         "validation": (0.5, 0.0, 0.99),
     }.items():

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
+#: Features that would take more bytes are not kept dense.
+DENSE_BYTES = 2**26
 _BLOCK_VALUES = 2**21  # feature values that are made dense at a time
 _aten = torch.ops.aten
 
@@ -36,14 +38,14 @@ class CompactFeatures(Tensor):
     def __init__(self, numbers: Tensor, places: Tensor, codes: Tensor, width: int) -> None:
         pass  # `__new__` has done it
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"CompactFeatures({self.shape[0]} rows, {self.shape[1]} features)"
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return CompactFeatures, (self.numbers, self.places, self.codes, self.shape[1])
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Rows are taken from what is stored; for any other operation all rows are made dense."""
@@ -93,6 +95,27 @@ class CompactFeatures(Tensor):
         ones = codes.long() + torch.arange(len(codes)).unsqueeze(1) * self.shape[1]
         made.view(-1)[ones[codes >= 0]] = 1
         return made
+
+
+def take_rows(x: Tensor, rows: Tensor) -> Tensor:
+    """The rows of these numbers; many rows of compact features stay compact."""
+    if not isinstance(x, CompactFeatures) or x.itemsize * x.shape[1] * len(rows) <= DENSE_BYTES:
+        return x[rows]
+    return CompactFeatures(x.numbers[rows], x.places, x.codes[rows], x.shape[1])
+
+
+def as_tensors(x: Tensor) -> dict[str, Tensor]:
+    """Features as plain tensors by name, for a file."""
+    if not isinstance(x, CompactFeatures):
+        return {"x": x}
+    return {"numbers": x.numbers, "places": x.places, "codes": x.codes, "width": torch.tensor(x.shape[1])}
+
+
+def from_tensors(stored: Mapping[str, Tensor]) -> Tensor:
+    """The features that `as_tensors` gave; raises KeyError where some are missing."""
+    if "x" in stored:
+        return stored["x"]
+    return CompactFeatures(stored["numbers"], stored["places"], stored["codes"], int(stored["width"]))
 
 
 def row_blocks(x: Tensor, step: int = 1) -> Iterator[Tensor]:

@@ -20,19 +20,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ffalm.data import compact_features
 from ffalm.data.compact_features import CompactFeatures
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.errors import PublicError, UserError, require
 from ffalm.system.files import parsed_json
-from ffalm.system.spilled_arrays import ColumnsInRows, release_pages
+from ffalm.system.spilled_arrays import ColumnsInRows, release_pages, too_large
 
 if TYPE_CHECKING:
     from ffalm.data.preprocessing import Preprocessing
 
 #: A variance below this share of the mean square is rounding error: the column is constant.
 ROUNDING = 1e-13
-#: Features that would take more bytes are not kept dense.
-DENSE_BYTES = 2**26
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 _FARTHEST = 1e15  # standard deviations from the mean: products of such features are finite in every layer
 
@@ -165,13 +164,11 @@ class TableEncoding:
         """The same for parts of the rows, without the zeros of one-hot columns; one column is read at a time."""
         width, start = len(self.features), 0
         numeric = [column for column in self.columns if isinstance(column, NumericColumn)]
-        numbers = ColumnsInRows(parts, len(frame), len(numeric), np.float32)
-        codes = ColumnsInRows(
-            parts,
-            len(frame),
-            len(self.columns) - len(numeric),
-            np.int16 if width <= np.iinfo(np.int16).max else np.int32,
-        )
+        coded = len(self.columns) - len(numeric)
+        kind = np.dtype(np.int16 if width <= np.iinfo(np.int16).max else np.int32)
+        spilled = too_large(sum(map(len, parts)) * (4 * len(numeric) + kind.itemsize * coded))
+        numbers = ColumnsInRows(parts, len(frame), len(numeric), np.float32, spilled)
+        codes = ColumnsInRows(parts, len(frame), coded, kind, spilled)
         places: list[int] = []
         for column in self.columns:
             if column.name not in frame.columns:
@@ -187,7 +184,7 @@ class TableEncoding:
             release_pages()
         at = torch.tensor(places, dtype=torch.int64)
         both = zip(numbers.finished(), codes.finished(), strict=True)
-        return [CompactFeatures(torch.from_numpy(own), at, torch.from_numpy(coded), width) for own, coded in both]
+        return [CompactFeatures(torch.from_numpy(own), at, torch.from_numpy(ones), width) for own, ones in both]
 
     def to_json(self) -> str:
         """As JSON, to be saved with a model."""
@@ -257,7 +254,7 @@ class RawTable:
     def _examples(self, features: CompactFeatures, rows: NDArray[np.int64]) -> Examples:
         """Dense unless that would be large; a table of numbers alone is dense as it is."""
         coded = features.codes.shape[1] > 0
-        dense = features.dense() if coded and features.nbytes <= DENSE_BYTES else features
+        dense = features.dense() if coded and features.nbytes <= compact_features.DENSE_BYTES else features
         x = dense if coded else features.numbers
         return Examples(x, torch.from_numpy(self.y[rows]), torch.from_numpy(self.group[rows]))
 

@@ -148,7 +148,8 @@ def merged_values(column: pd.Series, codes: Codes, names: Sequence[str]) -> dict
     own, values = distinct(column)
     places = np.zeros(len(values) + 1, dtype=np.int64)  # the code -1 finds the last one
     places[own] = codes  # rows of one value are in one group
-    return {value: names[place] for value, place in zip(values, places, strict=False) if names[place] != value}
+    named = {value: names[place] for value, place in zip(values, places.tolist(), strict=False)}
+    return {value: name for value, name in named.items() if name != value}
 
 
 def _image_files(place: str | Path) -> list[Path]:

@@ -89,8 +89,7 @@ def joined(pieces: Iterable[pd.DataFrame], whole: Whole, size: int) -> pd.DataFr
             made[place] = column.finished(file, room[place])
             release_pages()
     each = (
-        stored_column(whole(place), room[place]) if (column := made[place]) is None else column
-        for place in range(len(names))
+        stored_column(whole(place), room[place]) if (own := made[place]) is None else own for place in range(len(names))
     )
     return frame_of(names, each)
 

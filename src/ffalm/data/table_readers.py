@@ -60,10 +60,9 @@ def read_parquet(path: Path) -> pd.DataFrame:
 
     with ParquetFile(path) as file:
         rows, width, schema = file.metadata.num_rows, file.metadata.num_columns, file.schema_arrow
-    names = list(_frame(schema.empty_table()).columns)
-    apart = len({*schema.names}) == len(schema.names) and {*map(str, names)} <= {*schema.names}
-    if not (apart and _large(rows * width * _VALUE)):
+    if not _large(rows * width * _VALUE) or len({*schema.names}) < len(schema.names):
         return _frame(read_table(path))
+    names = list(_frame(schema.empty_table()).columns)
 
     def columns() -> Iterator[pd.Series]:
         room = column_room(rows, len(names))

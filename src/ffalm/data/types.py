@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import torch
 from torch import Tensor
 
+from ffalm.data.compact_features import take_rows
 from ffalm.errors import UserError, require
 from ffalm.settings import typed
 
@@ -95,7 +96,7 @@ class Examples:
 
     def take(self, rows: Tensor) -> Examples:
         """The examples at these row numbers."""
-        return Examples(self.x[rows], self.y[rows], self.group[rows])
+        return Examples(take_rows(self.x, rows), self.y[rows], self.group[rows])
 
     def to(self, device: torch.device) -> Examples:
         """The same examples on another device."""

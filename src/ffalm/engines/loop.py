@@ -162,7 +162,8 @@ class LoopClients:
     def __init__(self, job: Job) -> None:
         device = job.spec.device
         self._learner = Learner(job.spec)
-        self._clients = [examples.to(device) for examples in job.federation.clients]
+        clients = job.federation.clients  # in main memory rows are gathered for each client's turn: all may not fit
+        self._clients = clients if device.type == "cpu" else [examples.to(device) for examples in clients]
         validation = job.federation.validation
         self._validation = None if validation is None else validation.to(device)
 

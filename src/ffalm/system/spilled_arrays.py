@@ -22,16 +22,23 @@ from ffalm.errors import UserError, require
 from ffalm.system.files import reason
 from ffalm.system.memory import free, shown
 
-_TOGETHER = 8  # columns
+_WAITING = 2**27  # bytes of columns that are put into place together
+_ROWS = 2**18  # of which so many rows at a time
 _SHARE = 0.4  # of the free memory that an array may take; larger ones lie in files
 
 _mapped: WeakSet[mmap.mmap] = WeakSet()
 
 
-def new_array(shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
-    """An array without values: in memory, or in a temporary file if it would take much of what is free."""
-    size, left = math.prod(shape) * np.dtype(dtype).itemsize, free(torch.device("cpu"))
-    if size == 0 or left is None or size <= left * _SHARE:
+def too_large(size: int) -> bool:
+    """Whether arrays of so many bytes would take much of the free memory."""
+    left = free(torch.device("cpu"))
+    return left is not None and size > left * _SHARE
+
+
+def new_array(shape: Sequence[int], dtype: DTypeLike, spilled: bool | None = None) -> NDArray[Any]:
+    """An array without values: in memory, or in a temporary file; unless it is said, by its size."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if size == 0 or not (too_large(size) if spilled is None else spilled):
         return np.empty(shape, dtype)
     file = temporary_file(size)
     try:
@@ -48,20 +55,25 @@ def new_array(shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
 class ColumnsInRows:
     """Parts of a table that is filled column by column and read row by row; a few columns are moved at once."""
 
-    def __init__(self, parts: Sequence[NDArray[np.int64]], rows: int, columns: int, dtype: DTypeLike) -> None:
-        self._parts, self._columns = parts, columns
-        self._made = [new_array((len(part), columns), dtype) for part in parts]
-        self._waiting = np.empty((rows, min(columns, _TOGETHER)), dtype)
-        self._added = 0
+    def __init__(
+        self, parts: Sequence[NDArray[np.int64]], rows: int, columns: int, dtype: DTypeLike, spilled: bool
+    ) -> None:
+        self._parts, self._columns, self._added = parts, columns, 0
+        self._made = [new_array((len(part), columns), dtype, spilled) for part in parts]
+        self._together = min(columns, max(1, min(8, _WAITING // max(1, rows * np.dtype(dtype).itemsize))))
+        self._waiting = np.empty((rows, self._together), dtype)
 
     def add(self, values: NDArray[Any]) -> None:
         """The next column, for all rows of the table."""
-        place = self._added % _TOGETHER
-        self._waiting[:, place] = values
+        count = self._added % self._together + 1
+        self._waiting[:, count - 1] = values
         self._added += 1
-        if place + 1 == self._waiting.shape[1] or self._added == self._columns:
-            for part, made in zip(self._parts, self._made, strict=True):
-                made[:, self._added - place - 1 : self._added] = self._waiting[part, : place + 1]
+        if count < self._together and self._added < self._columns:
+            return
+        for part, made in zip(self._parts, self._made, strict=True):
+            for first in range(0, len(part), _ROWS):
+                rows = part[first : first + _ROWS]
+                made[first : first + len(rows), self._added - count : self._added] = self._waiting[rows, :count]
 
     def finished(self) -> list[NDArray[Any]]:
         """Each part's rows."""

@@ -222,7 +222,8 @@ class TrainedModel:
         dtype, size = dtype_of(self.module), max(1, _VALUES_AT_ONCE // max(1, rows[:1].numel()))
         bf16 = self.description.precision == "bf16"
         with torch.inference_mode(), torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
-            pieces = [self.module(inputs(one.to(self.device), dtype)).float() for one in torch.split(rows, size)]
+            batches = (rows[first : first + size] for first in range(0, max(1, len(rows)), size))
+            pieces = [self.module(inputs(one.to(self.device), dtype)).float() for one in batches]
         return torch.cat(pieces).cpu().clone()
 
     def save(self, folder: str | Path) -> Path:

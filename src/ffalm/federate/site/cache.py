@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from ffalm.data.compact_features import as_tensors, from_tensors
 from ffalm.data.types import Examples
 from ffalm.engines.jobs import Model
 from ffalm.federate.federation_config import LocalTable, SiteConfig
@@ -100,7 +102,7 @@ class SiteCache:
         try:
             flat = {name: value.clone() for name, value in load_file(self._folder / f"{key}.safetensors").items()}
             names = dict.fromkeys(name.partition(".")[0] for name in flat)
-            return {name: Examples(*(flat[f"{name}.{field}"] for field in ("x", "y", "group"))) for name in names}
+            return {name: _examples(flat, name) for name in names}
         except (OSError, SafetensorError, KeyError):
             return None
 
@@ -131,7 +133,12 @@ def _status(path: Path) -> list[object]:
 
 def _flat(parts: Parts) -> dict[str, Tensor]:
     return {
-        f"{part}.{field}": getattr(rows, field).contiguous()
+        f"{part}.{name}": value.contiguous()
         for part, rows in parts.items()
-        for field in ("x", "y", "group")
+        for name, value in {**as_tensors(rows.x), "y": rows.y, "group": rows.group}.items()
     }
+
+
+def _examples(flat: Mapping[str, Tensor], part: str) -> Examples:
+    own = {name.removeprefix(f"{part}."): value for name, value in flat.items() if name.startswith(f"{part}.")}
+    return Examples(from_tensors(own), own["y"], own["group"])
