@@ -198,6 +198,15 @@ def test_several_group_columns_are_given_as_a_list_or_with_commas() -> None:
     assert [one.name for one in audited(named, group="race, as told").groupings] == ["race, as told"]
 
 
+def test_groups_that_differ_in_spelling_alone_are_noted() -> None:
+    frame = scored()
+    frame.loc[::4, "sex"] = frame["sex"].str.title()
+    notes = audited(frame, group=["sex", "race"]).notes
+    assert [note for note in notes if "'Female', 'female', 'Male', 'male' differ in spelling alone" in note] == [
+        notes[-1]
+    ]
+
+
 def test_a_condition_that_can_never_hold_is_refused() -> None:
     found = audited(scored())
     for condition in ("dpd > 1e999", "dpd > 1e400 %", "dpd > .", "dpd > 10", "impact_ratio < 80", "dpd > -0.1", 3):

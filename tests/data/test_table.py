@@ -253,6 +253,23 @@ def test_another_separator_can_be_named(tmp_path: Path) -> None:
     assert "one character" in refusal(table(str(file), separator="::"))
 
 
+def test_a_first_line_that_says_the_separator_is_no_header(tmp_path: Path) -> None:
+    file = tmp_path / "people.csv"
+    file.write_text("\ufeffsep=;\r\n" + people().to_csv(sep=";", index=False, lineterminator="\r\n"), newline="")
+    expected = tmp_path / "plain.csv"
+    people().to_csv(expected, index=False)
+    assert table(str(file)).load().train.x.equal(table(str(expected)).load().train.x)
+
+
+def test_groups_that_differ_in_spelling_alone_are_noted(write: Any) -> None:
+    column = table("").group
+    frame = people()
+    some = frame[column].where(frame.index % 3 > 0, frame[column].str.upper())
+    notes = table(write(frame.assign(**{column: some}))).load().notes
+    assert any("differ in spelling alone" in note for note in notes)
+    assert not any("spelling" in note for note in table(write(frame)).load().notes)
+
+
 @pytest.mark.parametrize("separator", [";", "\t", "|"])
 def test_a_separator_is_found_where_the_header_has_no_other(tmp_path: Path, separator: str) -> None:
     file = tmp_path / "people.csv"

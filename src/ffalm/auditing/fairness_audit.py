@@ -18,6 +18,7 @@ from ffalm.data.encoding import numbers
 from ffalm.data.group_settings import group_columns
 from ffalm.data.table import code_label
 from ffalm.data.table_files import as_frame, checked_columns, read_table
+from ffalm.data.table_groups import spelled_alike
 from ffalm.data.table_values import complete, listed_columns, pick, place_of
 from ffalm.errors import UserError, require, require_number, shown, unknown
 from ffalm.report.audit_report import to_plain, write_page
@@ -92,7 +93,8 @@ def audit(
     rows = AuditedRows(codes, predicted, scores, probabilities, names, level)
     sizes = range(1, len(table.groups) + 1)
     crossings = [one for size in sizes for one in itertools.combinations(table.groups, size)]
-    grouped = (AuditedGroups.of(rows, table.frame, columns, min_group, table.what) for columns in crossings)
+    grouped = [AuditedGroups.of(rows, table.frame, columns, min_group, table.what) for columns in crossings]
+    spelled = (spelled_alike(one.grouping.names) for one in grouped if one.name in table.groups)
     return Audit(
         label=str(table.columns["label"].name),
         favourable=names[-1],
@@ -103,7 +105,7 @@ def audit(
         min_group=min_group,
         level=level,
         groupings=tuple(one.facts() for one in grouped),
-        notes=tuple(notes),
+        notes=(*notes, *itertools.chain(*spelled)),
     )
 
 

@@ -41,7 +41,7 @@ def read_table(
             if ending in PARQUET:
                 frame = _read_parquet(path)
             else:
-                frame = _read_text(path, separator or _separator(path, SEPARATORS[ending]), decimal)
+                frame = _read_text(path, separator, SEPARATORS[ending], decimal)
     except UnicodeDecodeError as error:
         public = "Its data file is not UTF-8 text."
         raise UserError(f"{file!r} is not UTF-8 text (byte {error.start}): save it as UTF-8.", public) from None
@@ -152,18 +152,33 @@ def require_file(file: str) -> Path:
     return path
 
 
-def _separator(path: Path, usual: str) -> str:
-    """The separator: the usual one, or another one if the header contains only that."""
+def _first_line(path: Path) -> str:
     options = {"sep": "\0", "quoting": csv.QUOTE_NONE, "encoding": "utf-8-sig"}
-    line = str(pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0, 0])
+    return str(pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0, 0])
+
+
+def _separator(line: str, usual: str) -> str:
+    """The separator: the usual one, or another one if the header contains only that."""
     bare = re.sub(r'"[^"]*"', "", line)
     found = [sign for sign in (",", ";", "\t", "|") if sign in bare]
     return found[0] if len(found) == 1 else usual
 
 
-def _read_text(path: Path, separator: str, decimal: str) -> pd.DataFrame:
-    """The table with its header as written; pandas would rename repeated and empty names."""
-    options = {"sep": separator, "skipinitialspace": True, "encoding": "utf-8-sig", "decimal": decimal}
+def _read_text(path: Path, separator: str | None, usual: str, decimal: str) -> pd.DataFrame:
+    """The table with its header as written; pandas would rename repeated and empty names.
+
+    Some programs write a line such as `sep=;` before the header, which says what the separator is.
+    """
+    line = _first_line(path)
+    told = re.fullmatch(r"sep=(.)", line.rstrip("\r\n"))
+    sign = separator or (told.group(1) if told else _separator(line, usual))
+    options = {
+        "sep": sign,
+        "skipinitialspace": True,
+        "encoding": "utf-8-sig",
+        "decimal": decimal,
+        "skiprows": int(told is not None),
+    }
     header = pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0].tolist()
     frame = pd.read_csv(path, low_memory=False, **options)
     if not isinstance(frame.index, pd.RangeIndex) or frame.shape[1] != len(header):
