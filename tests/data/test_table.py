@@ -669,3 +669,18 @@ def test_names_and_values_are_the_same_however_their_accents_are_coded() -> None
         assert (data.task.group, data.task.group_names) == (composed, ("m", composed))
     with pytest.raises(UserError, match="more than one column named"):
         ffalm.load(frame.assign(**{composed: 1}), label="hired", group=apart, favourable="yes")
+
+
+def test_several_files_are_a_client_each(write: Any) -> None:
+    frame = people(120).assign(bank=np.repeat(["east", "north", "west"], 40))
+    whole = ffalm.load(write(frame), label="hired", group="sex", favourable="yes", owner="bank")
+    files = [write(own.drop(columns="bank"), f"{name}.csv") for name, own in frame.groupby("bank")]
+    apart = ffalm.load(", ".join(files), label="hired", group="sex", favourable="yes")
+    assert apart.client_names == whole.client_names == ("east", "north", "west")
+    assert all(one.x.equal(other.x) for one, other in zip(apart.clients, whole.clients, strict=True))
+    dealt = ffalm.load(",".join(files), label="hired", group="sex", favourable="yes", partition="iid", clients=2)
+    assert len(dealt.clients) == 2
+    other = write(frame.rename(columns={"age": "years"}), "other.csv")
+    assert "differ in 'age', 'bank', 'years'" in refusal(table(f"{files[0]},{other}"))
+    assert "named twice" in refusal(table(f"{files[0]},{files[0]}"))
+    assert "no file" in refusal(table("a.csv,b.csv"))

@@ -15,7 +15,7 @@ import pandas as pd
 from ffalm.data.encoding import as_text, distinct, is_numeric
 from ffalm.data.group_settings import unknown_name
 from ffalm.data.table_columns import MOST_CATEGORIES
-from ffalm.data.table_values import Codes, Value, canonical, listed, natural, nearest, pick, place_of
+from ffalm.data.table_values import Codes, Value, canonical, empty_in, listed, natural, nearest, pick, place_of
 from ffalm.errors import UserError, require
 
 MOST_NUMERIC_GROUPS = 20
@@ -86,8 +86,8 @@ def code_groups(column: pd.Series, groups: tuple[Value, ...], against_rest: tupl
     if missing == 0:
         return Grouping(order[codes], names, 0, notes)
     note = (
-        f"{missing:,} of {len(codes):,} rows have no {str(column.name)!r}: they train and are scored, and no gap, "
-        "constraint or group threshold is about them."
+        f"{missing:,} of {len(codes):,} rows have no {str(column.name)!r}{empty_in(file)}: they train and are scored, "
+        "and no gap, constraint or group threshold is about them."
     )
     coded = np.append(order, len(names))[codes]  # the code -1 finds the last one
     return Grouping(coded, (*names, unknown_name(names)), 1, (*notes, note))
