@@ -29,3 +29,7 @@ def test_a_number_is_finite_and_nothing_else() -> None:
     for given in (None, "3", True, float("nan"), float("inf"), 10**400, [1], 1j):
         with pytest.raises(UserError, match="The cost must be a number"):
             require_number(given, "cost")
+
+
+def test_a_name_is_suggested_whatever_its_case() -> None:
+    assert "did you mean 'ffalm'?" in str(unknown("algorithm", "FFALM", ["fedavg", "ffalm"]))

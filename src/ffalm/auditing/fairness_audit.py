@@ -57,7 +57,7 @@ def audit(
     """Audit predictions or scores: `ffalm.audit(frame, label="paid", prediction="said", group="sex").metrics`.
 
     - `data`: a table, as a DataFrame or the name of a file, of which the other arguments name columns. Without it they
-      are arrays of one length, and `group` an array or a dict of arrays by name;
+      are arrays of one length, and `group` an array, a DataFrame or a dict of arrays by name;
     - `label`: the true outcome; `favourable` is the value that people want, 1 where labels are 0 and 1;
     - `prediction`: the predicted outcome, `score`: a score of which more is more favourable, or both. With scores alone
       the favourable outcome is predicted from `decision` up: by default 0.5 for probabilities, else 0;
@@ -124,6 +124,8 @@ class _Table:
         if data is not None:
             return cls._of_frame(data, asked, group)
         columns = {role: _series(values, role) for role, values in asked.items()}
+        if isinstance(group, pd.DataFrame):
+            group = dict(group.items())
         if not isinstance(group, Mapping):
             group = {str(getattr(group, "name", None) or "group"): group}
         frame = pd.DataFrame({str(name): _series(values, str(name)) for name, values in group.items()})
