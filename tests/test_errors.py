@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ffalm.errors import UserError, look_up, require_number, shown
+from ffalm.errors import UserError, look_up, require_number, shown, unknown
 
 
 def test_line_feeds_and_control_characters_are_escaped() -> None:

@@ -127,12 +127,9 @@ def compare(
     else:
         if hasattr(data, "columns"):  # a data frame, of which each seed draws a partition
             require(not fresh_data, "The splits of a data frame are the same for every seed: leave `fresh_data` out.")
-            require(
-                not isinstance(alpha, Iterable),
-                "A data frame is compared at one alpha; write it to a file for several.",
-            )
-            kind = {"partition": cut.pop("kind")} if "kind" in cut else {}
-            data = [load(cast(Any, data), seed=number, **kind, **cut, **given) for number in chosen]
+            require(not isinstance(alpha, Iterable), "A data frame is compared at one alpha: give one number.")
+            kept = given | ({"partition": cut.pop("kind")} if "kind" in cut else {}) | cut
+            data = [load(cast(Any, data), **{**kept, "seed": number}) for number in chosen]
             given, cut = {}, {}
         asked = bool(given or cut or fresh_data)
         require(not asked, "A Federation already has its data, clients and partition: leave those settings out.")
