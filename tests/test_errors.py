@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ffalm.errors import UserError, look_up, require_number, shown
+from ffalm.errors import UserError, look_up, require_number, shown, unknown
 
 
 def test_line_feeds_and_control_characters_are_escaped() -> None:
@@ -29,3 +29,7 @@ def test_a_number_is_finite_and_nothing_else() -> None:
     for given in (None, "3", True, float("nan"), float("inf"), 10**400, [1], 1j):
         with pytest.raises(UserError, match="The cost must be a number"):
             require_number(given, "cost")
+
+
+def test_a_name_is_suggested_whatever_its_case() -> None:
+    assert "did you mean 'ffalm'?" in str(unknown("algorithm", "FFALM", ["fedavg", "ffalm"]))

@@ -1,6 +1,17 @@
-"""`python -m ffalm` is the command `ffalm`."""
+"""The command `ffalm`, and `python -m ffalm`."""
 
-from ffalm.cli import main
+import sys
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C ends it without a traceback while its modules are still being imported."""
+    try:
+        from ffalm.cli import main as command
+
+        command()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
 
 if __name__ == "__main__":  # worker processes import this module again
     main()

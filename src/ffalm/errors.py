@@ -52,8 +52,10 @@ class PublicError(UserError):
 def unknown(kind: str, name: Any, known: Iterable[str]) -> UserError:
     """The error for a name nobody registered, with the nearest known one suggested."""
     names = sorted(known)
-    near = difflib.get_close_matches(name[:_LONGEST_VALUE], names, n=1, cutoff=0.5) if isinstance(name, str) else []
-    hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names)}."
+    folded = {one.casefold(): one for one in names}
+    given = name[:_LONGEST_VALUE].casefold() if isinstance(name, str) else ""
+    near = difflib.get_close_matches(given, folded, n=1, cutoff=0.5)
+    hint = f"did you mean {folded[near[0]]!r}?" if near else f"choose one of {', '.join(names)}."
     return UserError(f"There is no {kind} {shown(name)}: {hint}")
 
 

@@ -194,8 +194,19 @@ def test_several_group_columns_are_given_as_a_list_or_with_commas() -> None:
     names = [[one.name for one in audited(frame, group=group).groupings] for group in (["sex", "race"], "sex, race")]
     assert names == [["sex", "race", "sex, race"]] * 2
     assert audited(frame, group=["sex,race", "sex"])["sex, race"] == audited(frame, group="sex,race")["sex, race"]
+    arrays = ffalm.audit(label=frame["paid"], prediction=frame["said"], group=frame[["sex", "race"]], favourable="yes")
+    assert arrays["sex, race"].metrics == audited(frame, group="sex,race")["sex, race"].metrics
     named = frame.rename(columns={"race": "race, as told"})
     assert [one.name for one in audited(named, group="race, as told").groupings] == ["race, as told"]
+
+
+def test_groups_that_differ_in_spelling_alone_are_noted() -> None:
+    frame = scored()
+    frame.loc[::4, "sex"] = frame["sex"].str.title()
+    notes = audited(frame, group=["sex", "race"]).notes
+    assert [note for note in notes if "'Female', 'female', 'Male', 'male' differ in spelling alone" in note] == [
+        notes[-1]
+    ]
 
 
 def test_a_condition_that_can_never_hold_is_refused() -> None:

@@ -165,3 +165,15 @@ def test_help_tells_the_default_of_every_option() -> None:
 
     look(typer.main.get_command(command_line.app), "ffalm")
     assert silent == []
+
+
+def test_ctrl_c_before_the_command_has_begun_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ffalm.__main__ import main
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ffalm.cli.main", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130

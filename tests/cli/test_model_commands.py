@@ -80,3 +80,20 @@ def test_a_model_is_exported_as_onnx(model: Path, tmp_path: Path, capsys: pytest
     assert [one.name for one in onnx.load(tmp_path / "m.onnx").graph.input] == ["income", "job", "sex", "group"]
     assert run(["export", str(model), str(tmp_path / "m.txt")]) == 2
     assert "ends in .onnx" in capsys.readouterr().err
+
+
+def test_an_output_never_replaces_a_file_of_the_users_own(
+    model: Path, new: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = new.with_name("loans.csv")
+    own.write_text("income,paid\n1,yes\n")
+    (own.parent / "repair.json").write_text("{}")
+    for arguments in (["predict", str(model), str(new), "--out", str(own)], ["card", str(model), "--out", str(own)]):
+        assert run(arguments) == 2
+        assert "loans.csv exists and is not a" in capsys.readouterr().err
+    assert own.read_text() == "income,paid\n1,yes\n"
+    with pytest.raises(ffalm.UserError, match=r"repair.json, which would be lost"):
+        ffalm.load_model(model).save(own.parent)
+    for _ in range(2):  # what we wrote may be written again
+        assert run(["card", str(model), "--out", str(own.with_name("card.md"))]) == 0
+        assert run(["predict", str(model), str(new), "--out", str(own.with_name("out.csv"))]) == 0

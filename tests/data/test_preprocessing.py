@@ -123,3 +123,9 @@ def test_numbers_of_a_column_are_values_and_no_places() -> None:
 def test_numbers_that_may_be_names_or_places_are_refused() -> None:
     with pytest.raises(UserError, match="The group 0 is none of '1', '2', and 1 is: give each row's group by name"):
         Preprocessing().groups(torch.zeros(2, 3), [0, 1], ("1", "2"), 2)
+
+
+def test_rows_may_be_dicts_as_json_has_them() -> None:
+    rows = FRAME.to_dict("records")
+    assert TABLE.encode(TABLE.read(rows)).equal(TABLE.encode(FRAME))
+    assert TABLE.encode(TABLE.read(rows[0])).equal(TABLE.encode(FRAME)[:1])

@@ -254,6 +254,23 @@ def test_another_separator_can_be_named(tmp_path: Path) -> None:
     assert "one character" in refusal(table(str(file), separator="::"))
 
 
+def test_a_first_line_that_says_the_separator_is_no_header(tmp_path: Path) -> None:
+    file = tmp_path / "people.csv"
+    file.write_text("\ufeffsep=;\r\n" + people().to_csv(sep=";", index=False, lineterminator="\r\n"), newline="")
+    expected = tmp_path / "plain.csv"
+    people().to_csv(expected, index=False)
+    assert table(str(file)).load().train.x.equal(table(str(expected)).load().train.x)
+
+
+def test_groups_that_differ_in_spelling_alone_are_noted(write: Any) -> None:
+    column = table("").group
+    frame = people()
+    some = frame[column].where(frame.index % 3 > 0, frame[column].str.upper())
+    notes = table(write(frame.assign(**{column: some}))).load().notes
+    assert any("differ in spelling alone" in note for note in notes)
+    assert not any("spelling" in note for note in table(write(frame)).load().notes)
+
+
 @pytest.mark.parametrize("separator", [";", "\t", "|"])
 def test_a_separator_is_found_where_the_header_has_no_other(tmp_path: Path, separator: str) -> None:
     file = tmp_path / "people.csv"
@@ -677,3 +694,18 @@ def test_names_and_values_are_the_same_however_their_accents_are_coded() -> None
         assert (data.task.group, data.task.group_names) == (composed, ("m", composed))
     with pytest.raises(UserError, match="more than one column named"):
         ffalm.load(frame.assign(**{composed: 1}), label="hired", group=apart, favourable="yes")
+
+
+def test_several_files_are_a_client_each(write: Any) -> None:
+    frame = people(120).assign(bank=np.repeat(["east", "north", "west"], 40))
+    whole = ffalm.load(write(frame), label="hired", group="sex", favourable="yes", owner="bank")
+    files = [write(own.drop(columns="bank"), f"{name}.csv") for name, own in frame.groupby("bank")]
+    apart = ffalm.load(", ".join(files), label="hired", group="sex", favourable="yes")
+    assert apart.client_names == whole.client_names == ("east", "north", "west")
+    assert all(one.x.equal(other.x) for one, other in zip(apart.clients, whole.clients, strict=True))
+    dealt = ffalm.load(",".join(files), label="hired", group="sex", favourable="yes", partition="iid", clients=2)
+    assert len(dealt.clients) == 2
+    other = write(frame.rename(columns={"age": "years"}), "other.csv")
+    assert "differ in 'age', 'bank', 'years'" in refusal(table(f"{files[0]},{other}"))
+    assert "named twice" in refusal(table(f"{files[0]},{files[0]}"))
+    assert "no file" in refusal(table("a.csv,b.csv"))

@@ -235,6 +235,18 @@ def test_a_study_of_natural_silos_answers_for_each_site_and_for_one_that_did_not
     assert not left_out.answer().sites
 
 
+def test_a_data_frame_gives_the_numbers_of_its_file(tmp_path: Path) -> None:
+    score = np.random.default_rng(0).normal(size=90)
+    frame = pd.DataFrame({"score": score, "sex": ["m", "f"] * 45, "paid": (score > 0.2) * 1})
+    frame.to_csv(tmp_path / "loans.csv", index=False)
+    asked: Any = {"algorithms": "fedavg", "seeds": 2, "rounds": 1, "model": "linear", "engine": "loop", "clients": 3}
+    asked |= {"label": "paid", "group": "sex", "alpha": 3.0}
+    found = [[run.test for run in ffalm.compare(data, **asked).results] for data in (frame, tmp_path / "loans.csv")]
+    assert found[0] == found[1]
+    with pytest.raises(UserError, match="one alpha"):
+        ffalm.compare(frame, **{**asked, "alpha": [1.0, 3.0]})
+
+
 def _forget_data() -> None:
     grid._dataset.cache_clear()
     grid._federations.clear()

@@ -141,3 +141,9 @@ def test_a_file_of_the_users_own_is_not_replaced(tmp_path: Path) -> None:
     file.write_text("row,income\n1,20\n")
     with pytest.raises(UserError, match="exists and is not a file of predictions"):
         require_replaceable(file, "row,prediction", "a file of predictions")
+
+
+def test_an_error_names_the_file_that_was_to_be_written() -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        write_whole(Path("/proc/out.csv"), "text")
+    assert caught.value.filename == "/proc/out.csv"

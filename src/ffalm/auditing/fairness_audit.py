@@ -18,6 +18,7 @@ from ffalm.data.encoding import numbers
 from ffalm.data.group_settings import group_columns
 from ffalm.data.table import code_label
 from ffalm.data.table_files import as_frame, checked_columns, read_table
+from ffalm.data.table_groups import spelled_alike
 from ffalm.data.table_values import complete, listed_columns, pick, place_of
 from ffalm.errors import UserError, require, require_number, shown, unknown
 from ffalm.report.audit_report import to_plain, write_page
@@ -56,7 +57,7 @@ def audit(
     """Audit predictions or scores: `ffalm.audit(frame, label="paid", prediction="said", group="sex").metrics`.
 
     - `data`: a table, as a DataFrame or the name of a file, of which the other arguments name columns. Without it they
-      are arrays of one length, and `group` an array or a dict of arrays by name;
+      are arrays of one length, and `group` an array, a DataFrame or a dict of arrays by name;
     - `label`: the true outcome; `favourable` is the value that people want, 1 where labels are 0 and 1;
     - `prediction`: the predicted outcome, `score`: a score of which more is more favourable, or both. With scores alone
       the favourable outcome is predicted from `decision` up: by default 0.5 for probabilities, else 0;
@@ -92,7 +93,8 @@ def audit(
     rows = AuditedRows(codes, predicted, scores, probabilities, names, level)
     sizes = range(1, len(table.groups) + 1)
     crossings = [one for size in sizes for one in itertools.combinations(table.groups, size)]
-    grouped = (AuditedGroups.of(rows, table.frame, columns, min_group, table.what) for columns in crossings)
+    grouped = [AuditedGroups.of(rows, table.frame, columns, min_group, table.what) for columns in crossings]
+    spelled = (spelled_alike(one.grouping.names) for one in grouped if one.name in table.groups)
     return Audit(
         label=str(table.columns["label"].name),
         favourable=names[-1],
@@ -103,7 +105,7 @@ def audit(
         min_group=min_group,
         level=level,
         groupings=tuple(one.facts() for one in grouped),
-        notes=tuple(notes),
+        notes=(*notes, *itertools.chain(*spelled)),
     )
 
 
@@ -122,6 +124,8 @@ class _Table:
         if data is not None:
             return cls._of_frame(data, asked, group)
         columns = {role: _series(values, role) for role, values in asked.items()}
+        if isinstance(group, pd.DataFrame):
+            group = dict(group.items())
         if not isinstance(group, Mapping):
             group = {str(getattr(group, "name", None) or "group"): group}
         frame = pd.DataFrame({str(name): _series(values, str(name)) for name, values in group.items()})

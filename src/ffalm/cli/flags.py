@@ -47,7 +47,8 @@ DATA = (
     Flag(
         "data",
         str | None,
-        "Data source (`ffalm data` lists them), or a CSV or Parquet file of your own. Default: census.",
+        "Data source (`ffalm data` lists them), or a CSV or Parquet file of your own; several files with commas are a "
+        "client each. Default: census.",
         _DATA,
     ),
     Flag("root", str | None, "Folder with the data source's files.", _DATA, "data.root"),

@@ -84,15 +84,14 @@ def report(
     require(folder.is_dir(), f"There is no folder {folder}.")
     study = Study.load(folder)
     require(bool(study.results), f"No run in {folder} is finished yet: resume it with --resume first.")
-    lost = (
-        [] if out is None else [name for name in ("report.html", "tables.csv", "answer.json") if (out / name).exists()]
-    )
+    place = out or folder
+    lost = [name for name in ("report.html", "tables.csv", "answer.json") if (place / name).exists()]
     require(
-        not lost or out is None or (out / "tables.md").exists(),
-        f"The folder {out} holds {', '.join(lost)}, which would be lost, and no report of ours: name another.",
+        not lost or out is None or (place / "tables.md").exists(),
+        f"The folder {place} holds {', '.join(lost)}, which would be lost, and no report of ours: name another.",
     )
     say("Drawing the report ...")
-    _show(study, out or folder, as_json)
+    _show(study, place, as_json)
 
 
 def _study(

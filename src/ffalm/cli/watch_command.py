@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ffalm.errors import UserError, require
 from ffalm.system.files import reason
-from ffalm.system.loopback_server import LoopbackServer, Page
+
+if TYPE_CHECKING:
+    from ffalm.system.loopback_server import Page
 
 
 def watch(
@@ -20,6 +22,8 @@ def watch(
     every: Annotated[int, typer.Option(help="Seconds after which the page loads itself again.", min=1, max=3600)] = 10,
 ) -> None:
     """Show the report of a study or federation in the browser while it runs, updated each round."""
+    from ffalm.system.loopback_server import LoopbackServer  # it imports http.server, which no other command needs
+
     require(folder.is_dir(), f"There is no folder {folder}.")
     live = LivePage(folder, every)
     live.page()  # a folder that cannot be shown is refused before anything is served
@@ -45,6 +49,8 @@ class LivePage:
 
     def answer(self, path: str) -> Page:
         """The page, which loads itself again until the study is complete."""
+        from ffalm.system.loopback_server import Page
+
         if path != "/":
             return Page(HTTPStatus.NOT_FOUND, "There is one page here: /")
         try:

@@ -25,7 +25,8 @@ from ffalm.errors import PublicError, UserError, require
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 
 Data: TypeAlias = Any
-"""A table, or the name of a file with one; image files, or a folder with some; or features as an array or tensor."""
+"""A table, the name of a file with one, or a dict for each row; image files, or a folder with some; or features as an
+array or tensor."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Preprocessing:
         if self.table is not None:
             if isinstance(data, str | Path):
                 return read_table(str(data), self.separator, self.decimal, self.encoding)[0]
-            frame = as_frame(data)
+            frame = as_frame(_records(data))
             return data if frame is None else without_copies(frame)[0]
         return _image_files(data) if self.images is not None and isinstance(data, str | Path) else data
 
@@ -141,6 +142,14 @@ class Preprocessing:
             **{name: values[name] for name in ("missing", "separator", "decimal", "group_values")},
             encoding=values.get("encoding"),  # models of version 0.6 and earlier have none
         )
+
+
+def _records(data: Data) -> Data:
+    """Rows as JSON has them, a dict each, as a data frame; anything else as it is."""
+    single = isinstance(data, Mapping) and all(value is None or np.isscalar(value) for value in data.values())
+    rows = [data] if single else data
+    named = isinstance(rows, list) and bool(rows) and all(isinstance(row, Mapping) for row in rows)
+    return pd.DataFrame(rows) if named else data
 
 
 def merged_values(column: pd.Series, codes: Codes, names: Sequence[str]) -> dict[str, str]:

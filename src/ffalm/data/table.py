@@ -16,13 +16,14 @@ from ffalm.data.owners import code_owner
 from ffalm.data.preprocessing import Preprocessing, merged_values
 from ffalm.data.splits import check_shares, split_rows
 from ffalm.data.table_columns import FEWEST_IDS, MOST_CATEGORIES, check_feature, filled, remarks, several_refused
-from ffalm.data.table_files import checked_columns, read_table
+from ffalm.data.table_files import FILE_COLUMN, checked_columns, files_of, read_tables
 from ffalm.data.table_groups import code_groups, group_column
 from ffalm.data.table_values import Codes, Value, canonical, complete, listed, listed_columns, natural, pick, place_of
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require, unknown
 from ffalm.system.spilled_arrays import release_pages
 
+_MOST_TITLES = 4  # of several files, that reports name
 PARTS = {
     "train": ("train", "training"),
     "validation": ("validation", "valid", "val", "dev"),
@@ -42,7 +43,8 @@ class Table:
     `group` may name several columns ("sex,race", or a list): the groups are their crossings, such as "female, black".
     Groups of fewer than `min_group_size` training rows (30 of crossed columns unless set, else 0), and rows whose group
     is missing, train and are scored; constraints, gaps and group thresholds leave them out.
-    `owner` is the column of data owners (one client per value), `split` a column of train, validation or test; if it
+    `file` may be several files with commas: each is a client. `owner` is the column of data owners (one client per
+    value), `split` a column of train, validation or test; if it
     has no validation rows, the share `validation` of the training rows is used. `missing = "mean"` replaces missing
     numbers by the mean of the training rows. `separator`, `decimal` and `encoding` describe the file format; the
     separator is detected from the header where it is unambiguous, and text is UTF-8 unless `encoding` names another.
@@ -106,14 +108,15 @@ class Table:
         unseen = check_training_labels(y[train], labels, self.label, self.file)
         owner: Codes | None = None
         owners: tuple[str, ...] = ()
-        if self.owner is not None:
-            owner, owners = code_owner(pick(frame, self.owner, self.file), train, self.file)
+        owner_column = FILE_COLUMN if self.natural_silos else self.owner
+        if owner_column is not None:
+            owner, owners = code_owner(pick(frame, owner_column, self.file), train, self.file)
         measured = [name for name in self._feature_names(frame) if name not in self._codes]
         frame, gaps = filled(frame, measured, train, self.missing == "mean", self.file)
         features = self.features(frame)
         return RawTable(
             task=Task(
-                Path(self.file).name.split(".")[0],
+                self._title,
                 self.label,
                 str(column.name),
                 labels,
@@ -143,7 +146,17 @@ class Table:
 
     def _opened(self) -> tuple[pd.DataFrame, tuple[str, ...]]:
         """The columns, and notes on those that were left out."""
-        return read_table(self.file, self.separator, self.decimal, self.encoding)
+        return read_tables(self.file, self.separator, self.decimal, self.encoding)
+
+    @property
+    def _title(self) -> str:
+        names = [Path(file).name.split(".")[0] for file in files_of(self.file)]
+        return ", ".join(names) if len(names) <= _MOST_TITLES else f"{names[0]} and {len(names) - 1} more"
+
+    @property
+    def natural_silos(self) -> bool:
+        """Whether each owner has a file of its own."""
+        return self.owner is None and len(files_of(self.file)) > 1
 
     @property
     def group_columns(self) -> tuple[str, ...]:
@@ -192,6 +205,8 @@ class Table:
     def _feature_names(self, frame: pd.DataFrame) -> list[str]:
         listed_columns(frame, self.categorical, self.file)
         kept_out = {self.label, self.owner, self.split, *listed_columns(frame, self.drop, self.file)}
+        if len(files_of(self.file)) > 1:
+            kept_out.add(FILE_COLUMN)
         if not self.use_group_as_feature:
             kept_out.update(self.group_columns)
         names = [str(name) for name in frame.columns if name not in kept_out]

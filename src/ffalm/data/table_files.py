@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 import zlib
 from collections.abc import Mapping
@@ -11,12 +12,14 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from ffalm.data import PARQUET, SEPARATORS
+from ffalm.data import PARQUET, SEPARATORS, is_table
 from ffalm.data.table_readers import check_encoding, read_parquet, read_text
 from ffalm.data.table_values import column_name, listed
 from ffalm.errors import UserError, require
 from ffalm.system.files import reason
 
+#: The column that says which of several files a row is from.
+FILE_COLUMN = "(file)"
 _TWICE = "Its data file has two columns of the same name."
 
 
@@ -56,13 +59,39 @@ def read_table(
     return checked_columns(frame, file)
 
 
+def files_of(file: str) -> tuple[str, ...]:
+    """The files of a table: one, or one a data owner with commas between them."""
+    parts = tuple(part.strip() for part in file.split(","))
+    return parts if len(parts) > 1 and all(map(is_table, parts)) and not os.path.exists(file) else (file,)
+
+
+def read_tables(
+    file: str, separator: str | None = None, decimal: Literal[".", ","] = ".", encoding: str | None = None
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """As `read_table`; of several files the rows one after the other, and in `FILE_COLUMN` whose they are."""
+    files = files_of(file)
+    if len(files) == 1:
+        return read_table(file, separator, decimal, encoding)
+    read = [read_table(one, separator, decimal, encoding) for one in files]
+    first = read[0][0].columns
+    for name, (frame, _) in zip(files, read, strict=True):
+        apart = sorted({*first} ^ {*frame.columns})
+        require(not apart, f"The columns of {files[0]!r} and {name!r} differ in {listed(apart)}: make them alike.")
+    short = [Path(name).name.split(".")[0] for name in files]
+    owners = short if len({*short}) == len(short) else files
+    require(len({*owners}) == len(owners), f"A file is named twice in {file!r}: name each once.")
+    frames = [frame.assign(**{FILE_COLUMN: owner}) for owner, (frame, _) in zip(owners, read, strict=True)]
+    notes = dict.fromkeys(note for _, own in read for note in own)
+    return pd.concat(frames, ignore_index=True), tuple(notes)
+
+
 def require_columns(file: str, settings: Mapping[str, Any]) -> None:
     """Refuse settings that do not say which columns are the label and the group, with the columns to choose from."""
     missing = [role for role in ("label", "group") if role not in settings]
     separator, decimal = settings.get("separator"), settings.get("decimal", ".")
     encoding = settings.get("encoding")
     usable = all(value is None or isinstance(value, str) for value in (separator, encoding)) and decimal in (".", ",")
-    frame, _ = read_table(file, separator, decimal, encoding) if usable else read_table(file)
+    frame, _ = read_tables(file, separator, decimal, encoding) if usable else read_tables(file)
     require(
         not missing,
         f"Say which column of {file!r} is the {' and which the '.join(missing)}: its columns are "

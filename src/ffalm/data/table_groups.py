@@ -15,7 +15,7 @@ import pandas as pd
 from ffalm.data.encoding import as_text, distinct, is_numeric
 from ffalm.data.group_settings import unknown_name
 from ffalm.data.table_columns import MOST_CATEGORIES
-from ffalm.data.table_values import Codes, Value, listed, natural, nearest, pick, place_of
+from ffalm.data.table_values import Codes, Value, canonical, empty_in, listed, natural, nearest, pick, place_of
 from ffalm.errors import UserError, require
 
 MOST_NUMERIC_GROUPS = 20
@@ -85,15 +85,25 @@ def code_groups(column: pd.Series, groups: tuple[Value, ...], against_rest: tupl
     else:
         _check_numbers(column, values, file)
         order, names = _in_order(values, groups, where)
+        notes = spelled_alike(names)
     missing = int((codes < 0).sum())
     if missing == 0:
         return Grouping(order[codes], names, 0, notes)
     note = (
-        f"{missing:,} of {len(codes):,} rows have no {str(column.name)!r}: they train and are scored, and no gap, "
-        "constraint or group threshold is about them."
+        f"{missing:,} of {len(codes):,} rows have no {str(column.name)!r}{empty_in(file)}: they train and are scored, "
+        "and no gap, constraint or group threshold is about them."
     )
     coded = np.append(order, len(names))[codes]  # the code -1 finds the last one
     return Grouping(coded, (*names, unknown_name(names)), 1, (*notes, note))
+
+
+def spelled_alike(names: Sequence[str]) -> tuple[str, ...]:
+    """A note on groups such as "Male" and "male", which may be meant to be one."""
+    forms = [canonical(name) for name in names]
+    alike = [name for name, form in zip(names, forms, strict=True) if forms.count(form) > 1]
+    if not alike:
+        return ()
+    return (f"The groups {listed(alike)} differ in spelling alone and are compared as different groups.",)
 
 
 def _check_numbers(column: pd.Series, values: list[str], file: str) -> None:

@@ -36,11 +36,23 @@ def check_encoding(encoding: Encoding) -> None:
 
 def read_text(path: Path, separator: str | None, decimal: str, encoding: Encoding, usual: str) -> pd.DataFrame:
     """The table with its header as written (pandas would rename repeated and empty names); `usual` is the separator
-    where the header does not tell."""
+    where the header does not tell.
+
+    Some programs write a line such as `sep=;` before the header, which says what the separator is.
+    """
     utf_8 = encoding is None or codecs.lookup(encoding).name == "utf-8"
     spelled = {"encoding": "utf-8-sig" if utf_8 else encoding}
-    separator = separator or _separator(path, usual, spelled)
-    options: dict[str, Any] = {"sep": separator, "skipinitialspace": True, "decimal": decimal, **spelled}
+    line = _first_line(path, spelled)
+    told = re.fullmatch(r"sep=(.)", line.rstrip("\r\n"))
+    sign = separator or (told.group(1) if told else _separator(line, usual))
+    skipped = int(told is not None)
+    options: dict[str, Any] = {
+        "sep": sign,
+        "skipinitialspace": True,
+        "decimal": decimal,
+        "skiprows": skipped,
+        **spelled,
+    }
     header = pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0].tolist()
     size = path.stat().st_size * _DECODED * (_UNPACKED if path.name.lower().endswith(".gz") else 1)
     options["low_memory"] = False
@@ -85,10 +97,13 @@ def _named(frame: pd.DataFrame, header: list[str]) -> pd.DataFrame:
     return frame
 
 
-def _separator(path: Path, usual: str, spelled: dict[str, Any]) -> str:
-    """The separator: the usual one, or another one if the header contains only that."""
+def _first_line(path: Path, spelled: dict[str, Any]) -> str:
     options = {"sep": "\0", "quoting": csv.QUOTE_NONE, **spelled}
-    line = str(pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0, 0])
+    return str(pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0, 0])
+
+
+def _separator(line: str, usual: str) -> str:
+    """The separator: the usual one, or another one if the header contains only that."""
     bare = re.sub(r'"[^"]*"', "", line)
     found = [sign for sign in (",", ";", "\t", "|") if sign in bare]
     return found[0] if len(found) == 1 else usual

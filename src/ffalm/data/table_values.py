@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ffalm.data import SEPARATORS
 from ffalm.data.encoding import as_text, distinct
 from ffalm.errors import UserError
 
@@ -39,6 +40,11 @@ def listed_columns(frame: pd.DataFrame, names: Sequence[str], file: str) -> list
     return [str(pick(frame, name, file).name) for parts in each for name in parts]
 
 
+def empty_in(file: str) -> str:
+    """What counts as an empty cell of a text file, for messages: somebody may mean the word None as a value."""
+    return " (a word such as NA, None or null counts as empty)" if file.lower().endswith((*SEPARATORS,)) else ""
+
+
 def complete(column: pd.Series, role: str, file: str) -> tuple[Codes, list[str]]:
     """Each row's index in the returned list of values, for a column without missing values."""
     codes, values = distinct(column)
@@ -46,7 +52,7 @@ def complete(column: pd.Series, role: str, file: str) -> tuple[Codes, list[str]]
     if len(missing):
         raise UserError(
             f"The {role} column {str(column.name)!r} of {file!r} is empty in {len(missing)} of {len(codes)} "
-            f"rows, first in data row {missing[0] + 1}: fill them in or leave those rows out.",
+            f"rows, first in data row {missing[0] + 1}{empty_in(file)}: fill them in or leave those rows out.",
             f"Its {role} column {str(column.name)!r} is empty in some rows.",
         )
     return codes, values

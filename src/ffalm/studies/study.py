@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from torch import nn
 
@@ -24,7 +24,7 @@ from ffalm.config import AlgorithmEntry, StudyConfig, entry_of, parse, partition
 from ffalm.data import find_source
 from ffalm.data.types import Source
 from ffalm.errors import UserError, require, shown
-from ffalm.federation import Federation, owners_partition
+from ffalm.federation import Federation, load, owners_partition
 from ffalm.models import ARCHITECTURES, Architecture, Pretrained, architecture
 from ffalm.outcome import Record, StudyRecord
 from ffalm.partition import EACH, Kind
@@ -44,6 +44,9 @@ from ffalm.system.files import remove_leftovers, write_whole
 from ffalm.targets.candidates import lagrangians
 from ffalm.targets.target import DEFAULT, Repair, Scope, Target
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 #: The defaults of `compare`.
 ALGORITHMS = ("fedavg", "fairfed", "fpfl", "ffalm")
 SEEDS = 5
@@ -55,7 +58,7 @@ Existing = Literal["refuse", "resume", "share"]
 
 @with_keywords(RunSettings, Training)
 def compare(
-    data: str | os.PathLike[str] | Federation | Sequence[Federation] = "census",
+    data: str | os.PathLike[str] | DataFrame | Federation | Sequence[Federation] = "census",
     algorithms: Named | Sequence[Named] | Mapping[str, Named] | None = None,
     *,
     seeds: int | Sequence[int] = SEEDS,
@@ -84,7 +87,7 @@ def compare(
 ) -> Study:
     """Train several algorithms over several seeds and Dirichlet skews, and put them side by side.
 
-    - `data`: a source by name, the path of a table, or federations: one for all seeds, or one per seed;
+    - `data`: a source by name, the path of a table, a data frame, or federations: one for all seeds, or one per seed;
     - `algorithms`: names (each stands for its default preset) or objects, or a dict of them by the names that tables
       show. Left out, the usual four are compared, except those that cannot take the data;
     - `seeds`: how many, or a list; a seed draws the partition, the model and the batches;
@@ -122,6 +125,12 @@ def compare(
         origin = find_source(os.fspath(data), given)
         first, alphas = partitions_of({**owners_partition(origin, cut), **cut})
     else:
+        if hasattr(data, "columns"):  # a data frame, of which each seed draws a partition
+            require(not fresh_data, "The splits of a data frame are the same for every seed: leave `fresh_data` out.")
+            require(not isinstance(alpha, Iterable), "A data frame is compared at one alpha: give one number.")
+            kept = given | ({"partition": cut.pop("kind")} if "kind" in cut else {}) | cut
+            data = [load(cast(Any, data), **{**kept, "seed": number}) for number in chosen]
+            given, cut = {}, {}
         asked = bool(given or cut or fresh_data)
         require(not asked, "A Federation already has its data, clients and partition: leave those settings out.")
         origin = cast(Source, InMemory.of(data, len(chosen)))

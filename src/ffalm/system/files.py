@@ -91,6 +91,10 @@ def write_whole(path: Path, content: str | bytes) -> Path:
     try:
         synced(beside, content)
         beside.replace(place)
+    except OSError as error:
+        if error.filename == str(beside):
+            error.filename = str(path)  # the name that the user knows
+        raise
     finally:
         beside.unlink(missing_ok=True)
     return path

@@ -20,6 +20,7 @@ from ffalm.arrays import column
 from ffalm.data.encoding import distinct, numbers
 from ffalm.data.splits import split_rows
 from ffalm.data.table import code_label
+from ffalm.data.table_groups import spelled_alike
 from ffalm.data.table_values import natural, place_of
 from ffalm.errors import UserError, require, require_number, unknown
 from ffalm.fairness import ScoreHistogram
@@ -57,7 +58,7 @@ class ScoredTable:
         group_names = _group_names(columns["groups"], what)
         places = codes_of(columns["groups"], group_names)
         known = places >= 0
-        told = list(notes)
+        told = [*notes, *spelled_alike(group_names)]
         if len(label_names) > 2:
             told.append(f"All labels but {label_names[-1]!r} count as unfavourable: there is one score a row.")
         if not known.all():

@@ -139,9 +139,9 @@ class TrainedModel:
     def predict(self, data: Data, group: Any = None) -> NDArray[Any]:
         """The label that is predicted for each row: its name, or its number where labels were given as numbers.
 
-        `data` is a table (a DataFrame, or the name of a file), image files (a list, or a folder), or an array of
-        features like those the model was trained on. A category that training rows did not have counts as none of the
-        known ones.
+        `data` is a table (a DataFrame, the name of a file, or a list with a dict for each row), image files (a list, or
+        a folder), or an array of features like those the model was trained on. A category that training rows did not
+        have counts as none of the known ones.
 
         The label is the most probable one or, for a model with a fairness target, the one that its thresholds give.
         Thresholds by group need `group`: a column of the table (several with commas are crossed), or each row's group
