@@ -10,7 +10,17 @@ import torch
 from torch import Tensor
 
 from ffalm.errors import UserError
-from ffalm.targets.blind import GRID, BlindRule, HeldOutRows, directions, fit_blind, gains
+from ffalm.targets.blind import (
+    GRID,
+    BlindRule,
+    HeldOutRows,
+    directions,
+    fit_blind,
+    gains,
+    known_question,
+    most_questions,
+)
+from ffalm.targets.candidates import LEVELS
 from ffalm.targets.target import Target
 
 
@@ -187,3 +197,20 @@ def test_a_group_that_is_not_compared_counts_for_accuracy_alone() -> None:
     assert found.tally.accuracy() > whole.tally.accuracy()
     predicted = torch.where(found.rule.favourable(rows.gain, rows.cells), 1, rows.fallback)
     assert found.tally.accuracy() == pytest.approx(float((predicted == rows.labels).double().mean()))
+
+
+@pytest.mark.parametrize(("target", "groups"), [("dpd <= 0.02", 2), ("dpd <= 0.02", 3)])
+def test_every_question_of_a_search_is_known_and_there_are_no_more_than_told(target: str, groups: int) -> None:
+    rows, shares = drawn(400, groups)
+    aim, asked = Target.parse(target), 0
+
+    def query(weights: Tensor, line: Tensor, steps: Tensor) -> Tensor:
+        nonlocal asked
+        asked += 1
+        assert known_question(weights, line, steps, aim, shares, 0)
+        assert not known_question(weights, line * 1.01 + 0.01, steps, aim, shares, 0)
+        assert not known_question(weights, line, steps + 0.001, aim, shares, 0)
+        return rows.count(weights, line, steps)
+
+    fit_blind(query, rows.totals(), shares, aim, confidence=0.5)
+    assert asked <= most_questions(aim, shares) / len(LEVELS)

@@ -16,17 +16,19 @@ from typing import Any
 from torch import Tensor, uint8
 
 from ffalm.errors import require_public
-from ffalm.federate.terms import SiteTerms
+from ffalm.federate.terms import SiteTerms, first_run
 from ffalm.studies.store import locked
 from ffalm.system.files import read_json, write_private
 
 
 class AnswerLedger:
-    """The questions of one run that a site has answered, by purpose ("train 3", "score")."""
+    """The questions of one run that a site has answered, by purpose ("train 3", "score", "groups: train 3")."""
 
     def __init__(self, folder: Path, terms: SiteTerms) -> None:
         self._folder, self._terms = folder, terms
-        run = hashlib.sha256((terms.run or terms.run_key).encode()).hexdigest()[:16]
+        first = first_run(terms.run)
+        self._training = "" if first == terms.run else "groups: "  # the second training of a run shares its file
+        run = hashlib.sha256((first or terms.run_key).encode()).hexdigest()[:16]
         self._file = folder / ".answered" / f"{run}.json"
 
     def question(
@@ -38,10 +40,11 @@ class AnswerLedger:
         """
         if most is not None:
             with locked(self._folder, "answered"):
-                others = sum(one.startswith(most[0]) for one in self._noted().keys() - {purpose})
+                known = self._noted().keys() - {self._training + purpose}
+            others = sum(one.startswith(self._training + most[0]) for one in known)
             require_public(others < most[1], "This site has answered as many questions of this kind as a run may ask.")
         self._note(
-            purpose,
+            self._training + purpose,
             "question",
             f"{self._terms.run_key} {digest(tensors)}",
             f"This site has answered the question {purpose!r} of this run for another model or other terms: to begin "
@@ -51,18 +54,23 @@ class AnswerLedger:
     def fewest(self, purpose: str, now: int) -> int:
         """How many sites share the noise of a sum: as many as when it was revealed before, so that it is the same."""
         with locked(self._folder, "answered"):
-            return int(self._noted().get(purpose, {}).get("fewest", now))
+            return int(self._noted().get(self._training + purpose, {}).get("fewest", now))
 
     def summed(self, purpose: str, clients: Collection[int], fewest: int) -> None:
-        """Note whose answers a sum is of before it is revealed; raises `PublicError` where another sum was."""
+        """Note whose answers a sum is of before it is revealed; raises `PublicError` where another sum was.
+
+        All sums for a blind rule are over the sites of the score histograms: their counts follow from one another.
+        """
+        searched = bool(self._training) and not purpose.startswith("train ")
+        own = self._training + purpose
         self._note(
-            purpose,
+            "score" if searched else own,
             "summed",
             sorted(clients),
             f"This site has helped to reveal the sum {purpose!r} of this run over other sites, and the two sums would "
             "tell a single site's answer: bring the sites of the first sum back.",
         )
-        self._note(purpose, "fewest", fewest, "This site has revealed this sum with another share of noise.")
+        self._note(own, "fewest", fewest, "This site has revealed this sum with another share of noise.")
 
     def _noted(self) -> dict[str, dict[str, Any]]:
         noted: dict[str, dict[str, Any]] = {}

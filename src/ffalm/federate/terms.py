@@ -30,9 +30,17 @@ GROUPS = "groups"
 """What the fact "of" says in every question about the model of the groups and the blind rule."""
 
 
+_SECOND = " groups"
+
+
 def group_run(run: str) -> str:
     """The name of the second training of a run."""
-    return f"{run} groups"
+    return f"{run}{_SECOND}"
+
+
+def first_run(run: str) -> str:
+    """The name of the run that a training belongs to."""
+    return run.removesuffix(_SECOND)
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ def known_question(weights: Tensor, line: Tensor, steps: Tensor, target: Target,
     lines, single = directions(target, shares, excluded), torch.zeros(1, dtype=torch.float64)
     if not bool(line.any()):
         return torch.equal(steps, single)
-    on_grid = _same(steps, GRID) or (steps.shape == _FINE.shape and any(_same(steps, one) for one in _all_fine()))
+    on_grid = _same(steps, GRID) or (steps.shape == _FINE.shape and bool(_close(_all_fine(), steps).all(-1).any()))
     return on_grid and any(_same(line, one) for one in lines)
 
 
@@ -156,13 +156,18 @@ def fine_steps(place: int) -> Tensor:
 
 
 @cache
-def _all_fine() -> list[Tensor]:
-    return [fine_steps(place) for place in range(len(GRID))]
+def _all_fine() -> Tensor:
+    """By place on the grid."""
+    return torch.stack([fine_steps(place) for place in range(len(GRID))])
 
 
 def _same(found: Tensor, own: Tensor) -> bool:
+    return found.shape == own.shape and bool(_close(found, own).all())
+
+
+def _close(found: Tensor, own: Tensor) -> Tensor:
     """Equal up to how two processors round."""
-    return found.shape == own.shape and torch.allclose(found, own, rtol=1e-9, atol=1e-12)
+    return torch.isclose(found, own, rtol=1e-9, atol=1e-12)
 
 
 def rule_tally(chosen: Tensor, totals: Tensor, favourable: int, excluded: int) -> Tally:

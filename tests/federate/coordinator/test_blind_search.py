@@ -25,6 +25,7 @@ from ffalm import load_model
 from ffalm.blind_mode import BlindAnswer, BlindModel, group_model
 from ffalm.engines.remote.message import Fact, Failure, Kind, Message
 from ffalm.errors import PublicError, UserError
+from ffalm.federate.answer_ledger import AnswerLedger
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.coordinator.federated_audit import AuditRequest, audit_config
 from ffalm.federate.coordinator.federated_run import coordinate
@@ -280,6 +281,18 @@ def test_a_site_answers_no_question_that_the_search_does_not_ask(
     with pytest.raises(PublicError, match="as many questions of this kind as a run may ask"):
         list(many)
     assert next(offsets) < 40
+
+
+def test_a_site_reveals_no_count_over_other_sites_than_its_histograms(
+    finished: tuple[Path, Counted, FederationConfig], tmp_path: Path
+) -> None:
+    terms = Agreement.load(finished[0] / "encoding.json").terms("north", finished[2], "run")
+    first, second = (AnswerLedger(tmp_path, one) for one in (terms, terms.of_groups))
+    first.summed("score", [0, 1, 2], 0)
+    second.summed("train 1", [0, 1], 0)
+    second.summed("count 1", [2, 1, 0], 0)
+    with pytest.raises(PublicError, match="'count 2' of this run over other sites"):
+        second.summed("count 2", [1, 2], 0)
 
 
 def test_a_federation_without_a_blind_rule_asks_for_no_model_of_the_groups(tmp_path: Path) -> None:

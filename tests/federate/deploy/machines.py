@@ -184,8 +184,8 @@ def _blind(plan: FederationConfig, simulated: Simulated, model: dict[str, Tensor
     if not plan.blind:
         return None
     clients = tuple(own["train"] for own in simulated.parts)
-    held_out = (simulated.pooled(part) for part in ("validation", "test"))
-    federation = Federation(clients, *held_out, simulated.agreement.task)
+    validation, test = (simulated.pooled(part) for part in ("validation", "test"))
+    federation = Federation(clients, validation, test, simulated.agreement.task)
     settings: Any = {**asdict(plan.training), "model": plan.model, "engine": "loop", "device": "cpu"}
     groups = group_model(federation, seed=plan.seed, **settings)
     rules = BlindModel(rebuilt(model, federation, settings), groups, federation)
