@@ -145,7 +145,7 @@ OFF_UNLESS_GIVEN = {
     "drop", "categorical",
     "plugin", "over", "at", "data_root", "only", "demo", "sites", "id_column", "test", "out", "target", "costs",
     "set_", "test_share", "track", "cost_false_favourable", "cost_false_unfavourable", "id", "confidence",
-    "prediction", "score", "fail_if", "alpha", "model", "states",
+    "prediction", "score", "fail_if", "alpha", "model", "site", "states",
 }  # fmt: skip
 
 
