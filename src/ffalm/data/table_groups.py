@@ -56,13 +56,17 @@ class Grouping:
 
 
 def group_column(frame: pd.DataFrame, columns: Sequence[str], file: str) -> pd.Series:
-    """The group of each row as one column; of crossed columns "female, black", missing where any of them is."""
+    """The group of each row as one column; of crossed columns "female, black", missing where any of them is.
+
+    A value with a comma is quoted there: "a, b" crossed with c and a crossed with "b, c" are two groups.
+    """
     parts = [pick(frame, name, file) for name in columns]
     if len(parts) == 1:
         return parts[0]
     coded = [distinct(part) for part in parts]
     for part, (_, values) in zip(parts, coded, strict=True):
         _check_numbers(part, values, file)
+    coded = [(codes, [f'"{text}"' if ", " in text else text for text in values]) for codes, values in coded]
     crossed, texts = coded[0]
     for codes, values in coded[1:]:
         known = (crossed >= 0) & (codes >= 0)
