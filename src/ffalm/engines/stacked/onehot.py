@@ -72,8 +72,7 @@ class OneHot:
         looked_up, *blocks = weights.trained
         trained = self._blocks.views(blocks)
         listed = looked_up.view(len(looked_up), self._size, self._outputs)[:, : len(self.columns.binary)]
-        order = torch.cat([self.columns.binary, self._plain_inputs]).argsort()
-        whole = torch.cat([listed, trained[self._first]], 1).index_select(1, order)
+        whole = torch.cat([listed, trained[self._first]], 1).index_select(1, self._order)
         return self.layout.unpacked({**trained, self._first: self._upright(whole)}, weights.fixed)
 
     def opened(self, weights: Weights) -> Opened:
@@ -196,6 +195,11 @@ class OneHot:
         """The inputs of the first layer that are multiplied: plain columns, and the one that is always 1."""
         ones = [len(self.columns.binary) + len(self.columns.plain)] if self.layout.joined else []
         return torch.cat([self.columns.plain, torch.tensor(ones, dtype=torch.long)])
+
+    @cached_property
+    def _order(self) -> Tensor:
+        """Where each input of the first layer lies among its listed and then its multiplied ones."""
+        return torch.cat([self.columns.binary, self._plain_inputs]).argsort()
 
     @cached_property
     def _entry(self) -> Linear:
