@@ -12,9 +12,10 @@ import pytest
 
 import ffalm
 from ffalm.data import source
-from ffalm.data.encoding import TableEncoding
+from ffalm.data.encoding import TableEncoding, distinct, is_numeric
 from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.table import Table
+from ffalm.data.table_columns import as_category
 from ffalm.data.table_values import natural
 from ffalm.errors import UserError
 
@@ -309,6 +310,16 @@ def test_numbers_that_are_codes_can_be_made_categories(write: Any) -> None:
     code = np.array([3.0, 1.0, np.nan])[np.arange(80) % 3]
     got = features(table(write(people(code=code)), categorical=("code",)))
     assert got[1:4] == ("code=1", "code=3", "code=(missing)")
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint64", "float16", "float32", "float64", "Int64"])
+def test_codes_of_any_numeric_type_are_the_same_categories(kind: str) -> None:
+    column = as_category(pd.Series([3, 1, 3]).astype(kind))  # type: ignore[call-overload]
+    assert not is_numeric(column)
+    assert [found.tolist() if isinstance(found, np.ndarray) else found for found in distinct(column)] == [
+        [0, 1, 0],
+        ["3", "1"],
+    ]
 
 
 def test_booleans_and_missing_categories_are_categories(write: Any) -> None:
