@@ -12,9 +12,10 @@ import pytest
 
 import ffalm
 from ffalm.data import source
-from ffalm.data.encoding import TableEncoding
+from ffalm.data.encoding import TableEncoding, distinct, is_numeric
 from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.table import Table
+from ffalm.data.table_columns import as_category
 from ffalm.data.table_values import natural
 from ffalm.errors import UserError
 
@@ -326,6 +327,16 @@ def test_numbers_that_are_codes_can_be_made_categories(write: Any) -> None:
     assert got[1:4] == ("code=1", "code=3", "code=(missing)")
 
 
+@pytest.mark.parametrize("kind", ["int8", "uint64", "float16", "float32", "float64", "Int64"])
+def test_codes_of_any_numeric_type_are_the_same_categories(kind: str) -> None:
+    column = as_category(pd.Series([3, 1, 3]).astype(kind))  # type: ignore[call-overload]
+    assert not is_numeric(column)
+    assert [found.tolist() if isinstance(found, np.ndarray) else found for found in distinct(column)] == [
+        [0, 1, 0],
+        ["3", "1"],
+    ]
+
+
 def test_booleans_and_missing_categories_are_categories(write: Any) -> None:
     got = features(table(write(people(flag=[True, False] * 40, job=["cook", None] * 40))))
     assert {"flag=False", "flag=True", "job=cook", "job=(missing)"} <= set(got)
@@ -620,6 +631,13 @@ def test_several_group_columns_are_crossed(write: Any, group: Any) -> None:
         assert task.group_names[raw.group[row]] == (known if row != 1 else "unknown")
     assert len(raw.group) == len(raw.y) == 400
     assert "Groups of fewer than 30 training rows are scored, not compared: 'woman, Hull'." in raw.notes
+
+
+def test_crossed_groups_whose_values_hold_commas_stay_apart(write: Any) -> None:
+    frame = people(400)
+    first = np.arange(400) % 2 == 0
+    frame["sex"], frame["town"] = np.where(first, "a, b", "a"), np.where(first, "c", "b, c")
+    assert table(write(frame), group="sex,town").read().task.group_names == ('"a, b", c', 'a, "b, c"')
 
 
 def test_the_size_of_a_compared_group_can_be_set(write: Any) -> None:

@@ -15,7 +15,15 @@ from ffalm.data.group_settings import check_min_group_size, fewest_rows, group_c
 from ffalm.data.owners import code_owner
 from ffalm.data.preprocessing import Preprocessing, merged_values
 from ffalm.data.splits import check_shares, split_rows
-from ffalm.data.table_columns import FEWEST_IDS, MOST_CATEGORIES, check_feature, filled, remarks, several_refused
+from ffalm.data.table_columns import (
+    FEWEST_IDS,
+    MOST_CATEGORIES,
+    as_category,
+    check_feature,
+    filled,
+    remarks,
+    several_refused,
+)
 from ffalm.data.table_files import FILE_COLUMN, checked_columns, files_of, read_tables
 from ffalm.data.table_groups import code_groups, group_column
 from ffalm.data.table_values import Codes, Value, canonical, complete, listed, listed_columns, natural, pick, place_of
@@ -193,9 +201,8 @@ class Table:
 
     def unchecked_features(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The feature columns; the group is a category even if its values are numbers."""
-        names = self._feature_names(frame)
-        coded = {name for name in names if name in self._codes and is_numeric(frame[name])}
-        columns = {name: frame[name].astype("category") if name in coded else frame[name] for name in names}
+        codes, names = self._codes, self._feature_names(frame)
+        columns = {name: as_category(frame[name]) if name in codes else frame[name] for name in names}
         return pd.DataFrame(columns, copy=False)
 
     def check(self, column: pd.Series) -> None:

@@ -57,6 +57,13 @@ def check_feature(column: pd.Series, declared: bool, file: str) -> None:
         )
 
 
+def as_category(column: pd.Series) -> pd.Series:
+    """A column of which numbers are codes, as a type that is not numeric; a categorical one takes less memory."""
+    if not is_numeric(column):
+        return column
+    return column.astype("category" if column.dtype in (np.int64, np.float64) else object)
+
+
 def several_refused(refused: dict[str, UserError]) -> UserError:
     """The first of the errors that `check_feature` raised for columns, and the names of the others."""
     (_, first), *others = refused.items()

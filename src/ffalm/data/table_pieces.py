@@ -37,7 +37,7 @@ class _Growing:
         kind = _kind(piece)
         if kind == "text":
             codes, found = pd.factorize(piece)
-            places = [self.texts.setdefault(text, len(self.texts)) for text in found]
+            places = [self.texts.setdefault(text, len(self.texts)) if text else -1 for text in found]
             values: NDArray[Any] = np.array([*places, -1], dtype=np.int64)[codes]
         else:
             values = piece.to_numpy() if kind in ("whole numbers", "numbers") else np.empty(0)
