@@ -9,7 +9,7 @@ import pandas as pd
 
 
 def write_files(folder: Path, rows: int = 900) -> None:
-    """Write loans.csv, new.csv, scores.csv, scored.csv and decisions.csv."""
+    """Write loans.csv, north.csv, south.csv, new.csv, scores.csv, scored.csv and decisions.csv."""
     draws = np.random.default_rng(0)
     sex, race = draws.choice(["female", "male"], rows), draws.choice(["Black", "White"], rows, p=[0.4, 0.6])
     income = draws.normal(3 + 0.5 * (sex == "male"), 1)
@@ -24,6 +24,8 @@ def write_files(folder: Path, rows: int = 900) -> None:
     }
     loans = pd.DataFrame({**features, "paid": paid})
     loans.to_csv(folder / "loans.csv", index=False)
+    for branch in ("north", "south"):
+        loans[loans["branch"] == branch].drop(columns="branch").to_csv(folder / f"{branch}.csv", index=False)
     loans.drop(columns="paid").head(50).to_csv(folder / "new.csv", index=False)
     made = pd.DataFrame({"sex": sex, "race": race, "paid": paid, "said": said, "p": score.round(4)})
     made.to_csv(folder / "decisions.csv", index=False)
