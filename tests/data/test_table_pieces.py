@@ -176,6 +176,17 @@ def test_files_are_refused_alike(tmp_path: Path, in_pieces: Callable[[], None], 
     assert outcome() == whole
 
 
+def test_several_files_are_read_in_pieces(tmp_path: Path, in_pieces: Callable[[], None]) -> None:
+    frame = loans(late=late_gap)
+    files = [tmp_path / f"{name}.csv" for name in ("north", "south", "west")]
+    for file in files:
+        frame[frame["branch"] == file.stem].drop(columns="branch").to_csv(file, index=False)
+    several = table(Path(",".join(map(str, files))), missing="mean")
+    whole = several.load()
+    in_pieces()
+    assert_alike(whole, several.load())
+
+
 def test_large_features_are_kept_compact_and_in_temporary_files(tmp_path: Path, in_pieces: Callable[[], None]) -> None:
     loans().to_csv(tmp_path / "loans.csv", index=False)
     in_pieces()

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ffalm.data import PARQUET, SEPARATORS, is_table
+from ffalm.data.table_pieces import one_below_the_other
 from ffalm.data.table_readers import check_encoding, read_parquet, read_text
 from ffalm.data.table_values import column_name, listed
 from ffalm.errors import UserError, require
@@ -82,7 +83,7 @@ def read_tables(
     require(len({*owners}) == len(owners), f"A file is named twice in {file!r}: name each once.")
     frames = [frame.assign(**{FILE_COLUMN: owner}) for owner, (frame, _) in zip(owners, read, strict=True)]
     notes = dict.fromkeys(note for _, own in read for note in own)
-    return pd.concat(frames, ignore_index=True), tuple(notes)
+    return one_below_the_other(frames), tuple(notes)
 
 
 def require_columns(file: str, settings: Mapping[str, Any]) -> None:
