@@ -154,7 +154,7 @@ def _alive(process: int) -> bool:
 def write_private(path: Path, content: bytes) -> None:
     """The same for a secret: only its owner may ever read the file, and it is on disk when this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = unfinished(path)
     beside.unlink(missing_ok=True)  # of an earlier process of this number that was killed
     handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

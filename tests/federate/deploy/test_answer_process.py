@@ -39,7 +39,8 @@ def test_a_process_that_dies_gives_no_answer_and_the_next_one_answers_by_this_in
     tmp_path: Path, asked: Encoded
 ) -> None:
     (tmp_path / "site.toml").write_text('name = "north"\n[data]\nfile = "people.csv"\n')
-    process, half = AnswerProcess(tmp_path), tmp_path / ".answered" / f".ffalm-run.json.{2**22 + 1}"  # no process is this
+    process = AnswerProcess(tmp_path)
+    half = tmp_path / ".answered" / f".ffalm-run.json.{2**22 + 1}"  # no process has this number
     half.parent.mkdir()
     half.touch()
     assert process.answer("no such object", {}) is None

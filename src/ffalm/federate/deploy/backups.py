@@ -25,7 +25,7 @@ from typing import Any
 import ffalm
 from ffalm.errors import UserError, require
 from ffalm.federate.deploy.folder import FederationFolder, new_folder
-from ffalm.system.files import read_json, reason
+from ffalm.system.files import read_json, reason, unfinished
 
 MANIFEST = "backup.json"
 FORMAT = 1
@@ -46,7 +46,7 @@ def back_up(folder: FederationFolder, file: Path) -> dict[str, Any]:
         f"The backup {file} would lie in the folder that is backed up: choose a place outside {folder.path}.",
     )
     require(file.resolve().parent.is_dir(), f"There is no folder {file.resolve().parent} for the backup.")
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    beside = unfinished(file)
     try:
         for _ in range(_ATTEMPTS):
             manifest = _attempt(folder, beside)

@@ -23,7 +23,7 @@ from ffalm.errors import UserError, require
 from ffalm.federate.deploy.folder_format import write_format
 from ffalm.federate.deploy.process_log import logs_of
 from ffalm.system import toml
-from ffalm.system.files import write_whole
+from ffalm.system.files import unfinished, write_whole
 
 if TYPE_CHECKING:
     from ffalm.federate.federation_config import FederationConfig, SiteConfig
@@ -187,7 +187,7 @@ def new_folder(path: Path) -> tuple[Path, Path]:
     )
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    return path, path.with_name(f".{path.name}.{os.getpid()}")
+    return path, unfinished(path)
 
 
 def create(
