@@ -11,7 +11,6 @@ NAME/sites/SITE/       what is handed to a site: site.toml, its key pair, ca.crt
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
