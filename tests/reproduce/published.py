@@ -20,6 +20,7 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results"
 TITLES = {"utkface": "UTKFace", "celeba": "CelebA subset"}
 ALGORITHMS = {"FedAvg": "fedavg", "FairFed": "fairfed", "FPFL": "fpfl", "FFALM": "ffalm"}
 RACES = ("White", "Black", "Asian", "Indian", "Other")
+PAPER_PAGES = ("paper.md", "paper-choices.md", "paper-settings.md")
 
 Matrix = list[list[str]]
 
@@ -33,14 +34,14 @@ class PageTable:
     cells: Matrix  # the header first
 
 
-def page(name: str = "README.md") -> str:
-    """The text of a page."""
-    return (RESULTS / name).read_text(encoding="utf-8")
+def page(*names: str) -> str:
+    """The text of some pages; of all about the paper where none is named."""
+    return "\n".join((RESULTS / name).read_text(encoding="utf-8") for name in names or PAPER_PAGES)
 
 
-def flat(name: str = "README.md") -> str:
-    """The text of a page on one line, so that sentences are found wherever their lines break."""
-    return " ".join(page(name).split())
+def flat(*names: str) -> str:
+    """The same on one line, so that sentences are found wherever their lines break."""
+    return " ".join(page(*names).split())
 
 
 def tables(text: str) -> list[PageTable]:

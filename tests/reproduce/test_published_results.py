@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from ffalm.report.summary import skew
 from ffalm.reproduce.frontier import AFFORDABLE, candidates, chosen, entries
 from ffalm.reproduce.metric_forms import piecewise
 from ffalm.reproduce.paper import METRICS, reported
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "RESULTS.md"
 
 #: How a page writes a ratio.
 FRACTIONS = {0.5: "half", 0.1: "a tenth", 2 / 3: "two thirds"}
@@ -47,6 +50,48 @@ def test_the_central_claim_is_told_as_the_runs_have_it() -> None:
         f"{paper['dpd']:.2f}). With the schedule that the paper *prints* one run of ten collapses "
         f"({min(collapsed):.1f} % accuracy)."
     ) in flat()
+
+
+def test_the_verdicts_on_the_first_page_are_those_of_the_runs() -> None:
+    text = flat("README.md")
+    ours, base = (
+        {metric: _mean("utkface", 0.3, name, metric) for metric in METRICS}
+        for name in ("ffalm-released-code", "fedavg")
+    )
+    assert f"DPD {ours['dpd']:.2f} against FedAvg's {base['dpd']:.2f} at {ours['accuracy']:.2f} against" in text
+    assert f"against {base['accuracy']:.2f} % accuracy, {len(runs('utkface', 0.3, 'fedavg'))} seeds" in text
+    costs = [_below("celeba", 0.3, name, "accuracy") for name in ("ffalm-paper", "ffalm-released-code")]
+    assert f"{costs[0]:.1f} to {costs[1]:.1f} points of accuracy" in text
+    dpd, cost = (_below("celeba", 1.0, "ffalm-released-code", metric) for metric in ("dpd", "accuracy"))
+    assert f"DPD falls by {dpd:.1f} points for {cost:.1f} points of accuracy" in text
+    assert f"**not with Black against the rest** ({ours['eod']:.2f})" in text
+    assert "89.11 / 3.64 / 12.81" in text and "`dpd <= 0.05` gives 89.11 / 3.64 / 12.81" in flat("targets.md")
+    (plain,) = [
+        line for line in BENCHMARKS.read_text(encoding="utf-8").splitlines() if line.startswith("| plain loop |")
+    ][:1]
+    assert f"{plain.split('|')[4].strip()} times a plain PyTorch loop a round" in text
+
+
+def _rates(partition: str) -> tuple[list[float], int]:
+    """FedAvg's shares of predicted and true positives, right answers, and recalls of both labels; and its runs."""
+    found = [one.sum(-1) for run, one in by_race().items() if run[:3] == (partition, "scratch", 0.3)]
+    rates = [
+        [one[1].sum() / one.sum(), one[:, 1].sum() / one.sum(), one.trace() / one.sum(), *(one.diagonal() / one.sum(0))]
+        for one in found
+    ]
+    return list(100 * np.mean(rates, 0)), len(found)
+
+
+def test_what_fedavg_selects_follows_from_the_counts() -> None:
+    (selected, positive, _, rejects, hits), seeds = _rates("balanced")
+    assert f"{positive:.1f} % of the test faces are under 20" in flat()
+    assert (
+        f"FedAvg calls {selected:.1f} % under 20: it finds {hits:.1f} % of those who are and {rejects:.1f} % of those "
+        f"who are not (balanced accuracy {(hits + rejects) / 2:.1f} %)"
+    ) in flat()
+    (selected, _, right, rejects, hits), others = _rates("even")
+    assert f"it calls {selected:.1f} % under 20 and finds {hits:.1f} %: {right:.1f} % accurate" in flat()
+    assert f"no better balanced ({(hits + rejects) / 2:.1f} %)" in flat() and f"({seeds} and {others} seeds)" in flat()
 
 
 def test_without_its_weakest_runs_the_central_claim_is_weaker_and_stands() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ffalm.system import toml
 from ffalm.theory import bound, two_clients
-from ffalm.theory.constants import PAPER
+from ffalm.theory.constants import PAPER, Constants
 from ffalm.theory.numeric import GRID, Array, smallest
 
 
@@ -60,13 +60,14 @@ def largest_lagrangian(bounds: float, decay: float = 0.0, penalty: float = 2.0) 
     return float(values.max())
 
 
-def drift(local_steps: int, step: float, model: float) -> tuple[float, float]:
+def drift(local_steps: int, step: float, model: float, constants: Constants | None = None) -> tuple[float, float]:
     """Both sides of the drift lemma as printed, left <= right, on the example without noise and at the best dual.
 
-    One gradient is set against the sum of E, and Jensen's inequality is used twice without its factors.
+    One gradient is set against the sum of E, and Jensen's inequality is used twice without its factors. The constants
+    are the best possible ones unless given.
     """
     measured = (_slope(model) - _local_slopes(local_steps, step, model)) ** 2
-    return measured, _drift_scale(step) * local_steps * (local_steps + 1) / 2
+    return measured, _drift_scale(step, constants) * local_steps * (local_steps + 1) / 2
 
 
 def corrected_drift(local_steps: int, step: float, model: float) -> tuple[float, float]:
@@ -91,8 +92,8 @@ def _local_slopes(local_steps: int, step: float, model: float) -> float:
     return total
 
 
-def _drift_scale(step: float) -> float:
-    constants = two_clients.best_constants()
+def _drift_scale(step: float, constants: Constants | None = None) -> float:
+    constants = constants or two_clients.best_constants()
     return (step * constants.smoothness * constants.gradient) ** 2
 
 
@@ -156,6 +157,7 @@ def _numbers() -> dict[str, Any]:
         "gamma": two_clients.gamma(),
         "step": step,
         "drift": drift(5, step, 2.0),
+        "paper_drift": drift(5, step, 2.0, PAPER)[1],
         "contractions": [bound.contraction(PAPER, 10_000, steps) for steps in (1, 2, 5)],
         "own_maximiser": own_maximiser(),
         "dissimilarity": limit,
