@@ -375,7 +375,7 @@ def test_a_folder_that_cannot_be_made_gets_one_sentence(cli: Cli, flags: list[st
 def test_an_empty_list_of_algorithms_is_refused_rather_than_replaced(cli: Cli, given: str, tmp_path: Path) -> None:
     code, _, said = cli("compare", "--algorithms", given, "--out", tmp_path / "out")
     assert code == 2
-    assert said.startswith("ffalm: --algorithms takes names with commas")
+    assert said.startswith("ffalm: --algorithms takes comma-separated names")
     assert cli("compare", "--preset", "", "--out", tmp_path / "out")[0] == 2
     assert not (tmp_path / "out").exists()
 

@@ -20,7 +20,7 @@ _WHAT = "What to sweep"
 
 def _flags() -> tuple[Flag, ...]:
     return (
-        Flag("algorithm", str | None, "Algorithm, or several with commas. Default: lagrangian.", _WHAT),
+        Flag("algorithm", str | None, "Algorithms, comma-separated. Default: lagrangian.", _WHAT),
         Flag(
             "over",
             list[str] | None,

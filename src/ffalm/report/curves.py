@@ -75,7 +75,7 @@ def charts(study: StudyOutcome) -> list[Chart]:
 
 
 def metric_chart(study: StudyOutcome, title: str) -> Chart | None:
-    """Accuracy and gaps by round, a panel a metric; None without any history."""
+    """Accuracy and gaps by round, a panel per metric; None without any history."""
     keys = {
         label: Key(label, place % COLOURS, DASHES[place // COLOURS % len(DASHES)])
         for place, label in enumerate(study.labels())
@@ -85,7 +85,7 @@ def metric_chart(study: StudyOutcome, title: str) -> Chart | None:
 
 
 def dual_chart(study: StudyOutcome, title: str) -> Chart | None:
-    """The duals by round, a panel an algorithm; None where no algorithm keeps one."""
+    """The duals by round, a panel per algorithm; None where no algorithm keeps one."""
     points = dual_points(study)
     dashes: dict[str, str] = {}
     for label in study.labels():  # a panel each, so all of them begin with a whole line

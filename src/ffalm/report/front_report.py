@@ -19,7 +19,7 @@ from ffalm.targets.target import Target
 
 
 def points(fronts: Sequence[Front]) -> Table:
-    """Every point, one section an algorithm; points on the front of their algorithm are bold."""
+    """Every point, one section per algorithm; points on the front of their algorithm are bold."""
     metric = fronts[0].metric
     parts: dict[Part, str] = {"held_out": "held-out rows", "test": "test rows"}
     columns = [

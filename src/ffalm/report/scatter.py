@@ -1,4 +1,4 @@
-"""Accuracy against a fairness gap, one dot a run: the chart of `Study.plot`."""
+"""Accuracy against a fairness gap, one dot per run: the chart of `Study.plot`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def accuracy_against(metric: str, runs: Sequence[Outcome]) -> Picture:
     ]
     keys = [Key(label, colour, kind=kind) for label, (kind, colour) in looks.items()]
     title = metric.upper() if metric in ("dpd", "eod") else metric.replace("_", " ").capitalize()
-    plot = Plot(f"Accuracy against {title}, one dot a run.", title, "Accuracy", marks, size=(560, 380))
+    plot = Plot(f"Accuracy against {title}, one dot per run.", title, "Accuracy", marks, size=(560, 380))
     return Picture(sheet([Chart("scatter", f"Test accuracy against {title}", keys, [("", [plot])])]))
 
 

@@ -17,7 +17,7 @@ _GREEN = 2
 
 
 def chart(judged: Sequence[Judged]) -> Chart | None:
-    """A row a data set, a panel a gap; None where FedAvg itself has no numbers to compare with."""
+    """A row per data set, a panel per gap; None where FedAvg itself has no numbers to compare with."""
     families = list(dict.fromkeys(family(one) for one in judged))
     blocks = []
     for data in dict.fromkeys(one.data for one in judged):

@@ -72,7 +72,7 @@ class Study:
         return rendering.to_html(study_tables.results(self.outcome))
 
     def plot(self, metric: str = "dpd") -> Picture:
-        """Test accuracy against a gap as an SVG that notebooks show: one dot a run, coloured by algorithm."""
+        """Test accuracy against a gap as an SVG that notebooks show: one dot per run, coloured by algorithm."""
         from ffalm.report.scatter import accuracy_against
 
         known = sorted({name for run in self.results for name in run.test})
