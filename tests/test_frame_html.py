@@ -88,10 +88,11 @@ def test_long_tables_are_cut() -> None:
     assert "many &lt;rows&gt;" in page and "... and 80 more" in page and "a note" in page
 
 
-def test_a_study_is_drawn_as_dots_of_accuracy_against_a_gap(study: ffalm.Study) -> None:
-    chart = study.plot("eod").to_dict()
-    assert [chart["encoding"][axis]["field"] for axis in "xy"] == ["eod", "accuracy"]
-    assert len(next(iter(chart["datasets"].values()))) == sum(np.isfinite(run.test["eod"]) for run in study.results)
+def test_a_study_is_drawn_as_dots_of_accuracy_against_a_gap(study: ffalm.Study, tmp_path: Path) -> None:
+    picture = study.plot("eod")
+    assert picture._repr_svg_() == picture.save(tmp_path / "eod.svg").read_text(encoding="utf-8")
+    assert "Test accuracy against EOD" in picture.svg
+    assert picture.svg.count("<title>") == sum(np.isfinite(run.test["eod"]) for run in study.results)
     with pytest.raises(UserError, match="no test metric 'dp'"):
         study.plot("dp")
 

@@ -41,7 +41,7 @@ def test_tallies_get_the_noise_of_the_model_unless_said() -> None:
 
 def test_flags_are_made_without_torch() -> None:
     made = "from ffalm.cli.flags import prepare; import ffalm.cli; prepare(['run', 'compare', 'reproduce'])"
-    code = f"import sys; {made}; print(sorted({{'torch', 'pandas', 'altair'}} & sys.modules.keys()))"
+    code = f"import sys; {made}; print(sorted({{'torch', 'pandas', 'jinja2'}} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -72,7 +72,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     Without `target` one algorithm is trained on all rows: FedAvg, or FFALM where groups are given, unless `algorithm`
     names another. With `target`, such as "eod <= 0.05", a share of the rows is held out, the candidates of `ffalm.fair`
     (or `algorithm` alone) are trained on the others, and the most accurate model within the target is taken together
-    with its thresholds: `repair="groups"` allows one threshold a group, "single" one for everybody. `answer_` has the
+    with its thresholds: `repair="groups"` allows one threshold per group, "single" one for everybody. `answer_` has the
     verdict and the candidates.
 
     Parameters

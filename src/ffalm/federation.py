@@ -145,7 +145,7 @@ class Federation:
         )
 
     def to_dataframe(self) -> DataFrame:
-        """One row a client, as in `summary`."""
+        """One row per client, as in `summary`."""
         from pandas import DataFrame
 
         return DataFrame(self.summary()).set_index("client")
@@ -236,7 +236,7 @@ class Federation:
         )
 
     def summary(self) -> list[dict[str, Any]]:
-        """One row a client: its size, its share of favourable labels and of each group."""
+        """One row per client: its size, its share of favourable labels and of each group."""
         rows = []
         for name, counts in zip(self.client_names, self.counts(), strict=True):
             size = int(counts.sum())

@@ -161,7 +161,7 @@ class StudyOutcome:
     title: str
     task: dict[str, str]  # "data", "label", "favourable", "groups": what was predicted and for whom
     choices: dict[str, str]  # every setting a reader needs to judge the numbers, in reading order
-    clients: list[dict[str, Any]]  # one row a client of the first seed's federation: name, rows, label and group shares
+    clients: list[dict[str, Any]]  # one row per client of the first seed's federation: name, rows, shares
     outcomes: list[Outcome]
     notes: list[str] = field(default_factory=list)  # warnings and caveats, in sentences
     group_names: tuple[str, ...] = ()  # in the order of the runs' counts; empty where only gaps are known

@@ -57,12 +57,12 @@ class Partition:
     alpha: float = field(default=5.0, metadata=flag("Dirichlet alpha: the smaller, the more clients differ.", _PANEL))
     min_rows: int | None = field(
         default=None,
-        metadata=flag("Smallest number of training rows per client. Default: 10; for silos 1.", _PANEL),
+        metadata=flag("Fewest training rows per client. Default: 10, for silos 1.", _PANEL),
     )
     leave_out: str | None = field(
         default=None,
         metadata=flag(
-            "Owner that takes no part in training: models are tested on all its rows; each: one after the other.",
+            "Owner to hold out: models train without it and are tested on its rows. each: every owner in turn.",
             _PANEL,
         ),
     )

@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 
 from ffalm.cli import run
-from ffalm.report import artifact, drawing
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -43,19 +42,6 @@ def flags(loans: Path) -> list[str]:
     """Settings under which a study takes a second."""
     mine = ["--data", str(loans), "--label", "paid", "--group", "sex", "--favourable", "yes"]
     return [*mine, "--clients", "3", "--rounds", "4", "--batch-size", "32", "--workers", "1", "--quiet"]
-
-
-@pytest.fixture
-def charts() -> None:
-    """Asked for by tests in which charts are really drawn."""
-
-
-@pytest.fixture(autouse=True)
-def _undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Elsewhere charts are empty: drawing them would take half of a study's time."""
-    if "charts" not in request.fixturenames:
-        for module in (artifact, drawing):
-            monkeypatch.setattr(module, "pictures", lambda chart: {"png": b"PNG", "pdf": b"PDF"})
 
 
 @pytest.fixture

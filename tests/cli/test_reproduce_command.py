@@ -53,7 +53,7 @@ def test_a_finished_table_is_shown_again_without_a_run_and_figure_2_shares_its_r
     code, shown, said = cli("reproduce", "figure-2", "--out", out, "--resume", "--quiet")
     assert code == 0, said
     assert _written(out) == before
-    assert (out / "figure-2" / "figure-2.png").exists()
+    assert (out / "figure-2" / "figure-2.svg").exists()
 
 
 def test_an_interrupted_reproduction_goes_on_where_it_was(cli: Cli, finished: Path, tmp_path: Path) -> None:

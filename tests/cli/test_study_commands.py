@@ -22,13 +22,12 @@ FILES = {
     "tables.md",
     "tables.tex",
     "tables.csv",
-    "curves.png",
-    "curves.pdf",
+    "curves.svg",
     "report.html",
 }
 
 
-def test_run_leaves_a_complete_run_folder(cli: Cli, charts: None, flags: list[str], tmp_path: Path) -> None:
+def test_run_leaves_a_complete_run_folder(cli: Cli, flags: list[str], tmp_path: Path) -> None:
     out = tmp_path / "out"
     code, shown, _ = cli("run", *flags, "--algorithm", "ffalm", "--out", out)
     assert code == 0
@@ -192,7 +191,7 @@ def test_the_study_is_introduced_before_it_runs(cli: Cli, flags: list[str], tmp_
 
 
 def test_clients_of_many_groups_are_shown_as_far_as_a_terminal_has_room(
-    cli: Cli, charts: None, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import pandas as pd
 
@@ -376,7 +375,7 @@ def test_a_folder_that_cannot_be_made_gets_one_sentence(cli: Cli, flags: list[st
 def test_an_empty_list_of_algorithms_is_refused_rather_than_replaced(cli: Cli, given: str, tmp_path: Path) -> None:
     code, _, said = cli("compare", "--algorithms", given, "--out", tmp_path / "out")
     assert code == 2
-    assert said.startswith("ffalm: --algorithms takes names with commas")
+    assert said.startswith("ffalm: --algorithms takes comma-separated names")
     assert cli("compare", "--preset", "", "--out", tmp_path / "out")[0] == 2
     assert not (tmp_path / "out").exists()
 

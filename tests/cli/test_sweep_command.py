@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Cli
 
-from ffalm.report import front_report
 from ffalm.studies.results import Study
 
 
@@ -16,14 +15,13 @@ def test_a_sweep_shows_fronts_resumes_and_answers_a_bound(
     cli: Cli, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Study, "write_report", lambda study: {})  # other tests draw
-    monkeypatch.setattr(front_report, "pictures", lambda chart: {"png": b"", "pdf": b""})
     out = tmp_path / "sweep"
     asked = ["--algorithm", "fedavg,lagrangian", "--over", "tolerance=0,0.1", "--seeds", "2", "--out", out]
     code, shown, err = cli("sweep", *flags, *asked, "--at", "dpd <= 100%")
     assert code == 0, err
     for said in ("Hypervolume", "tolerance 0.1", "as it is", "Most accurate with dpd <= 1 on held-out rows"):
         assert said in shown, said
-    assert {path.name for path in out.glob("fronts.*")} == {f"fronts.{end}" for end in ("csv", "md", "png", "pdf")}
+    assert {path.name for path in out.glob("fronts.*")} == {f"fronts.{end}" for end in ("csv", "md", "svg")}
     code, shown, _ = cli("sweep", "--out", out, "--resume", "--quiet", "--json", "--metric", "eod", "--at", "eod <= 1")
     told = json.loads(shown)
     assert code == 0 and told["metric"] == "eod" and len(told["points"]) == 6

@@ -216,8 +216,7 @@ def _found(federation: Path) -> None:
 def _quietly(words: list[str]) -> None:
     from ffalm import cli
 
-    undrawn: Any = patch("ffalm.report.drawing.pictures", lambda chart: {})
-    with undrawn, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as said:
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as said:
         assert cli.run(words) == 0, said.getvalue()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from ffalm.errors import UserError
 from ffalm.outcome import Outcome
-from ffalm.report.front_report import chosen, points, specification, tidy, volumes, write_fronts
+from ffalm.report.front_report import chart, chosen, points, tidy, volumes, write_fronts
 from ffalm.report.fronts import Front, best_at, dominates, fronts_of, hypervolume
 from ffalm.targets.target import Target
 
@@ -109,8 +109,12 @@ def test_tables_and_chart_have_every_point(tmp_path: Path) -> None:
     assert [one.cells[2].value for one in volumes(fronts).rows] == [2, 1]
     records = tidy(fronts).records()
     assert len(records) == 8 and records[0]["test_dpd"] == 0.02 and records[-1]["tolerance"] is None
-    chart = specification(fronts)
-    assert chart is not None and [one["state"] for one in chart["data"]["values"]].count("not on it") == 1
+    drawn = chart(fronts)
+    assert drawn is not None
+    (_, (plot,)) = drawn.blocks[0]
+    assert [mark.kind for mark in plot.marks] == ["mean", "mean", "fitted", "mean"]  # the third is not on the front
+    assert (plot.marks[0].x, plot.marks[0].y) == pytest.approx((2.0, 80.0))
     written = write_fronts(fronts, tmp_path)
-    assert sorted(written) == ["fronts.csv", "fronts.md", "fronts.pdf", "fronts.png"]
-    assert written["fronts.png"].read_bytes().startswith(b"\x89PNG")
+    assert sorted(written) == ["fronts.csv", "fronts.md", "fronts.svg"]
+    text = written["fronts.svg"].read_text(encoding="utf-8")
+    assert "DPD (points)" in text and text.count("<title>") == 4

@@ -71,7 +71,6 @@ def whole() -> StudyOutcome:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    pytest.importorskip("vl_convert")
     return write_report(whole(), tmp_path_factory.mktemp("report"))["report.html"].as_uri()
 
 

@@ -15,6 +15,7 @@ from ffalm.report.plots import (
     Mark,
     Plot,
     axis,
+    log_axis,
     rounds_axis,
     step_line,
     symlog_axis,
@@ -65,3 +66,12 @@ def test_rounds_are_whole_numbers_from_the_first_to_the_last() -> None:
 
 def test_an_axis_of_values_that_blew_up_is_logarithmic_and_has_zero() -> None:
     assert symlog_axis([-2056.0, 3.0]) == (-2056.0, 3.0, [(-1000.0, "-1000"), (-10.0, "-10"), (0.0, "0")])
+
+
+def test_a_logarithmic_axis_has_powers_of_ten_at_equal_distances() -> None:
+    low, high, ticks = log_axis([0.03, 3000.0])
+    assert low < 0.03 and high > 3000.0
+    assert [text for _, text in ticks] == ["10⁻¹", "10⁰", "10¹", "10²", "10³"]
+    plot = Plot("about", "x", "y", [Mark(1.0, 0.03, "seed", 0), Mark(10.0, 3000.0, "seed", 0)], y_scale="log")
+    steps = [plot.at(1.0, 10.0**power)[1] - plot.at(1.0, 10.0 ** (power + 1))[1] for power in range(3)]
+    assert steps == pytest.approx([steps[0]] * 3, abs=0.11)

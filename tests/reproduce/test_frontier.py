@@ -87,8 +87,8 @@ def test_it_comes_as_a_table_for_readers_and_one_for_machines(
 ) -> None:
     product = frontiers(Request(data_root=str(data_root), seeds=(0, 1)), tmp_path, runner)
     written = {path.suffix for path in (tmp_path / "frontier").iterdir()}
-    assert written == {".md", ".tex", ".csv", ".png", ".pdf"}
-    assert "![The frontier](frontier.png)" in (tmp_path / "frontier" / "frontier.md").read_text()
+    assert written == {".md", ".tex", ".csv", ".svg"}
+    assert "![The frontier](frontier.svg)" in (tmp_path / "frontier" / "frontier.md").read_text()
     assert len(product.values) == 3 + len(entries())
     assert "released-code, penalty 10" in (tmp_path / "frontier" / "frontier.md").read_text()
     assert to_csv(tidy([])).startswith("data,algorithm,accuracy")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 
+from ffalm.report.plots import Mark, Plot
 from ffalm.reproduce.frontier import Judged
-from ffalm.reproduce.frontier_figure import family, left_out, specification
+from ffalm.reproduce.frontier_figure import chart, family, left_out
 
 
 def judged(label: str, accuracy: float, dpd: float, eod: float, worst: float = 0.0) -> Judged:
@@ -23,31 +23,36 @@ FAIR = judged("FFALM, released-code, penalty 10", 0.855, 0.05, 0.25)
 WORSE = judged("FFALM, safe, dual within 0.25, penalty 1", 0.85, 0.15, 0.31)
 
 
-def layers(panel: int) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
-    """A panel's corner, and its points by algorithm."""
-    chart = specification([FEDAVG, FPFL, COLLAPSED, PRESET, FAIR, WORSE])
-    assert chart is not None
-    corner, points = (layer["data"]["values"] for layer in chart["vconcat"][0]["hconcat"][panel]["layer"])
-    return corner[0], {point["algorithm"]: point for point in points}
+def panels() -> tuple[Plot, Plot]:
+    """Against DPD and against EOD."""
+    drawn = chart([FEDAVG, FPFL, COLLAPSED, PRESET, FAIR, WORSE])
+    assert drawn is not None
+    heading, (dpd, eod) = drawn.blocks[0]
+    assert heading == "UTKFace"
+    return dpd, eod
+
+
+def marks(panel: Plot) -> dict[str, Mark]:
+    return {mark.about: mark for mark in panel.marks}
 
 
 def test_the_corner_is_fairer_than_every_stable_baseline_for_a_point_of_accuracy() -> None:
-    for panel, gap in enumerate((8.0, 20.0)):
-        corner, _ = layers(panel)
-        assert corner["to"] == pytest.approx(gap)
-        assert corner["accuracy"] == pytest.approx(85.0)
+    for panel, gap in zip(panels(), (8.0, 20.0), strict=True):
+        corner = panel.lines[0]
+        assert corner.kind == "band"
+        assert corner.points[1] == pytest.approx((gap, 85.0))
+        assert corner.points[2:] == [(pytest.approx(gap), math.inf), (0.0, math.inf)]
 
 
 def test_points_are_percentages_and_say_how_they_stand() -> None:
-    _, points = layers(0)
-    assert (points[FAIR.label]["gap"], points[FAIR.label]["accuracy"]) == pytest.approx((5.0, 85.5))
-    assert points[FAIR.label]["state"] == points["FPFL"]["state"] == "on the frontier"
-    assert points[WORSE.label]["state"] == "beaten by another"
+    points = marks(panels()[0])
+    assert (points[FAIR.label].x, points[FAIR.label].y) == pytest.approx((5.0, 85.5))
+    assert points[FAIR.label].kind == points["FPFL"].kind == "mean"  # on the frontier
+    assert points[WORSE.label].kind == "fitted"  # beaten by another
 
 
 def test_what_lies_far_below_is_named_instead_of_drawn() -> None:
-    _, points = layers(0)
-    assert "FairFed" not in points
+    assert "FairFed" not in marks(panels()[0])
     assert left_out([FEDAVG, COLLAPSED]) == ["Not in the figure: FairFed on UTKFace, far below at 50.00 %."]
     assert left_out([FEDAVG, FPFL, FAIR]) == []
 
@@ -63,8 +68,8 @@ def test_settings_of_one_family_share_a_colour() -> None:
 
 
 def test_without_validation_metrics_there_is_no_picture() -> None:
-    assert specification([judged("FedAvg", math.nan, 0.1, 0.1)]) is None
+    assert chart([judged("FedAvg", math.nan, 0.1, 0.1)]) is None
     unknown = judged("FFALM, paper", 0.86, math.nan, 0.1)
-    chart = specification([FEDAVG, unknown])
-    assert chart is not None
-    assert len(chart["vconcat"][0]["hconcat"][0]["layer"][1]["data"]["values"]) == 1
+    drawn = chart([FEDAVG, unknown])
+    assert drawn is not None
+    assert [len(panel.marks) for panel in drawn.blocks[0][1]] == [1, 1]

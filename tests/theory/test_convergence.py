@@ -105,7 +105,7 @@ def test_more_seeds_narrow_the_interval_of_a_noisy_slope() -> None:
 
 def test_the_rate_writes_its_table_and_its_chart(tmp_path: Path) -> None:
     found = measured_rate.write_rate(tmp_path, rounds=400, seeds=4)
-    assert {path.name for path in found.files.values()} == {f"rate.{end}" for end in ("md", "tex", "csv", "png", "pdf")}
+    assert {path.name for path in found.files.values()} == {f"rate.{end}" for end in ("md", "tex", "csv", "svg")}
     firsts = [(one["heterogeneity"], one["E"]) for one in found.values]
     assert firsts == [("0", "1"), ("0.5", "1"), ("1", "1"), ("1", "4")]
     assert all(len(one.cells) == len(found.tables[0].columns) for one in found.tables[0].rows)

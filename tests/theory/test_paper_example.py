@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from tests.theory.pages import table_lines
@@ -66,9 +67,9 @@ def test_the_example_writes_its_table_and_its_chart(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(page, "run_all", lambda settings: {each: run(each, 3000) for each in settings})
     monkeypatch.setattr(page, "duals", lambda: trajectories.duals(3000))
     found = example(tmp_path / "new")
-    assert set(found.files) == {"md", "tex", "csv", "png", "pdf"}
-    assert found.files["png"].read_bytes().startswith(b"\x89PNG")
-    assert found.files["pdf"].read_bytes().startswith(b"%PDF")
+    assert set(found.files) == {"md", "tex", "csv", "svg"}
+    drawn = ElementTree.parse(found.files["svg"]).getroot()
+    assert len([text for text in drawn.iter() if text.get("class") == "name"]) == 3  # panels
     assert all(len(one.cells) == len(found.tables[0].columns) == 4 for one in found.tables[0].rows)
     assert "-13.3915110" in found.files["csv"].read_text(encoding="utf-8")
 

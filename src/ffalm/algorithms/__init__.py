@@ -1,4 +1,4 @@
-"""One file an algorithm; each is a frozen dataclass of settings plus pure functions over tensors.
+"""One file per algorithm; each is a frozen dataclass of settings plus pure functions over tensors.
 
 `ffalm.algorithms` is this package and `ffalm.algorithms()` lists the registered algorithms: Python binds the package
 to its name in `ffalm` as soon as anything imports it, so the package itself is callable.

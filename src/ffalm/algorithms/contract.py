@@ -125,7 +125,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What the server knows after local training, one entry a client on the last leading axis."""
+    """What the server knows after local training, one entry per client on the last leading axis."""
 
     round: int  # 1, 2, ...
     counts: Tensor  # training rows per (client, label, group)
@@ -219,7 +219,7 @@ class Algorithm:
         return False
 
     def objective(self, batch: Batch, state: State) -> Tensor:
-        """What local training minimises on a batch, one number a client."""
+        """What local training minimises on a batch, one number per client."""
         return masked_mean(batch.losses, batch.mask)
 
     def prepare(self, rows: Rows, dtype: torch.dtype) -> Prepared:
@@ -266,7 +266,7 @@ class Algorithm:
     def finish(
         self, weights: ModelVector, sent: Sent, own: Vectors, steps: Tensor, lr: float
     ) -> tuple[Vectors, Vectors]:
-        """After the client's last step: its new `client_vectors`, and its `uploads`. `steps` is one number a client."""
+        """After the client's last step: its new `client_vectors` and `uploads`; `steps` has one number per client."""
         return own, {}
 
     # The server

@@ -14,9 +14,9 @@ _foreach: Any = torch  # torch's foreach functions: one launch for all tensors; 
 class ModelVector:
     """One number for every trained number of a model.
 
-    An engine chooses the layout: a tensor a parameter, or a few blocks with a leading client axis. So a formula over
+    An engine chooses the layout: a tensor per parameter, or a few blocks with a leading client axis. So a formula over
     vectors must be elementwise, and a vector must not be asked for names or shapes. A tensor operand is aligned with
-    the leading axes: multiplying by one number a client scales each client's own vector.
+    the leading axes: multiplying by one number per client scales each client's own vector.
     """
 
     __slots__ = ("tensors",)

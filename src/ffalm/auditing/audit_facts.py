@@ -127,7 +127,7 @@ class AuditFacts:
         return f"Audit({self.label} by {self.groupings[0].name}, {self.rows:,} rows: {shown})"
 
     def by_group(self, grouping: str | None = None) -> DataFrame:
-        """One row a group, one column a metric, in the shape of fairlearn's `MetricFrame.by_group`."""
+        """One row per group, one column per metric, in the shape of fairlearn's `MetricFrame.by_group`."""
         from pandas import DataFrame
 
         chosen = self.groupings[0] if grouping is None else self[grouping]

@@ -59,7 +59,7 @@ def audit(
     - `data`: a table, as a DataFrame or the name of a file, of which the other arguments name columns. Without it they
       are arrays of one length, and `group` an array, a DataFrame or a dict of arrays by name;
     - `label`: the true outcome; `favourable` is the value that people want, 1 where labels are 0 and 1;
-    - `prediction`: the predicted outcome, `score`: a score of which more is more favourable, or both. With scores alone
+    - `prediction`: the predicted outcome, `score`: a score, higher is more favourable, or both. With scores alone
       the favourable outcome is predicted from `decision` up: by default 0.5 for probabilities, else 0;
     - `group`: a column, or several as a list or with commas: each is audited, and so are their crossings;
     - `min_group`: groups of fewer rows are shown and left out of gaps. So are rows whose group is missing, for which

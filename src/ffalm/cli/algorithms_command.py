@@ -23,7 +23,7 @@ def algorithms(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the algorithms, or describe one: settings, presets, paper, limits, and what can run it."""
+    """List the algorithms, or describe one: settings, presets, paper, limits and engines."""
     from rich.console import Console
 
     from ffalm.algorithms import algorithm_class

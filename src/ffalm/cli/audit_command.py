@@ -26,9 +26,11 @@ _WIDE = 120  # columns of a terminal that has room for intervals beside every ra
 def audit(
     file: Annotated[Path, typer.Argument(help="CSV or Parquet file of predicted rows.", show_default=False)],
     label: Annotated[str, _column(help="Column of true outcomes.")],
-    group: Annotated[list[str], _column(help="Column of groups; several, with commas or repeated, are crossed too.")],
+    group: Annotated[
+        list[str], _column(help="Column of groups; several, comma-separated or repeated, are crossed too.")
+    ],
     prediction: Annotated[str | None, _column(help="Column of predicted outcomes.")] = None,
-    score: Annotated[str | None, _column(help="Column of scores; more is more favourable.")] = None,
+    score: Annotated[str | None, _column(help="Column of scores; higher is more favourable.")] = None,
     favourable: Annotated[str | None, _column(help="Favourable value of the label. Default: 1.")] = None,
     decision: Annotated[
         float | None,
@@ -37,7 +39,7 @@ def audit(
             "probabilities, else 0."
         ),
     ] = None,
-    min_group: Annotated[int, _column(help="Groups of fewer rows are shown, not compared.")] = 30,
+    min_group: Annotated[int, _column(help="Groups with fewer rows are shown but not compared.")] = 30,
     fail_if: Annotated[
         list[str] | None, _output(help='Exit with code 3 if this holds, such as "dpd > 0.1"; repeatable.')
     ] = None,

@@ -22,7 +22,7 @@ _PANEL = "Administration"
 _Site = Annotated[str, typer.Argument(help="The site's name.", metavar="SITE")]
 _PublicKey = Annotated[
     Path | None,
-    typer.Option("--public-key", help="The node.pub of a key pair that the site made itself. Default: we make one."),
+    typer.Option("--public-key", help="The node.pub of a key pair that the site made itself. Default: a new pair."),
 ]
 
 
@@ -119,7 +119,7 @@ def restore(
     file: Annotated[Path, typer.Argument(help="A file that `backup` wrote.", metavar="FILE", show_default=False)],
     path: Annotated[Path, typer.Argument(help="The folder to make.", metavar="FOLDER", show_default=False)],
 ) -> None:
-    """Write the folder of a backup again, after its checksums were verified; nothing is written over."""
+    """Restore a federation folder from a backup after verifying its checksums; nothing is overwritten."""
     from ffalm.federate.deploy import require_flower
 
     require_flower()
@@ -132,7 +132,7 @@ def restore(
 
 @federate.command(rich_help_panel=_PANEL, epilog="Example: ffalm federate upgrade hospitals")
 def upgrade(name: AnyFolder) -> None:
-    """Bring a federation or site folder to the format of this version of ffalm; refused for a newer one's."""
+    """Migrate a federation or site folder to this version's format; folders of newer versions are refused."""
     path = site_or_federation(name).path
     from ffalm.federate.deploy.folder_format import CURRENT
     from ffalm.federate.deploy.folder_format import upgrade as migrate

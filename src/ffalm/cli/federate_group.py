@@ -25,7 +25,7 @@ AnyFolder = Annotated[
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="No encryption and no keys: for experiments on one machine only.")
 ]
-Detach = Annotated[bool, typer.Option("--detach", help="Go on in the background; `ffalm federate stop` ends it.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Run in the background; `ffalm federate stop` ends it.")]
 
 
 def federation(path: Path) -> FederationFolder:

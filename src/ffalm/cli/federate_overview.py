@@ -19,7 +19,7 @@ _INIT = "ffalm federate init clinics --sites north,south --address fair.example:
 @federate.command(epilog=f"Example: {_INIT}")
 def init(
     name: Annotated[Path, typer.Argument(help="The folder to make; its name is the federation's.", metavar="FOLDER")],
-    sites: Annotated[str, typer.Option(help="Names of the sites, with commas; with --demo also a number.")] = "",
+    sites: Annotated[str, typer.Option(help="Names of the sites, comma-separated; with --demo also a number.")] = "",
     address: Annotated[
         str | None, typer.Option(help="HOST:PORT of the coordinator, as sites call it. Default: 127.0.0.1:18000.")
     ] = None,

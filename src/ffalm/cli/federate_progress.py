@@ -1,4 +1,4 @@
-"""What the terminal shows of a federation's training: a line a round, then the result."""
+"""What the terminal shows of a federation's training: a line per round, then the result."""
 
 from __future__ import annotations
 

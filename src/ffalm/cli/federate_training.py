@@ -34,7 +34,7 @@ def coordinator(
     insecure: Insecure = False,
     listen: Annotated[str | None, typer.Option(help="Address of this machine to listen on; by default all.")] = None,
 ) -> None:
-    """Start the coordinator: sites may come from now on, and `run` trains."""
+    """Start the coordinator: sites can connect from now on, and `run` trains."""
     from ffalm.federate.deploy.operations import CoordinatorProcess
 
     folder = sound_federation(name)
@@ -47,12 +47,12 @@ def coordinator(
 
 @federate.command(epilog="Example: ffalm federate site north")
 def site(
-    folder: Annotated[Path, typer.Argument(help="The site folder that was handed over.", metavar="SITE_FOLDER")],
+    folder: Annotated[Path, typer.Argument(help="The site folder that the coordinator sent.", metavar="SITE_FOLDER")],
     detach: Detach = False,
     insecure: Insecure = False,
     wait: Annotated[float, typer.Option(help="Seconds to try to reach the coordinator.")] = _SECONDS_TO_CONNECT,
 ) -> None:
-    """Take part with this site's data until stopped."""
+    """Connect this site to its coordinator and take part in training until stopped."""
     from ffalm.federate.deploy import require_flower
     from ffalm.federate.deploy.folder import SiteFolder
     from ffalm.federate.deploy.operations import SiteProcess

@@ -47,8 +47,8 @@ DATA = (
     Flag(
         "data",
         str | None,
-        "Data source (`ffalm data` lists them), or a CSV or Parquet file of your own; several files with commas are a "
-        "client each. Default: census.",
+        "Data source (`ffalm data` lists them), or a CSV or Parquet file of your own; several files, "
+        "comma-separated, are one client each. Default: census.",
         _DATA,
     ),
     Flag("root", str | None, "Folder with the data source's files.", _DATA, "data.root"),
@@ -56,30 +56,30 @@ DATA = (
     Flag(
         "group",
         str | None,
-        "Group column of your file; several with commas are crossed. --set data.against_rest=VALUE compares one of "
-        "many groups with the rest.",
+        "Group column of your file; several, comma-separated, are crossed. --set data.against_rest=VALUE compares one "
+        "of many groups with the rest.",
         _DATA,
         "data.group",
     ),
     Flag("favourable", str | None, "Favourable value of the label.", _DATA, "data.favourable"),
     Flag("owner", str | None, "Column of your file that says which client owns a row.", _DATA, "data.owner"),
-    Flag("drop", str | None, "Columns of your file that are no features, comma-separated.", _DATA, "data.drop"),
+    Flag("drop", str | None, "Columns of your file that are not features, comma-separated.", _DATA, "data.drop"),
     Flag(
         "categorical",
         str | None,
-        "Numeric columns of your file that are codes, comma-separated.",
+        "Numeric columns of your file that are category codes, comma-separated.",
         _DATA,
         "data.categorical",
     ),
     Flag(
         "missing",
         str | None,
-        "Missing numbers: refuse, or mean to fill them in. Default: refuse.",
+        "Missing numbers: refuse them, or fill in the mean. Default: refuse.",
         _DATA,
         "data.missing",
     ),
-    Flag("decimal", str | None, "Decimal sign of your file, a dot or a comma. Default: a dot.", _DATA, "data.decimal"),
-    Flag("separator", str | None, "Sign between columns. Default: found in the header.", _DATA, "data.separator"),
+    Flag("decimal", str | None, "Decimal separator, a dot or a comma. Default: a dot.", _DATA, "data.decimal"),
+    Flag("separator", str | None, "Column separator. Default: detected from the header.", _DATA, "data.separator"),
     Flag("encoding", str | None, "Encoding of your file, e.g. latin-1. Default: UTF-8.", _DATA, "data.encoding"),
     Flag("image_size", int | None, "Image size in pixels. Default: the data source's own.", _DATA, "data.size"),
 )
@@ -239,5 +239,5 @@ def alphas_of(text: str) -> list[float]:
         return [float(name) for name in listed(text)]
     except ValueError:
         raise UserError(
-            f"--alpha takes a number, or several with commas, such as 0.3,1,5; got {shown(text)}."
+            f"--alpha takes a number or a comma-separated list, such as 0.3,1,5; got {shown(text)}."
         ) from None

@@ -25,8 +25,8 @@ _SECONDS_PER_LINE = 15.0
 def leaderboard(
     board: Annotated[str, typer.Option(help="Board: tables, or a TOML file of your own.")] = "tables",
     root: Annotated[str | None, typer.Option(help="Folder with the files of Adult and COMPAS.")] = None,
-    cells: Annotated[str | None, typer.Option(help="Cells with semicolons. Default: all.")] = None,
-    methods: Annotated[str | None, typer.Option(help="Methods with commas. Default: all.")] = None,
+    cells: Annotated[str | None, typer.Option(help="Cells to compute, semicolon-separated. Default: all.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Methods, comma-separated. Default: all.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Number of seeds, or a list. Default: the board's.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of every run. Default: the board's.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes. Default: one per core.")] = None,
@@ -36,7 +36,7 @@ def leaderboard(
     as_json: Annotated[bool, typer.Option("--json", help="Print the standings as JSON.")] = False,
     quiet: Annotated[bool, typer.Option(help="Print no progress.")] = False,
 ) -> None:
-    """Rank all methods at fixed fairness bounds; a leaderboard that was stopped goes on with the same command."""
+    """Rank all methods at fixed fairness bounds; the same command resumes one that was stopped."""
     from rich.console import Console
 
     from ffalm.leaderboard.board import Board

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _Folder = Annotated[
     Path, typer.Argument(help="Folder of a study, a run, a federation or a saved model.", show_default=False)
 ]
-_Alpha = Annotated[float | None, typer.Option(help="Of a study of several skews: which answer to take.")]
+_Alpha = Annotated[float | None, typer.Option(help="Dirichlet alpha of the answer to use, for a study with several.")]
 _Site = Annotated[str | None, typer.Option(help="Site whose thresholds to apply, where each site has its own.")]
 
 _PREDICTIONS = ",prediction,probability"  # in the header of what `predict` writes
@@ -28,14 +28,15 @@ def predict(
     model: _Folder,
     data: Annotated[Path, typer.Argument(help="CSV or Parquet file, or folder of images.", show_default=False)],
     group: Annotated[
-        str | None, typer.Option(help="Column of groups, for thresholds by group; several with commas are crossed.")
+        str | None,
+        typer.Option(help="Column of groups, for thresholds by group; several, comma-separated, are crossed."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="CSV file to write. Default: print to the terminal.")] = None,
     proba: Annotated[bool, typer.Option("--proba", help="Add the probability of every label.")] = False,
     alpha: _Alpha = None,
     site: _Site = None,
 ) -> None:
-    """Predict the label of new rows: a CSV with one line a row.
+    """Predict the label of new rows: a CSV with one line per row.
 
     The model is that of a run or a federation, or the one that answers a study's fairness target, with its thresholds.
     """

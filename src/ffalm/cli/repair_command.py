@@ -25,8 +25,8 @@ _judging = partial(typer.Option, rich_help_panel="Test rows and output")
 def repair(
     file: Annotated[Path, typer.Argument(help="CSV or Parquet file of scored rows.", show_default=False)],
     label: Annotated[str, _column(help="Column of true outcomes.")],
-    score: Annotated[str, _column(help="Column of scores; more is more favourable.")],
-    group: Annotated[str, _column(help="Column of groups; several with commas are crossed.")],
+    score: Annotated[str, _column(help="Column of scores; higher is more favourable.")],
+    group: Annotated[str, _column(help="Column of groups; several, comma-separated, are crossed.")],
     favourable: Annotated[str | None, _column(help="Favourable value of the label. Default: 1.")] = None,
     id: Annotated[str | None, _column("--id", help="Column that names a row, for randomised draws.")] = None,
     decision: Annotated[

@@ -31,7 +31,12 @@ def _compare_flags() -> tuple[Flag, ...]:
         Flag("algorithms", str | None, "Algorithms, comma-separated. Default: fedavg,fairfed,fpfl,ffalm.", _WHAT),
         _PRESET,
         Flag("seeds", str | None, "Number of seeds, or a list such as 0,1,2. Default: 5.", _WHAT),
-        Flag("alpha", str | None, "Dirichlet alpha of the partition; several with commas. Default: 5.", "Federation"),
+        Flag(
+            "alpha",
+            str | None,
+            "Dirichlet alpha of the partition; comma-separated for several. Default: 5.",
+            "Federation",
+        ),
         *(_with_target(flag) if flag.name == "target" else flag for flag in study_flags()),
     )
 
@@ -69,7 +74,9 @@ def compare(**values: Any) -> None:
     if values["seeds"] is not None:
         settings["seeds"] = seeds_of(values["seeds"])
     given, named = values["algorithms"], listed(values["algorithms"] or "")
-    require(given is None or bool(named), f"--algorithms takes names with commas, such as fedavg,ffalm; got {given!r}.")
+    require(
+        given is None or bool(named), f"--algorithms takes comma-separated names, such as fedavg,ffalm; got {given!r}."
+    )
     _study("compare", values, settings, named, ALGORITHMS, SEEDS)
 
 
@@ -78,7 +85,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Folder for the report; by default the same.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Write the tables, curves and page of a finished or interrupted study again, from its folder alone."""
+    """Rewrite the tables, curves and HTML page of a finished or interrupted study from its folder."""
     from ffalm.studies.results import Study
 
     require(folder.is_dir(), f"There is no folder {folder}.")

@@ -20,7 +20,7 @@ _WHAT = "What to sweep"
 
 def _flags() -> tuple[Flag, ...]:
     return (
-        Flag("algorithm", str | None, "Algorithm, or several with commas. Default: lagrangian.", _WHAT),
+        Flag("algorithm", str | None, "Algorithms, comma-separated. Default: lagrangian.", _WHAT),
         Flag(
             "over",
             list[str] | None,
@@ -112,5 +112,5 @@ def _show(sweep: Sweep, bound: Target | None, as_json: bool) -> None:
             console.print(to_rich(table))
         if found is not None and bound is not None:
             print_line(console, chosen(*found, bound))
-        print_line(console, f"Fronts: {folder / 'fronts.png'}; report: {folder / 'report.html'}")
+        print_line(console, f"Fronts: {folder / 'fronts.svg'}; report: {folder / 'report.html'}")
     raise_if_diverged(sweep.study)

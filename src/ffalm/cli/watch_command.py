@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def watch(
     folder: Annotated[Path, typer.Argument(help="Folder of a study, a run or a federation.", show_default=False)],
     port: Annotated[int, typer.Option(help="Port to serve the page on; 0 takes a free one.", min=0, max=65535)] = 0,
-    every: Annotated[int, typer.Option(help="Seconds after which the page loads itself again.", min=1, max=3600)] = 10,
+    every: Annotated[int, typer.Option(help="Seconds between reloads of the page.", min=1, max=3600)] = 10,
 ) -> None:
     """Show the report of a study or federation in the browser while it runs, updated each round."""
     from ffalm.system.loopback_server import LoopbackServer  # it imports http.server, which no other command needs
@@ -48,7 +48,7 @@ class LivePage:
         self._made: tuple[str, bool] = ("", False)
 
     def answer(self, path: str) -> Page:
-        """The page, which loads itself again until the study is complete."""
+        """The page, which reloads until the study is complete."""
         from ffalm.system.loopback_server import Page
 
         if path != "/":

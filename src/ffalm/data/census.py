@@ -79,7 +79,7 @@ class Census:
     needs_files: ClassVar[bool] = False
 
     rows: int = field(default=45_000, metadata={"most": 10**8, "about": "People to generate."})
-    data_seed: int = field(default=0, metadata={"about": "Seed of the people."})
+    data_seed: int = field(default=0, metadata={"about": "Seed of the generated people."})
     use_group_as_feature: bool = field(default=True, metadata={"about": "Whether sex is a feature too."})
     owner: str | None = field(default=None, metadata={"about": "Column of text whose values are the data owners."})
 

@@ -61,7 +61,7 @@ def read_table(
 
 
 def files_of(file: str) -> tuple[str, ...]:
-    """The files of a table: one, or one a data owner with commas between them."""
+    """The files of a table: one, or a comma-separated list with one per data owner."""
     parts = tuple(part.strip() for part in file.split(","))
     return parts if len(parts) > 1 and all(map(is_table, parts)) and not os.path.exists(file) else (file,)
 

@@ -123,7 +123,7 @@ class ScoreHistogram:
         return chosen + left
 
     def tally(self, edges: Tensor | list[int]) -> Tally:
-        """The Tally of one threshold a group, each a bin edge; losses are not known."""
+        """The Tally of one threshold per group, each a bin edge; losses are not known."""
         thresholds = torch.as_tensor(edges)
         above = torch.arange(len(self.counts)).unsqueeze(-1) >= thresholds  # (bin, group)
         return self._tally(above.double()).rounded()

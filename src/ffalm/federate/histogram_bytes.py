@@ -1,4 +1,4 @@
-"""Score histograms on the wire: about a bit a row, so that they are small beside a round's models.
+"""Score histograms on the wire: about a bit per row, so that they are small beside a round's models.
 
 The counts of a (fallback, label, group) cell, bin by bin, rise and fall slowly, and most bins are empty. Of each cell
 travel the first and the last bin with rows and, for the bins between them, an adaptive Rice code: with k from a running

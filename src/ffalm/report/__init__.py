@@ -13,38 +13,24 @@ if TYPE_CHECKING:
 
     from ffalm.targets.answer import Answer
 
-CHARTS_LEFT_OUT = (
-    "PNG and PDF were left out because {missing} is not installed here; install vl-convert-python and make the report "
-    "again."
-)
-
 
 def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
-    """Write tables, curves and the page into a folder, and return the files by name.
-
-    Without vl-convert there is no PNG and no PDF, and a note on the page says why.
-    """
-    from ffalm.report import drawing, study_tables
+    """Write tables, curves and the page into a folder, and return the files by name."""
+    from ffalm.report import study_tables
     from ffalm.report.chart_sheet import sheet
     from ffalm.report.curves import charts
     from ffalm.report.page import render
     from ffalm.report.rendering import to_csv, to_latex, to_markdown
 
     table = study_tables.results(study)
-    drawn, notes = charts(study), []
-    pictures: dict[str, bytes] = {}
-    try:
-        pictures = drawing.pictures(sheet(drawn)) if drawn else {}
-    except ImportError as error:
-        notes.append(CHARTS_LEFT_OUT.format(missing=error.name or "vl-convert"))
-    contents: dict[str, bytes | None] = {
-        "tables.md": to_markdown(table).encode(),
-        "tables.tex": to_latex(table).encode(),
-        "tables.csv": to_csv(study_tables.tidy(study)).encode(),
-        "curves.png": pictures.get("png"),
-        "curves.pdf": pictures.get("pdf"),
+    drawn = charts(study)
+    contents: dict[str, str | bytes | None] = {
+        "tables.md": to_markdown(table),
+        "tables.tex": to_latex(table),
+        "tables.csv": to_csv(study_tables.tidy(study)),
+        "curves.svg": sheet(drawn) if drawn else None,
         "answer.json": answer_file(study.answers) if study.answers else None,
-        "report.html": render(study, drawn, notes).encode(),
+        "report.html": render(study, drawn),
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ffalm.report import CHARTS_LEFT_OUT
-from ffalm.report.drawing import pictures
 from ffalm.report.rendering import to_csv, to_latex, to_markdown
 from ffalm.report.tables import Table
 from ffalm.system.files import write_whole
-
-Chart = Callable[[], dict[str, Any] | str | None]
-"""Makes a chart, in Vega-Lite or as SVG; None where there is nothing to draw."""
 
 
 @dataclass(frozen=True)
@@ -35,30 +30,23 @@ def write(
     folder: Path,
     csv: Table | None = None,
     shown: Sequence[Table] = (),
-    chart: Chart | None = None,
+    chart: str | None = None,
     about: str = "",
 ) -> Artifact:
-    """Write Markdown, LaTeX, CSV and the chart into a folder; the result names the files.
+    """Write Markdown, LaTeX, CSV and the chart, an SVG, into a folder; the result names the files.
 
     `csv` is the table for machines, `shown` the tables for paper, both by default the artifact's own; `about` is the
-    text of the picture. Without the chart libraries the chart is left out, and a note says so.
+    text of the picture.
     """
-    notes = list(artifact.notes)
-    contents: dict[str, bytes] = {}
-    try:
-        specification = chart() if chart is not None else None
-        contents |= pictures(specification) if specification is not None else {}
-    except ImportError as error:
-        notes.append(CHARTS_LEFT_OUT.format(missing=error.name or "a chart library"))
     tables = list(shown) or artifact.tables
     parts = [to_markdown(table) for table in tables]
-    parts += [f"![{about}]({artifact.name}.png)\n"] if "png" in contents else []
-    artifact = replace(artifact, notes=notes)
-    contents["md"] = _page(artifact, parts).encode()
+    parts += [f"![{about}]({artifact.name}.svg)\n"] if chart else []
+    contents = {"svg": chart} if chart else {}
+    contents["md"] = _page(artifact, parts)
     if tables:
-        below = replace(tables[0], notes=[*notes, *artifact.choices])
-        contents["tex"] = to_latex(below, f"tab:{artifact.name}", compact=True).encode()
-        contents["csv"] = to_csv(csv or tables[0]).encode()
+        below = replace(tables[0], notes=[*artifact.notes, *artifact.choices])
+        contents["tex"] = to_latex(below, f"tab:{artifact.name}", compact=True)
+        contents["csv"] = to_csv(csv or tables[0])
     files = {end: write_whole(folder / f"{artifact.name}.{end}", content) for end, content in contents.items()}
     return replace(artifact, files=artifact.files | files)
 

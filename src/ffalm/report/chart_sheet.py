@@ -1,20 +1,25 @@
-"""Charts below one another on a sheet of white paper, as SVG: what PNG and PDF are made from."""
+"""Charts below one another on a sheet of white paper, as SVG: what commands write as files and `Study.plot` shows."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from ffalm.report.curves import Chart, Key, Panel
-from ffalm.report.drawing import PALETTE
-from ffalm.report.plots import SMALL
+from ffalm.report.curves import Chart, Key
+from ffalm.report.plots import Plot
 from ffalm.report.rendering import environment
+from ffalm.system.files import write_whole
 
+#: Okabe and Ito's colours, told apart with any colour vision; yellow and black are left out because they
+#: vanish on a light or a dark page.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
 _COLUMNS, _GAP, _MARGIN = 3, 24, 12
 _TITLE, _HEADING, _LEGEND, _NAME = 34, 26, 22, 20  # heights of lines of text
 _LETTER = 6.6  # mean width of a letter of the legend
 _SWATCH = 44  # a legend's line with the room beside it
-WIDTH = _COLUMNS * SMALL[0] + (_COLUMNS - 1) * _GAP + 2 * _MARGIN
+_LEAST_WIDTH = 560  # room for a title and a legend
 
 
 @dataclass(frozen=True)
@@ -23,38 +28,54 @@ class Placed:
 
     x: float
     y: float
-    content: str | Key | Panel
+    content: str | Key | Plot
     kind: str
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An SVG that notebooks show and `save` writes."""
+
+    svg: str
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the SVG file."""
+        return write_whole(Path(path), self.svg)
 
 
 def sheet(charts: Sequence[Chart]) -> str:
     """The SVG of these charts."""
+    rows = [panels[:_COLUMNS] for chart in charts for _, panels in chart.blocks]
+    width = max([_LEAST_WIDTH, *(sum(panel.size[0] + _GAP for panel in row) - _GAP + 2 * _MARGIN for row in rows)])
     placed: list[Placed] = []
     y = float(_MARGIN)
     for chart in charts:
         placed.append(Placed(_MARGIN, y + 16, chart.title, "title"))
-        y = _legend(chart.keys, placed, y + _TITLE)
+        y = _legend(chart.keys, placed, y + _TITLE, width)
         for heading, panels in chart.blocks:
             if heading:
                 placed.append(Placed(_MARGIN, y + 14, heading, "heading"))
                 y += _HEADING
+            across, down = panels[0].size[0] + _GAP, panels[0].size[1] + _NAME + _GAP
             for place, panel in enumerate(panels):
-                x = _MARGIN + (place % _COLUMNS) * (SMALL[0] + _GAP)
-                row = y + place // _COLUMNS * (SMALL[1] + _NAME + _GAP)
-                placed.append(Placed(x, row, panel, "panel"))
-            y += -(-len(panels) // _COLUMNS) * (SMALL[1] + _NAME + _GAP)
+                row, column = divmod(place, _COLUMNS)
+                placed.append(Placed(_MARGIN + column * across, y + row * down, panel, "panel"))
+            y += -(-len(panels) // _COLUMNS) * down
     template = environment().get_template("sheet.svg")
-    return template.render(placed=placed, width=WIDTH, height=round(y), palette=PALETTE, name=_NAME)
+    return template.render(placed=placed, width=width, height=round(y), palette=PALETTE, name=_NAME)
 
 
-def _legend(keys: Sequence[Key], placed: list[Placed], y: float) -> float:
+def _legend(keys: Sequence[Key], placed: list[Placed], y: float, sheet_width: int) -> float:
     """Place the entries of a legend in lines; gives where the next thing may stand."""
     if not keys:
         return y
     x = float(_MARGIN)
     for key in keys:
         width = _SWATCH + _LETTER * len(key.label)
-        if x > _MARGIN and x + width > WIDTH - _MARGIN:
+        if x > _MARGIN and x + width > sheet_width - _MARGIN:
             x, y = float(_MARGIN), y + _LEGEND
         placed.append(Placed(x, y, key, "key"))
         x += width

@@ -1,13 +1,13 @@
-"""The curves of a study: metrics and duals by round, one definition for the page, PNG and PDF."""
+"""The curves of a study: metrics and duals by round, one definition for the page and for `curves.svg`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from ffalm.outcome import StudyOutcome
-from ffalm.report.plots import SMALL, Line, Mark, Plot
+from ffalm.report.plots import SMALL, Line, Mark, MarkKind, Plot, YScale
 from ffalm.report.series import Point, dual_points, metric_points
 from ffalm.report.summary import skew
 
@@ -22,22 +22,22 @@ BLOWN_UP = 50.0
 
 @dataclass(frozen=True)
 class Key:
-    """How one algorithm or dual is drawn."""
+    """How one algorithm, dual or kind of mark is drawn: an entry of a legend."""
 
     label: str
     colour: int | None  # place in the palette; None where the panel tells it
-    dash: str
+    dash: str = ""
+    kind: MarkKind | Literal["curve"] = "curve"
 
 
 Curves = dict[Key, list[Point]]
 
 
 @dataclass(frozen=True)
-class Panel:
+class Panel(Plot):
     """A plot, and for each of its curves the points that the page shows under the pointer."""
 
-    plot: Plot
-    curves: Curves
+    curves: Curves = field(default_factory=dict)
 
     def values(self) -> list[dict[str, Any]]:
         """Each curve by name, a point as its place in the drawing, round, mean, lowest and highest."""
@@ -46,7 +46,7 @@ class Panel:
                 "name": key.label,
                 "colour": key.colour,
                 "points": [
-                    [*self.plot.at(one["round"], one["mean"]), one["round"], one["mean"], one["low"], one["high"]]
+                    [*self.at(one["round"], one["mean"]), one["round"], one["mean"], one["low"], one["high"]]
                     for one in points
                 ],
             }
@@ -54,18 +54,18 @@ class Panel:
         ]
 
 
-Block = tuple[str, list[Panel]]
+Block = tuple[str, Sequence[Plot]]
 """Panels with the heading above them."""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Panels under one legend, in a block for each skew."""
+    """Panels under one legend, in a block for each skew or data set."""
 
     name: str
     title: str
-    keys: list[Key]
-    blocks: list[Block]
+    keys: Sequence[Key]
+    blocks: Sequence[Block]
 
 
 def charts(study: StudyOutcome) -> list[Chart]:
@@ -75,7 +75,7 @@ def charts(study: StudyOutcome) -> list[Chart]:
 
 
 def metric_chart(study: StudyOutcome, title: str) -> Chart | None:
-    """Accuracy and gaps by round, a panel a metric; None without any history."""
+    """Accuracy and gaps by round, a panel per metric; None without any history."""
     keys = {
         label: Key(label, place % COLOURS, DASHES[place // COLOURS % len(DASHES)])
         for place, label in enumerate(study.labels())
@@ -85,7 +85,7 @@ def metric_chart(study: StudyOutcome, title: str) -> Chart | None:
 
 
 def dual_chart(study: StudyOutcome, title: str) -> Chart | None:
-    """The duals by round, a panel an algorithm; None where no algorithm keeps one."""
+    """The duals by round, a panel per algorithm; None where no algorithm keeps one."""
     points = dual_points(study)
     dashes: dict[str, str] = {}
     for label in study.labels():  # a panel each, so all of them begin with a whole line
@@ -103,7 +103,7 @@ def dual_chart(study: StudyOutcome, title: str) -> Chart | None:
 
 def _blocks(study: StudyOutcome, points: Sequence[Point], facet: str, key: Callable[[Point], Key]) -> list[Block]:
     """One block for each skew that has points, titled where there are several."""
-    blocks = []
+    blocks: list[Block] = []
     for alpha in study.alphas():
         part = [point for point in points if point["alpha"] == alpha]
         panels: dict[str, Curves] = {}
@@ -136,4 +136,7 @@ def _panel(title: str, curves: Curves, symlog: bool) -> Panel:
     crowded = len({one.get("component") for points in curves.values() for one in points}) > MOST_BANDS
     about = f"{title} by round for {', '.join(key.label for key in curves)}."
     shown = [*([] if crowded else bands), *lines]
-    return Panel(Plot(about, "round", "", marks, shown, title=title, size=SMALL, rounds=True, symlog=symlog), curves)
+    scale: YScale = "symlog" if symlog else "linear"
+    return Panel(
+        about, "round", "", marks, shown, title=title, size=SMALL, x_scale="rounds", y_scale=scale, curves=curves
+    )

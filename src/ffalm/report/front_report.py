@@ -7,21 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ffalm.report import CHARTS_LEFT_OUT
 from ffalm.report.answer_report import metric_title
-from ffalm.report.drawing import PALETTE, PAPER, pictures
+from ffalm.report.chart_sheet import sheet
+from ffalm.report.curves import COLOURS, Chart, Key
 from ffalm.report.fronts import Front, FrontPoint, Part
+from ffalm.report.plots import Line, Mark, Plot, step_line
 from ffalm.report.rendering import to_csv, to_markdown
 from ffalm.report.tables import Cell, Column, Section, Table, percent, row
 from ffalm.system.files import write_whole
 from ffalm.targets.target import Target
 
-_WIDTH, _HEIGHT = 480, 340
-_MARKED = ("on the front", "not on it")
-
 
 def points(fronts: Sequence[Front]) -> Table:
-    """Every point, one section an algorithm; points on the front of their algorithm are bold."""
+    """Every point, one section per algorithm; points on the front of their algorithm are bold."""
     metric = fronts[0].metric
     parts: dict[Part, str] = {"held_out": "held-out rows", "test": "test rows"}
     columns = [
@@ -90,54 +88,42 @@ def chosen(one: FrontPoint, part: Part, target: Target) -> str:
     )
 
 
-def specification(fronts: Sequence[Front]) -> dict[str, Any] | None:
-    """All fronts in one chart, accuracy against the gap, in Vega-Lite; None where no point has numbers."""
-    metric, names = fronts[0].metric, [front.algorithm for front in fronts]
-    values = [point for front in fronts for point in _drawn(front)]
-    if not values:
+def chart(fronts: Sequence[Front]) -> Chart | None:
+    """All fronts in one chart, accuracy against the gap; None where no point has numbers."""
+    metric = metric_title(fronts[0].metric)
+    marks: list[Mark] = []
+    lines: list[Line] = []
+    for colour, front in enumerate(fronts):
+        best = front.best
+        lines.append(Line(step_line([_place(one, front) for one in best]), "series", colour))
+        for one in front.points:
+            gap, accuracy = _place(one, front)
+            if one.usable and math.isfinite(gap) and math.isfinite(accuracy):
+                half = 100 * (one.spread("accuracy") or 0.0)
+                lines.append(Line([(gap, accuracy - half), (gap, accuracy + half)], "spread", colour))
+                about = f"{one.label}: accuracy {accuracy:.1f} %, {metric} {gap:.1f}"
+                marks.append(Mark(gap, accuracy, "mean" if one in best else "fitted", colour, about))
+    if not marks:
         return None
-    colours = {"domain": names, "range": [PALETTE[number % len(PALETTE)] for number in range(len(names))]}
-    color = {"field": "algorithm", "type": "nominal", "scale": colours, "legend": {"title": None, "labelLimit": 0}}
-    x = {"field": "gap", "type": "quantitative", "title": f"{metric_title(metric)} (points)", "scale": {"zero": True}}
-    y = {"field": "accuracy", "type": "quantitative", "title": "Accuracy (%)", "scale": {"zero": False}}
-    shape = {"domain": list(_MARKED), "range": ["circle", "cross"]}
-    marks = {"field": "state", "type": "nominal", "scale": shape, "legend": {"title": None}}
-    best = {"filter": f"datum.state == '{_MARKED[0]}'"}
-    return {
-        "config": PAPER,
-        "width": _WIDTH,
-        "height": _HEIGHT,
-        "data": {"values": values},
-        "layer": [
-            {
-                "transform": [best],
-                "mark": {"type": "line", "interpolate": "step-after", "opacity": 0.5},
-                "encoding": {"x": x, "y": y, "color": color},
-            },
-            {
-                "mark": {"type": "rule", "opacity": 0.4},
-                "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": color},
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 80},
-                "encoding": {"x": x, "y": y, "color": color, "shape": marks, "tooltip": {"field": "label"}},
-            },
-        ],
-    }
+    keys = [Key(front.algorithm, colour % COLOURS) for colour, front in enumerate(fronts)]
+    keys += [Key("on the front", None, kind="mean"), Key("not on it", None, kind="fitted")]
+    plot = Plot(f"Accuracy against {metric}.", f"{metric} (points)", "Accuracy (%)", marks, lines, size=(620, 420))
+    return Chart("fronts", "Fronts on test rows, means over seeds with one standard deviation", keys, [("", [plot])])
 
 
 def write_fronts(fronts: Sequence[Front], folder: Path) -> dict[str, Path]:
-    """The tables and the chart as files; the chart is left out where no library draws it."""
-    text = "\n".join(to_markdown(table) for table in (points(fronts), volumes(fronts)))
-    contents: dict[str, str | bytes] = {"fronts.csv": to_csv(tidy(fronts))}
-    try:
-        chart = specification(fronts)
-        drawn = {} if chart is None else pictures(chart)
-        contents |= {f"fronts.{ending}": picture for ending, picture in drawn.items()}
-    except ImportError as error:
-        text += "\n" + CHARTS_LEFT_OUT.format(missing=error.name or "a chart library") + "\n"
-    contents["fronts.md"] = text
+    """The tables and the chart as files."""
+    drawn = chart(fronts)
+    contents = {
+        "fronts.csv": to_csv(tidy(fronts)),
+        "fronts.md": "\n".join(to_markdown(table) for table in (points(fronts), volumes(fronts))),
+        **({"fronts.svg": sheet([drawn])} if drawn else {}),
+    }
     return {name: write_whole(folder / name, content) for name, content in contents.items()}
+
+
+def _place(one: FrontPoint, front: Front) -> tuple[float, float]:
+    return 100 * one.mean(front.metric), 100 * one.mean("accuracy")
 
 
 def _row(one: FrontPoint, best: bool, parts: list[Part], metric: str) -> Any:
@@ -150,23 +136,3 @@ def _row(one: FrontPoint, best: bool, parts: list[Part], metric: str) -> Any:
     notes = [f"{one.diverged} of {one.diverged + len(one.runs)} diverged"] if one.diverged else []
     notes += [f"degenerate: {one.degenerate}"] if one.degenerate else []
     return row(Cell(name, bold=best), *cells, note="; ".join(notes))
-
-
-def _drawn(front: Front) -> list[dict[str, Any]]:
-    found = []
-    for one in front.points:
-        gap, accuracy = one.mean(front.metric), one.mean("accuracy")
-        if one.usable and math.isfinite(gap) and math.isfinite(accuracy):
-            half = one.spread("accuracy") or 0.0
-            found.append(
-                {
-                    "algorithm": front.algorithm,
-                    "label": one.label,
-                    "state": _MARKED[0] if one in front.best else _MARKED[1],
-                    "gap": 100 * gap,
-                    "accuracy": 100 * accuracy,
-                    "low": 100 * (accuracy - half),
-                    "high": 100 * (accuracy + half),
-                }
-            )
-    return found

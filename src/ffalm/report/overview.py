@@ -29,7 +29,7 @@ MAJORITY = "Always the most frequent label"
 
 
 def overview(study: StudyOutcome) -> Table:
-    """One row an algorithm and skew, with the majority baseline below."""
+    """One row per algorithm and skew, with the majority baseline below."""
     wider = replace(study, outcomes=[_with_rates(run, study.favourable) for run in study.outcomes])
     known = {name for run in wider.outcomes for name, value in run.test.items() if math.isfinite(value)}
     metrics = [name for name in _COLUMNS if name in HEADS or name in known]

@@ -1,4 +1,4 @@
-"""Small plots for the page, drawn by its template as SVG that follows the page's colours and needs no script.
+"""Plots as SVG without a script, drawn by `assets/plot.html`: the page gives them its colours, a sheet its own.
 
 A `Plot` holds marks and lines in the numbers that its axes show; `Plot.at` places them in the drawing.
 """
@@ -6,7 +6,7 @@ A `Plot` holds marks and lines in the numbers that its axes show; `Plot.at` plac
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -15,6 +15,9 @@ Place = tuple[float, float]
 Tick = tuple[float, str]
 
 Size = tuple[int, int]
+XScale = Literal["from zero", "linear", "rounds", "log"]
+YScale = Literal["linear", "symlog", "log"]
+MarkKind = Literal["seed", "mean", "fitted", "answer", "degenerate", "stopped"]
 
 WIDTH, HEIGHT = 420, 300
 #: Of panels that stand three in a row.
@@ -33,17 +36,17 @@ class Mark:
 
     x: float
     y: float
-    kind: Literal["seed", "mean", "fitted", "answer", "degenerate", "stopped"]
+    kind: MarkKind
     colour: int  # place in the palette
     about: str = ""  # shown under the pointer
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line through points, the outline of a band, or a vertical or horizontal reference line with a label."""
+    """A line through points, the outline of a band, or a reference line with a label."""
 
     points: Sequence[Place]
-    kind: Literal["front", "target", "majority", "series", "spread", "curve", "band"]
+    kind: Literal["front", "target", "majority", "series", "spread", "curve", "band", "guide"]
     colour: int = 0
     label: str = ""
     dash: str = ""  # as SVG's stroke-dasharray
@@ -62,20 +65,22 @@ class Plot:
     note: str = ""  # about what lies outside the drawing
     title: str = ""
     size: Size = (WIDTH, HEIGHT)
-    rounds: bool = False  # the axis below reaches from the first round to the last; else from 0
-    symlog: bool = False  # the axis on the left is linear about 0 and logarithmic beyond 1
+    x_scale: XScale = "from zero"  # "rounds" reaches from the first round to the last
+    y_scale: YScale = "linear"  # "symlog" is linear about 0 and logarithmic beyond 1
 
     @cached_property
     def x_axis(self) -> tuple[float, float, Sequence[Tick]]:
         """Both ends and the ticks of the axis below."""
         if self.x_ticks:
             return -0.5, len(self.x_ticks) - 0.5, self.x_ticks
-        return rounds_axis(self._values(0)) if self.rounds else axis(self._values(0), start=0.0)
+        if self.x_scale == "from zero":
+            return axis(self._values(0), start=0.0)
+        return _AXES[self.x_scale](self._values(0))
 
     @cached_property
     def y_axis(self) -> tuple[float, float, Sequence[Tick]]:
         """Both ends and the ticks of the axis on the left."""
-        return symlog_axis(self._values(1)) if self.symlog else axis(self._values(1))
+        return _AXES[self.y_scale](self._values(1))
 
     @property
     def left(self) -> int:
@@ -84,9 +89,9 @@ class Plot:
 
     def at(self, x: float, y: float) -> Place:
         """Where a point is drawn; infinite values lie at the edge."""
-        (width, height), place = self.size, symlog if self.symlog else float
-        across = _share(x, *self.x_axis[:2])
-        up = _share(place(y), place(self.y_axis[0]), place(self.y_axis[1]))
+        width, height = self.size
+        across = _share(x, *self.x_axis[:2], _PLACES.get(self.x_scale, float))
+        up = _share(y, *self.y_axis[:2], _PLACES.get(self.y_scale, float))
         down = height - BOTTOM - up * (height - TOP - BOTTOM)
         return round(self.left + across * (width - self.left - RIGHT), 1), round(down, 1)
 
@@ -137,6 +142,26 @@ def symlog_axis(values: Iterable[float]) -> tuple[float, float, list[Tick]]:
     return low, high, [(tick, f"{tick:g}") for tick in ticks if low <= tick <= high]
 
 
+def log_axis(values: Iterable[float]) -> tuple[float, float, list[Tick]]:
+    """The ends of a logarithmic axis, with a few powers of ten on it."""
+    found = list(values) or [1.0, 10.0]
+    low, high = math.log10(min(found)), math.log10(max(found))
+    room = max(high - low, 0.1) * _ROOM
+    low, high = low - room, high + room
+    powers = range(math.ceil(low), math.floor(high) + 1, max(1, round((high - low) / 6)))
+    return 10**low, 10**high, [(10.0**power, f"10{str(power).translate(_RAISED)}") for power in powers]
+
+
+_RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
+_AXES: dict[str, Callable[[Iterable[float]], tuple[float, float, list[Tick]]]] = {
+    "linear": axis,
+    "rounds": rounds_axis,
+    "symlog": symlog_axis,
+    "log": log_axis,
+}
+_PLACES: dict[str, Callable[[float], float]] = {"symlog": symlog, "log": math.log10}
+
+
 def step_line(points: Sequence[Place]) -> list[Place]:
     """What points by rising gap reach: level until the next one."""
     found: list[Place] = []
@@ -147,9 +172,9 @@ def step_line(points: Sequence[Place]) -> list[Place]:
     return found
 
 
-def _share(value: float, low: float, high: float) -> float:
+def _share(value: float, low: float, high: float, place: Callable[[float], float]) -> float:
     """How far a value lies from one end to the other, between 0 and 1."""
-    return min(max((value - low) / (high - low), 0.0), 1.0)
+    return min(max((place(value) - place(low)) / (place(high) - place(low)), 0.0), 1.0)
 
 
 def _round_step(step: float) -> float:

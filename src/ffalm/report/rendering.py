@@ -95,7 +95,7 @@ def to_latex(table: Table, label: str = "tab:ffalm", compact: bool = False) -> s
 
 
 def to_csv(table: Table) -> str:
-    """The values in full precision, a line a row; an empty field has no value."""
+    """The values in full precision, a line per row; an empty field has no value."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([column.heads for column in table.columns])

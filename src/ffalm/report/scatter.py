@@ -1,37 +1,36 @@
-"""Accuracy against a fairness gap, one dot a run: the chart of `Study.plot`."""
+"""Accuracy against a fairness gap, one dot per run: the chart of `Study.plot`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ffalm.outcome import Outcome
+from ffalm.report.chart_sheet import Picture, sheet
+from ffalm.report.curves import COLOURS, Chart, Key
+from ffalm.report.plots import Mark, MarkKind, Plot
+from ffalm.report.summary import skew
 
-if TYPE_CHECKING:
-    import altair as alt
+#: Beyond the palette the colours come again with another shape.
+_SHAPES: tuple[MarkKind, ...] = ("mean", "fitted", "degenerate")
 
 
-def accuracy_against(metric: str, runs: Sequence[Outcome]) -> alt.Chart:
+def accuracy_against(metric: str, runs: Sequence[Outcome]) -> Picture:
     """Test accuracy over a test metric; runs in which either is undefined are left out."""
-    import altair as alt
-
-    values = [
-        {"algorithm": run.label, "alpha": run.alpha, "seed": run.seed, metric: run.test[metric],
-         "accuracy": run.test["accuracy"]}
+    labels = list(dict.fromkeys(run.label for run in runs))
+    looks = {label: (_SHAPES[place // COLOURS % 3], place % COLOURS) for place, label in enumerate(labels)}
+    marks = [
+        Mark(run.test[metric], run.test["accuracy"], *looks[run.label], _about(run, metric))
         for run in runs
         if all(math.isfinite(run.test.get(name, math.nan)) for name in (metric, "accuracy"))
-    ]  # fmt: skip
+    ]
+    keys = [Key(label, colour, kind=kind) for label, (kind, colour) in looks.items()]
     title = metric.upper() if metric in ("dpd", "eod") else metric.replace("_", " ").capitalize()
-    chart: alt.Chart = (
-        alt.Chart(alt.InlineData(values))
-        .mark_point(filled=True, size=70, opacity=0.75)
-        .encode(
-            alt.X(metric, type="quantitative", title=title),
-            alt.Y("accuracy", type="quantitative", title="Accuracy", scale=alt.Scale(zero=False)),
-            alt.Color("algorithm", type="nominal", title=None),
-            tooltip=[alt.Tooltip(name, type="nominal" if name in ("algorithm", "seed") else "quantitative")
-                     for name in ("algorithm", "alpha", "seed", "accuracy", metric)],
-        )
-    )  # fmt: skip
-    return chart
+    plot = Plot(f"Accuracy against {title}, one dot per run.", title, "Accuracy", marks, size=(560, 380))
+    return Picture(sheet([Chart("scatter", f"Test accuracy against {title}", keys, [("", [plot])])]))
+
+
+def _about(run: Outcome, metric: str) -> str:
+    """What the pointer shows."""
+    where = f"{run.label}, seed {run.seed}{skew(run.alpha, ', ')}"
+    return f"{where}: accuracy {run.test['accuracy']:.4f}, {metric} {run.test[metric]:.4f}"

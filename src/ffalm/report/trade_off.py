@@ -133,7 +133,7 @@ def _majority(runs: Sequence[Outcome], accuracies: Sequence[float]) -> tuple[str
 
 
 def _in_words(gap: str, front: Sequence[Place], answer: Answer | None) -> str:
-    told = f"Accuracy against {GAPS[gap]}, one dot a run."
+    told = f"Accuracy against {GAPS[gap]}, one dot per run."
     if front:
         told += f" The front runs from {GAPS[gap]} {front[0][0]:.1f} with accuracy {front[0][1]:.1f} %"
         told += f" to {front[-1][0]:.1f} with {front[-1][1]:.1f} %." if len(front) > 1 else "."

@@ -94,13 +94,7 @@ def curves(request: Request, out: Path, run: Runner) -> Artifact:
         _chosen(request, list(studies), on_test=False),
         values=[best_rounds.record(one) for one in rows],
     )
-    return write(
-        found,
-        out / "figure-2",
-        best_rounds.tidy(rows),
-        chart=lambda: _figure(studies),
-        about="Validation curves",
-    )
+    return write(found, out / "figure-2", best_rounds.tidy(rows), chart=_figure(studies), about="Validation curves")
 
 
 def sensitivities(request: Request, out: Path, run: Runner) -> Artifact:
@@ -144,13 +138,9 @@ def frontiers(request: Request, out: Path, run: Runner) -> Artifact:
         _chosen(request, list(studies), on_test=False, without=WITHOUT_A_ROLE["frontier"]),
         values=frontier.tidy(judged).records(),
     )
-    return write(
-        found,
-        out / "frontier",
-        frontier.tidy(judged),
-        chart=lambda: frontier_figure.specification(judged),
-        about="The frontier",
-    )
+    chart = frontier_figure.chart(judged)
+    drawn = sheet([chart]) if chart else None
+    return write(found, out / "frontier", frontier.tidy(judged), chart=drawn, about="The frontier")
 
 
 def _figure(studies: dict[str, StudyOutcome]) -> str | None:

@@ -57,7 +57,7 @@ class LeaveOneOut:
         return [self._outcome(label, site) for label in labels for site in self.without]
 
     def table(self) -> Table:
-        """Accuracy and gaps at each site, left out and as a member, one section an algorithm."""
+        """Accuracy and gaps at each site, left out and as a member, one section per algorithm."""
         heads = [Column("rows", "count"), *(Column(title, "percent", 1) for title in ("acc.", "DPD", "EOD"))]
         columns = [Column(one.head, one.kind, one.decimals, over) for over in ("left out", "member") for one in heads]
         sites = self.sites

@@ -29,11 +29,11 @@ from ffalm.targets.target import DEFAULT, Repair, Scope, Target
 from ffalm.trained_models.trained_model import REPAIR, thresholds_text
 
 if TYPE_CHECKING:
-    from altair import Chart
     from pandas import DataFrame
 
     from ffalm.blind_mode import BlindAnswer, BlindModel, GroupModel
     from ffalm.federation import Federation
+    from ffalm.report.chart_sheet import Picture
     from ffalm.targets.judged_rule import JudgedRule
 
 
@@ -71,8 +71,8 @@ class Study:
 
         return rendering.to_html(study_tables.results(self.outcome))
 
-    def plot(self, metric: str = "dpd") -> Chart:
-        """Test accuracy against a gap as an Altair chart: one dot a run, coloured by algorithm."""
+    def plot(self, metric: str = "dpd") -> Picture:
+        """Test accuracy against a gap as an SVG that notebooks show: one dot per run, coloured by algorithm."""
         from ffalm.report.scatter import accuracy_against
 
         known = sorted({name for run in self.results for name in run.test})

@@ -71,7 +71,7 @@ class Sweep:
         return best_at(self.fronts, Target.parse(target))[0]
 
     def write(self, folder: str | Path | None = None) -> dict[str, Path]:
-        """Tables (`fronts.md`, `fronts.csv`) and the chart (`fronts.png`, `fronts.pdf`), into the study's folder."""
+        """Tables (`fronts.md`, `fronts.csv`) and the chart (`fronts.svg`), into the study's folder."""
         from ffalm.report.front_report import write_fronts
 
         return write_fronts(self.fronts, self.study.folder if folder is None else path_of(folder))

@@ -1,6 +1,6 @@
 """Randomised group thresholds: each group draws one of a few edges for each row, by a linear programme.
 
-One threshold a group may leave no choice within equalised odds; mixtures of thresholds reach every point of a group's
+One threshold per group may leave no choice within equalised odds; mixtures of thresholds reach every point of a group's
 ROC hull. With w[g, e] = P(edge e | group g) all rates are linear in w:
 
     maximise  sum w[g, e] value[g, e]

@@ -3,7 +3,7 @@
     none        the model's own decision, score >= 0
     accurate    the most accurate threshold for everybody alike, whatever the target
     single      the same within the target, where one is
-    groups      one threshold a group: needs the group at prediction, which some uses forbid by law
+    groups      one threshold per group: needs the group at prediction, which some uses forbid by law
     randomised  the same, drawn for each row from a few thresholds a group: reaches what fixed ones cannot
 
 A row whose group is not known, or is not compared, gets the single threshold.
@@ -46,7 +46,7 @@ class Repair:
 
     @classmethod
     def fixed(cls, kind: Kind, edges: Sequence[int], single: int) -> Repair:
-        """One threshold a group."""
+        """One threshold per group."""
         return cls(kind, tuple(((edge, 1.0),) for edge in edges), single)
 
     def tally(self, histogram: ScoreHistogram) -> Tally:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ffalm.report.artifact import Artifact, write
 from ffalm.report.tables import Column, Row, Section, Table, row
 from ffalm.theory import bound
+from ffalm.theory.charts import rate_chart
 from ffalm.theory.convergence import LEVELS, ROUNDS, SEEDS, Curve, descend, slope
 from ffalm.theory.problem import CLIENTS
 
@@ -51,13 +51,7 @@ def write_rate(folder: Path, rounds: int = ROUNDS, seeds: int = SEEDS) -> Artifa
         [Section([curve_row(curve) for curve in found])],
     )
     artifact = Artifact("rate", table.title, [table], _notes(found, seeds), values=table.records())
-
-    def chart() -> dict[str, Any]:
-        from ffalm.theory.charts import rate_chart
-
-        return rate_chart(found)
-
-    return write(artifact, folder, chart=chart, about=table.title)
+    return write(artifact, folder, chart=rate_chart(found), about=table.title)
 
 
 def _notes(found: Sequence[Curve], seeds: int) -> list[str]:

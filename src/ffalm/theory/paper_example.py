@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import Any
 
 from ffalm.report.artifact import Artifact, write
 from ffalm.report.tables import Column, Row, Section, Table, row
 from ffalm.theory import bound
+from ffalm.theory.charts import example_chart
 from ffalm.theory.constants import PAPER
 from ffalm.theory.trajectories import ROUNDS, SHARE_ROUNDS, Path, Setting, duals, run, run_all, share_ending_left
 from ffalm.theory.two_clients import CLIENTS, best_constants, gamma, saddles, stationary
@@ -142,13 +142,7 @@ def write_example(folder: FilePath) -> Artifact:
     columns = [Column(head) for head in ("claim", "paper", "computed", "verdict")]
     table = Table("The paper's example of two clients", columns, [Section(rows)])
     found = Artifact("example", table.title, [table], _notes(paths), values=table.records())
-
-    def chart() -> dict[str, Any]:
-        from ffalm.theory.charts import example_chart
-
-        return example_chart(paths[PUBLISHED], paths[LAWFUL], dual)
-
-    return write(found, folder, chart=chart, about=table.title)
+    return write(found, folder, chart=example_chart(paths[PUBLISHED], paths[LAWFUL], dual), about=table.title)
 
 
 def describe(setting: Setting) -> str:

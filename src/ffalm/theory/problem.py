@@ -155,7 +155,7 @@ def _on_circle(angles: Array) -> Array:
 
 
 def _models(points: int) -> Array:
-    """A grid over the box of models, one row a model."""
+    """A grid over the box of models, one row per model."""
     axis = np.linspace(*MODELS, points)
     return np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, DIMENSIONS)
 

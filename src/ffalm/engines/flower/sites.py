@@ -49,7 +49,7 @@ class GridSites:
         return sorted(self._grid.get_node_ids())
 
     def ask(self, kind: Kind, messages: Mapping[int, Message], deadline: float) -> dict[int, Message | Failure]:
-        """One message a node; looks for answers often at first, then less and less."""
+        """One message per node; looks for answers often at first, then less and less."""
         began = time.monotonic()
         waiting = self._sent(kind, messages, deadline)
         answers: dict[int, Message | Failure] = {

@@ -22,7 +22,7 @@ from ffalm.engines.stacked.passes import Pass, Passes
 from ffalm.engines.stacked.schedule import Steps
 
 Table = tuple[Tensor, ...]
-"""All rows of all clients, laid out as a kernel wants them; each tensor has one entry a row."""
+"""All rows of all clients, laid out as a kernel wants them; each tensor has one entry per row."""
 
 
 @dataclass(frozen=True)

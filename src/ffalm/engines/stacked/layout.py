@@ -1,7 +1,7 @@
 """How the parameters of many copies of a network are kept while they are worked on: in a few blocks of numbers.
 
-A block holds some parameters of every copy, a row a copy. With few blocks a step of SGD is few operations however many
-layers there are, and at the size of a batch of rows an operation costs more to start than to do.
+A block holds some parameters of every copy, one row per copy. With few blocks a step of SGD is few operations however
+many layers there are, and at the size of a batch of rows an operation costs more to start than to do.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ParameterLayout:
 
     A last layer with two outputs is `folded`: a loss sees only the difference of its logits, so training moves only
     (w_1 - w_0) / sqrt(2) and never (w_1 + w_0) / sqrt(2). The two are a rotation of w_0 and w_1, under which steps
-    and norms of gradients stay what they were. The layer then gives one number a row, the difference over sqrt(2).
+    and norms of gradients stay what they were. The layer then gives one number per row, the difference over sqrt(2).
     """
 
     saved: tuple[str, ...]  # the parameters as the module has them

@@ -24,7 +24,7 @@ def losses_of(logits: Tensor, target: Tensor, out: Tensor | None = None) -> tupl
     """Softmax cross-entropy of each row, and what turns weights of rows into their gradient by the logits, once.
 
     Of two labels it is log(1 + exp(m)), with m by how much the other label's logit exceeds that of the row's own; a
-    model may give one number a row, the second logit minus the first, instead of both.
+    model may give one number per row, the second logit minus the first, instead of both.
     """
     folded = logits.ndim == target.ndim == 2
     if folded or logits.shape[-1] == 2:

@@ -48,7 +48,7 @@ class OneHot:
         return self.layout.scale
 
     def table(self, parts: Sequence[Tensor]) -> Table:
-        """One record a row: the list of its binary columns that are 1, then its plain columns.
+        """One record per row: the list of its binary columns that are 1, then its plain columns.
 
         Both lie in one run of bytes, since a row that is fetched from far away in memory costs by the visit.
         """

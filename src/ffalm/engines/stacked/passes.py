@@ -52,7 +52,7 @@ class Linear:
         )  # fmt: skip
 
     def forward(self, entries: Entries, value: Tensor) -> Tensor:
-        """value @ weight + bias for each copy, of a folded layer one number a row; rectified if that is to follow."""
+        """value @ weight + bias for each copy, of a folded layer one number per row; rectified if that is to follow."""
         weight, bias = entries[self.weight], entries.get(self.bias)
         if self.folded:
             value = value.transpose(1, 2)

@@ -65,7 +65,7 @@ class DistinctLines:
 
 @dataclass(frozen=True)
 class Steps:
-    """All batches of some lanes, one line a (step, lane): those of the first step, then those of the second, ..."""
+    """All batches of some lanes, one line per (step, lane): those of the first step, then those of the second, ..."""
 
     rows: Tensor  # (line, place) row numbers in the table
     sizes: Tensor  # (line) how many of the places count
@@ -90,7 +90,7 @@ class Steps:
             start = stop
 
     def cut(self, lines: Tensor) -> Sequence[Tensor]:
-        """Views of each step's own out of something that has one entry a line."""
+        """Views of each step's own out of something that has one entry per line."""
         return torch.split_with_sizes(lines, [span.lanes for span in self.spans])
 
     def run(self) -> slice | None:

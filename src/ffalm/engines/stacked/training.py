@@ -26,7 +26,7 @@ WINDOW = 512  # lines that are laid out at a time: enough to share the work, few
 
 @dataclass(frozen=True)
 class Trained:
-    """What a stack of lanes did, one entry a lane."""
+    """What a stack of lanes did, one entry per lane."""
 
     loss: Tensor  # mean over its steps of the batch's mean loss
     negative: Tensor  # share of its steps in which some row had a negative weight

@@ -134,7 +134,7 @@ class Asking:
 
 
 class SiteClients(Asking):
-    """`Clients` of `rounds`, over sites: one message a round, and every answer is judged."""
+    """`Clients` of `rounds`, over sites: one message per round, and every answer is judged."""
 
     def average(self, models: Sequence[Model], weights: Tensor) -> Model:
         """Their weighted mean."""
