@@ -106,6 +106,11 @@ class SiteTerms:
         return hashlib.sha256(self.to_text().encode()).hexdigest()[:16]
 
     @property
+    def common_key(self) -> str:
+        """The same for all sites that agreed to the same, whatever their number."""
+        return replace(self, client=0).key
+
+    @property
     def run_key(self) -> str:
         """The same for all terms under which one run may go on: rounds, rules and the target may change on the way."""
         return replace(

@@ -51,6 +51,7 @@ class Attempt:
     masked: dict[int, Words] = field(default_factory=dict)
     late: dict[int, Words] = field(default_factory=dict)  # masked words that came after the list was made
     told: dict[int, dict[int, bytes]] = field(default_factory=dict)
+    asked: dict[int, str] = field(default_factory=dict)  # the question of a site that is asked something else
 
     def __post_init__(self) -> None:
         self.pairs = {client: KeyPair.new() for client in self.words}
@@ -74,7 +75,7 @@ class Attempt:
             kept = self.accepted(client, self.gathering.passed(client))
             self.secrets[client] = kept
             into = self.late if fates.get(client) == "mask" else self.masked
-            into[client] = mask(kept, self.words[client])
+            into[client] = mask(kept, self.words[client], self.asked.get(client, "question"))
 
     def accepted(self, client: int, passed: Mapping[int, Passed]) -> Secrets:
         return accept(self.secrets[client], self.pairs[client], passed, self.signers[client])
@@ -96,7 +97,7 @@ class Attempt:
         return reveal(self.secrets[client], summed, dropped, self.signatures, self.signers[client])
 
     def total(self) -> Words:
-        return self.gathering.unmasked(self.masked, self.told, self.plan)
+        return self.gathering.unmasked(self.masked, self.told, self.plan, "question")
 
     def run(self, fates: Mapping[int, Fate]) -> Words:
         """All moves; `TooFew` where the coordinator must give up."""

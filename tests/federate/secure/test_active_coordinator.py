@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.federate.makers import NAMES, World, config, exchange_keys, world
 from tests.federate.secure.parties import Attempt, PlainSigner, attempt
 
@@ -17,11 +18,12 @@ from ffalm.errors import UserError
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.keys import NodeSigner, write_key_pair
-from ffalm.federate.secure import secure_site
+from ffalm.federate.secure import secure_clients, secure_site
 from ffalm.federate.secure.crypto import KeyPair
-from ffalm.federate.secure.payload import round_numbers
+from ffalm.federate.secure.payload import round_numbers, round_sum
 from ffalm.federate.secure.protocol import Circle, confirm, introduced, offer
 from ffalm.federate.site.answering import answer
+from ffalm.federate.terms import SiteTerms
 
 Change = Callable[[str, str, dict[str, Any]], dict[str, Any]]
 """Given a site, the move and the facts that it is asked with, other facts."""
@@ -166,6 +168,80 @@ def test_masks_made_for_one_question_are_used_for_no_other(tmp_path: Path) -> No
     sites = Lying(keyed(tmp_path), renamed)
     led(tmp_path, sites)
     assert set(sites.refusals) == set(NAMES[:3])
+
+
+# The same question for everybody
+
+
+class Uneven(World):
+    """A coordinator that asks south and west something on which they hardly move: the sum would be north's update."""
+
+    def __init__(self, folders: dict[str, Path], change: Callable[[Message], Message]) -> None:
+        super().__init__(folders)
+        self._change, self._keys, self._north = change, dict[str, str](), ""
+
+    def _answer(self, kind: Kind, name: str, message: Message) -> Message | Failure:
+        asked = message if name == "north" else self._change(message)
+        if kind == "agree" and "terms" in asked.facts:
+            self._keys[name] = SiteTerms.from_text(str(asked.facts["terms"])).key
+        elif "terms" in asked.facts:
+            asked = replace(asked, facts={**asked.facts, "terms": self._keys[name]})
+        found = super()._answer(kind, name, asked)
+        if isinstance(found, Message) and "question" in found.facts:  # it does not mind what it is told of that
+            self._north = str(found.facts["question"]) if name == "north" else self._north
+            return replace(found, facts={**found.facts, "question": self._north})
+        return found
+
+
+def less_weight(message: Message) -> Message:
+    if "secure" not in message.facts:
+        return message
+    question = {**json.loads(str(message.facts["secure"])), "largest": 2**40}
+    return replace(message, facts={**message.facts, "secure": json.dumps(question)})
+
+
+def dead_model(message: Message) -> Message:
+    if "model" not in message.tensors:
+        return message
+    model = {name: torch.full_like(value, -100.0) for name, value in message.tensors["model"].items()}
+    return replace(message, tensors={**message.tensors, "model": model})
+
+
+def other_terms(message: Message) -> Message:
+    if not str(message.facts.get("terms", "")).startswith("{"):
+        return message
+    terms = SiteTerms.from_text(str(message.facts["terms"]))
+    slow = replace(terms, training=replace(terms.training, lr=1e-12))
+    return replace(message, facts={**message.facts, "terms": slow.to_text()})
+
+
+@pytest.mark.parametrize("change", [less_weight, dead_model, other_terms])
+def test_a_site_that_is_asked_something_else_than_the_others_is_not_alone_in_the_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Message], Message]
+) -> None:
+    own, sums = list[Any](), list[Any]()
+
+    def known(*arguments: Any) -> Any:
+        own.append(round_numbers(*arguments))
+        return own[-1]
+
+    def seen(layout: Any, values: Any, *others: Any) -> Any:
+        sums.append(values)
+        return round_sum(layout, values, *others)
+
+    monkeypatch.setattr(secure_site, "round_numbers", known)
+    monkeypatch.setattr(secure_clients, "round_sum", seen)
+    why = led(tmp_path, Uneven(keyed(tmp_path), change))
+    assert "add up to other training rows" in why
+    first = next(name for name in own[0] if name.startswith("model's"))
+    assert float(abs(sums[0][first] - own[0][first]).max()) > 1  # of an update below 0.2; it was 1e-8
+
+
+def test_masks_of_sites_that_were_asked_different_questions_do_not_cancel() -> None:
+    same, other = attempt(3), attempt(3)
+    other.asked[0] = "another question"
+    assert same.plan.values(same.run({}))["counts"].max() <= 300
+    assert abs(other.plan.values(other.run({}))["counts"]).max() > 2**32
 
 
 # Circles

@@ -248,7 +248,7 @@ def test_a_late_sites_words_stay_hidden_when_its_masks_with_others_are_off() -> 
     pair = KeyPair.of(one.secrets[4].mask_private)
     for other in range(4):
         public = bytes.fromhex(one.gathering.offers[other].mask_key)
-        apply(late, pair.shared(public, mask_purpose(one.gathering.attempt)), add=other < 4)
+        apply(late, pair.shared(public, mask_purpose(one.gathering.attempt, "question")), add=other < 4)
     assert uniform(late["32"])
     apply(late, own_mask(one.secrets[4].seed, one.gathering.attempt), add=False)
     assert np.array_equal(late["32"], one.words[4]["32"])
@@ -273,4 +273,4 @@ def test_what_travels_and_what_is_kept_comes_back_from_its_text() -> None:
     assert Circle.from_text(circle.to_text()) == circle
     assert Offer.from_text(made.to_text()) == made
     assert Secrets.from_text(kept.to_text()) == kept
-    assert kept.seed.hex() not in repr(kept) and same(mask(kept, one.words[1]), one.masked[1])
+    assert kept.seed.hex() not in repr(kept) and same(mask(kept, one.words[1], "question"), one.masked[1])

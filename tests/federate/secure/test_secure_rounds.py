@@ -169,11 +169,14 @@ def test_a_round_in_which_somebody_comes_back_is_a_message_more(tmp_path: Path) 
 def test_nothing_but_masked_words_and_shares_leaves_a_site(tmp_path: Path) -> None:
     sites = watched(tmp_path)
     led(secure(2), tmp_path / "run", sites)
-    for _, move, _, message in sites.seen:
+    asked = dict[Any, set[Any]]()
+    for _, move, number, message in sites.seen:
         if move in ("train", "score"):
-            assert message.tensors.keys() == {"masked"} and message.facts == {}
+            assert message.tensors.keys() == {"masked"} and message.facts.keys() == {"question"}
+            asked.setdefault((move, number), set()).add(message.facts["question"])
         elif move in ("key", "offer", "reveal"):
             assert message.tensors == {} and message.facts.keys() <= {"key", "signature", "offer", "shares"}
+    assert [len(prints) for prints in asked.values()] == [1, 1, 1]  # all sites are asked the same, and say so
 
 
 def test_a_site_gives_no_answer_in_the_clear(tmp_path: Path) -> None:

@@ -78,6 +78,11 @@ class GroupMembers:
         """The key of the site's terms: those of the first training, from which it derives the others."""
         return self.members.key(site)
 
+    @property
+    def common(self) -> str:
+        """The key of what all sites' terms have in common: likewise."""
+        return self.members.common
+
     def settle(self) -> None:
         """Greet who is new or has come back."""
         self.members.settle()

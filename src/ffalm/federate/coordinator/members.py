@@ -54,6 +54,10 @@ class Membership(Protocol):
     def key(self, site: str) -> str:
         """The key of a site's terms."""
 
+    @property
+    def common(self) -> str:
+        """The key of what all sites' terms have in common."""
+
     def settle(self) -> None:
         """Greet who is new or has come back."""
 
@@ -112,6 +116,11 @@ class Members:
         if site not in self._keys:
             self._keys[site] = self.agreed.terms(site, self._config, self.run).key
         return self._keys[site]
+
+    @property
+    def common(self) -> str:
+        """The key of what all sites' terms have in common."""
+        return self.agreed.terms(self._config.sites[0], self._config, self.run).common_key
 
     def forget(self, site: str) -> None:
         """Take a site as gone, so that it must introduce itself again."""

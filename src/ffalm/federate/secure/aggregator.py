@@ -72,8 +72,9 @@ class Aggregator:
         """Who is in the sum, and who made an offer but is not."""
         return sorted(summed), sorted(self.offers.keys() - set(summed))
 
-    def unmasked(self, masked: Mapping[int, Words], told: Told, layout: VectorLayout) -> Words:
-        """The sum of the words; raises `TooFew` where the shares do not suffice to take the masks off."""
+    def unmasked(self, masked: Mapping[int, Words], told: Told, layout: VectorLayout, question: str) -> Words:
+        """The sum of the words, which answer a question of that fingerprint; raises `TooFew` where the shares do not
+        suffice to take the masks off."""
         total = layout.empty()
         for words in masked.values():
             total = added(total, words)
@@ -81,17 +82,19 @@ class Aggregator:
             seed = self._secret(client, told, kind=0)
             apply(total, own_mask(seed, self.attempt), add=False)
         for client in self.offers.keys() - masked.keys():
-            self._remove_dropped(total, client, masked.keys(), self._secret(client, told, kind=1))
+            self._remove_dropped(total, client, masked.keys(), self._secret(client, told, kind=1), question)
         return total
 
-    def _remove_dropped(self, total: Words, client: int, summed: Collection[int], private: bytes) -> None:
+    def _remove_dropped(
+        self, total: Words, client: int, summed: Collection[int], private: bytes, question: str
+    ) -> None:
         """Take off the masks that a site which dropped out shares with those in the sum."""
         pair = KeyPair.of(private)
         if pair.public.hex() != self.offers[client].mask_key:
             raise TooFew(f"the shares of client {client} do not give its key")
         for other in self.neighbours[client]:
             if other in summed:
-                key = pair.shared(bytes.fromhex(self.offers[other].mask_key), mask_purpose(self.attempt))
+                key = pair.shared(bytes.fromhex(self.offers[other].mask_key), mask_purpose(self.attempt, question))
                 apply(total, key, add=other > client)
 
     def _secret(self, client: int, told: Told, kind: int) -> bytes:

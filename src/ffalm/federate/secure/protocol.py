@@ -3,7 +3,8 @@
 offer   makes a fresh pair of keys for masks and a fresh seed for the mask of its own, and shares both out among its
         circle (its neighbours and itself), each share sealed for who may hold it
 mask    opens the shares it was sent, and adds to its words its own mask and one mask with each neighbour that made an
-        offer: the one of the two with the smaller number adds it, the other subtracts it
+        offer: the one of the two with the smaller number adds it, the other subtracts it. These masks depend on the
+        question too, so that they cancel only among sites that were asked the same
 confirm only where somebody dropped out: signs the list of who is in the sum and who is not, once
 reveal  tells, for each of its circle, either a share of the seed (of those whose words are in the sum) or a share of
         the private key (of those whose words are not, so that their neighbours' masks can be taken off), never both;
@@ -189,13 +190,14 @@ def accept(kept: Secrets, own: KeyPair, passed: Mapping[int, Passed], signer: Si
     return replace(kept, held=held, mask_keys={client: body.mask_key for client, body in passed.items()}, masked=True)
 
 
-def mask(kept: Secrets, words: Words) -> Words:
-    """The second half: the words as they may leave the site."""
+def mask(kept: Secrets, words: Words, question: str) -> Words:
+    """The second half: the words as they may leave the site, in answer to a question of that fingerprint."""
     circle, pair = kept.circle, KeyPair.of(kept.mask_private)
     total = {name: value.copy() for name, value in words.items()}
     apply(total, own_mask(kept.seed, circle.attempt), add=True)
     for other, public in kept.mask_keys.items():
-        apply(total, pair.shared(bytes.fromhex(public), mask_purpose(circle.attempt)), add=circle.client < other)
+        key = pair.shared(bytes.fromhex(public), mask_purpose(circle.attempt, question))
+        apply(total, key, add=circle.client < other)
     return total
 
 
@@ -256,9 +258,13 @@ def own_mask(seed: bytes, attempt: str) -> bytes:
     return bytes.fromhex(digest(f"ffalm own mask {attempt} ".encode() + seed))
 
 
-def mask_purpose(attempt: str) -> str:
-    """What two sites' key is used for when it makes their mask."""
-    return f"mask {attempt}"
+def mask_purpose(attempt: str, question: str) -> str:
+    """What two sites' key is used for when it makes their mask.
+
+    A coordinator that asks one site something else than the others, such as a model on which nothing is learnt, would
+    find the first site's answer in the sum: so it finds a sum in which the masks still are.
+    """
+    return f"mask {attempt} {question}"
 
 
 def apply(words: Words, key: bytes, add: bool) -> None:

@@ -47,7 +47,7 @@ from ffalm.federate.secure.payload import (
 from ffalm.federate.secure.protocol import Offer, SignedKey
 from ffalm.federate.secure.protocol import needed as needed_of
 from ffalm.federate.secure.secure_settings import Secure
-from ffalm.federate.secure.secure_site import passed_text, words_of
+from ffalm.federate.secure.secure_site import passed_text, question_key, words_of
 from ffalm.privacy.tallies import made_whole, reach
 from ffalm.system.files import parsed_json
 
@@ -193,7 +193,13 @@ class SecureClients(Asking):
         gathering = self._gathered(here, asking.purpose)
         if self._few(gathering, gathering.offers, least):
             return None
-        masked = self._masked(gathering, asking)
+        question = question_key(
+            replace(asking.message, facts={**asking.message.facts, **self._about}),
+            self._members.common,
+            asking.layout.key,
+            self._largest(),
+        )
+        masked = self._masked(gathering, asking, question)
         if self._few(gathering, masked, least):
             return None
         signatures = self._confirmed(gathering, masked.keys())
@@ -201,7 +207,7 @@ class SecureClients(Asking):
             return None
         told = self._revealed(gathering, masked.keys(), signatures, asking)
         try:
-            total = gathering.unmasked(masked, told, asking.layout)
+            total = gathering.unmasked(masked, told, asking.layout, question)
         except TooFew as error:
             self._found = len(told)
             self._say("training", f"The sum could not be unmasked: {error}.")
@@ -254,7 +260,7 @@ class SecureClients(Asking):
             except UserError as error:
                 self._quarantine(site, str(error))
 
-    def _masked(self, gathering: Aggregator, asking: Sum) -> dict[int, Words]:
+    def _masked(self, gathering: Aggregator, asking: Sum, question: str) -> dict[int, Words]:
         """The masked words of those that made an offer and answer."""
         questions = {}
         message, layout = asking.message, asking.layout
@@ -266,10 +272,12 @@ class SecureClients(Asking):
             words = words_of(answer.tensors.get("masked", {}))
             if "refused" in answer.facts:
                 self._quarantine(site, printable(str(answer.facts["refused"])))
-            elif layout.fits(words):
-                masked[self._config.sites.index(site)] = words
-            else:
+            elif not layout.fits(words):
                 self._quarantine(site, "its masked answer has the wrong form")
+            elif answer.facts.get("question") != question:
+                self._quarantine(site, "its masks are for another question: use the same ffalm everywhere")
+            else:
+                masked[self._config.sites.index(site)] = words
         return masked
 
     def _confirmed(self, gathering: Aggregator, summed: Collection[int]) -> dict[int, str]:

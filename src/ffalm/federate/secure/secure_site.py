@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shutil
@@ -18,7 +19,7 @@ from ffalm.engines.common import built_model, frozen_parameters
 from ffalm.engines.remote.message import Fact, Message, understood
 from ffalm.engines.server import ClientUpdate, own_step
 from ffalm.errors import PublicError, require_public
-from ffalm.federate.answer_ledger import AnswerLedger
+from ffalm.federate.answer_ledger import AnswerLedger, digest
 from ffalm.federate.disclosure import Disclosed
 from ffalm.federate.keys import Signer
 from ffalm.federate.secure.crypto import KeyPair
@@ -52,6 +53,7 @@ from ffalm.studies.store import locked
 from ffalm.system.files import parsed_json, write_private
 
 _MOST_SITES = 2**20  # in a sum
+_OWN_FACTS = ("client", "counted", "secure", "terms")  # of a question, that differ from site to site
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class SecureSite:
     terms: SiteTerms
     signer: Signer
     min_sites: int  # fewest in a sum
+    common: str  # the key of what all sites of the run agreed to
 
     @property
     def secure(self) -> Secure:
@@ -261,6 +264,7 @@ def _masked(
         }
         attempt, sites, largest = str(question["attempt"]), int(question["sites"]), int(question["largest"])
         agreed = str(question["layout"])
+        same = question_key(asked, site.common, agreed, largest)
     require_public(
         1 <= sites <= _MOST_SITES and rows <= largest, "The coordinator's question about a secure sum cannot be true."
     )
@@ -281,7 +285,7 @@ def _masked(
         words = layout.words(numbers, rows / largest)
     except OutOfRange as error:
         return Message(facts={"refused": error.public})
-    return Message({"masked": tensors(mask(kept, words))})
+    return Message({"masked": tensors(mask(kept, words, same))}, {"question": same})
 
 
 def _largest(asked: Message, rows: int) -> int:
@@ -290,6 +294,13 @@ def _largest(asked: Message, rows: int) -> int:
         return rows
     with understood():
         return max(1, int(parsed_json(str(asked.facts["secure"]))["largest"]))
+
+
+def question_key(asked: Message, common: str, layout: str, largest: int) -> str:
+    """A fingerprint of all in a question that must be the same for every site in a sum, its terms included."""
+    facts = {name: value for name, value in asked.facts.items() if name not in _OWN_FACTS}
+    content = json.dumps([common, layout, largest, digest(asked.tensors), facts], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def passed_text(attempt: str, passed: dict[int, Passed], layout: VectorLayout, largest: int) -> str:

@@ -120,7 +120,7 @@ class LocalSite:
             return scores, update
 
         if terms.secure is not None:
-            return answered_round(asked, self._party(terms), sent, len(parts["train"]), worked)
+            return answered_round(asked, self._party(terms, agreed), sent, len(parts["train"]), worked)
         scores, update = worked()
         message = self._disclosed(update, sent, parts["train"].counts(terms.task), terms)
         return Message(
@@ -147,7 +147,7 @@ class LocalSite:
                 return {name: self._scored(learner, model, name, parts[name], terms, histograms) for name in names}
 
         if terms.secure is not None:
-            return answered_scores(asked, self._party(terms), worked)
+            return answered_scores(asked, self._party(terms, terms), worked)
         told = worked()
         counted = {name: one.histogram for name, one in told.items() if one.histogram is not None}
         scores = {"scores": {"histograms": packed_histograms(counted)}} if counted else {}
@@ -163,14 +163,14 @@ class LocalSite:
             outputs = self._predicted(asked, agreed)
             ledger.question("predict", asked.tensors)
             self._cache.keep_outputs(key, outputs)
-            return self._told("predict", asked, terms, lambda: told_groups(outputs, parts, agreed, fewest))
+            return self._told("predict", asked, agreed, lambda: told_groups(outputs, parts, agreed, fewest))
         kept = self._cache.outputs(key)
         if kept is None:
             raise PublicError("This site no longer has the two models' outputs for a blind rule: run again.")
         shares = kept["shares"]
         question = CountQuestion.read(asked, agreed, shares)
         purpose = question.noted(ledger, agreed, shares)
-        return self._told(purpose, asked, terms, lambda: question.answer(kept, parts, agreed, fewest))
+        return self._told(purpose, asked, agreed, lambda: question.answer(kept, parts, agreed, fewest))
 
     def _predicted(self, asked: Message, agreed: SiteTerms) -> Model:
         """What the two models say of the held-out and test rows, with the shares that were sent along."""
@@ -188,10 +188,10 @@ class LocalSite:
                     outputs[f"{part}.{name}"] = value
         return outputs
 
-    def _told(self, purpose: str, asked: Message, terms: SiteTerms, counted: Callable[[], Tensor]) -> Message:
-        """Counts as they leave the site: in a secure sum, or in the clear."""
-        if terms.secure is not None:
-            return answered_counts(asked, purpose, self._party(terms), counted)
+    def _told(self, purpose: str, asked: Message, agreed: SiteTerms, counted: Callable[[], Tensor]) -> Message:
+        """Counts for a blind rule as they leave the site: in a secure sum, or in the clear."""
+        if agreed.secure is not None:
+            return answered_counts(asked, purpose, self._party(agreed.of_groups, agreed), counted)
         return Message({"counts": {"rows": counted()}})
 
     def _scored(
@@ -242,11 +242,11 @@ class LocalSite:
         agreed = self._agreed(asked)
         terms = agreed.of_groups if _of_groups(asked) else agreed
         require_public(terms.secure is not None, "This federation did not agree on secure sums.")
-        return respond(asked, self._party(terms))
+        return respond(asked, self._party(terms, agreed))
 
-    def _party(self, terms: SiteTerms) -> SecureSite:
+    def _party(self, terms: SiteTerms, agreed: SiteTerms) -> SecureSite:
         signer = NodeSigner(self._folder, self._config.name)
-        return SecureSite(self._folder, terms, signer, self._config.min_sites)
+        return SecureSite(self._folder, terms, signer, self._config.min_sites, agreed.common_key)
 
     def _misfit(self, error: UserError) -> str:
         """Why this site cannot bring its data: whole in its own log, to others only the public part."""
