@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
@@ -36,6 +37,12 @@ def test_central_training_is_fedavg_of_the_one_client(federation: ffalm.Federati
         assert torch.equal(central.state_dict[name], value)
     assert central.test == pytest.approx(alone.test, nan_ok=True)
     assert len(central.clients) == 3
+
+
+def test_a_central_model_takes_the_table_that_it_was_trained_on() -> None:
+    frame = pd.DataFrame({"town": ["a", "b", "c", "d"] * 20, "sex": ["m", "f"] * 40, "paid": [0, 0, 1] * 26 + [1, 1]})
+    federation = ffalm.load(frame, label="paid", group="sex", favourable=1, clients=2)
+    assert len(ffalm.simulate("central", federation, rounds=1).predict(frame)) == len(frame)
 
 
 def test_a_study_stores_and_reports_it_beside_the_others(federation: ffalm.Federation) -> None:

@@ -725,3 +725,27 @@ def test_several_files_are_a_client_each(write: Any) -> None:
     assert "differ in 'age', 'bank', 'years'" in refusal(table(f"{files[0]},{other}"))
     assert "named twice" in refusal(table(f"{files[0]},{files[0]}"))
     assert "no file" in refusal(table("a.csv,b.csv"))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"district": ["01", "02", "1"] * 13 + ["9"] + ["01", "2A", "02", "3"] * 10},  # numbers in the first file only
+        {"member": ["TRUE", "false"] * 20 + ["TRUE", "maybe"] * 20},
+        {"member": ["TRUE", "FALSE"] * 20 + ["1", "0", "2", "0"] * 10},
+        {"member": [""] * 40 + ["True", "False"] * 20, "rate": ["1.50", "2"] * 40},
+    ],
+)
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_a_column_of_several_files_has_the_type_that_it_has_in_one(
+    write: Any, columns: dict[str, list[str]], in_pieces: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = people(80, **columns)
+    whole = table(write(frame.assign(bank=np.repeat(["east", "west"], 40))), owner="bank").load()
+    east, west = write(frame[:40], "east.csv"), write(frame[40:][sorted(frame.columns)], "west.csv")
+    if in_pieces:
+        monkeypatch.setattr("ffalm.data.table_readers._WHOLE", 0)
+        monkeypatch.setattr("ffalm.data.table_readers._PIECE_VALUES", 50)
+    apart = table(f"{east},{west}").load()
+    assert apart.preprocessing == whole.preprocessing
+    assert apart.train.x.equal(whole.train.x)

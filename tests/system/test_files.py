@@ -98,9 +98,9 @@ def test_the_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: p
     assert cache_folder() == tmp_path / "home" / ".cache" / "ffalm"
 
 
-def test_json_that_is_nested_too_deeply_is_no_json() -> None:
+def test_json_that_is_nested_too_deeply_or_has_endless_numbers_is_no_json() -> None:
     assert parsed_json('{"a": [1]}') == {"a": [1]}
-    for text in ("[" * 100_000, '{"a":' * 100_000, "{", b"\xff"):
+    for text in ("[" * 100_000, '{"a":' * 100_000, "{", b"\xff", "9" * 400, f"[-{'9' * 400}]"):
         with pytest.raises(ValueError):  # noqa: PT011
             parsed_json(text)
 

@@ -205,7 +205,15 @@ def test_rows_without_a_score_get_no_prediction() -> None:
 
 
 @pytest.mark.parametrize(
-    "mix", [[], [{"threshold": "nan", "probability": 1}], [{"threshold": 0.5, "probability": 0.4}], [3], None]
+    "mix",
+    [
+        [],
+        [{"threshold": "nan", "probability": 1}],
+        [{"threshold": 0.5, "probability": 0.4}],
+        [{"threshold": 10**400, "probability": 1}],
+        [3],
+        None,
+    ],
 )
 def test_thresholds_that_make_no_sense_are_refused(mix: object) -> None:
     with pytest.raises(UserError, match="cannot be read"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ffalm.data import PARQUET, SEPARATORS, is_table
+from ffalm.data.encoding import is_numeric
 from ffalm.data.table_pieces import one_below_the_other
 from ffalm.data.table_readers import check_encoding, read_parquet, read_text
 from ffalm.data.table_values import column_name, listed
@@ -25,9 +26,16 @@ _TWICE = "Its data file has two columns of the same name."
 
 
 def read_table(
-    file: str, separator: str | None = None, decimal: Literal[".", ","] = ".", encoding: str | None = None
+    file: str,
+    separator: str | None = None,
+    decimal: Literal[".", ","] = ".",
+    encoding: str | None = None,
+    texts: Collection[str] = (),
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """The columns of a file, with stripped names, and notes on columns that were left out."""
+    """The columns of a file, with stripped names, and notes on columns that were left out.
+
+    Of a text file, the columns named in `texts` are read as text whatever they hold.
+    """
     path = require_file(file)
     check_encoding(encoding)
     require(separator is None or len(separator) == 1, f"The separator must be one character; got {separator!r}.")
@@ -43,7 +51,7 @@ def read_table(
             if ending in PARQUET:
                 frame = read_parquet(path)
             else:
-                frame = read_text(path, separator, decimal, encoding, SEPARATORS[ending])
+                frame = read_text(path, separator, decimal, encoding, SEPARATORS[ending], texts)
     except UnicodeDecodeError as error:
         kind = "UTF-8" if encoding is None else encoding
         raise UserError(
@@ -69,7 +77,11 @@ def files_of(file: str) -> tuple[str, ...]:
 def read_tables(
     file: str, separator: str | None = None, decimal: Literal[".", ","] = ".", encoding: str | None = None
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """As `read_table`; of several files the rows one after the other, and in `FILE_COLUMN` whose they are."""
+    """As `read_table`; of several files the rows one after the other, and in `FILE_COLUMN` whose they are.
+
+    A column that holds numbers in one file and text in another is text in all, as in one file of all rows: 01 is then
+    the same category everywhere.
+    """
     files = files_of(file)
     if len(files) == 1:
         return read_table(file, separator, decimal, encoding)
@@ -81,9 +93,21 @@ def read_tables(
     short = [Path(name).name.split(".")[0] for name in files]
     owners = short if len({*short}) == len(short) else files
     require(len({*owners}) == len(owners), f"A file is named twice in {file!r}: name each once.")
+    mixed = [name for name in first if len({_written(frame[name]) for frame, _ in read} - {"nothing"}) > 1]
+    if mixed:
+        read = [read_table(one, separator, decimal, encoding, mixed) for one in files]
     frames = [frame.assign(**{FILE_COLUMN: owner}) for owner, (frame, _) in zip(owners, read, strict=True)]
     notes = dict.fromkeys(note for _, own in read for note in own)
     return one_below_the_other(frames), tuple(notes)
+
+
+def _written(column: pd.Series) -> Literal["nothing", "numbers", "truth values", "text"]:
+    """What the cells of a column hold."""
+    if column.isna().all():
+        return "nothing"
+    if is_numeric(column):
+        return "numbers"
+    return "truth values" if pd.api.types.infer_dtype(column, skipna=True) == "boolean" else "text"
 
 
 def require_columns(file: str, settings: Mapping[str, Any]) -> None:

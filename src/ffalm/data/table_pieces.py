@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ffalm.data.encoding import is_numeric
-from ffalm.system.spilled_arrays import new_array, release_pages, temporary_file, too_large
+from ffalm.system.spilled_arrays import new_array, release_pages, temporary_file
 
 _EXACT = 2**53  # whole numbers up to here are the same as floats
 
@@ -95,10 +95,11 @@ def joined(pieces: Iterable[pd.DataFrame], whole: Whole, size: int) -> pd.DataFr
 
 
 def one_below_the_other(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Tables of the same columns as one; a large one is put together column by column, in temporary files."""
+    """Tables of the same columns as one, put together column by column.
+
+    `pd.concat` of whole tables makes numbers of truth values, or not, by what stands in other columns.
+    """
     rows, names = sum(map(len, frames)), list(frames[0].columns)
-    if not too_large(8 * rows * len(names)):
-        return pd.concat(frames, ignore_index=True)
     columns = (pd.concat([frame[name].astype(object) if _kind(frame[name]) == "text" else frame[name]
                           for frame in frames], ignore_index=True) for name in names)  # fmt: skip
     return frame_of(names, map(stored_column, columns, column_room(rows, len(names))))

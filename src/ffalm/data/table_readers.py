@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 
 from ffalm.data.table_pieces import column_room, frame_of, joined, stored_column
+from ffalm.data.table_values import column_name
 from ffalm.errors import require, shown
 from ffalm.system.memory import free
 
@@ -34,9 +35,11 @@ def check_encoding(encoding: Encoding) -> None:
     require(known, f"The encoding {shown(encoding)} is not known: give one such as utf-8, latin-1, cp1252 or utf-16.")
 
 
-def read_text(path: Path, separator: str | None, decimal: str, encoding: Encoding, usual: str) -> pd.DataFrame:
+def read_text(
+    path: Path, separator: str | None, decimal: str, encoding: Encoding, usual: str, texts: Collection[str] = ()
+) -> pd.DataFrame:
     """The table with its header as written (pandas would rename repeated and empty names); `usual` is the separator
-    where the header does not tell.
+    where the header does not tell, and columns named in `texts` are not made numbers.
 
     Some programs write a line such as `sep=;` before the header, which says what the separator is.
     """
@@ -56,6 +59,7 @@ def read_text(path: Path, separator: str | None, decimal: str, encoding: Encodin
     header = pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0].tolist()
     size = path.stat().st_size * _DECODED * (_UNPACKED if path.name.lower().endswith(".gz") else 1)
     options["low_memory"] = False
+    options["dtype"] = {place: str for place, name in enumerate(header) if column_name(name) in texts}
     if not _large(size):
         return _named(pd.read_csv(path, **options), header)
 

@@ -188,11 +188,20 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 def parsed_json(text: str | bytes) -> Any:
-    """The values in JSON that others may have written; `ValueError` where it is none, or nested too deeply."""
+    """The values in JSON that others may have written; `ValueError` where it is none, or nested too deeply.
+
+    So it is for whole numbers that no float holds: whoever reads a file checks for `ValueError`, not for an overflow.
+    """
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=_whole_number)
     except RecursionError:
         raise ValueError("brackets are nested too deeply") from None
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > sys.float_info.max_10_exp:
+        raise ValueError(f"a whole number has {len(digits)} digits")
+    return int(digits)
 
 
 def read_json(path: Path) -> Any:

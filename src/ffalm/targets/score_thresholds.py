@@ -111,7 +111,7 @@ class ScoreThresholds:
                 if not sound or any(math.isnan(threshold) for threshold, _ in mix):
                     raise ValueError("a threshold is no number, or the probabilities of a group do not add up to 1")
             return cls(kind_of(values["kind"]), groups, single)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise UserError(f"These thresholds cannot be read ({error!r}): make the repair again.") from None
 
     @classmethod
