@@ -37,7 +37,8 @@ def scored(rows: int = 600, seed: int = 0) -> pd.DataFrame:
 
 
 def audited(frame: pd.DataFrame, **settings: Any) -> Audit:
-    return ffalm.audit(frame, label="paid", **{"prediction": "said", "group": "race", "favourable": "yes", **settings})
+    own = {"label": "paid", "prediction": "said", "group": "race", "favourable": "yes"}
+    return ffalm.audit(frame, **{**own, **settings})
 
 
 def test_rates_and_gaps_agree_with_fairlearn() -> None:
@@ -64,6 +65,22 @@ def test_rates_and_gaps_agree_with_fairlearn() -> None:
     for group in found.groupings[0].groups:
         for name in metrics:
             assert group.metrics[name].low <= group.metrics[name].value <= group.metrics[name].high
+
+
+def test_without_true_outcomes_selection_rates_alone_are_compared() -> None:
+    frame = scored()
+    known, found = audited(frame), audited(frame, label=None)
+    assert found.metrics == {name: known.metrics[name] for name in ("dpd", "impact_ratio")}
+    assert list(found.by_group()) == ["rows", "selection_rate", "impact_ratio"]
+    assert found.by_group()["selection_rate"].equals(known.by_group()["selection_rate"])
+    assert found.label == "said" and "True outcomes were not given" in found.notes[-1]
+    scores = {"prediction": None, "score": "score", "decision": 0.5}
+    swept = audited(frame, label=None, **scores)
+    assert swept.metrics == found.metrics  # said is score >= 0.5
+    assert set(swept.groupings[0].sweep[0].metrics) == {"dpd", "impact_ratio"}
+    assert not any(one.calibration for one in swept.groupings[0].groups)
+    with pytest.raises(UserError, match="There is no metric of this audit 'eod'"):
+        found.failures(["eod > 0.1"])
 
 
 def test_columns_are_crossed_and_the_worst_pair_is_named() -> None:

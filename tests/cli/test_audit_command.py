@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.auditing.test_fairness_audit import scored
 
+from ffalm import __version__
 from ffalm.cli import run
 
 COLUMNS = ["--label", "paid", "--group", "race", "--favourable", "yes"]
@@ -28,6 +29,19 @@ def test_tables_and_sentences_are_printed_and_the_page_written(
     told = capsys.readouterr().out
     assert "Gaps by race" in told and "Groups of race, sex" in told and "Threshold sweep" in told
     assert page.exists()
+
+
+def test_a_file_of_decisions_alone_is_audited_and_its_page_names_it(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "audit.html"
+    decisions = ["audit", file, "--prediction", "said", "--group", "race", "--favourable", "yes"]
+    assert run([*decisions, "--fail-if", "dpd > 0.9", "--out", str(page)]) == 0
+    told = capsys.readouterr().out
+    assert "True outcomes were not given" in told and "EOD" not in told
+    assert "Passed: no condition holds (dpd > 0.9)." in told
+    text = page.read_text(encoding="utf-8")
+    assert "scored.csv" in text and f"Made by ffalm {__version__}" in text
 
 
 def test_a_condition_that_holds_ends_with_code_3(file: str, capsys: pytest.CaptureFixture[str]) -> None:

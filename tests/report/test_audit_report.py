@@ -34,6 +34,18 @@ def test_every_metric_and_group_has_a_row(found: Audit) -> None:
     assert score_table(audited(scored()), race) is None
 
 
+def test_differences_are_in_points_and_shares_in_percent(found: Audit) -> None:
+    told = {one.cells[0].value: one.cells[1].value for one in gaps(found, found["race"]).rows}
+    assert all(str(told[name]).endswith(" points") for name in ("DPD", "EOD", "accuracy parity difference"))
+    assert all(str(told[name]).endswith(" %") for name in ("accuracy", "worst group's accuracy"))
+    assert float(str(told["impact ratio"])) <= 1
+
+
+def test_a_page_without_true_outcomes_has_no_rates_of_them() -> None:
+    text = page(audited(scored(), label=None, prediction=None, score="score"))
+    assert "Other thresholds of the score" in text and "EOD" not in text and "AUC" not in text and "TPR" not in text
+
+
 def test_sentences_tell_small_and_unknown_groups(found: Audit) -> None:
     told = " ".join(sentences(found))
     assert "groups of fewer than 30 rows are shown, not compared: <d>" in told

@@ -6,7 +6,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ffalm.errors import UserError, look_up, require, shown, unknown
@@ -20,6 +20,8 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
 }
+#: Metrics that need no true outcome.
+_OF_SELECTION = ("selection_rate", "dpd", "impact_ratio")
 _CONDITION = re.compile(r"\s*([A-Za-z_]+)\s*(>=|<=|>|<)\s*([0-9.eE+-]+)\s*(%?)\s*")
 
 
@@ -87,6 +89,21 @@ class GroupingFacts:
     bounds: Mapping[str, tuple[float, float]] | None = None  # of metrics, over every assignment of these to groups
     sweep: tuple[SweptThreshold, ...] = ()
 
+    def of_selection(self) -> GroupingFacts:
+        """What does not depend on true outcomes."""
+
+        def own(metrics: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: value for name, value in metrics.items() if name in _OF_SELECTION}
+
+        return replace(
+            self,
+            groups=tuple(replace(one, metrics=own(one.metrics), calibration=()) for one in self.groups),
+            metrics=own(self.metrics),
+            pairs=own(self.pairs),
+            bounds=None if self.bounds is None else own(self.bounds),
+            sweep=tuple(replace(one, metrics=own(one.metrics)) for one in self.sweep),
+        )
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -112,6 +129,7 @@ class AuditFacts:
     level: float  # of intervals
     groupings: tuple[GroupingFacts, ...]
     notes: tuple[str, ...] = ()
+    source: str = ""  # the file that was audited
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -123,7 +141,8 @@ class AuditFacts:
         return look_up("grouping of this audit", grouping, {one.name: one for one in self.groupings})
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={self.metrics[name]:.4f}" for name in ("accuracy", "dpd", "eod"))
+        told = [name for name in ("accuracy", "dpd", "eod") if name in self.metrics]
+        shown = ", ".join(f"{name}={self.metrics[name]:.4f}" for name in told)
         return f"Audit({self.label} by {self.groupings[0].name}, {self.rows:,} rows: {shown})"
 
     def by_group(self, grouping: str | None = None) -> DataFrame:

@@ -27,6 +27,10 @@ from ffalm.targets.score_repair import own_decision
 #: Groups of fewer rows are shown, and left out of gaps.
 MIN_GROUP = 30
 _MOST_COLUMNS = 4
+_UNLABELLED = (
+    "True outcomes were not given: only the shares predicted favourable are compared, and nothing is known about who "
+    "was predicted rightly."
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,7 +49,7 @@ class Audit(AuditFacts):
 def audit(
     data: Any = None,
     *,
-    label: Any,
+    label: Any = None,
     group: Any,
     prediction: Any = None,
     score: Any = None,
@@ -58,7 +62,8 @@ def audit(
 
     - `data`: a table, as a DataFrame or the name of a file, of which the other arguments name columns. Without it they
       are arrays of one length, and `group` an array, a DataFrame or a dict of arrays by name;
-    - `label`: the true outcome; `favourable` is the value that people want, 1 where labels are 0 and 1;
+    - `label`: the true outcome; without it only the shares predicted favourable are compared. `favourable` is the
+      value that people want, 1 where labels are 0 and 1;
     - `prediction`: the predicted outcome, `score`: a score, higher is more favourable, or both. With scores alone
       the favourable outcome is predicted from `decision` up: by default 0.5 for probabilities, else 0;
     - `group`: a column, or several as a list or with commas: each is audited, and so are their crossings;
@@ -66,7 +71,6 @@ def audit(
       there are bounds over every assignment to groups;
     - `level`: of the confidence intervals.
     """
-    require(label is not None, "Give the true label of each row, to which predictions are compared.")
     require(prediction is not None or score is not None, "Give predictions or scores: there are neither.")
     require(isinstance(min_group, int) and min_group >= 0, f"min_group must be 0 rows or more; got {shown(min_group)}.")
     require(
@@ -74,7 +78,11 @@ def audit(
         f"The level of intervals must be between 0 and 1; got {level}.",
     )
     table = _Table.of(data, {"label": label, "prediction": prediction, "score": score}, group)
-    codes, names, notes = code_label(table.columns["label"], favourable, table.what)
+    judged = next(role for role in ("label", "prediction", "score") if role in table.columns)
+    names: tuple[str, ...] = ("other", "favourable" if favourable is None else str(favourable))
+    notes: tuple[str, ...] = ()
+    if judged != "score":
+        codes, names, notes = code_label(table.columns[judged], favourable, table.what)
     scores = None if score is None else numbers(table.columns["score"])
     probabilities = scores is not None and bool(scores.min() >= 0 and scores.max() <= 1)
     threshold: float | None = None
@@ -90,13 +98,15 @@ def audit(
             notes = (*notes, f"All labels but {names[-1]!r} count as unfavourable: there is one score a row.")
             codes, names = (codes == len(names) - 1).astype(np.int64), ("other", names[-1])
         predicted = (scores >= threshold).astype(np.int64)
+    if label is None:
+        codes, notes = predicted, (*notes, _UNLABELLED)
     rows = AuditedRows(codes, predicted, scores, probabilities, names, level)
     sizes = range(1, len(table.groups) + 1)
     crossings = [one for size in sizes for one in itertools.combinations(table.groups, size)]
     grouped = [AuditedGroups.of(rows, table.frame, columns, min_group, table.what) for columns in crossings]
     spelled = (spelled_alike(one.grouping.names) for one in grouped if one.name in table.groups)
     return Audit(
-        label=str(table.columns["label"].name),
+        label=str(table.columns[judged].name),
         favourable=names[-1],
         rows=len(codes),
         scored=scores is not None,
@@ -104,8 +114,9 @@ def audit(
         threshold=threshold,
         min_group=min_group,
         level=level,
-        groupings=tuple(one.facts() for one in grouped),
+        groupings=tuple(one.facts() if label is not None else one.facts().of_selection() for one in grouped),
         notes=(*notes, *itertools.chain(*spelled)),
+        source=Path(data).name if isinstance(data, str | Path) else "",
     )
 
 

@@ -25,13 +25,15 @@ _WIDE = 120  # columns of a terminal that has room for intervals beside every ra
 
 def audit(
     file: Annotated[Path, typer.Argument(help="CSV or Parquet file of predicted rows.", show_default=False)],
-    label: Annotated[str, _column(help="Column of true outcomes.")],
     group: Annotated[
         list[str], _column(help="Column of groups; several, comma-separated or repeated, are crossed too.")
     ],
+    label: Annotated[
+        str | None, _column(help="Column of true outcomes. Default: none; then selection rates alone are compared.")
+    ] = None,
     prediction: Annotated[str | None, _column(help="Column of predicted outcomes.")] = None,
     score: Annotated[str | None, _column(help="Column of scores; higher is more favourable.")] = None,
-    favourable: Annotated[str | None, _column(help="Favourable value of the label. Default: 1.")] = None,
+    favourable: Annotated[str | None, _column(help="Favourable value of label and prediction. Default: 1.")] = None,
     decision: Annotated[
         float | None,
         _column(
@@ -80,6 +82,8 @@ def finish_audit(found: Audit, conditions: Sequence[str], out: Path | None, as_j
         print_json(to_plain(found, failures))
     else:
         _show(found, failures, out)
+        if conditions and not failures:
+            print(f"Passed: no condition holds ({'; '.join(conditions)}).")
     if failures:
         raise typer.Exit(FAILED)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ffalm import __version__
 from ffalm.auditing.audit_facts import AuditFacts, Estimate, Failure, GroupFacts, GroupingFacts
 from ffalm.report.rendering import asset, environment
 from ffalm.report.tables import Cell, Column, Section, Table, percent, row
@@ -39,7 +41,8 @@ _FOUR_FIFTHS = 0.8
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 #: What every page of an audit holds.
 PAGE_MARK = "<title>Fairness of "
-_RATIOS = ("impact_ratio", "auc", "auc_gap")  # told as numbers, all others in percent
+_RATIOS = ("impact_ratio", "auc", "auc_gap")  # told as numbers
+_SHARES = ("accuracy", "worst_group_accuracy")  # told in percent, differences in points
 
 
 def sentences(audit: AuditFacts) -> list[str]:
@@ -90,24 +93,25 @@ def _about(audit: AuditFacts, one: GroupingFacts) -> list[str]:
 
 def gaps(audit: AuditFacts, one: GroupingFacts, brief: bool = False) -> Table:
     """Every metric that compares groups, with its interval, the groups farthest apart and bounds; `brief`: short."""
-    columns = [Column("Metric"), Column("value"), Column(f"{audit.level:.0%} interval"), Column("farthest apart")]
+    columns = [Column("Metric"), Column("value"), Column(f"{100 * audit.level:g} % interval"), Column("farthest apart")]
     bounded = one.bounds or {}
     if bounded:
         columns.append(Column("with unknown groups"))
     rows = []
     for name, metric in one.metrics.items():
-        ends = "" if math.isnan(metric.low) else f"{_value(name, metric.low)} to {_value(name, metric.high)}"
+        ends = "" if math.isnan(metric.low) else _ends(name, metric.low, metric.high)
         pair = one.pairs.get(name)
         apart = "" if pair is None else f"{pair.high} > {pair.low}"
         apart += f" ({audit.label} = {pair.label})" if pair is not None and pair.label is not None and not brief else ""
         cells = [TITLES[name], _value(name, metric.value), ends, apart]
         if bounded:
             both = bounded.get(name)
-            cells.append("" if both is None else f"{_value(name, both[0])} to {_value(name, both[1])}")
+            cells.append("" if both is None else _ends(name, *both))
         rows.append(row(*cells))
+    among = " EOD: the same among those whose true outcome it is;" if "eod" in one.metrics else ""
     caption = (
-        f"Over the groups that are compared. DPD: largest difference of the share predicted “{audit.favourable}”; EOD: "
-        "the same among those whose true outcome it is; impact ratio: smallest share over the largest."
+        f"Over the groups that are compared. DPD: largest difference of the share predicted “{audit.favourable}”;"
+        f"{among} impact ratio: smallest share over the largest."
     )
     if bounded:
         caption += (
@@ -119,23 +123,26 @@ def gaps(audit: AuditFacts, one: GroupingFacts, brief: bool = False) -> Table:
 
 def groups(audit: AuditFacts, one: GroupingFacts, intervals: bool = True) -> Table:
     """Each group's rates; narrow terminals are shown no intervals."""
-    columns = [Column("Group"), Column("rows", "count"), *(Column(head, "percent", 1) for head in _RATES.values())]
+    names = [name for name in _RATES if name in one.groups[0].metrics]
+    columns = [Column("Group"), Column("rows", "count"), *(Column(_RATES[name], "percent", 1) for name in names)]
     columns.append(Column("impact ratio", "number", 2))
     rows = []
     for group in one.groups:
-        cells = [_cell(group.metrics[name], intervals) for name in (*_RATES, "impact_ratio")]
+        cells = [_cell(group.metrics[name], intervals) for name in (*names, "impact_ratio")]
         rows.append(row(group.name, group.rows, *cells, note=_flag(audit, group)))
-    caption = (
-        f"In percent of the group. Base rate: true outcome “{audit.favourable}”; selected: predicted it; TPR: selected "
-        "of these; FPR: selected of the others; precision: true of the selected; impact ratio: selected over the "
-        "highest of the compared groups'."
-    )
+    caption = f"In percent of the group. Selected: predicted “{audit.favourable}”; "
+    if "base_rate" in names:
+        caption += (
+            f"base rate: true outcome “{audit.favourable}”; TPR: selected of these; FPR: selected of the others; "
+            "precision: true of the selected; "
+        )
+    caption += "impact ratio: selected over the highest of the compared groups'."
     return Table(f"Groups of {one.name}", columns, [Section(rows)], caption, style="groups")
 
 
 def score_table(audit: AuditFacts, one: GroupingFacts, intervals: bool = True) -> Table | None:
     """How well the score ranks within each group, and how far it can be trusted as a probability."""
-    if not audit.scored:
+    if not (audit.scored and "auc" in one.metrics):
         return None
     columns = [Column("Group"), Column("AUC", "number", 2)]
     if audit.probabilities:
@@ -188,6 +195,7 @@ def page(audit: AuditFacts, failures: Sequence[Failure] = ()) -> str:
         for one in audit.groupings
     ]
     facts = {
+        **({"Data": audit.source} if audit.source else {}),
         "Predicted": audit.label,
         "Favourable outcome": audit.favourable,
         "Rows": f"{audit.rows:,}",
@@ -207,6 +215,7 @@ def page(audit: AuditFacts, failures: Sequence[Failure] = ()) -> str:
             failures=failed_sentences(failures),
             parts=[(name, [table for table in tables if table is not None], swept) for name, tables, swept in parts],
             notes=audit.notes,
+            made=f"Made by ffalm {__version__}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC.",
         )
     )
 
@@ -228,7 +237,16 @@ def _cell(metric: Estimate, interval: bool) -> Cell:
 
 
 def _value(name: str, value: float) -> str:
-    return "undefined" if math.isnan(value) else f"{value:.3f}" if name in _RATIOS else f"{percent(value, 1)} %"
+    unit = "" if name in _RATIOS or math.isnan(value) else " %" if name in _SHARES else " points"
+    return _bare(name, value) + unit
+
+
+def _ends(name: str, low: float, high: float) -> str:
+    return f"{_bare(name, low)} to {_bare(name, high)}"
+
+
+def _bare(name: str, value: float) -> str:
+    return "undefined" if math.isnan(value) else f"{value:.3f}" if name in _RATIOS else percent(value, 1)
 
 
 def _points(metric: Estimate) -> str:
