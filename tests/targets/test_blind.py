@@ -199,7 +199,10 @@ def test_a_group_that_is_not_compared_counts_for_accuracy_alone() -> None:
     assert found.tally.accuracy() == pytest.approx(float((predicted == rows.labels).double().mean()))
 
 
-@pytest.mark.parametrize(("target", "groups"), [("dpd <= 0.02", 2), ("dpd <= 0.02", 3)])
+@pytest.mark.parametrize(
+    ("target", "groups"),
+    [("dpd <= 0.02", 2), ("dpd <= 0.02", 3), ("equalized_odds <= 0.05, accuracy_parity <= 0.05", 3)],
+)
 def test_every_question_of_a_search_is_known_and_there_are_no_more_than_told(target: str, groups: int) -> None:
     rows, shares = drawn(400, groups)
     aim, asked = Target.parse(target), 0

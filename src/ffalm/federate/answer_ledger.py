@@ -20,6 +20,8 @@ from ffalm.federate.terms import SiteTerms, first_run
 from ffalm.studies.store import locked
 from ffalm.system.files import read_json, write_private
 
+_MOST_FLOORS = 3  # values of `min_group` for which a site describes its rows
+
 
 class AnswerLedger:
     """The questions of one run that a site has answered, by purpose ("train 3", "score", "groups: train 3")."""
@@ -50,6 +52,12 @@ class AnswerLedger:
             f"This site has answered the question {purpose!r} of this run for another model or other terms: to begin "
             "anew, move the coordinator's run folder away.",
         )
+
+    def answered(self, purpose: str, tensors: Mapping[str, Mapping[str, Tensor]]) -> bool:
+        """Whether this site has answered that very question."""
+        with locked(self._folder, "answered"):
+            noted = self._noted().get(self._training + purpose, {})
+        return noted.get("question") == f"{self._terms.run_key} {digest(tensors)}"
 
     def fewest(self, purpose: str, now: int) -> int:
         """How many sites share the noise of a sum: as many as when it was revealed before, so that it is the same."""
@@ -85,6 +93,25 @@ class AnswerLedger:
             require_public(known == value, refusal)
             self._file.parent.mkdir(mode=0o700, exist_ok=True)
             write_private(self._file, json.dumps(noted).encode())  # on disk before the answer leaves
+
+
+def described(folder: Path, fewest: int) -> None:
+    """Note how many rows a value must have to be named; raises `PublicError` at the fourth such number.
+
+    A value that is named for 20 rows and not for 21 is held by 20 rows: how many hold one is not to be told.
+    """
+    file = folder / ".answered" / "described.json"
+    with locked(folder, "answered"):
+        known: list[int] = read_json(file) if file.exists() else []
+        if fewest in known:
+            return
+        require_public(
+            len(known) < _MOST_FLOORS,
+            f"This site has described its rows for {_MOST_FLOORS} values of min_group, and another would tell how many "
+            "rows hold a value: its administrator may delete .answered/described.json in its folder.",
+        )
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        write_private(file, json.dumps([*known, fewest]).encode())
 
 
 def digest(tensors: Mapping[str, Mapping[str, Tensor]]) -> str:

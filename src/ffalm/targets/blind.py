@@ -131,13 +131,18 @@ class HeldOutRows:
 
 def known_question(weights: Tensor, line: Tensor, steps: Tensor, target: Target, shares: Tensor, excluded: int) -> bool:
     """Whether a question is one that the search for a target asks: along one of its lines at steps of the grid, or
-    between two of them, or of a single rule. A site answers no other, whoever asks."""
+    between two of them, or of a single rule; from weights that moves along its lines lead to, which is 0 where it has
+    one line. A site answers no other, whoever asks: counts along many lines would tell a row's place on all of them."""
     shape = shares.shape
     if not (weights.shape == line.shape == shape and bool(weights.isfinite().all()) and steps.ndim == 1):
         return False
     lines, single = directions(target, shares, excluded), torch.zeros(1, dtype=torch.float64)
+    if not _reachable(weights, lines):
+        return False
     if not bool(line.any()):
         return torch.equal(steps, single)
+    if len(lines) == 1 and bool(weights.any()):
+        return False
     on_grid = _same(steps, GRID) or (steps.shape == _FINE.shape and bool(_close(_all_fine(), steps).all(-1).any()))
     return on_grid and any(_same(line, one) for one in lines)
 
@@ -159,6 +164,18 @@ def fine_steps(place: int) -> Tensor:
 def _all_fine() -> Tensor:
     """By place on the grid."""
     return torch.stack([fine_steps(place) for place in range(len(GRID))])
+
+
+def _reachable(weights: Tensor, lines: list[Tensor]) -> bool:
+    """Whether weights are a sum of moves along the lines, each of them at most as far as the grid goes in a sweep."""
+    if not bool(weights.any()):
+        return True
+    if not lines:
+        return False
+    basis = torch.stack([line.flatten() for line in lines], 1)
+    off = weights.flatten() - basis @ torch.linalg.lstsq(basis, weights.flatten(), driver="gelsd").solution
+    farthest = _SWEEPS * float(GRID[-1]) * basis.abs().sum(1) * (1 + 1e-9)
+    return float(off.norm()) <= 1e-9 * (1 + float(weights.norm())) and bool((weights.flatten().abs() <= farthest).all())
 
 
 def _same(found: Tensor, own: Tensor) -> bool:

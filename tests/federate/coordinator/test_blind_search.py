@@ -36,6 +36,7 @@ from ffalm.report.answer_report import sentences
 from ffalm.simulation import RunKeywords, rebuilt, simulate
 from ffalm.studies.results import Study
 from ffalm.studies.store import RunFolder
+from ffalm.targets.blind import fine_steps
 from ffalm.targets.target import Target
 
 TARGET = "dpd <= 0.1"
@@ -276,11 +277,39 @@ def test_a_site_answers_no_question_that_the_search_does_not_ask(
     moved = {name: value + 1 for name, value in first.tensors["groups"].items()}
     with pytest.raises(PublicError, match="for another model"):
         answer("score", Message({**first.tensors, "groups": moved}, first.facts), node)
-    offsets = iter(range(100))
-    many = (answer("score", Message(asked.tensors, {**asked.facts, "offset": float(one)}), node) for one in offsets)
+    other = {name: value + 1 for name, value in first.tensors["model"].items()}
+    with pytest.raises(PublicError, match="the final model of the run"):
+        answer("score", Message({**first.tensors, "model": other}, first.facts), node)
+    places = iter(range(100))
+    fine = (Message({"rule": {**rule, "steps": fine_steps(one)}}, asked.facts) for one in places)
     with pytest.raises(PublicError, match="as many questions of this kind as a run may ask"):
-        list(many)
-    assert next(offsets) < 40
+        [answer("score", one, node) for one in fine]
+    assert next(places) < 40
+
+
+def test_counts_are_of_one_projection_of_the_rows_not_of_many(finished: tuple[Path, Counted, FederationConfig]) -> None:
+    """With weights and offsets of its choice the coordinator would see the rows from as many sides as it may ask."""
+    run, sites, plan_ = finished
+    folder, own = sites.folders["west"], [message for name, message, _ in sites.seen if name == "west"]
+    first, asked = (next(one for one in own if one.facts["stage"] == stage) for stage in ("predict", "count"))
+    terms = Agreement.load(run / "encoding.json").terms("west", plan_, (run / "run_id").read_text())
+    (folder / "agreed.json").write_text(terms.to_text())
+    rule, node = asked.tensors["rule"], dict[str, Fact](site=str(folder))
+    answer("score", first, node)
+    aside = torch.zeros_like(rule["weights"])
+    aside[0, 0] = 0.5
+    single = {"line": torch.zeros_like(aside), "steps": torch.zeros(1, dtype=torch.float64)}
+    changes = ({"weights": aside}, {"weights": rule["line"]}, {**single, "weights": aside},
+               {**single, "weights": 1000 * rule["line"]})  # fmt: skip
+    for change in changes:
+        with pytest.raises(PublicError, match="the search for a blind rule does not need"):
+            answer("score", Message({"rule": {**rule, **change}}, asked.facts), node)
+    answer("score", Message({"rule": {**rule, **single, "weights": rule["line"]}}, asked.facts), node)
+    with pytest.raises(PublicError, match="does not need"):
+        answer("score", Message(asked.tensors, {**asked.facts, "offset": 0.01}), node)
+    answer("score", Message(asked.tensors, {**asked.facts, "offset": 0.5}), node)
+    with pytest.raises(PublicError, match="as many questions of this kind"):
+        answer("score", Message(asked.tensors, {**asked.facts, "offset": 0.25}), node)
 
 
 def test_a_site_reveals_no_count_over_other_sites_than_its_histograms(

@@ -52,6 +52,8 @@ def blind_rules(
     histograms' sum where no single one is known.
     """
     shares = cell_shares(training, task.favourable)
+    too_large = "it has more rows than the rule 'max_share' lets count, and counts for a blind rule are not scaled"
+    histograms = histograms.without(dict.fromkeys(histograms.scaled, too_large)) if histograms.scaled else histograms
     while True:
         sites = list(histograms.own) or [site for site in scored if site not in histograms.missing]
         try:

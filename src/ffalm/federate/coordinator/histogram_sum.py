@@ -13,7 +13,9 @@ from ffalm.data.types import Task
 from ffalm.engines.remote.message import Message
 from ffalm.errors import UserError
 from ffalm.fairness import ScoreHistogram
+from ffalm.federate.coordinator.histogram_rules import bounded, farthest
 from ffalm.federate.coordinator.update_validation import Counts
+from ffalm.federate.federation_config import Rules
 from ffalm.federate.histogram_bytes import PARTS, unpacked_histograms
 
 Histograms = dict[str, ScoreHistogram]
@@ -30,10 +32,13 @@ class HistogramSum:
     parts: Histograms = field(default_factory=dict)
     own: dict[str, Histograms] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    scaled: tuple[str, ...] = ()  # sites that count with fewer rows than they have: see `max_share`
 
     @classmethod
-    def of(cls, answers: Mapping[str, Message], counts: Mapping[str, Counts], task: Task) -> HistogramSum:
-        """The sum of what single sites answered."""
+    def of(
+        cls, answers: Mapping[str, Message], counts: Mapping[str, Counts], task: Task, rules: Rules | None = None
+    ) -> HistogramSum:
+        """The sum of what single sites answered, under the rules against lying ones."""
         own: dict[str, Histograms] = {}
         missing: dict[str, str] = {}
         for site, answer in answers.items():
@@ -43,7 +48,15 @@ class HistogramSum:
             except UserError as error:
                 own.pop(site, None)
                 missing[site] = str(error)
-        return cls(_summed(own), own, missing)
+        if rules is not None and rules.aggregation != "mean":
+            for site in farthest(own, rules.liars):
+                del own[site]
+                missing[site] = "the rule 'aggregation' leaves it out: its scores are most unlike the others'"
+        counted = own if rules is None or rules.max_share == 1 else bounded(own, rules.max_share)
+        scaled = tuple(
+            site for site, parts in own.items() if any(counted[site][part] is not parts[part] for part in parts)
+        )
+        return cls(_summed(counted), counted, missing, scaled)
 
     @classmethod
     def of_sums(cls, parts: Histograms, counts: Mapping[str, Counts]) -> HistogramSum:

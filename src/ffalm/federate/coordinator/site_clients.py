@@ -202,7 +202,7 @@ class SiteClients(Asking):
         task = self._members.agreed.task
         if self._config.target is not None:
             usable = {site: answers[site] for site in names if site in found}
-            self.histograms = HistogramSum.of(usable, self._members.counts, task)
+            self.histograms = HistogramSum.of(usable, self._members.counts, task, rules)
         return {
             part: Scored.of({site: found[site][part] for site in names if site in found}, task)
             for part in ("validation", "test")

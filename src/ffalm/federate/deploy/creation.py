@@ -84,10 +84,11 @@ def _names(sites: list[str], before: list[str], demo: str | None) -> list[str]:
 
 
 def new_site(config: FederationConfig, name: str, file: str = "data.csv") -> SiteConfig:
-    """The first settings of a site, for its operator to change."""
+    """The first settings of a site, for its operator to change: it insists on the rules that protect its rows, so that
+    they hold whatever becomes of federation.toml."""
     images = config.data.source == "images"
     data: LocalData = LocalImages(folder="images", labels="labels.csv") if images else LocalTable(file=file)
-    return SiteConfig(name=name, data=data)
+    return SiteConfig(name=name, data=data, secure=config.rules.secure, min_group=config.rules.min_group)
 
 
 def site_names(count: int) -> list[str]:

@@ -21,7 +21,7 @@ from ffalm.engines.remote.message import Fact, Kind, Message, printable
 from ffalm.engines.remote.round_messages import update_message
 from ffalm.engines.server import ClientUpdate, own_step
 from ffalm.errors import PublicError, UserError, require_public
-from ffalm.federate.answer_ledger import AnswerLedger
+from ffalm.federate.answer_ledger import AnswerLedger, described
 from ffalm.federate.disclosure import Disclosed, fewest_rows, withheld, without
 from ffalm.federate.federation_config import SiteConfig
 from ffalm.federate.histogram_bytes import packed_histograms
@@ -77,6 +77,7 @@ class LocalSite:
                 for problem in rows.problems() if columns is None else ():
                     log.warning("A column cannot be used, should the federation want it: %s", problem)
                 fewest = fewest_rows(self._min_group(min_group))
+                described(self._folder, fewest)
                 facts["description"] = rows.description(columns, fewest).to_json()
             except UserError as error:
                 facts["misfit"] = self._misfit(error)
@@ -160,6 +161,11 @@ class LocalSite:
         parts, ledger = self._rows(agreed), AnswerLedger(self._folder, terms)
         key = f"{terms.run_key}-{rows_key(self._config, agreed, self._folder)}"
         if asked.facts.get("stage") == "predict":
+            scored = {"model": asked.tensors.get("model", {})}
+            require_public(
+                AnswerLedger(self._folder, agreed).answered("score", scored),
+                "A blind rule is for the final model of the run, whose scores this site has told; this is another.",
+            )
             outputs = self._predicted(asked, agreed)
             ledger.question("predict", asked.tensors)
             self._cache.keep_outputs(key, outputs)

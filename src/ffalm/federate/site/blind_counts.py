@@ -4,8 +4,8 @@ The search for a rule asks for sums over rows alone. A site is sent both models 
 held-out and test rows, keeps the outputs in its own folder, and tells by (label, group) how many held-out rows the
 model of the groups puts in their own group. Then ("count") it tells how many rows of each label and group the rules on
 a line predict favourable. Cells under `min_group` rows are 0 everywhere, as in score histograms. It answers only such
-questions as the search asks, of one pair of models in a run and a bounded number of them; of test rows it tells what
-single rules give, never a line of them.
+questions as the search asks, of one pair of models in a run (the first is the one that it told the scores of) and a
+bounded number of them; of test rows it tells what single rules give, never a line of them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor
 from ffalm.engines.jobs import Model
 from ffalm.engines.remote.message import Message, understood
 from ffalm.errors import require_public
+from ffalm.fairness.histograms import AS_TRAINED, edge_value
 from ffalm.federate.answer_ledger import AnswerLedger, digest
 from ffalm.federate.disclosure import withheld
 from ffalm.federate.site.cache import Parts
@@ -27,6 +28,7 @@ from ffalm.targets.blind import known_question, most_questions
 from ffalm.targets.predicted_rows import PredictedRows
 from ffalm.targets.target import Target
 
+_PER_LOGIT = round(1 / edge_value(AS_TRAINED + 1))  # edges of score histograms
 _STARTS = 2  # searches that a site answers in full: one that was stopped may go on without a site, another way
 
 
@@ -52,7 +54,7 @@ class CountQuestion:
         task = terms.task
         right = known_question(found.weights, found.line, found.steps, _target(terms), shares, task.excluded)
         require_public(
-            right and math.isfinite(found.offset) and found.part in ("validation", "test"),
+            right and _edge(found.offset) and found.part in ("validation", "test"),
             "The coordinator asks for counts that the search for a blind rule does not need.",
         )
         require_public(
@@ -66,6 +68,7 @@ class CountQuestion:
         where = torch.tensor([self.offset, float(self.part == "test")], dtype=torch.float64)
         asked = {"rule": {"weights": self.weights, "line": self.line, "steps": self.steps, "where": where}}
         purpose = f"count {self.number}" if terms.secure is not None else f"count {digest(asked)[:16]}"
+        ledger.question(f"offset {self.offset!r}", {}, most=("offset ", _STARTS))
         most = _STARTS * most_questions(_target(terms), shares, terms.task.excluded)
         ledger.question(purpose, asked, most=("count ", most))
         return purpose
@@ -94,6 +97,11 @@ def told_groups(outputs: Model, parts: Parts, terms: SiteTerms, min_group: int) 
     rows, task = parts["validation"], terms.task
     own = PredictedRows(outputs["validation.logits"], outputs["validation.cells"], rows.y.cpu(), rows.group.cpu(), task)
     return own.known().masked_fill(withheld(rows.counts(task).cpu(), min_group), 0)
+
+
+def _edge(offset: float) -> bool:
+    """Whether an offset is a threshold that score histograms know."""
+    return math.isfinite(offset) and edge_value(AS_TRAINED + round(offset * _PER_LOGIT)) == offset
 
 
 def _target(terms: SiteTerms) -> Target:

@@ -175,11 +175,15 @@ class TableRows:
         """All parts under the agreed encoding."""
         if encoding is None:
             raise PublicError("The terms of the federation lack the encoding of tables: use the same ffalm everywhere.")
+        agreed = TableEncoding.from_json(encoding)
+        for column in agreed.columns:  # which a coordinator may name without having asked for a description
+            if column.name in self.features:
+                self._check(column.name)
         train, validation, test = self.parts
         y = self.label.among(task.label_names, "label", self.file)
         group = self.group.groups(task, self.file)
         raw = RawTable(task, self.features, y, group, train, validation, test)
-        dataset = raw.encoded(TableEncoding.from_json(encoding))
+        dataset = raw.encoded(agreed)
         return {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}
 
 

@@ -1,0 +1,64 @@
+"""A coordinator that asks sites other questions than ours does, to learn what they do not tell."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from tests.federate.makers import config, people, site_folder, world
+
+from ffalm.data.encoding import CategoryColumn, TableEncoding
+from ffalm.data.types import Task
+from ffalm.engines.remote.message import Fact, Message
+from ffalm.federate.coordinator.agreement import Agreement
+from ffalm.federate.coordinator.federated_run import coordinate
+from ffalm.federate.deploy.creation import new_site
+from ffalm.federate.site.answering import answer
+from ffalm.settings import to_plain
+
+
+def greeted(folder: Path, min_group: int) -> Message:
+    data = json.dumps(to_plain(config().data))
+    facts: dict[str, Fact] = {"describe": True, "min_group": min_group, "data": data, "columns": json.dumps(["job"])}
+    return answer("hello", Message(facts=facts), {"site": str(folder)})
+
+
+def test_how_many_rows_hold_a_value_does_not_follow_from_asking_with_ever_larger_floors(tmp_path: Path) -> None:
+    """A category is named where `min_group` rows hold it: trying every number would count them."""
+    folder = site_folder(tmp_path, "north", people(200, 1))
+    named = [
+        "smith" in str(found.facts["description"])
+        for floor in range(20, 60)
+        if "description" in (found := greeted(folder, floor)).facts
+    ]
+    assert len(named) == 3 and all(named)
+    refused = greeted(folder, 44)
+    assert "would tell how many rows hold a value" in str(refused.facts["misfit"])
+    assert "description" in greeted(folder, 20).facts
+
+
+def test_a_column_of_names_is_refused_in_an_encoding_that_nobody_described(tmp_path: Path) -> None:
+    """With the one feature "name is Ann" the Tally of a model that predicts it would tell Ann's label and group."""
+    frame = people(80, 1).assign(name=[f"person {number}" for number in range(80)])
+    folder = site_folder(tmp_path, "north", frame)
+    plan = config(("north", "south"))
+    task = Task("loans", "loan", "sex", ("no", "yes"), ("female", "male"), 1)
+    for column, told in ((CategoryColumn("job", ("smith",)), True), (CategoryColumn("name", ("person 7",)), False)):
+        agreed = Agreement(task, plan.data, TableEncoding((column,)), plan.model, plan.sites)
+        terms = Message(facts={"terms": agreed.terms("north", plan, "run").to_text()})
+        found = answer("agree", terms, {"site": str(folder)})
+        assert ("counts" in found.tensors) is told
+        assert ("different text" in str(found.facts.get("misfit"))) is not told
+
+
+def test_a_site_of_init_insists_on_the_rules_that_it_was_made_under(tmp_path: Path) -> None:
+    plan = config(rules={"secure": True, "min_group": 12})
+    site = new_site(plan, "north", "rows.csv")
+    assert site.secure and site.min_group == 12
+    sites = world(tmp_path, (90, 70))
+    for name, folder in sites.folders.items():
+        replace(site, name=name, secure=False).write(folder / "site.toml")
+    coordinate(config(("north", "south"), rules={"min_group": 0}, training={"rounds": 1}), tmp_path / "run", sites)
+    for told in json.loads((tmp_path / "run" / "sites.json").read_text())["sites"]:
+        assert all(count == 0 or count >= 12 for row in told["rows"]["validation"] for count in row)
