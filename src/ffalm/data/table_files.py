@@ -25,9 +25,16 @@ _TWICE = "Its data file has two columns of the same name."
 
 
 def read_table(
-    file: str, separator: str | None = None, decimal: Literal[".", ","] = ".", encoding: str | None = None
+    file: str,
+    separator: str | None = None,
+    decimal: Literal[".", ","] = ".",
+    encoding: str | None = None,
+    verbatim: bool = False,
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """The columns of a file, with stripped names, and notes on columns that were left out."""
+    """The columns of a file, with stripped names, and notes on columns that were left out.
+
+    With `verbatim` the values of text files are as written, such as 007.
+    """
     path = require_file(file)
     check_encoding(encoding)
     require(separator is None or len(separator) == 1, f"The separator must be one character; got {separator!r}.")
@@ -43,7 +50,7 @@ def read_table(
             if ending in PARQUET:
                 frame = read_parquet(path)
             else:
-                frame = read_text(path, separator, decimal, encoding, SEPARATORS[ending])
+                frame = read_text(path, separator, decimal, encoding, SEPARATORS[ending], verbatim)
     except UnicodeDecodeError as error:
         kind = "UTF-8" if encoding is None else encoding
         raise UserError(

@@ -34,9 +34,11 @@ def check_encoding(encoding: Encoding) -> None:
     require(known, f"The encoding {shown(encoding)} is not known: give one such as utf-8, latin-1, cp1252 or utf-16.")
 
 
-def read_text(path: Path, separator: str | None, decimal: str, encoding: Encoding, usual: str) -> pd.DataFrame:
+def read_text(
+    path: Path, separator: str | None, decimal: str, encoding: Encoding, usual: str, verbatim: bool = False
+) -> pd.DataFrame:
     """The table with its header as written (pandas would rename repeated and empty names); `usual` is the separator
-    where the header does not tell.
+    where the header does not tell, and with `verbatim` every value is text.
 
     Some programs write a line such as `sep=;` before the header, which says what the separator is.
     """
@@ -55,7 +57,7 @@ def read_text(path: Path, separator: str | None, decimal: str, encoding: Encodin
     }
     header = pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0].tolist()
     size = path.stat().st_size * _DECODED * (_UNPACKED if path.name.lower().endswith(".gz") else 1)
-    options["low_memory"] = False
+    options |= {"dtype": str, "na_filter": False} if verbatim else {"low_memory": False}
     if not _large(size):
         return _named(pd.read_csv(path, **options), header)
 
