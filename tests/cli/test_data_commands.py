@@ -36,7 +36,12 @@ def test_a_users_file_is_checked_and_shown_by_group(cli: Cli, loans: Path) -> No
     assert code == 0
     assert "paid" in shown
     assert "north" in shown
+    assert "400 rows" in shown and "Features read as numbers: income" in shown
+    assert "The group (sex) is a feature of the model" in shown
+    hidden = cli("data", "check", *mine, "--set", "data.use_group_as_feature=false")[1]
+    assert "is a feature of the model" not in hidden
     facts = json.loads(cli("data", "check", *mine, "--json")[1])
+    assert facts["columns"]["income"] == "number" and facts["columns"]["sex"] == ["f", "m"]
     assert sum(facts["rows"].values()) == 400
     assert facts["task"]["label_names"][facts["task"]["favourable"]] == "yes"
 

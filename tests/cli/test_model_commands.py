@@ -37,6 +37,23 @@ def test_predictions_are_written_as_csv(model: Path, new: Path, capsys: pytest.C
     assert written["prediction"].tolist() == ffalm.load_model(model).predict(new, group="sex").tolist()
 
 
+def test_named_columns_are_copied_as_they_are_written(
+    model: Path, new: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = pd.read_csv(new).assign(id=[f"{number:03d}" for number in range(30)])
+    frame.to_csv(new, index=False)
+    assert run(["predict", str(model), str(new), "--group", "sex", "--keep", "id,sex"]) == 0
+    shown = pd.read_csv(io.StringIO(capsys.readouterr().out), dtype=str)
+    assert list(shown) == ["row", "id", "sex", "prediction", "probability"]
+    assert shown["id"].tolist() == frame["id"].tolist() and shown["id"][7] == "007"
+    assert shown["sex"].tolist() == frame["sex"].tolist()
+    frame.assign(prediction="old").to_csv(new, index=False)
+    assert run(["predict", str(model), str(new), "--keep", "id,prediction"]) == 2
+    assert "cannot copy 'prediction'" in capsys.readouterr().err
+    assert run(["predict", str(model), str(new), "--keep", "idd"]) == 2
+    assert "idd" in capsys.readouterr().err
+
+
 def test_without_the_group_the_single_threshold_is_used_and_told(
     model: Path, new: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,6 +52,15 @@ def test_compare_puts_its_algorithms_in_one_table_and_answers_the_default_target
     assert [one["alpha"] for one in json.loads((out / "answer.json").read_text())["answers"]] == [1, 5]
 
 
+def test_an_answer_that_can_be_used_ends_with_how(cli: Cli, flags: list[str], tmp_path: Path) -> None:
+    few = [*flags, "--algorithms", "fedavg", "--rounds", "5", "--lr", "0.5", "--seeds", "1", "--target"]
+    for bound, told in (("0.9", True), ("0.0001", False)):
+        out = tmp_path / bound
+        code, shown, _ = cli("compare", *few, f"accuracy_parity <= {bound}", "--repair", "none", "--out", out)
+        assert code == 0
+        assert (f"Next: `ffalm predict {out} NEW.csv`" in shown) is told
+
+
 LEFT_OUT = (
     "Left out: FairFed compares two groups and this data has 3: merge groups into two, or use ffalm or fpfl, "
     "which take any number."

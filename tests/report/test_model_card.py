@@ -37,7 +37,7 @@ def test_every_part_is_there_with_the_stored_numbers() -> None:
     assert [f"## {part}" in text for part in parts] == [True] * len(parts)
     tally = Tally.of_counts(COUNTS)
     low, high = tally.interval("dpd")
-    dpd = f"{100 * tally.dpd():.1f} % | {100 * low:.1f} % to {100 * high:.1f} %"
+    dpd = f"{100 * tally.dpd():.1f} points | {100 * low:.1f} to {100 * high:.1f}"
     assert f"| Demographic parity difference (DPD) | {dpd} |" in text
     assert "| female | 100 | 60.0 [50.2, 69.1] |" in text
     assert "dpd <= 0.05: not met. One-sided 95 % confidence bounds: dpd 0.310." in text

@@ -29,6 +29,8 @@ def test_a_studys_model_is_its_answers_with_the_thresholds(study: ffalm.Study) -
     assert model.repair is not None and model.repair.to_plain(model.task.group_names) == answer.best.repair
     assert model.facts is not None
     assert (model.facts.verdict, model.facts.target) == (answer.verdict, "dpd <= 0.02")
+    labels = {run.label for run in study.results}
+    assert labels & set(model.facts.settings) == {answer.chosen.label}  # the card tells the model's own settings
     frame = people(50, 1)
     expected = model.predict(frame, group="sex").tolist()
     study.write_report()

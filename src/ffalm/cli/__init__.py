@@ -41,40 +41,52 @@ app = typer.Typer(
     name="ffalm",
     help="Group-fair federated learning: train one classifier over many data owners so that it treats groups alike.",
     epilog="Start with: ffalm compare\n\nExit codes: 0 done, 1 a bug of ours, 2 a mistake in what was given, "
-    "4 a training that diverged (its runs and report are written), 130 stopped.",
+    "3 a condition of `audit --fail-if` holds, 4 a training that diverged (its runs and report are written), 130 "
+    "stopped.",
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-#: The commands in the order of the help, each with an example.
-COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
-    (study_commands.run, "ffalm run --algorithm ffalm --preset safe --rounds 30"),
-    (study_commands.compare, "ffalm compare --data loans.csv --label paid --group sex --favourable yes"),
-    (study_commands.report, "ffalm report ffalm-results/compare-census-20250101-120000"),
-    (sweep_command.sweep, 'ffalm sweep --algorithm lagrangian --over tolerance=0,0.02,0.05,0.1 --at "dpd <= 0.05"'),
-    (
-        repair_command.repair,
-        "ffalm repair scores.csv --label paid --score p --group sex --favourable yes --test-share 0.5",
+#: The commands in the order of the help, under its headings, each with an example.
+COMMANDS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
+    "Train and compare": (
+        (study_commands.compare, "ffalm compare --data loans.csv --label paid --group sex --favourable yes"),
+        (study_commands.run, "ffalm run --algorithm ffalm --preset safe --rounds 30"),
+        (sweep_command.sweep, 'ffalm sweep --algorithm lagrangian --over tolerance=0,0.02,0.05,0.1 --at "dpd <= 0.05"'),
+        (watch_command.watch, "ffalm watch ffalm-results/compare-census-20250101-120000"),
+        (study_commands.report, "ffalm report ffalm-results/compare-census-20250101-120000"),
     ),
-    (leaderboard_command.leaderboard, "ffalm leaderboard --root data --out leaderboard"),
-    (
-        audit_command.audit,
-        "ffalm audit loans.csv --label paid --prediction said --group sex --favourable yes --fail-if 'dpd > 0.1'",
+    "Use the trained model": (
+        (model_commands.predict, "ffalm predict ffalm-results/loans new.csv --group sex --out labels.csv"),
+        (model_commands.card, "ffalm card ffalm-results/loans --out MODEL_CARD.md"),
+        (model_commands.export, "ffalm export ffalm-results/loans model.onnx"),
     ),
-    (model_commands.predict, "ffalm predict ffalm-results/loans new.csv --group sex --out labels.csv"),
-    (model_commands.card, "ffalm card ffalm-results/loans --out MODEL_CARD.md"),
-    (model_commands.export, "ffalm export ffalm-results/loans model.onnx"),
-    (reproduce.reproduce, "ffalm reproduce table-2 --scale smoke"),
-    (algorithms_command.algorithms, "ffalm algorithms fcfl"),
-    (watch_command.watch, "ffalm watch ffalm-results/compare-census-20250101-120000"),
-    (setting_commands.models, "ffalm models"),
-    (setting_commands.settings, "ffalm settings training"),
-    (setting_commands.init, "ffalm init && ffalm compare --config ffalm.toml"),
-)
-for _command, _example in COMMANDS:
-    app.command(epilog=f"Example: {_example}")(_command)
-app.add_typer(federate.federate, name="federate")
-app.add_typer(data_commands.data, name="data")
+    "Predictions of any model": (
+        (
+            audit_command.audit,
+            "ffalm audit loans.csv --label paid --prediction said --group sex --favourable yes --fail-if 'dpd > 0.1'",
+        ),
+        (
+            repair_command.repair,
+            "ffalm repair scores.csv --label paid --score p --group sex --favourable yes --test-share 0.5",
+        ),
+    ),
+    "Look up and set up": (
+        (setting_commands.init, "ffalm init && ffalm compare --config ffalm.toml"),
+        (algorithms_command.algorithms, "ffalm algorithms fcfl"),
+        (setting_commands.models, "ffalm models"),
+        (setting_commands.settings, "ffalm settings training"),
+    ),
+    "Benchmarks": (
+        (leaderboard_command.leaderboard, "ffalm leaderboard --root data --out leaderboard"),
+        (reproduce.reproduce, "ffalm reproduce table-2 --scale smoke"),
+    ),
+}
+for _heading, _commands in COMMANDS.items():
+    for _command, _example in _commands:
+        app.command(epilog=f"Example: {_example}", rich_help_panel=_heading)(_command)
+app.add_typer(federate.federate, name="federate", rich_help_panel="Train and compare")
+app.add_typer(data_commands.data, name="data", rich_help_panel="Look up and set up")
 
 
 def _show_version(wanted: bool) -> None:

@@ -24,6 +24,7 @@ data = typer.Typer(
 )
 
 _CHECK = (*DATA, SET, JSON)
+_NAMES = 12  # shown of columns and owners
 
 
 @data.callback()
@@ -121,11 +122,32 @@ def _facts(dataset: Dataset) -> dict[str, Any]:
     return {
         "task": dataclasses.asdict(task),
         "features": list(dataset.train.x.shape[1:]),
+        "columns": _columns(dataset),
         "rows": {part: len(examples) for part, examples in parts.items()},
         "counts": {part: examples.counts(task).tolist() for part, examples in parts.items()},
         "owners": list(dataset.owner_names),
         "notes": list(dataset.notes),
     }
+
+
+def _columns(dataset: Dataset) -> dict[str, Any]:
+    """How each column of a table becomes features: as a number, or by its categories."""
+    encoding = dataset.preprocessing and dataset.preprocessing.table
+    return {one.name: list(getattr(one, "categories", ())) or "number" for one in encoding.columns} if encoding else {}
+
+
+def _column_lines(columns: dict[str, Any], group: str) -> list[str]:
+    """The same in words, and whether the model sees the group."""
+    kinds = {
+        "numbers": [name for name, kind in columns.items() if kind == "number"],
+        "categories": [f"{name} ({len(kind)})" for name, kind in columns.items() if kind != "number"],
+    }
+    lines = [f"Features read as {kind}: {_some(names)}" for kind, names in kinds.items() if names]
+    seen = [name for name in group.split(", ") if name in columns]
+    if seen:
+        hidden = "--set data.use_group_as_feature=false hides it"
+        lines.append(f"The group ({', '.join(seen)}) is a feature of the model; {hidden}.")
+    return lines
 
 
 def _print_facts(dataset: Dataset) -> None:
@@ -137,7 +159,12 @@ def _print_facts(dataset: Dataset) -> None:
     console = Console()
     shape = " x ".join(map(str, facts["features"]))
     favourable = escape(task.label_names[task.favourable])
-    console.print(f"[bold]{escape(task.name)}[/bold]: features {shape}; favourable: {favourable}", highlight=False)
+    rows = f"{sum(facts['rows'].values()):,} rows"
+    console.print(
+        f"[bold]{escape(task.name)}[/bold]: {rows}, {shape} features; favourable: {favourable}", highlight=False
+    )
+    for line in _column_lines(facts["columns"], task.group):
+        print_line(console, line)
     table = Table("group", title=escape(f"{task.label}, by {task.group}"), title_justify="left")
     for part in facts["counts"]:
         table.add_column(f"{part} rows", justify="right")
@@ -149,11 +176,13 @@ def _print_facts(dataset: Dataset) -> None:
     table.add_row("all", *_cells(task, facts, range(task.groups)))
     console.print(table)
     if facts["owners"]:
-        more = ", ..." if len(facts["owners"]) > 12 else ""
-        owners = f"{len(facts['owners'])} owners: {', '.join(facts['owners'][:12])}{more}"
-        console.print(owners, highlight=False, markup=False)
+        print_line(console, f"{len(facts['owners'])} owners: {_some(facts['owners'])}")
     for note in facts["notes"]:
         print_line(console, note)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:_NAMES]) + (f" and {len(names) - _NAMES} more" if len(names) > _NAMES else "")
 
 
 def _cells(task: Task, facts: dict[str, Any], groups: Iterable[int]) -> list[str]:

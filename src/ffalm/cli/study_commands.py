@@ -240,4 +240,10 @@ def _show(study: Study, folder: Path, as_json: bool) -> None:
         for note in outcome.notes:
             print_line(console, f"Note: {note}")
         print_line(console, f"Report: {folder / 'report.html'}")
+        usable = [
+            one for one in outcome.answers if one.verdict != "not met" and not one.degenerate and not one.together
+        ]
+        if usable and len(outcome.answers) == 1:
+            use, card = f"ffalm predict {study.folder} NEW.csv", f"ffalm card {study.folder}"
+            print_line(console, f"Next: `{use}` labels new rows, `{card}` describes the model.")
     raise_if_diverged(study)

@@ -50,6 +50,10 @@ class Preprocessing:
             return data if frame is None else without_copies(frame)[0]
         return _image_files(data) if self.images is not None and isinstance(data, str | Path) else data
 
+    def read_verbatim(self, file: Path) -> pd.DataFrame:
+        """A file's values as they are written."""
+        return read_table(str(file), self.separator, self.decimal, self.encoding, texts="all")[0]
+
     def encode(self, data: Data) -> Tensor:
         """The features of what `read` gave."""
         if self.images is not None:

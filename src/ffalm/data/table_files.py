@@ -30,11 +30,12 @@ def read_table(
     separator: str | None = None,
     decimal: Literal[".", ","] = ".",
     encoding: str | None = None,
-    texts: Collection[str] = (),
+    texts: Collection[str] | Literal["all"] = (),
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """The columns of a file, with stripped names, and notes on columns that were left out.
 
-    Of a text file, the columns named in `texts` are read as text whatever they hold.
+    Of a text file, the columns named in `texts` are read as text whatever they hold; with "all", every value is as it
+    is written, such as 007.
     """
     path = require_file(file)
     check_encoding(encoding)

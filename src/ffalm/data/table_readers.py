@@ -7,7 +7,7 @@ import csv
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import torch
@@ -36,10 +36,16 @@ def check_encoding(encoding: Encoding) -> None:
 
 
 def read_text(
-    path: Path, separator: str | None, decimal: str, encoding: Encoding, usual: str, texts: Collection[str] = ()
+    path: Path,
+    separator: str | None,
+    decimal: str,
+    encoding: Encoding,
+    usual: str,
+    texts: Collection[str] | Literal["all"] = (),
 ) -> pd.DataFrame:
     """The table with its header as written (pandas would rename repeated and empty names); `usual` is the separator
-    where the header does not tell, and columns named in `texts` are not made numbers.
+    where the header does not tell. Columns named in `texts` are not made numbers; with "all" none is, and no value is
+    taken for a missing one.
 
     Some programs write a line such as `sep=;` before the header, which says what the separator is.
     """
@@ -58,8 +64,8 @@ def read_text(
     }
     header = pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0].tolist()
     size = path.stat().st_size * _DECODED * (_UNPACKED if path.name.lower().endswith(".gz") else 1)
-    options["low_memory"] = False
-    options["dtype"] = {place: str for place, name in enumerate(header) if column_name(name) in texts}
+    as_text = {place: str for place, name in enumerate(header) if column_name(name) in texts}
+    options |= {"dtype": str, "na_filter": False} if texts == "all" else {"dtype": as_text, "low_memory": False}
     if not _large(size):
         return _named(pd.read_csv(path, **options), header)
 

@@ -110,7 +110,7 @@ def _metrics(facts: ModelFacts) -> list[str]:
     for name, title in _TITLES.items():
         low, high = (math.nan, math.nan) if noisy else tally.interval(name, 0.95, facts.favourable)
         ends = "" if math.isnan(low) else f"{_shown(name, low)} to {_shown(name, high)}"
-        rows.append(row(title, _shown(name, metrics[name]), ends))
+        rows.append(row(title, _shown(name, metrics[name]) + _unit(name, metrics[name]), ends))
     columns = [Column("Metric"), Column("Value"), Column("95 % interval")]
     scored = f"{int(tally.count.sum()):,} {_PARTS[facts.part]} rows, by these predictions with their thresholds."
     return [
@@ -136,9 +136,11 @@ def _groups(tally: Tally, facts: ModelFacts) -> Table:
         cells = [_cell(hits, trials, facts.epsilon is None) for hits, trials in shares]
         compared = place < len(facts.group_names) - facts.excluded
         rows.append(row(name if compared else f"{name} (not compared)", total, *cells))
-    heads = ("predicted favourable", "of the favourable", "correct")
+    favourable = facts.task["favourable"]
+    heads = (f"predicted “{favourable}”", f"true “{favourable}” found", "accuracy")
     columns = [Column("Group"), Column("rows", "count"), *(Column(head, "percent", 1) for head in heads)]
-    return Table("Groups", columns, [Section(rows)], "in percent, with 95 % intervals")
+    caption = f"in percent, with 95 % intervals; found: in percent of those whose true outcome is “{favourable}” (TPR)"
+    return Table("Groups", columns, [Section(rows)], caption)
 
 
 def _cell(hits: float, trials: float, interval: bool) -> Cell:
@@ -174,7 +176,14 @@ def _limits(facts: ModelFacts, by_group: bool) -> str:
 
 
 def _shown(name: str, value: float) -> str:
-    return "undefined" if math.isnan(value) else f"{value:.3f}" if name == "impact_ratio" else f"{percent(value, 1)} %"
+    return "undefined" if math.isnan(value) else f"{value:.3f}" if name == "impact_ratio" else percent(value, 1)
+
+
+def _unit(name: str, value: float) -> str:
+    """A share is in percent, a difference of shares in points."""
+    if name == "impact_ratio" or math.isnan(value):
+        return ""
+    return " %" if name.endswith("accuracy") else " points"
 
 
 def _listed(*lines: str) -> str:

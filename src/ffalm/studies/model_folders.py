@@ -126,7 +126,7 @@ def facts_of(
 
     `ruled` is the Tally of its blind rule on test rows, where it has one.
     """
-    record = study.record
+    record, others = study.record, {one.label for one in study.results} - {run.label}
     scores: Mapping[str, ScoreHistogram] = {}
     if repair is not None:
         scores = study.scores(run) if site is None else study.client_scores(run)[site]
@@ -156,7 +156,7 @@ def facts_of(
         ends=ends,
         epsilon=run.history[-1].get("epsilon") if run.history else None,
         delta=record.delta,
-        settings=record.choices,
+        settings={name: value for name, value in record.choices.items() if name not in others},
         notes=(*record.data_notes, *record.answer_notes),
         versions=record.versions,
         command=record.command,
