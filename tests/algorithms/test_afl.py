@@ -43,3 +43,9 @@ def test_step_0_is_fedavg() -> None:
     weights, state = algorithm.update(algorithm.start(TASK, told.counts), told)
     assert torch.equal(weights, told.shares())
     assert torch.equal(state["client_weights"], told.shares())
+
+
+def test_where_all_who_take_part_have_weight_0_they_count_by_size() -> None:
+    told = report([True, False, True])
+    weights, _ = ffalm.AFL().update({"client_weights": torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)}, told)
+    assert weights.tolist() == pytest.approx([2 / 7, 0, 5 / 7])
