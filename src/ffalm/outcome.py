@@ -168,7 +168,7 @@ class StudyOutcome:
     excluded: int = 0  # how many of the last groups are scored but not compared
     favourable: int = 1  # the label that people want, as the runs' counts number it
     duals_by_group: tuple[str, ...] = ()  # labels of the algorithms whose duals charts name by group
-    answers: list[Answer] = field(default_factory=list)  # to the study's target, one a skew
+    answers: list[Answer] = field(default_factory=list)  # to the study's target, one per skew
     command: str = ""  # that started the study
     versions: dict[str, str] = field(default_factory=dict)
     finished: str = ""  # when the last run was, as text
