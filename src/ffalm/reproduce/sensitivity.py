@@ -188,9 +188,8 @@ def _known_forms(runs: Sequence[Outcome]) -> list[str]:
 def compared(algorithm: str, parts: Mapping[Answer, Sequence[Outcome]]) -> list[Effect]:
     """One effect for each answer, compared with the first."""
     names = {answer: str(place) for place, answer in enumerate(parts)}
-    study = StudyOutcome(
-        "", {}, {}, [], [replace(run, label=names[answer]) for answer, runs in parts.items() for run in runs]
-    )
+    named = [replace(run, label=names[answer]) for answer, runs in parts.items() for run in runs]
+    study = StudyOutcome("", {}, {}, [], [], outcomes=named)
     differences = changes(study)
     summaries = {summary.label: summary for summary in summarise(study)}
     return [
