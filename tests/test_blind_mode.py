@@ -187,7 +187,7 @@ def test_a_model_function_of_ones_own_needs_one_for_the_groups(trained: Trained)
     federation, result, _ = trained
     width = federation.first_rows(1).x.shape[1]
     own: dict[str, Any] = {**SETTINGS, "rounds": 1, "model": lambda: MLP().build((width,), 2)}
-    with pytest.raises(UserError, match="one logit a label"):
+    with pytest.raises(UserError, match="one logit per label"):
         ffalm.group_model(federation, **own)
     groups = ffalm.group_model(federation, **{**own, "model": lambda: MLP(hidden=()).build((width,), 4)})
     answer = ffalm.blind(result, federation, "dpd <= 0.5", groups=groups, **own)

@@ -118,13 +118,13 @@ class StudyRecord:
     """`study.json`: what a report needs besides the runs. It is written before the first run starts."""
 
     title: str
-    task: dict[str, str]  # as in StudyOutcome, and so are the fields of the same names below
-    choices: dict[str, str]
-    clients: list[dict[str, Any]]
+    task: dict[str, str]  # "data", "label", "favourable", "groups": what was predicted and for whom
+    choices: dict[str, str]  # every setting a reader needs to judge the numbers, in reading order
+    clients: list[dict[str, Any]]  # one row per client of the first seed's federation: name, rows, shares
     runs: list[str]  # the run folders in the order of the table, relative to the folder of this file
-    group_names: tuple[str, ...] = ()
-    favourable: int = 1
-    duals_by_group: tuple[str, ...] = ()
+    group_names: tuple[str, ...] = ()  # in the order of the runs' counts; empty where only gaps are known
+    favourable: int = 1  # the label that people want, as the runs' counts number it
+    duals_by_group: tuple[str, ...] = ()  # labels of the algorithms whose duals charts name by group
     data_notes: tuple[str, ...] = ()  # what the data source and the partition say about the rows
     left_out: tuple[LeftOut, ...] = ()
     keep: str = "last"  # the rule of model selection
@@ -134,7 +134,7 @@ class StudyRecord:
     target: str | None = None  # the fairness target of the study, with the settings of its answer
     repair: Repair = "groups"
     confidence: float | None = None
-    excluded: int = 0
+    excluded: int = 0  # how many of the last groups are scored but not compared
     scope: Scope = "federation"
     engine: str = ""  # that computes the runs, so that a resumed study stays with it
     fingerprints: dict[str, str] = field(default_factory=dict)  # of the settings and the data, to resume the same
@@ -155,22 +155,12 @@ class StudyRecord:
 
 
 @dataclass(frozen=True)
-class StudyOutcome:
+class StudyOutcome(StudyRecord):
     """Everything a report says: the question asked, who owned what, and every run."""
 
-    title: str
-    task: dict[str, str]  # "data", "label", "favourable", "groups": what was predicted and for whom
-    choices: dict[str, str]  # every setting a reader needs to judge the numbers, in reading order
-    clients: list[dict[str, Any]]  # one row per client of the first seed's federation: name, rows, shares
-    outcomes: list[Outcome]
+    outcomes: list[Outcome] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # warnings and caveats, in sentences
-    group_names: tuple[str, ...] = ()  # in the order of the runs' counts; empty where only gaps are known
-    excluded: int = 0  # how many of the last groups are scored but not compared
-    favourable: int = 1  # the label that people want, as the runs' counts number it
-    duals_by_group: tuple[str, ...] = ()  # labels of the algorithms whose duals charts name by group
-    answers: list[Answer] = field(default_factory=list)  # to the study's target, one a skew
-    command: str = ""  # that started the study
-    versions: dict[str, str] = field(default_factory=dict)
+    answers: list[Answer] = field(default_factory=list)  # to the study's target, one per skew
     finished: str = ""  # when the last run was, as text
     per_client: list[dict[str, Any]] = field(default_factory=list)  # one model's metrics on each client's own rows
     per_client_of: str = ""  # which model that is

@@ -1,6 +1,6 @@
 """Who owns which training rows: label skew, group skew, natural silos or none.
 
-Every function returns one tensor of row numbers a client and draws only from the generator it is given.
+Every function returns one tensor of row numbers per client and draws only from the generator it is given.
 """
 
 from __future__ import annotations

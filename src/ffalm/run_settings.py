@@ -191,7 +191,7 @@ class StudySettings(RunSettings):
     repair: Repair = field(
         default="groups",
         metadata=flag(
-            "Thresholds that the answer may use: none, single, groups (one a group) or randomised; or blind: single, "
+            "Thresholds that the answer may use: none, single, groups (one per group) or randomised; or blind: single, "
             "and a rule that needs no group at prediction.",
             _TARGET,
         ),

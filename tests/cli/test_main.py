@@ -150,7 +150,7 @@ OFF_UNLESS_GIVEN = {
 
 
 def test_help_tells_the_default_of_every_option() -> None:
-    prepare(["run", "compare", "sweep", "check", "reproduce"])
+    prepare(["run", "compare", "sweep", "check", "reproduce", "init"])
     silent = []
 
     def look(group: Any, path: str) -> None:

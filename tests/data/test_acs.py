@@ -20,6 +20,7 @@ from ffalm.config import parse
 from ffalm.data import acs_files
 from ffalm.data.acs import Acs
 from ffalm.data.acs_tasks import TASKS
+from ffalm.data.download import fetch
 from ffalm.data.encoding import TableEncoding
 from ffalm.errors import UserError
 
@@ -180,9 +181,9 @@ def test_archives_of_states_are_downloaded_and_checked(tmp_path: Path) -> None:
     assert len(acs_files.person_files(str(tmp_path), ["TX"])) == 1
     assert "is already there" in get(tmp_path, "--states", "TX").output
     with pytest.raises(UserError, match=r"not the published csv_pca.zip \(it is no whole zip archive\)"):
-        acs_files.fetch_states(["CA"], 2018, tmp_path)
+        fetch(acs_files.publication(["CA"], 2018), tmp_path)
     with pytest.raises(UserError, match="answered 404"):
-        acs_files.fetch_states(["TX"], 2019, tmp_path / "other")
+        fetch(acs_files.publication(["TX"], 2019), tmp_path / "other")
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["csv_ptx.zip"]
 
 
@@ -190,9 +191,9 @@ def test_a_download_without_network_says_where_the_file_is(tmp_path: Path, monke
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(acs_files, "SITE", "http://127.0.0.1:9")
     with pytest.raises(UserError, match=r"2018/1-Year/csv_pca.zip cannot be reached.*download csv_pca.zip from https"):
-        acs_files.fetch_states(["CA"], 2018, tmp_path)
+        fetch(acs_files.publication(["CA"], 2018), tmp_path)
     with pytest.raises(UserError, match="--states CA,TX"):
-        acs_files.fetch_states([], 2018, tmp_path)
+        fetch(acs_files.publication([], 2018), tmp_path)
     assert len(acs_files.publication(["all"], 2018).files) == 51
 
 

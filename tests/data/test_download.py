@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from ffalm.data.download import PUBLICATIONS, Publication, PublishedFile, fetch, fetch_publication
+from ffalm.data.download import PUBLICATIONS, Publication, PublishedFile, fetch
 from ffalm.errors import UserError
 
 BODY = bytes(range(256)) * 1000  # several chunks long
@@ -68,7 +68,7 @@ def refusal(address: str, path: str, folder: Path) -> str:
     """The one sentence with which a download fails, after which nothing half-done may lie about."""
     before = sorted(folder.iterdir())
     with pytest.raises(UserError) as caught:
-        fetch_publication(publication(address, path), folder, timeout=5)
+        fetch(publication(address, path), folder)
     assert "\n" not in str(caught.value)
     assert sorted(folder.iterdir()) == before
     return str(caught.value)
@@ -76,7 +76,7 @@ def refusal(address: str, path: str, folder: Path) -> str:
 
 def test_a_file_is_downloaded_checked_and_told(address: str, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
-    (got,) = fetch_publication(publication(address, "/good"), folder)
+    (got,) = fetch(publication(address, "/good"), folder)
     assert got.downloaded and got.path.read_bytes() == BODY
     assert got.message == f"Downloaded {folder / 'set.csv'} and checked it."
     assert [path.name for path in folder.iterdir()] == ["set.csv"]
@@ -84,7 +84,7 @@ def test_a_file_is_downloaded_checked_and_told(address: str, tmp_path: Path) -> 
 
 def test_a_good_file_is_not_downloaded_again(address: str, tmp_path: Path) -> None:
     (tmp_path / "set.csv").write_bytes(BODY)
-    (got,) = fetch_publication(publication(address, "/good"), tmp_path)
+    (got,) = fetch(publication(address, "/good"), tmp_path)
     assert not got.downloaded and "already there" in got.message
     assert Publisher.asked == []
 
@@ -125,7 +125,7 @@ def test_no_network_says_what_to_do_by_hand(tmp_path: Path, monkeypatch: pytest.
 def test_a_folder_that_cannot_be_made_is_told(address: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"folder .* cannot be made"):
-        fetch_publication(publication(address, "/good"), tmp_path / "file" / "inner")
+        fetch(publication(address, "/good"), tmp_path / "file" / "inner")
 
 
 def test_an_unknown_set_is_answered_with_the_nearest(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_owners_are_coded_for_training_rows(write: Any) -> None:
     raw = table(write(frame), owner="bank").read()
     assert raw.owner is not None
     assert raw.owner_names == tuple(f"bank {number}" for number in range(11))
-    assert raw.owner.tolist() == [row % 11 for row in raw.train]
+    assert raw.owner[raw.train].tolist() == [row % 11 for row in raw.train]
     data = raw.encoded()
     assert data.owner is not None and len(data.owner) == len(data.train)
 

@@ -107,7 +107,7 @@ def assert_same_record(found: dict[str, Any], expected: dict[str, Any]) -> None:
         torch.testing.assert_close(a, b, rtol=CLOSE, atol=CLOSE, equal_nan=True, msg=name)
 
 
-COMPARED = {**ENGINES, StackedEngine.name: StackedEngine}
+COMPARED: dict[str, type[Engine]] = {**ENGINES, StackedEngine.name: StackedEngine}
 others = pytest.mark.parametrize("engine", [name for name in COMPARED if name not in ("loop", "graphed", "flower")])
 SETTINGS: dict[str, dict[str, Any]] = {
     "epochs": {"rounds": 2, "local_epochs": 2},

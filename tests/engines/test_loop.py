@@ -193,7 +193,7 @@ def test_a_model_with_nothing_to_train_is_refused() -> None:
 
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_a_model_with_the_wrong_number_of_logits_is_refused(outputs: int) -> None:
-    with pytest.raises(UserError, match=r"one logit a label, of shape \(rows, 2\)"):
+    with pytest.raises(UserError, match=r"one logit per label, of shape \(rows, 2\)"):
         ffalm.simulate(ffalm.FedAvg(), federation(), model=lambda: nn.Linear(4, outputs), rounds=1, **FAST)
 
 
@@ -201,7 +201,7 @@ def test_a_model_with_an_axis_too_many_is_refused() -> None:
     def model() -> nn.Module:
         return nn.Sequential(nn.Linear(4, 2), nn.Unflatten(1, (1, 2)))
 
-    with pytest.raises(UserError, match="one logit a label"):
+    with pytest.raises(UserError, match="one logit per label"):
         ffalm.simulate(ffalm.FedAvg(), federation(), model=model, rounds=1, **FAST)
 
 

@@ -149,7 +149,7 @@ def test_refusing_a_model_leaves_it_as_it_was() -> None:
 
 
 def test_a_model_with_the_wrong_number_of_logits_is_refused() -> None:
-    with pytest.raises(UserError, match="one logit a label"):
+    with pytest.raises(UserError, match="one logit per label"):
         list(StackedEngine().train([job(federation(numbers), lambda: nn.Linear(6, 3).double())]))
 
 

@@ -152,7 +152,7 @@ def command_tree() -> Any:
     from ffalm import cli
     from ffalm.cli.flags import prepare
 
-    prepare(["run", "compare", "sweep", "check", "reproduce"])
+    prepare(["run", "compare", "sweep", "check", "reproduce", "init"])
     return typer.main.get_command(cli.app)
 
 

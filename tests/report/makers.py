@@ -36,6 +36,7 @@ def study(*outcomes: Outcome, **more: Any) -> StudyOutcome:
         "task": {"data": "census", "label": "income", "favourable": ">50K", "groups": "Female, Male"},
         "choices": {"rounds": "70", "batch size": "128"},
         "clients": [],
+        "runs": [],
     }
     return StudyOutcome(outcomes=list(outcomes), **(given | more))
 

@@ -55,7 +55,7 @@ def test_the_card_names_the_model_the_verdict_the_numbers_and_the_cost(answer: A
         "against the most accurate model whatever its gaps, Free with its most accurate threshold: 90.0 %, DPD 20.0",
     )
     assert tiles["Thresholds"] == (
-        "one a group",
+        "one per group",
         "favourable from a score of: women -0.50, men never (all in answer.json)",
     )
 

@@ -31,7 +31,7 @@ def outcome(
 
 def study(*outcomes: Outcome) -> StudyOutcome:
     """A study of these runs."""
-    return StudyOutcome("title", {}, {}, [], list(outcomes))
+    return StudyOutcome("title", {}, {}, [], [], outcomes=list(outcomes))
 
 
 @dataclass

@@ -94,7 +94,7 @@ def test_the_draw_of_a_row_depends_on_its_content_alone() -> None:
 
 def test_randomised_thresholds_need_a_draw() -> None:
     repair = Repair("randomised", (((0, 0.5), (BINS, 0.5)), ((0, 1.0),)), AS_TRAINED)
-    with pytest.raises(UserError, match="one draw a row"):
+    with pytest.raises(UserError, match="one draw per row"):
         repair.favourable(torch.zeros(1), torch.zeros(1, dtype=torch.int64))
     chosen = repair.favourable(torch.zeros(2), torch.tensor([0, 0]), torch.tensor([0.4, 0.6]))
     assert chosen.tolist() == [True, False]

@@ -67,7 +67,7 @@ class LossParity:
 
 @dataclass(frozen=True)
 class LossNearMean:
-    """Every group's mean loss is near that of all compared rows: v_s = max(0, |L - mu_s| - tolerance), one a group.
+    """Every group's mean loss is near that of all compared rows: v_s = max(0, |L - mu_s| - tolerance), one per group.
 
     `kind="positive_part"` drops the absolute value and so acts on better-off groups only.
     """

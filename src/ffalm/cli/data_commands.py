@@ -102,16 +102,13 @@ def get(
     year: Annotated[int | None, typer.Option(help="Survey year of acs. Default: 2018.")] = None,
 ) -> None:
     """Download a published data set and verify its checksum."""
-    if name == "acs":
-        from ffalm.data.acs_files import YEAR, fetch_states
+    from ffalm.data.acs_files import YEAR, publication
+    from ffalm.data.download import fetch
 
-        found = fetch_states(listed(states or ""), YEAR if year is None else year, root)
-    else:
-        from ffalm.data.download import fetch
-
-        require(states is None and year is None, "--states and --year are for acs alone.")
-        found = fetch(name, root)
-    for fetched in found:
+    acs = name == "acs"
+    require(acs or (states is None and year is None), "--states and --year are for acs alone.")
+    asked = publication(listed(states or ""), YEAR if year is None else year) if acs else name
+    for fetched in fetch(asked, root):
         typer.echo(fetched.message)
 
 

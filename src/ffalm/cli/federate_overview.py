@@ -9,55 +9,48 @@ from typing import Annotated, Any
 import typer
 
 from ffalm.cli.federate_group import AnyFolder, federate, site_or_federation
-from ffalm.cli.flags import assign, listed, put
+from ffalm.cli.flags import Flag, assign, listed, put, takes
 from ffalm.cli.output import Json, print_json
 from ffalm.errors import require
 
+_PANEL = "Options"
 _INIT = "ffalm federate init clinics --sites north,south --address fair.example:18000 --label readmitted --group sex"
 
 
+def _sets(path: str, name: str, help: str, kind: type = str) -> Flag:
+    """A flag that writes a setting."""
+    return Flag(name, kind | None, help, _PANEL, path)
+
+
+_FLAGS = (
+    Flag("sites", str, "Names of the sites, comma-separated; with --demo also a number.", _PANEL, default=""),
+    _sets("address", "address", "HOST:PORT of the coordinator, as sites call it. Default: 127.0.0.1:18000."),
+    Flag("demo", str | None, "census: give every site a part of generated people.", _PANEL),
+    _sets("data.source", "data", "Data at each site: table or images. Default: table."),
+    _sets("data.label", "label", "The label column at every site."),
+    _sets("data.group", "group", "The group column at every site."),
+    _sets("data.favourable", "favourable", "The favourable value of the label."),
+    _sets("algorithm.name", "algorithm", "Algorithm to train with. Default: ffalm."),
+    _sets("algorithm.preset", "preset", "Preset of the algorithm; by default safe for FFALM."),
+    _sets("model.name", "model", "linear, mlp, cnn or resnet18. Default: mlp."),
+    _sets("training.rounds", "rounds", "Communication rounds. Default: 70, with --demo 10.", int),
+    _sets("seed", "seed", "Seed of the model, the batches and the demo's split. Default: 0.", int),
+    _sets("target", "target", 'Fairness target that the run answers, such as "dpd <= 0.05"; none for no target.'),
+    _sets("repair", "repair", "Thresholds that the answer may use: none, single, groups or randomised; or blind: a "
+          "rule without the group, for which a second model is trained. Default: groups."),
+    _sets("confidence", "confidence", "Confidence with which held-out gaps must be within the target.", float),
+    _sets("scope", "target_scope", "Where the target is to hold: federation, sites or both. Default: federation."),
+    Flag("rows", int, "Rows that the demo generates.", _PANEL, default=45_000),
+    Flag("config", Path | None, "TOML file of settings, as in federation.toml.", _PANEL),
+    Flag("set", list[str] | None, "Any setting, e.g. --set rules.min_sites=3.", _PANEL),
+)  # fmt: skip
+
+
 @federate.command(epilog=f"Example: {_INIT}")
+@takes("init", lambda: _FLAGS)
 def init(
     name: Annotated[Path, typer.Argument(help="The folder to make; its name is the federation's.", metavar="FOLDER")],
-    sites: Annotated[str, typer.Option(help="Names of the sites, comma-separated; with --demo also a number.")] = "",
-    address: Annotated[
-        str | None, typer.Option(help="HOST:PORT of the coordinator, as sites call it. Default: 127.0.0.1:18000.")
-    ] = None,
-    demo: Annotated[str | None, typer.Option(help="census: give every site a part of generated people.")] = None,
-    data: Annotated[str | None, typer.Option(help="Data at each site: table or images. Default: table.")] = None,
-    label: Annotated[str | None, typer.Option(help="The label column at every site.")] = None,
-    group: Annotated[str | None, typer.Option(help="The group column at every site.")] = None,
-    favourable: Annotated[str | None, typer.Option(help="The favourable value of the label.")] = None,
-    algorithm: Annotated[str | None, typer.Option(help="Algorithm to train with. Default: ffalm.")] = None,
-    preset: Annotated[str | None, typer.Option(help="Preset of the algorithm; by default safe for FFALM.")] = None,
-    model: Annotated[str | None, typer.Option(help="linear, mlp, cnn or resnet18. Default: mlp.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Communication rounds. Default: 70, with --demo 10.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the model, the batches and the demo's split. Default: 0.")
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(help='Fairness target that the run answers, such as "dpd <= 0.05"; none for no target.'),
-    ] = None,
-    repair: Annotated[
-        str | None,
-        typer.Option(
-            help="Thresholds that the answer may use: none, single, groups or randomised; or blind: a rule without the "
-            "group, for which a second model is trained. Default: groups."
-        ),
-    ] = None,
-    confidence: Annotated[
-        float | None, typer.Option(help="Confidence with which held-out gaps must be within the target.")
-    ] = None,
-    scope: Annotated[
-        str | None,
-        typer.Option(
-            "--target-scope", help="Where the target is to hold: federation, sites or both. Default: federation."
-        ),
-    ] = None,
-    rows: Annotated[int, typer.Option(help="Rows that the demo generates.")] = 45_000,
-    config: Annotated[Path | None, typer.Option(help="TOML file of settings, as in federation.toml.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Any setting, e.g. --set rules.min_sites=3.")] = None,
+    **values: Any,
 ) -> None:
     """Write a federation folder: settings, certificates, the app, and a folder for each site."""
     from ffalm.federate.deploy import require_flower
@@ -65,28 +58,13 @@ def init(
     require_flower()
     from ffalm.federate.deploy.creation import make
 
-    flags = {
-        "address": address,
-        "data.source": data,
-        "data.label": label,
-        "data.group": group,
-        "data.favourable": favourable,
-        "algorithm.name": algorithm,
-        "algorithm.preset": preset,
-        "model.name": model,
-        "training.rounds": rounds,
-        "seed": seed,
-        "target": target,
-        "repair": repair,
-        "confidence": confidence,
-        "scope": scope,
-    }
     asked: dict[str, Any] = {}
-    for path, value in flags.items():
-        if value is not None:
-            put(asked, path, value)
-    assign(asked, set_ or ())
-    folder = make(name, listed(sites), asked, config, demo, rows)
+    for flag in _FLAGS:
+        if flag.path is not None and values[flag.name] is not None:
+            put(asked, flag.path, values[flag.name])
+    assign(asked, values["set"] or ())
+    demo = values["demo"]
+    folder = make(name, listed(values["sites"]), asked, values["config"], demo, values["rows"])
     typer.echo(f"Written: {name}, with a folder for each of {', '.join(folder.sites)} in {name / 'sites'}.")
     if demo is not None:
         typer.echo(f"Train on this machine: ffalm federate run {quote(str(name))} --local")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ffalm.cli.output import print_answer, print_json, print_line
+from ffalm.cli.output import print_answer, print_json, print_line, scores_text
 from ffalm.errors import TrainingDiverged
 from ffalm.system.files import read_json
 
@@ -39,8 +39,7 @@ class RoundLines:
 
 
 def _scores(record: Record) -> str:
-    shown = [("accuracy", "acc"), ("dpd", "DPD"), ("eod", "EOD")]
-    parts = [f"{short} {100 * record[name]:.1f}" for name, short in shown if record.get(name) is not None]
+    parts = [scores_text(record)] if record.get("accuracy") is not None else []
     for name, digits in (("train_loss", 4), ("epsilon", 2)):
         if record.get(name) is not None:
             parts.insert(0, f"{name.removeprefix('train_')} {record[name]:.{digits}f}")

@@ -43,44 +43,27 @@ class Flag:
 
 
 _DATA, _RUNNING = "Data", "How to run it"
+_COLUMNS = {
+    "root": "Folder with the data source's files.",
+    "label": "Label column of your file.",
+    "group": "Group column of your file; several, comma-separated, are crossed. --set data.against_rest=VALUE compares "
+    "one of many groups with the rest.",
+    "favourable": "Favourable value of the label.",
+    "owner": "Column of your file that says which client owns a row.",
+    "drop": "Columns of your file that are not features, comma-separated.",
+    "categorical": "Numeric columns of your file that are category codes, comma-separated.",
+    "missing": "Missing numbers: refuse them, or fill in the mean. Default: refuse.",
+    "decimal": "Decimal separator, a dot or a comma. Default: a dot.",
+    "separator": "Column separator. Default: detected from the header.",
+    "encoding": "Encoding of your file, e.g. latin-1. Default: UTF-8.",
+}
+_SOURCE = (
+    "Data source (`ffalm data` lists them), or a CSV or Parquet file of your own; several files, comma-separated, are "
+    "one client each. Default: census."
+)
 DATA = (
-    Flag(
-        "data",
-        str | None,
-        "Data source (`ffalm data` lists them), or a CSV or Parquet file of your own; several files, "
-        "comma-separated, are one client each. Default: census.",
-        _DATA,
-    ),
-    Flag("root", str | None, "Folder with the data source's files.", _DATA, "data.root"),
-    Flag("label", str | None, "Label column of your file.", _DATA, "data.label"),
-    Flag(
-        "group",
-        str | None,
-        "Group column of your file; several, comma-separated, are crossed. --set data.against_rest=VALUE compares one "
-        "of many groups with the rest.",
-        _DATA,
-        "data.group",
-    ),
-    Flag("favourable", str | None, "Favourable value of the label.", _DATA, "data.favourable"),
-    Flag("owner", str | None, "Column of your file that says which client owns a row.", _DATA, "data.owner"),
-    Flag("drop", str | None, "Columns of your file that are not features, comma-separated.", _DATA, "data.drop"),
-    Flag(
-        "categorical",
-        str | None,
-        "Numeric columns of your file that are category codes, comma-separated.",
-        _DATA,
-        "data.categorical",
-    ),
-    Flag(
-        "missing",
-        str | None,
-        "Missing numbers: refuse them, or fill in the mean. Default: refuse.",
-        _DATA,
-        "data.missing",
-    ),
-    Flag("decimal", str | None, "Decimal separator, a dot or a comma. Default: a dot.", _DATA, "data.decimal"),
-    Flag("separator", str | None, "Column separator. Default: detected from the header.", _DATA, "data.separator"),
-    Flag("encoding", str | None, "Encoding of your file, e.g. latin-1. Default: UTF-8.", _DATA, "data.encoding"),
+    Flag("data", str | None, _SOURCE, _DATA),
+    *(Flag(name, str | None, help, _DATA, f"data.{name}") for name, help in _COLUMNS.items()),
     Flag("image_size", int | None, "Image size in pixels. Default: the data source's own.", _DATA, "data.size"),
 )
 SET = Flag("set", list[str] | None, "Any setting by its path, e.g. --set training.lr_step=30.", _RUNNING)
@@ -143,11 +126,14 @@ _pending: dict[str, Callable[[], None]] = {}
 
 
 def takes(name: str, flags: Callable[[], tuple[Flag, ...]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator: give a command that takes keyword arguments the signature of these flags, once it is asked for."""
+    """Decorator: give a command that takes keyword arguments these flags besides its own, once it is asked for."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        given = inspect.signature(command, eval_str=True).parameters.values()
+        own = [parameter for parameter in given if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+
         def sign() -> None:
-            parameters = [flag.parameter for flag in flags()]
+            parameters = [*own, *(flag.parameter for flag in flags())]
             command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
             command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
 

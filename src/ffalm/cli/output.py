@@ -11,6 +11,7 @@ from ffalm.errors import TrainingDiverged
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ffalm.outcome import Record
     from ffalm.studies.results import Study
     from ffalm.targets.answer import Answer
 
@@ -27,6 +28,12 @@ def print_json(value: Any) -> None:
 def print_line(console: Console, text: str, style: str | None = None) -> None:
     """Print a text as it is: neither wrapped nor coloured, whatever it holds."""
     console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def scores_text(record: Record) -> str:
+    """Accuracy and gaps of a round on the validation part, in percent, as far as they are known."""
+    shown = [("accuracy", "acc"), ("dpd", "DPD"), ("eod", "EOD")]
+    return "  ".join(f"{short} {100 * record[name]:.1f}" for name, short in shown if record.get(name) is not None)
 
 
 def print_answer(console: Console, answer: Answer) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,17 +32,6 @@ _STORED = "reproduce.toml"
 _WHAT, _OPEN = "What to run", "What the paper leaves open"
 
 
-@dataclass(frozen=True)
-class _Target(Flag):
-    """The experiment, as an argument rather than an option."""
-
-    @property
-    def parameter(self) -> inspect.Parameter:
-        """The argument as Typer reads it."""
-        kind = Annotated[str | None, typer.Argument(help=self.help, show_default=False, metavar="EXPERIMENT")]
-        return inspect.Parameter(self.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-
-
 _RUNNING = ("engine", "device", "precision", "workers", "ray", "set", "out", "resume", "json", "quiet")
 
 
@@ -53,7 +40,6 @@ def _running() -> tuple[Flag, ...]:
 
 
 _OWN = (
-    _Target("target", str, "What to reproduce, from the list above.", _WHAT),
     Flag("data_root", str | None, "Folder that holds UTKFace/ and celeba/; either may be missing.", _WHAT),
     Flag("only", str | None, "Use one data set only: utkface or celeba.", _WHAT),
     Flag("algorithms", str | None, "Algorithms, separated by commas; by default all of the paper's.", _WHAT),
@@ -85,7 +71,13 @@ _WITHOUT_EFFECT = {
 
 
 @takes("reproduce", lambda: (*_OWN, *_running()))
-def reproduce(**values: Any) -> None:
+def reproduce(
+    experiment: Annotated[
+        str | None,
+        typer.Argument(help="What to reproduce, from the list above.", show_default=False, metavar="EXPERIMENT"),
+    ] = None,
+    **values: Any,
+) -> None:
     """Run the paper's experiments and compare its numbers with ours.
 
     - **table-2**: accuracy, demographic parity difference (DPD) and equal opportunity difference (EOD) at alpha 0.3
@@ -105,7 +97,7 @@ def reproduce(**values: Any) -> None:
 
     folder: Path | None = values["out"]
     require(not values["resume"] or folder is not None, "--resume needs the folder to continue in: name it with --out.")
-    asked = merged(_stored(folder) if folder and values["resume"] else {}, _given(values))
+    asked = merged(_stored(folder) if folder and values["resume"] else {}, _given({"target": experiment, **values}))
     target = asked.get("target")
     require(target is not None, f"Say what to reproduce: {', '.join(TARGETS)}.")
     require_known("experiment", TARGETS, target)

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ffalm.cli.output import print_line
+from ffalm.cli.output import print_line, scores_text
 from ffalm.errors import require
 from ffalm.progress import RemainingTime
 
@@ -143,7 +143,7 @@ class Terminal:
         elif not self._quiet and (now - self._told > pause or left == 0):
             self._told = now
             ahead = "" if left is None else f", about {left:.0f} s left"
-            self._print(f"{plan.title}: round {number}/{self._rounds}, {_scores(record)}{ahead}")
+            self._print(f"{plan.title}: round {number}/{self._rounds}, {scores_text(record)}{ahead}")
 
     def _update(self, bars: Progress, plan: RunPlan, record: Record) -> None:
         from rich.markup import escape
@@ -151,7 +151,7 @@ class Terminal:
         if plan not in self._tasks:
             self._tasks[plan] = bars.add_task(escape(plan.title), total=self._rounds, seen="")
             bars.update(self._all, advance=record["round"] - 1)  # rounds that were done before
-        bars.update(self._tasks[plan], completed=record["round"], seen=_scores(record))
+        bars.update(self._tasks[plan], completed=record["round"], seen=scores_text(record))
         bars.update(self._all, advance=1)
         if record["round"] == self._rounds:
             bars.update(self._tasks[plan], visible=False)
@@ -201,9 +201,3 @@ def _catchable() -> list[signal.Signals]:
 
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
-
-
-def _scores(record: Record) -> str:
-    """Accuracy and gaps on the validation part, in percent."""
-    shown = [("accuracy", "acc"), ("dpd", "DPD"), ("eod", "EOD")]
-    return "  ".join(f"{short} {100 * record[name]:.1f}" for name, short in shown if name in record)

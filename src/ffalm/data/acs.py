@@ -112,11 +112,9 @@ class Acs:
             train=train,
             validation=validation,
             test=test,
-            owner=owner[train],
+            owner=owner,
             owner_names=owners,
             notes=(*notes, *found.notes),
-            validation_owner=owner[validation],
-            test_owner=owner[test],
         )
 
     def _feature(self, persons: pd.DataFrame, name: str, train: NDArray[np.int64], merged: list[str]) -> pd.Series:

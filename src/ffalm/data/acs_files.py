@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ffalm.data.acs_tasks import RENAMED, STATES
-from ffalm.data.download import Fetched, Publication, PublishedFile, fetch_publication
+from ffalm.data.download import Publication, PublishedFile
 from ffalm.errors import UserError, require, require_known
 
 PAGE = "https://www.census.gov/programs-surveys/acs/microdata.html"
@@ -73,11 +73,6 @@ def publication(states: Sequence[str], year: int) -> Publication:
     chosen = sorted(set(STATES.values()) - {"PR"}) if [one.lower() for one in states] == ["all"] else list(states)
     names = [f"csv_p{known_state(state).lower()}.zip" for state in chosen]
     return Publication(PAGE, tuple(PublishedFile(name, f"{SITE}/{year}/1-Year/{name}") for name in names))
-
-
-def fetch_states(states: Sequence[str], year: int, folder: str | Path, timeout: float = 30.0) -> list[Fetched]:
-    """Download the archives of some states into a folder."""
-    return fetch_publication(publication(states, year), folder, timeout)
 
 
 def known_state(name: str) -> str:

@@ -1,6 +1,6 @@
 """Encoded features of a table in little memory: its numbers, and for each category the number of the feature that is 1.
 
-One-hot columns are nearly all zeros: of 107 features of a row of Adult 14 are not 0, of 50,000 categories one a column.
+One-hot columns are mostly zeros: of Adult's 107 features 14 are not 0 in a row, of 50,000 categories one per column.
 """
 
 from __future__ import annotations

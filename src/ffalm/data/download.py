@@ -21,6 +21,7 @@ from ffalm.errors import UserError, look_up
 from ffalm.system import toml
 
 CHUNK = 1 << 16
+_SECONDS = 30.0  # without an answer
 
 
 @dataclass(frozen=True)
@@ -73,29 +74,28 @@ PUBLICATIONS = {
 }
 
 
-def fetch(name: str, folder: str | Path, timeout: float = 30.0) -> list[Fetched]:
-    """Download a data set's files into a folder; files that are present and correct are kept."""
-    return fetch_publication(look_up("data set to download", name, PUBLICATIONS), folder, timeout)
+def fetch(published: str | Publication, folder: str | Path) -> list[Fetched]:
+    """Download a data set, or files of one, into a folder; files that are present and correct are kept.
 
-
-def fetch_publication(publication: Publication, folder: str | Path, timeout: float = 30.0) -> list[Fetched]:
-    """Download a publication's files into a folder; a file appears only when it is complete and verified."""
+    A file appears only when it is complete and verified.
+    """
+    publication = look_up("data set to download", published, PUBLICATIONS) if isinstance(published, str) else published
     folder = Path(folder).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"The folder {str(folder)!r} cannot be made: {error.strerror}.") from None
-    return [_fetch_file(file, folder, publication.page, timeout) for file in publication.files]
+    return [_fetch_file(file, folder, publication.page) for file in publication.files]
 
 
-def _fetch_file(file: PublishedFile, folder: Path, page: str, timeout: float) -> Fetched:
+def _fetch_file(file: PublishedFile, folder: Path, page: str) -> Fetched:
     target = folder / file.name
     if target.exists():
         _check_present(target, file)
         return Fetched(target, downloaded=False)
     partial = folder / f".{file.name}.{os.getpid()}.part"
     try:
-        with _opened(file, folder, page, timeout) as response, partial.open("wb") as output:
+        with _opened(file, folder, page) as response, partial.open("wb") as output:
             _copy(response, output, file, folder, page)
         if not file.is_at(partial):
             raise UserError(
@@ -126,10 +126,10 @@ def _differs(file: PublishedFile) -> str:
     return "its checksum differs" if file.sha256 is not None else "it is no whole zip archive"
 
 
-def _opened(file: PublishedFile, folder: Path, page: str, timeout: float) -> http.client.HTTPResponse:
+def _opened(file: PublishedFile, folder: Path, page: str) -> http.client.HTTPResponse:
     by_hand = f"download {file.name} from {page} by hand and put it into {str(folder)!r}."
     try:
-        response: http.client.HTTPResponse = urllib.request.urlopen(file.url, timeout=timeout)
+        response: http.client.HTTPResponse = urllib.request.urlopen(file.url, timeout=_SECONDS)
     except urllib.error.HTTPError as error:
         error.close()
         raise UserError(f"{file.url} answered {error.code} ({error.reason}): {by_hand}") from None

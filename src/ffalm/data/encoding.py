@@ -128,7 +128,7 @@ class NumericColumn:
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """A column that becomes one 0/1 feature a category seen in training; others become all zeros."""
+    """A column that becomes one 0/1 feature per category seen in training; others become all zeros."""
 
     name: str
     categories: tuple[str | None, ...]
@@ -217,11 +217,9 @@ class RawTable:
     train: NDArray[np.int64]  # row numbers, as are the next two
     validation: NDArray[np.int64]
     test: NDArray[np.int64]
-    owner: NDArray[np.int64] | None = None  # a code for each training row
+    owner: NDArray[np.int64] | None = None  # a code for each row, -1 for an owner without training rows
     owner_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    validation_owner: NDArray[np.int64] | None = None  # -1 for an owner without training rows
-    test_owner: NDArray[np.int64] | None = None
     preprocessing: Preprocessing | None = None  # what is known of it before the encoding
 
     def summary(self) -> TableSummary:
@@ -238,17 +236,18 @@ class RawTable:
             self._examples(features, rows)
             for features, rows in zip(encoding.compact(self.features, parts), parts, strict=True)
         )
+        owners = [None if self.owner is None else torch.from_numpy(self.owner[rows]) for rows in parts]
         return Dataset(
-            task=self.task,
-            train=train,
-            validation=validation,
-            test=test,
-            owner=_tensor(self.owner),
-            owner_names=self.owner_names,
-            notes=self.notes,
-            validation_owner=_tensor(self.validation_owner),
-            test_owner=_tensor(self.test_owner),
-            preprocessing=replace(self.preprocessing or Preprocessing(), table=encoding),
+            self.task,
+            train,
+            validation,
+            test,
+            owners[0],
+            self.owner_names,
+            self.notes,
+            owners[1],
+            owners[2],
+            replace(self.preprocessing or Preprocessing(), table=encoding),
         )
 
     def _examples(self, features: CompactFeatures, rows: NDArray[np.int64]) -> Examples:
@@ -257,10 +256,6 @@ class RawTable:
         dense = features.dense() if coded and features.nbytes <= compact_features.DENSE_BYTES else features
         x = dense if coded else features.numbers
         return Examples(x, torch.from_numpy(self.y[rows]), torch.from_numpy(self.group[rows]))
-
-
-def _tensor(codes: NDArray[np.int64] | None) -> Tensor | None:
-    return None if codes is None else torch.from_numpy(codes)
 
 
 def is_numeric(column: pd.Series) -> bool:

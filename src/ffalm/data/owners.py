@@ -28,11 +28,4 @@ def with_owners(table: RawTable, column: str | None) -> RawTable:
     texts = [str(name) for name in table.features.select_dtypes(exclude="number").columns]
     require_known(f"column of owners of {table.task.name}", texts, column)
     owner, names = code_owner(table.features[column], table.train, table.task.name)
-    return replace(
-        table,
-        features=table.features.drop(columns=column),
-        owner=owner[table.train],
-        owner_names=names,
-        validation_owner=owner[table.validation],
-        test_owner=owner[table.test],
-    )
+    return replace(table, features=table.features.drop(columns=column), owner=owner, owner_names=names)

@@ -123,26 +123,16 @@ class Table:
         frame, gaps = filled(frame, measured, train, self.missing == "mean", self.file)
         features = self.features(frame)
         return RawTable(
-            task=Task(
-                self._title,
-                self.label,
-                str(column.name),
-                labels,
-                found.names,
-                len(labels) - 1,
-                found.excluded,
-            ),
+            task=Task(self._title, self.label, str(column.name), labels, found.names, len(labels) - 1, found.excluded),
             features=features,
             y=y,
             group=found.codes,
             train=train,
             validation=validation,
             test=test,
-            owner=None if owner is None else owner[train],
+            owner=owner,
             owner_names=owners,
             notes=(*notes, *assumed, *unseen, *found.notes, *gaps, *remarks(features)),
-            validation_owner=None if owner is None else owner[validation],
-            test_owner=None if owner is None else owner[test],
             preprocessing=Preprocessing(
                 missing=self.missing,
                 separator=self.separator,

@@ -31,7 +31,8 @@ def choose(name: str | Engine, job: Job, together: int = 1) -> tuple[Engine, str
         return name, "as given"
     if isinstance(name, str) and name == "auto":
         return _fastest(job, together)
-    engine = look_up("engine", name, {**ENGINES, "auto": LoopEngine})()
+    known: dict[str, type[Engine]] = {**ENGINES, "auto": LoopEngine}  # the refusal of another name lists "auto" too
+    engine = look_up("engine", name, known)()
     reason = engine.refusal(job)
     require(reason is None, str(reason))
     return engine, "as asked"

@@ -87,7 +87,7 @@ def row_losses(model: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, labels: 
         raise UserError(f"The model must give a tensor of logits; it gave a {type(logits).__name__}.")
     if logits.ndim != 2 or logits.shape[-1] != labels:
         raise UserError(
-            f"The model must give one logit a label, of shape (rows, {labels}); it gave {tuple(logits.shape)}."
+            f"The model must give one logit per label, of shape (rows, {labels}); it gave {tuple(logits.shape)}."
         )
     return cross_entropy(logits, y, reduction="none"), logits
 

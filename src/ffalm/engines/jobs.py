@@ -107,11 +107,11 @@ class Engine(Protocol):
     @classmethod
     def lacks(cls, algorithm: Algorithm) -> str | None:
         """What the algorithm asks of clients that this engine does not do, as one sentence; None where it does all."""
-        ...
+        return None
 
     def refusal(self, job: Job) -> str | None:
         """Why this engine cannot run a job, in one sentence; None where it can. Known before anything is computed."""
-        ...
+        return None
 
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
         """Run the jobs to their last rounds, giving each round with the number of its job as it is done."""

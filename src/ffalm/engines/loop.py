@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ffalm.algorithms import Algorithm, Measure, Rows
+from ffalm.algorithms import Measure, Rows
 from ffalm.data.types import Examples
 from ffalm.engines.common import (
     autocast,
@@ -28,7 +28,7 @@ from ffalm.engines.common import (
     row_losses,
     score_histogram,
 )
-from ffalm.engines.jobs import ClientSpec, Job, Model, Round, Snapshot
+from ffalm.engines.jobs import ClientSpec, Engine, Job, Model, Round, Snapshot
 from ffalm.engines.local import LocalOptimizer
 from ffalm.engines.sampling import batches
 from ffalm.engines.server import ClientUpdate, ServerContext, average, rounds
@@ -36,21 +36,12 @@ from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.randomness import Purpose, torch_seeded
 
 
-class LoopEngine:
-    """Clients in a Python loop."""
+class LoopEngine(Engine):
+    """Clients in a Python loop; it runs everything."""
 
     name: ClassVar[str] = "loop"
     together: ClassVar[bool] = False
     spreads: ClassVar[bool] = False
-
-    @classmethod
-    def lacks(cls, algorithm: Algorithm) -> str | None:
-        """It does everything."""
-        return None
-
-    def refusal(self, job: Job) -> str | None:
-        """It runs everything."""
-        return None
 
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
         """One job after the other."""

@@ -27,10 +27,3 @@ def group_means(losses: Tensor, groups: Tensor, mask: Tensor, group_count: int) 
     kept = member.to(losses.dtype)
     sizes = kept.sum(-2)
     return (losses.unsqueeze(-1) * kept).sum(-2) / sizes.clamp(min=1), sizes > 0
-
-
-def group_gap(losses: Tensor, groups: Tensor, mask: Tensor) -> Tensor:
-    """Delta mu of a batch: mean loss of group 0 minus that of group 1, and 0 where either is absent."""
-    means, present = group_means(losses, groups, mask, 2)
-    gap = means[..., 0] - means[..., 1]
-    return torch.where(present.all(-1), gap, torch.zeros_like(gap))

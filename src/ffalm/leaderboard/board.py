@@ -9,7 +9,7 @@
     settings = [{ penalty = 1.0 }, { penalty = 5.0 }]
 
 `dpd` and `eod` in the place of `settings` are settings for the bounds of one metric. Every method may have `budget`
-settings a metric at most. `repair` lets a method fit thresholds to the held-out rows, `aims = true` adds the
+settings per metric at most. `repair` lets a method fit thresholds to the held-out rows, `aims = true` adds the
 Lagrangians of each bound, as `ffalm compare --target` does, and `training` is for a method that needs another training.
 """
 

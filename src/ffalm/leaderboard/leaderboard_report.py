@@ -17,7 +17,7 @@ from ffalm.report.tables import Cell, Column, Row, Section, Table, row
 from ffalm.system.files import write_whole
 
 _RULE = (
-    "Every method tries at most {budget} settings a metric. Every seed is a user who chooses by held-out rows (with "
+    "Every method tries at most {budget} settings per metric. Every seed is a user who chooses by held-out rows (with "
     "training rows, where the models predict both alike), all by the same rule: the most accurate model whose gap is "
     "within the bound with a margin. Numbers are of test rows, in percent. A method qualifies in a cell if it has a "
     "model in all {seeds} seeds, none degenerate (one label for over 99 % of the rows, or less accurate than the most "

@@ -42,7 +42,7 @@ def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
 
 
 def answer_file(answers: Sequence[Answer]) -> bytes:
-    """`answer.json`: the answers to a study's target, one a skew."""
+    """`answer.json`: the answers to a study's target, one per skew."""
     from ffalm.report.answer_report import to_plain
 
     return json_text({"answers": [to_plain(answer) for answer in answers]}, indent=2).encode()

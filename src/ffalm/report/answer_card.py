@@ -148,7 +148,7 @@ def _thresholds(repair: dict[str, Any]) -> tuple[str, str]:
         return "as trained", "the model's own predictions, no threshold was fitted"
     if kind in ("groups", "randomised"):
         shown = [f"{name} {' or '.join(_number(one['threshold']) for one in mix)}" for name, mix in groups.items()]
-        several = "one a group" if kind == "groups" else "drawn by group"
+        several = "one per group" if kind == "groups" else "drawn by group"
         more = f" and {len(shown) - _MOST_TOLD} more" if len(shown) > _MOST_TOLD else ""
         return several, f"favourable from a score of: {', '.join(shown[:_MOST_TOLD])}{more} (all in answer.json)"
     return "one for everybody", f"favourable from a score of {_number(repair['single'])} (0 is the model's own)"

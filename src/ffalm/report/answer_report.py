@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ffalm.outcome import HEADLINE
+from ffalm.report.summary import metric_title
 from ffalm.report.tables import Cell, Column, Row, Section, Table, percent, row
 from ffalm.targets.answer import Answer, Candidate, GroupRates, Part, Scores
 from ffalm.targets.target import TITLES, Bound, Target
@@ -22,13 +22,6 @@ _RARE_LABEL = (
 )
 _BRIEF = 7  # candidates that a terminal shows
 _WHERE = {"federation": "", "sites": " at every site", "both": " together and at every site"}
-
-
-def metric_title(metric: str) -> str:
-    """A metric as sentences name it."""
-    if metric in HEADLINE and metric != "accuracy":
-        return HEADLINE[metric][0]
-    return metric.replace("_", " ")
 
 
 def choice_rows(answer: Answer) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ffalm.report.answer_report import metric_title
 from ffalm.report.chart_sheet import sheet
 from ffalm.report.curves import COLOURS, Chart, Key
 from ffalm.report.fronts import Front, FrontPoint, Part
 from ffalm.report.plots import Line, Mark, Plot, step_line
 from ffalm.report.rendering import to_csv, to_markdown
+from ffalm.report.summary import metric_title
 from ffalm.report.tables import Cell, Column, Section, Table, percent, row
 from ffalm.system.files import write_whole
 from ffalm.targets.target import Target

@@ -19,7 +19,7 @@ from ffalm.report.answer_report import candidates, sites
 from ffalm.report.curves import Chart
 from ffalm.report.overview import overview
 from ffalm.report.rendering import asset, environment, to_csv, to_latex, to_markdown
-from ffalm.report.summary import baseline_label, in_sentence, metric_name, skew
+from ffalm.report.summary import baseline_label, metric_name, metric_title, skew
 from ffalm.report.summary_text import summary_text
 from ffalm.report.tables import TIMES, percent
 from ffalm.report.trade_off import by_skew, trade_off
@@ -162,7 +162,7 @@ def _margins(outcomes: Sequence[Outcome]) -> str:
         ends = [run.intervals[metric] for run in runs if metric in run.intervals]
         widths = [(high - low) / 2 for low, high in ends if math.isfinite(high - low)]
         if widths:
-            parts.append(f"{in_sentence(metric)} {percent(sum(widths) / len(widths), 1)}")
+            parts.append(f"{metric_title(metric)} {percent(sum(widths) / len(widths), 1)}")
     return ", ".join(parts)
 
 

@@ -8,10 +8,10 @@ from ffalm.report.answer_report import (
     NEEDS_GROUP,
     gap_sentence,
     mean_gaps,
-    metric_title,
     rates_of_groups,
     rows_to_confirm,
 )
+from ffalm.report.summary import metric_title
 from ffalm.report.tables import Cell, Column, Section, Table, percent, row
 from ffalm.targets.answer import Candidate, Part
 from ffalm.targets.target import TITLES

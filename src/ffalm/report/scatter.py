@@ -9,7 +9,7 @@ from ffalm.outcome import Outcome
 from ffalm.report.chart_sheet import Picture, sheet
 from ffalm.report.curves import COLOURS, Chart, Key
 from ffalm.report.plots import Mark, MarkKind, Plot
-from ffalm.report.summary import skew
+from ffalm.report.summary import metric_title, skew
 
 #: Beyond the palette the colours come again with another shape.
 _SHAPES: tuple[MarkKind, ...] = ("mean", "fitted", "degenerate")
@@ -25,7 +25,7 @@ def accuracy_against(metric: str, runs: Sequence[Outcome]) -> Picture:
         if all(math.isfinite(run.test.get(name, math.nan)) for name in (metric, "accuracy"))
     ]
     keys = [Key(label, colour, kind=kind) for label, (kind, colour) in looks.items()]
-    title = metric.upper() if metric in ("dpd", "eod") else metric.replace("_", " ").capitalize()
+    title = metric_title(metric)
     plot = Plot(f"Accuracy against {title}, one dot per run.", title, "Accuracy", marks, size=(560, 380))
     return Picture(sheet([Chart("scatter", f"Test accuracy against {title}", keys, [("", [plot])])]))
 

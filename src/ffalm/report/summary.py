@@ -116,7 +116,7 @@ def metric_name(metric: str) -> str:
     return HEADLINE[metric][0] if metric in HEADLINE else metric.replace("_", " ")
 
 
-def in_sentence(metric: str) -> str:
+def metric_title(metric: str) -> str:
     """What a metric is called within a sentence."""
     return "accuracy" if metric == "accuracy" else metric_name(metric)
 

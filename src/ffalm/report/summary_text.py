@@ -16,8 +16,8 @@ from ffalm.report.summary import (
     Statistic,
     baseline_label,
     changes,
-    in_sentence,
     metric_name,
+    metric_title,
     more_is_better,
     summarise,
 )
@@ -110,13 +110,13 @@ def _against(row: AlgorithmSummary, reference: AlgorithmSummary, found: Found) -
     for metric in [*GAPS, "accuracy"]:
         change = found.get((row.label, metric))
         if change is None or not math.isfinite(change.mean):
-            said.setdefault("nothing to compare in", []).append(in_sentence(metric))
+            said.setdefault("nothing to compare in", []).append(metric_title(metric))
             continue
         if float(percent(abs(change.mean), 1)) == 0.0:
-            said.setdefault("the same, to a tenth of a point, in", []).append(in_sentence(metric))
+            said.setdefault("the same, to a tenth of a point, in", []).append(metric_title(metric))
             continue
         certainty = _certainty(metric, change, row.cells[metric], reference.cells[metric])
-        said.setdefault(certainty, []).append(f"{in_sentence(metric)} ({_size(change)})")
+        said.setdefault(certainty, []).append(f"{metric_title(metric)} ({_size(change)})")
     parts = [f"{certainty} {_listed(metrics)}" for certainty, metrics in said.items()]
     return f"{row.label}: {'; '.join(parts)}{_lost(row)}."
 

@@ -9,7 +9,7 @@ from statistics import fmean
 from ffalm.outcome import HEADLINE, Outcome, StudyOutcome, degenerate
 from ffalm.report.fronts import dominates
 from ffalm.report.plots import Line, Mark, Place, Plot, step_line
-from ffalm.report.summary import ALPHA, in_sentence, pick, skew, summarise
+from ffalm.report.summary import ALPHA, metric_title, pick, skew, summarise
 from ffalm.report.tables import percent
 from ffalm.targets.answer import Answer
 from ffalm.targets.target import TITLES
@@ -96,7 +96,7 @@ def by_skew(study: StudyOutcome) -> list[Plot]:
                 points.append((x, mean))
             lines.insert(0, Line(points, "series", colour))
         about = f"{name} by skew for {', '.join(labels)}; the numbers are in the results table."
-        title = f"{in_sentence(metric)} ({'%' if up else 'points'})"
+        title = f"{metric_title(metric)} ({'%' if up else 'points'})"
         ticks = [(float(place), f"{alpha:g}") for alpha, place in places.items()]
         plots.append(Plot(about, f"{ALPHA} (smaller: clients differ more)", title, marks, lines, ticks))
     return plots

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ffalm.errors import require
 from ffalm.outcome import Outcome, StudyOutcome
-from ffalm.report.summary import HEADS, AlgorithmSummary, Change, changes, in_sentence, summarise
+from ffalm.report.summary import HEADS, AlgorithmSummary, Change, changes, metric_title, summarise
 from ffalm.report.tables import Cell, Column, Row, Section, Table, row, signed
 from ffalm.reproduce import constraint_diagnostics
 from ffalm.reproduce.choices import CHOICES, Choice, answers, conflict
@@ -125,7 +125,7 @@ def findings(effects: Sequence[Effect]) -> list[str]:
     told: list[str] = []
     compared = 0
     for metric in METRICS:
-        name = in_sentence(metric)
+        name = metric_title(metric)
         found = [(effect, effect.changes[metric]) for effect in effects if metric in effect.changes]
         compared += sum(change.interval is not None for _, change in found)
         clear = sorted((pair for pair in found if pair[1].clear), key=lambda pair: -abs(pair[1].mean))
@@ -188,9 +188,8 @@ def _known_forms(runs: Sequence[Outcome]) -> list[str]:
 def compared(algorithm: str, parts: Mapping[Answer, Sequence[Outcome]]) -> list[Effect]:
     """One effect for each answer, compared with the first."""
     names = {answer: str(place) for place, answer in enumerate(parts)}
-    study = StudyOutcome(
-        "", {}, {}, [], [replace(run, label=names[answer]) for answer, runs in parts.items() for run in runs]
-    )
+    named = [replace(run, label=names[answer]) for answer, runs in parts.items() for run in runs]
+    study = StudyOutcome("", {}, {}, [], [], outcomes=named)
     differences = changes(study)
     summaries = {summary.label: summary for summary in summarise(study)}
     return [

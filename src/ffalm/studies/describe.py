@@ -120,9 +120,8 @@ def _finished(folder: Path, places: Sequence[str]) -> list[Outcome]:
 
 def describe(record: StudyRecord, outcomes: Sequence[Outcome]) -> StudyOutcome:
     """Everything a report says about a study with these runs."""
-    shared = {one.name for one in dataclasses.fields(StudyOutcome)} & {one.name for one in dataclasses.fields(record)}
     return StudyOutcome(
-        **{name: getattr(record, name) for name in shared},
+        **vars(record),
         outcomes=list(outcomes),
         notes=[
             *(f"Left out: {one.reason}" for one in record.left_out),

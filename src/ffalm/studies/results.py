@@ -123,7 +123,7 @@ class Study:
         """The most accurate model within a fairness target: `study.answer("eod <= 0.05").verdict`.
 
         Every finished run is tried with every kind of thresholds up to `repair`: "none", "single" (one threshold for
-        everybody), "groups" (one a group) or "randomised"; with "blind" up to "single", and with the rule of
+        everybody), "groups" (one per group) or "randomised"; with "blind" up to "single", and with the rule of
         `ffalm.blind`, for which a model of the groups is trained for each seed. The choice is made on held-out rows
         (with training rows, where the models predict those no better) and scored on test rows.
         With `confidence` c, the one-sided c confidence bound of each gap on these rows must be within the target;

@@ -156,25 +156,17 @@ def write_private(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = unfinished(path)
     beside.unlink(missing_ok=True)  # of an earlier process of this number that was killed
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        beside.touch(0o600, exist_ok=False)
+        synced(beside, content)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Wait until a rename within a folder is on the disk; Windows opens no folders."""
-    if sys.platform == "win32":
+    if sys.platform == "win32":  # which opens no folders
         return
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        os.fsync(handle)  # the rename
     finally:
         os.close(handle)
 

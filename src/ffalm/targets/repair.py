@@ -4,7 +4,7 @@
     accurate    the most accurate threshold for everybody alike, whatever the target
     single      the same within the target, where one is
     groups      one threshold per group: needs the group at prediction, which some uses forbid by law
-    randomised  the same, drawn for each row from a few thresholds a group: reaches what fixed ones cannot
+    randomised  the same, drawn for each row from a few thresholds per group: reaches what fixed ones cannot
 
 A row whose group is not known, or is not compared, gets the single threshold.
 """
@@ -62,14 +62,14 @@ class Repair:
     def favourable(self, scores: Tensor, groups: Tensor | None, draws: Tensor | None = None) -> Tensor:
         """Whether each row is predicted favourable; groups outside 0..K-1 are unknown.
 
-        `draws` are uniform numbers, one a row, that decide between several thresholds: see `draws_of`.
+        `draws` are uniform numbers, one per row, that decide between several thresholds: see `draws_of`.
         """
         places = bins_of(scores)
         if groups is None:
             return places >= self.single
         require(
             draws is not None or all(len(mix) == 1 for mix in self.edges),
-            "These thresholds are randomised: predictions need one draw a row.",
+            "These thresholds are randomised: predictions need one draw per row.",
         )
         uniform = torch.zeros_like(places, dtype=torch.float64) if draws is None else draws
         chosen = places >= self.single

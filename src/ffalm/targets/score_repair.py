@@ -200,8 +200,8 @@ def repair(
 
     - `scores`, `labels`, `groups`: one entry per row that the model was not trained on. Higher scores are more
       favourable; `favourable` names the favourable label, 1 where labels are 0 and 1. Groups may be texts;
-    - `repair`: "single" (one threshold for all), "groups" (one a group) or "randomised" (drawn a group), each with the
-      simpler ones; `confidence` is as in `Study.answer`;
+    - `repair`: "single" (one threshold for all), "groups" (one per group) or "randomised" (drawn by group), each with
+      the simpler ones; `confidence` is as in `Study.answer`;
     - costs of a wrong favourable and a wrong unfavourable prediction; both 1 maximises accuracy;
     - `decision`: the score from which the model itself predicts the favourable label; 0.5 for probabilities, else 0;
     - `test`: scores, labels and groups of other rows to judge the result on, or `test_share`: the share of the rows to

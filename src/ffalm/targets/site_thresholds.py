@@ -130,7 +130,7 @@ class _SiteSearch:
     level: float
 
     def best(self, value: Array, common: tuple[RateConstraint, ...] = ()) -> Edges | None:
-        """One edge a group, within further constraints if any; None where there are none."""
+        """One edge per group, within further constraints if any; None where there are none."""
         if len(value) != 2:
             table = replace(self.table, value=value, constraints=(*self.table.constraints, *common))
             return group_thresholds(table, self.start, self.level)

@@ -20,7 +20,7 @@ SIGNS = {
 }
 
 Kind = Literal["none", "accurate", "single", "groups", "randomised", "blind"]
-"""Of thresholds: the model's own, the most accurate one, one within the target, one a group, several a group; and the
+"""Of thresholds: the model's own, the most accurate one, one within the target, one per group, several a group; and the
 blind rule, which has a second model in place of thresholds. The simplest first."""
 KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind != "blind")
 Repair = Literal["none", "single", "groups", "randomised", "blind"]

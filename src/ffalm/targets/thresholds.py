@@ -1,4 +1,4 @@
-"""The best thresholds, one a group, whose rates are within a target: an exact search over bin edges.
+"""The best thresholds, one per group, whose rates are within a target: an exact search over bin edges.
 
 Two groups have (bins + 1)^2 pairs of edges, which are all tried. For more groups, all rates lie in a window
 [l, l + epsilon] (for a ratio [l, l / ratio]) for some l that is itself a rate of some (group, edge). Rates fall as an
@@ -41,7 +41,7 @@ def single_threshold(table: RateTable, start: int, level: float = 0.5) -> int:
 
 
 def group_thresholds(table: RateTable, start: int, level: float = 0.5) -> Edges | None:
-    """One edge a group; None where no choice is within the constraints.
+    """One edge per group; None where no choice is within the constraints.
 
     Of equally good choices, the one that changes the fewest predictions of the single threshold `start`. The one-sided
     confidence bound of each gap at `level` must be within its bound; at 0.5 that is the gap itself.

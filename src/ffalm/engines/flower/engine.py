@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ffalm.algorithms import Algorithm
-from ffalm.engines.jobs import Job, Model, Round
+from ffalm.engines.jobs import Engine, Job, Model, Round
 from ffalm.engines.loop import LoopClients
 from ffalm.engines.remote.message import Failure, Kind, Message, Sites
 from ffalm.engines.remote.remote_clients import RemoteClients
@@ -24,7 +23,7 @@ from ffalm.system.hardware import cores
 QUIET = {**quiet.QUIET, "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "OMP_NUM_THREADS": "1"}
 
 
-class FlowerEngine:
+class FlowerEngine(Engine):
     """Clients as nodes of Flower's simulation. Jobs of one call share its start, which takes seconds."""
 
     name: ClassVar[str] = "flower"
@@ -33,15 +32,6 @@ class FlowerEngine:
 
     def __init__(self) -> None:
         quiet.require_installed("The engine 'flower'", "ray")
-
-    @classmethod
-    def lacks(cls, algorithm: Algorithm) -> str | None:
-        """Clients train as in `loop`, which does everything."""
-        return None
-
-    def refusal(self, job: Job) -> str | None:
-        """Clients train as in `loop`, which runs everything."""
-        return None
 
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
         """One job after the other, on as many nodes as the largest has clients."""

@@ -20,14 +20,14 @@ from ffalm.algorithms import Algorithm
 from ffalm.engines.common import built_model
 from ffalm.engines.graphed.graphed_clients import GraphedClients
 from ffalm.engines.graphed.worker_pool import IN_FLIGHT, WorkerPool
-from ffalm.engines.jobs import Job, Round
+from ffalm.engines.jobs import Engine, Job, Round
 from ffalm.engines.optimizers import local_optimizer
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.errors import require
 from ffalm.run_settings import Training
 
 
-class GraphedEngine:
+class GraphedEngine(Engine):
     """Several clients at a time, each step one launch. Workers are kept for later jobs of the same kind."""
 
     name: ClassVar[str] = "graphed"

@@ -13,9 +13,8 @@ from typing import ClassVar
 
 from torch import nn
 
-from ffalm.algorithms import Algorithm
 from ffalm.engines.common import built_model
-from ffalm.engines.jobs import Job, Round
+from ffalm.engines.jobs import Engine, Job, Round
 from ffalm.engines.stacked.choose import why_not_stacked
 from ffalm.engines.stacked.grouping import Ready, ready, stacks
 from ffalm.engines.stacked.heap import keep_freed
@@ -28,7 +27,7 @@ _BUDGET = 2**28  # bytes of working memory beside the rows and the participants'
 _CPU_BUDGET = 2**26  # more would leave the caches
 
 
-class StackedEngine:
+class StackedEngine(Engine):
     """Clients and seeds computed together."""
 
     name: ClassVar[str] = "stacked"
@@ -41,11 +40,6 @@ class StackedEngine:
         Where less memory is free than that, what is free bounds it.
         """
         self._budget = budget
-
-    @classmethod
-    def lacks(cls, algorithm: Algorithm) -> str | None:
-        """It does everything."""
-        return None
 
     def refusal(self, job: Job) -> str | None:
         """Models whose layers mix rows or draw at random, and bfloat16."""
