@@ -60,6 +60,7 @@ class Attacked(LoopClients):
     def __init__(self, job: Job, attack: str, liars: int, defence: Defence, claimed: torch.Tensor) -> None:
         super().__init__(job)
         self._job, self._attack, self._defence, self._claimed = job, attack, defence, claimed
+        self._clients = list(self._clients)
         self._liars = range(SITES - liars, SITES) if attack != "none" else range(0)
         self._assumed = max(1, liars)
         if attack == "unfair labels x 5":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tomllib
 from pathlib import Path
@@ -123,3 +124,15 @@ def test_units_are_printed_for_each_role(cli: Cli, clinics: Path) -> None:
     assert f"federate site {clinics}/sites/west" in cli("federate", "systemd", "site", clinics / "sites" / "west")[1]
     code, _, said = cli("federate", "systemd", "both", clinics)
     assert code == 2 and "coordinator, run, site" in said
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+def test_nobody_else_may_write_to_a_new_federation_whatever_the_umask(cli: Cli, tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        flags = ("--sites", "north,south", "--label", "paid", "--group", "sex")
+        assert cli("federate", "init", tmp_path / "clinics", *flags)[0] == 0
+    finally:
+        os.umask(before)
+    found = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "clinics").rglob("*") if not path.is_symlink()}
+    assert found and not [path for path, mode in found.items() if mode & (0o022 | umask)]

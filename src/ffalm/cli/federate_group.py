@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,13 @@ federate = typer.Typer(
     no_args_is_help=True,
     epilog="Try it: ffalm federate init demo --demo census && ffalm federate run demo --local",
 )
+
+
+@federate.callback()
+def _keep_others_out() -> None:
+    """Whatever the umask: who could write federation.toml could name a plugin in it, which is code of the owner's."""
+    os.umask(os.umask(0o022) | 0o022)
+
 
 Folder = Annotated[
     Path, typer.Argument(help="The federation folder that `init` made.", show_default=False, metavar="FEDERATION")

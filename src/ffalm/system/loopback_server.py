@@ -38,6 +38,7 @@ class LoopbackServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: LoopbackServer
+    timeout = 10  # seconds that a connection may be silent: each has a thread
 
     def do_GET(self) -> None:
         port = self.server.server_port

@@ -16,7 +16,15 @@ pytest.importorskip("uvicorn", reason="needs Flower: pip install 'ffalm[flower]'
 import uvicorn
 
 from ffalm.errors import UserError
-from ffalm.federate.deploy.fleet_gateway import FleetGateway, Receive, Scope, Send, listener, raise_file_limit
+from ffalm.federate.deploy.fleet_gateway import (
+    INTRODUCTIONS,
+    FleetGateway,
+    Receive,
+    Scope,
+    Send,
+    listener,
+    raise_file_limit,
+)
 from ffalm.federate.deploy.guarded_protocol import guarded, networks_of
 from ffalm.federate.federation_config import FederationConfig
 
@@ -26,6 +34,8 @@ async def refuse_bad_keys(scope: Scope) -> int | None:
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
+    while scope["path"].endswith(("activate-node", "upload")) and (await receive()).get("more_body"):
+        pass
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
 
@@ -36,8 +46,8 @@ def served(**limits: Any) -> Iterator[tuple[str, int]]:
     with listener("127.0.0.1", 0) as door:
         inner = ("127.0.0.1", 1)
         config = uvicorn.Config(
-            FleetGateway(application, inner, refuse_bad_keys), http=guarded(inner, **limits), loop="asyncio", ws="none",
-            log_level="critical", lifespan="off",
+            FleetGateway(application, inner, refuse_bad_keys), http=guarded(inner, **limits, keyless=INTRODUCTIONS),
+            loop="asyncio", ws="none", log_level="critical", lifespan="off",
         )  # fmt: skip
         server = uvicorn.Server(config)
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
@@ -70,6 +80,41 @@ def test_silent_connections_are_closed_and_sites_are_answered_meanwhile() -> Non
         for one in silent:
             with one, suppress(ConnectionResetError):
                 assert one.recv(1) == b""
+
+
+def trickled(one: socket.socket, seconds: float) -> float:
+    """Send a byte now and then; after how many seconds the other side closes, at most so many."""
+    start = time.monotonic()
+    while (gone := time.monotonic() - start) < seconds:
+        try:
+            one.sendall(b"x")
+            one.settimeout(0.05)
+            if one.recv(1000) == b"":
+                break
+        except TimeoutError:
+            continue
+        except OSError:
+            break
+    return gone
+
+
+def test_a_body_that_nobody_had_to_show_a_key_for_must_come_soon() -> None:
+    head = "POST {} HTTP/1.1\r\nhost: x\r\n{}content-length: 60000\r\n\r\n"
+    with served(seconds=0.2) as address:
+        with socket.create_connection(address, timeout=5) as stranger:
+            stranger.sendall(head.format(INTRODUCTIONS[0], "").encode())
+            assert trickled(stranger, 5.0) < 2.0
+        with socket.create_connection(address, timeout=5) as site:
+            site.sendall(head.format("/v1/fleet/upload", "key: good\r\n").encode())
+            assert trickled(site, 1.5) >= 1.5
+
+
+def test_the_headers_of_a_second_request_must_come_soon_too() -> None:
+    with served(seconds=0.2) as address, socket.create_connection(address, timeout=5) as one:
+        one.sendall(b"POST /v1/fleet/x HTTP/1.1\r\nhost: x\r\nkey: good\r\ncontent-length: 0\r\n\r\n")
+        assert one.recv(1000).startswith(b"HTTP/1.1 200")
+        one.sendall(b"POST /v1/fleet/x HTTP/1.1\r\nhost: ")
+        assert trickled(one, 5.0) < 2.0
 
 
 def test_a_stranger_is_refused_while_its_large_body_is_still_to_come() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shutil
+import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,14 @@ import pytest
 pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 
 from ffalm.errors import UserError
+from ffalm.federate.deploy import operations
 from ffalm.federate.deploy.certificates import server_key_matches
 from ffalm.federate.deploy.control import Control
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
 from ffalm.federate.deploy.membership import add_site, remove_site, rotate_own_key, rotate_server_key, rotate_site_key
 from ffalm.federate.deploy.operations import CoordinatorProcess
 from ffalm.federate.deploy.processes import FlowerProcess
+from ffalm.federate.deploy.superlink_state import registered_nodes
 from ffalm.federate.federation_config import FederationConfig, SiteConfig
 from ffalm.federate.keys import fingerprint, write_key_pair
 
@@ -73,29 +76,84 @@ def test_a_key_that_the_site_made_replaces_ours_and_its_private_half_is_not_here
 def test_a_running_coordinator_lets_the_new_key_in_and_shuts_the_old_one_out(
     clinics: FederationFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[str] = []
+    coordinator = running(clinics, monkeypatch)
+    coordinator.register_keys()
+    before = coordinator.nodes()
+    assert rotate_site_key(clinics, "north").registered
+    assert let_in(clinics) == {"north", "south"} and coordinator.nodes()["south"] == before["south"]
+    add_site(clinics, "east")
+    remove_site(clinics, "south")
+    assert let_in(clinics) == coordinator.nodes().keys() == {"north", "east"}
+    assert not set(before.values()) & set(coordinator.nodes().values())
+    with pytest.raises(UserError, match="stop it before"):
+        rotate_server_key(clinics)
+
+
+@pytest.mark.parametrize("killed", ["register", "unregister", "write"])
+def test_a_key_is_shut_out_though_whoever_let_it_in_was_killed_before_noting_it(
+    clinics: FederationFolder, monkeypatch: pytest.MonkeyPatch, killed: str
+) -> None:
+    """A key of no known number could not be shut out, and one that was shut out already kept the coordinator down."""
+    coordinator = running(clinics, monkeypatch)
+    with monkeypatch.context() as dying:
+        dying.setattr(operations, "write_whole", death)
+        with pytest.raises(Killed):
+            coordinator.register_keys()
+    if killed != "register":
+        coordinator.register_keys()
+    with monkeypatch.context() as dying:
+        if killed == "unregister":
+            dying.setattr(Control, "register", death)
+        elif killed == "write":
+            dying.setattr(operations, "write_whole", death)
+        else:
+            dying.setattr(Control, "unregister", death)
+        with pytest.raises(Killed):
+            rotate_site_key(clinics, "north")
+    coordinator.register_keys()
+    rotate_site_key(clinics, "north")
+    assert let_in(clinics) == coordinator.nodes().keys() == {"north", "south"}
+    assert len(registered_nodes(clinics.coordinator / "state.db")) == 2
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def death(*_: object, **__: object) -> None:
+    raise Killed
+
+
+def running(clinics: FederationFolder, monkeypatch: pytest.MonkeyPatch) -> CoordinatorProcess:
+    """A coordinator that seems to run, with a real database of Flower's behind `flwr supernode`."""
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+    from flwr.superlink import config_loader
+    from flwr.superlink.federation import NoOpFederationManager
+
+    database = str(clinics.coordinator / "state.db")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Flower's migrations
+        state = config_loader.get_objectstore_linkstate_factories(database, NoOpFederationManager())[1].state()
+
+    def register(_: Control, key: Path) -> None:
+        with suppress(ValueError):  # it is in use already
+            state.create_node("me", "me", public_key_to_bytes(load_ssh_public_key(key.read_bytes())), 30.0)  # type: ignore[arg-type]
+
     monkeypatch.setattr(FlowerProcess, "pid", lambda self: 1 if self.log.stem == "superlink" else None)
-
-    def register(_: Control, key: Path) -> int:
-        calls.append(f"+{key.parent.name}")
-        return len(calls)
-
     monkeypatch.setattr(Control, "register", register)
-    monkeypatch.setattr(Control, "unregister", lambda self, node: calls.append(f"-{node}"))
+    monkeypatch.setattr(Control, "unregister", lambda self, node: state.delete_node("me", node))
     coordinator = CoordinatorProcess(clinics)
     coordinator.process.home.mkdir()
     coordinator.control.configure("127.0.0.1:1", clinics.coordinator / "ca.crt")
-    keys = {name: fingerprint(clinics.site(name) / "node.pub") for name in clinics.sites}
-    entries = {"north": {"key": keys["north"], "node": 71}, "south": {"key": keys["south"], "node": 72}}
-    (clinics.coordinator / "registered.json").write_text(json.dumps(entries))
-    assert rotate_site_key(clinics, "north").registered
-    assert calls == ["-71", "+north"]
-    add_site(clinics, "east")
-    remove_site(clinics, "south")
-    assert calls[2:] == ["+east", "-72"]
-    assert set(coordinator.nodes()) == {"north", "east"}
-    with pytest.raises(UserError, match="stop it before"):
-        rotate_server_key(clinics)
+    (clinics.coordinator / "registered.json").write_text("{}")
+    return coordinator
+
+
+def let_in(clinics: FederationFolder) -> set[str]:
+    """The sites whose keys, as they are in their folders, the database lets in."""
+    keys = registered_nodes(clinics.coordinator / "state.db")
+    return {name for name in clinics.all_sites if fingerprint(clinics.site(name) / "node.pub") in keys}
 
 
 def test_a_site_makes_a_new_pair_in_its_own_folder(clinics: FederationFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,14 +40,13 @@ class Control:
         connection = toml.read(self._home / "config.toml").get("superlink", {}).get(CONNECTION, {})
         return not connection.get("insecure", False)
 
-    def register(self, public_key: Path) -> int | None:
-        """Let a key in; the number of its node, None where it was in already."""
+    def register(self, public_key: Path) -> None:
+        """Let a key in, unless it is or was."""
         try:
-            return int(self._ask("supernode", "register", str(public_key), CONNECTION)["node-id"])
+            self._ask("supernode", "register", str(public_key), CONNECTION)
         except UserError as error:
-            if _KNOWN_KEY in str(error):
-                return None
-            raise
+            if _KNOWN_KEY not in str(error):
+                raise
 
     def unregister(self, node: int) -> None:
         """Shut a node out for good."""

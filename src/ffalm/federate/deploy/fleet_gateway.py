@@ -168,7 +168,7 @@ def main() -> None:
 
     def serve(app: Any, host: str, port: int, **options: Any) -> None:
         options |= {"timeout_graceful_shutdown": _SECONDS_TO_CLOSE, "loop": "asyncio", "ws": "none"}
-        options["http"] = guarded((host, port), networks)
+        options["http"] = guarded((host, port), networks, keyless=INTRODUCTIONS)
         polling = LongPolling(MessageBundles(app, app))
         gateway = FleetGateway(polling, (host, port), SiteAdmission.of(app).refusal, traffic=traffic)
         config = uvicorn.Config(gateway, host=host, port=port, **options)

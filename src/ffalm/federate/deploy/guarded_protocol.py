@@ -1,17 +1,22 @@
-"""Connections from the network as uvicorn takes them: few enough, from where sites are, and none that stays silent."""
+"""Connections from the network as uvicorn takes them: few enough, from where sites are, and none that keeps us waiting.
+
+A client may owe us the headers of its first or next request, or the body of a request that needs no key.
+uvicorn waits for these as long as a byte comes now and then, or for ever.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-SECONDS_TO_ASK = 10.0  # until a connection has sent its first request's headers
+SECONDS_TO_ASK = 10.0  # until a connection has sent its first request's headers; twice that for what it owes later
 MOST_CONNECTIONS = 2048  # from the network at once; a site needs a few
 
 
@@ -25,11 +30,16 @@ def guarded(
     networks: Sequence[Network] = (),
     seconds: float = SECONDS_TO_ASK,
     most: int = MOST_CONNECTIONS,
+    keyless: Collection[str] = (),
 ) -> type[asyncio.Protocol]:
-    """uvicorn's HTTP protocol with these limits on all connections but those to the inner address."""
+    """uvicorn's HTTP protocol with these limits on all connections but those to the inner address.
+
+    `keyless` are paths to which anybody may send a body.
+    """
 
     class Guarded(H11Protocol):
         _timer: asyncio.TimerHandle | None = None
+        _owed: RequestResponseCycle | None = None  # the request in or after which the client was waited for
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -38,16 +48,26 @@ def guarded(
             if len(self.connections) > most or not _within(self.client, networks):
                 transport.abort()
             else:
-                self._timer = self.loop.call_later(seconds, self._expire)
+                self._timer = self.loop.call_later(seconds, self._look)
 
         def connection_lost(self, exc: Exception | None) -> None:
             if self._timer is not None:
                 self._timer.cancel()
             super().connection_lost(exc)
 
-        def _expire(self) -> None:
-            if self.cycle is None:
+        def _look(self) -> None:
+            owed = self.cycle if self._waits() else None
+            if self.cycle is None or (owed is not None and owed is self._owed):
                 self.transport.abort()
+                return
+            self._owed = owed
+            self._timer = self.loop.call_later(seconds, self._look)
+
+        def _waits(self) -> bool:
+            """Whether the client owes something; not a site that sends a large body, nor where the answer is ours."""
+            begun = self.conn.their_state is h11.SEND_BODY and not self.cycle.response_complete
+            answered = self.conn.their_state is h11.IDLE or self.cycle.response_complete
+            return answered or (begun and self.scope["path"] in keyless)
 
     return Guarded
 

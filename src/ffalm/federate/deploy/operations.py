@@ -22,7 +22,7 @@ from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
 from ffalm.federate.deploy.folder_format import upgrade
 from ffalm.federate.deploy.process_log import logs_of
 from ffalm.federate.deploy.processes import FlowerProcess, free_port
-from ffalm.federate.deploy.superlink_state import erase_contents
+from ffalm.federate.deploy.superlink_state import erase_contents, registered_nodes
 from ffalm.federate.keys import PRIVATE, PUBLIC, fingerprint, read_private
 from ffalm.system.files import read_json, write_whole
 
@@ -46,7 +46,7 @@ _REFUSALS = {
 
 
 class Registered(TypedDict):
-    """A key that was let in: its fingerprint and the number of its node, None where it was in before we knew."""
+    """A key that was let in: its fingerprint and the number of its node, None where it was shut out once, for good."""
 
     key: str
     node: int | None
@@ -133,27 +133,25 @@ class CoordinatorProcess:
         return [*command, "--enable-supernode-auth"]
 
     def register_keys(self) -> None:
-        """Let in exactly the keys that lie in the sites' folders now; those let in before are remembered."""
-        before = self._entries()
+        """Let in exactly the keys that lie in the sites' folders now.
+
+        Which ones were let in before the database says: whoever was killed here may not have noted it.
+        """
         require(
-            before is not None,
+            self._entries() is not None,
             f"The file {self._registered} is missing or damaged, and it says which keys were let in: restore it, or "
             f"delete {self._database} to let in exactly the keys in the sites' folders.",
         )
-        assert before is not None
         keys = {site: fingerprint(self.folder.site(site) / PUBLIC) for site in self.folder.sites}
-        gone = [entry for site, entry in before.items() if keys.get(site) != entry["key"]]
-        for entry in gone:
-            if entry["node"] is not None:
-                self.control.unregister(entry["node"])
-        kept = {site: entry for site, entry in before.items() if keys.get(site) == entry["key"]}
-        new = [site for site in keys if site not in kept]
+        present = registered_nodes(self._database)
+        for key in present.keys() - set(keys.values()):
+            self.control.unregister(present[key])
+        new = [self.folder.site(site) / PUBLIC for site, key in keys.items() if key not in present]
         with ThreadPoolExecutor(_CALLS_AT_ONCE) as calls:
-            numbers = calls.map(lambda site: self.control.register(self.folder.site(site) / PUBLIC), new)
-            added: dict[str, Registered] = {
-                site: {"key": keys[site], "node": number} for site, number in zip(new, numbers, strict=True)
-            }
-        write_whole(self._registered, json.dumps({**kept, **added}, indent=2))
+            list(calls.map(self.control.register, new))
+        present = registered_nodes(self._database)
+        entries: dict[str, Registered] = {site: {"key": key, "node": present.get(key)} for site, key in keys.items()}
+        write_whole(self._registered, json.dumps(entries, indent=2))
 
     def _entries(self) -> dict[str, Registered] | None:
         """The keys that were let in; None where that is not known."""

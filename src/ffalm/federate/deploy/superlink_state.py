@@ -9,6 +9,7 @@ Flower starts its SuperExec, which starts the processes of runs, once and never 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import sqlite3
 import subprocess
@@ -50,6 +51,17 @@ def erase_contents(database: Path) -> None:
         if state.execute("PRAGMA freelist_count").fetchone()[0]:
             state.execute("VACUUM")
         state.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def registered_nodes(database: Path) -> dict[str, int]:
+    """The nodes whose keys a SuperLink lets in, by the keys' fingerprints, whoever registered them."""
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
+
+    with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as state:
+        rows = state.execute("SELECT public_key, node_id FROM node WHERE status != 'unregistered'").fetchall()
+    form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+    keys = [(load_pem_public_key(key).public_bytes(*form), node) for key, node in rows]
+    return {hashlib.sha256(key).hexdigest(): node % 2**64 for key, node in keys}  # Flower stores them signed
 
 
 def allow_slow_starts() -> None:
