@@ -724,6 +724,8 @@ def test_several_files_are_a_client_each(write: Any) -> None:
     other = write(frame.rename(columns={"age": "years"}), "other.csv")
     assert "differ in 'age', 'bank', 'years'" in refusal(table(f"{files[0]},{other}"))
     assert "named twice" in refusal(table(f"{files[0]},{files[0]}"))
+    Path(files[0]).with_name("link.csv").symlink_to(files[0])
+    assert "named twice" in refusal(table(f"{files[0]},{Path(files[0]).with_name('link.csv')}"))
     assert "no file" in refusal(table("a.csv,b.csv"))
 
 
