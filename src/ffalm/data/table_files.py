@@ -179,6 +179,8 @@ def _plain_column(column: pd.Series) -> pd.Series:
     """The column in a type that every function of pandas takes: numbers that are objects or big-endian, decimals."""
     dtype = column.dtype
     if isinstance(dtype, np.dtype):
+        if dtype.kind == "V":  # records, of which pandas takes no rows
+            return column.astype(object)
         if not dtype.isnative:
             return column.astype(dtype.newbyteorder("="))
         try:
