@@ -87,3 +87,8 @@ def test_a_column_is_taken_from_anything_with_one_entry_per_row() -> None:
 def test_what_is_no_column_is_refused(given: object) -> None:
     with pytest.raises(UserError, match="The labels"):
         column(given, "labels")
+
+
+def test_a_big_endian_column_has_the_values_of_any_other() -> None:
+    for given in (np.array([0, 1, 0], dtype=">i4"), pd.Series(np.array([0.0, 1.0, 0.0], dtype=">f8"))):
+        assert column(given, "labels").unique().tolist() == [0, 1]

@@ -33,3 +33,7 @@ def test_a_number_is_finite_and_nothing_else() -> None:
 
 def test_a_name_is_suggested_whatever_its_case() -> None:
     assert "did you mean 'ffalm'?" in str(unknown("algorithm", "FFALM", ["fedavg", "ffalm"]))
+
+
+def test_nothing_is_offered_where_nothing_is_known() -> None:
+    assert str(unknown("setting", "x", [])) == "There is no setting 'x': there are none."

@@ -68,6 +68,16 @@ def test_quick_estimator_checks_pass(name: str) -> None:
     getattr(estimator_checks, name)("FairFederatedClassifier", FairFederatedClassifier(rounds=2))
 
 
+def test_groups_in_a_list_of_tensors_are_compared_by_value(people: pd.DataFrame) -> None:
+    numbers = (people["sex"] == "male").astype(int).tolist()
+    x, y = features(people), people["approved"]
+    plain = FairFederatedClassifier(**QUICK).fit(x, y, groups=numbers)
+    tensors = [torch.tensor(one) for one in numbers]
+    same = FairFederatedClassifier(**QUICK).fit(x, y, groups=tensors)
+    assert np.array_equal(plain.predict_proba(x), same.predict_proba(x))
+    assert np.array_equal(plain.predict(x, groups=numbers), same.predict(x, groups=tensors))
+
+
 def test_string_labels_frames_and_clients_are_taken_as_they_are(people: pd.DataFrame) -> None:
     model: Any = FairFederatedClassifier(**QUICK).fit(
         features(people), people["approved"], groups=people["sex"], clients=people["bank"]

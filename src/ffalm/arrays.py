@@ -56,6 +56,8 @@ def column(values: Any, what: str) -> Series:
         given = values if isinstance(values, pd.Series | pd.Index | np.ndarray) else np.asanyarray(values)
         if given.ndim == 2 and given.shape[1] == 1:
             given = given[:, 0]
+        if isinstance(given.dtype, np.dtype) and not given.dtype.isnative:  # pandas does not compare these
+            given = given.astype(given.dtype.newbyteorder("="))
         found = pd.Series(given) if given.ndim == 1 and not isinstance(given, pd.MultiIndex) else None
     except Exception:
         found = None

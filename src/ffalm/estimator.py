@@ -283,7 +283,12 @@ def _require(condition: bool, message: str) -> None:
 
 
 def _on_cpu(values: Any) -> Any:
-    """A tensor as an array, of whatever layout, type and device it is; anything else as it is."""
+    """A tensor as an array, of whatever layout, type and device it is; anything else as it is.
+
+    So are tensors of one value in a list: two of them are never equal as objects.
+    """
+    if isinstance(values, list | tuple) and any(isinstance(one, Tensor) for one in values):
+        return [one[()] if isinstance(one, np.ndarray) and one.ndim == 0 else one for one in map(_on_cpu, values)]
     if not isinstance(values, Tensor):
         return values
     try:

@@ -24,6 +24,7 @@ from ffalm.errors import UserError
         (FileNotFoundError(2, "No such file or directory", "runs/a"), "runs/a cannot be read or written: no such file"),
         (OSError(36, "File name too long", "a\nb"), r"a\\nb cannot be read"),
         (MemoryError(), "not enough memory"),
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "not enough memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "not enough memory"),
         (UnicodeEncodeError("ascii", "\u00e9", 0, 1, "ordinal"), "PYTHONIOENCODING"),
     ],
@@ -46,6 +47,7 @@ def test_links_in_a_circle_are_told(tmp_path: Path) -> None:
 
 def test_a_bug_is_not_explained_away() -> None:
     assert explained(ZeroDivisionError()) is None
+    assert explained(ImportError("No module named 'x'")) is None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

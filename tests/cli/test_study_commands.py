@@ -171,6 +171,25 @@ def test_owners_and_a_number_of_clients_contradict_each_other(cli: Cli, flags: l
     assert cli("run", *mine, "--owner", "branch", "--clients", "3", "--partition", "iid", "--out", out)[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("added", "reason"),
+    [
+        ("--partition iid --alpha 3", "the partition 'iid' does not use it"),
+        ("--preset paper", "none of these algorithms has presets"),
+        ("--target none --repair single", "there is none: name one with --target"),
+        ("--target none --confidence 0.9", "there is none: name one with --target"),
+        ("--target none --target-scope sites", "there is none: name one with --target"),
+        ("--target-scope both", "name its owner column"),
+    ],
+)
+def test_flags_that_would_change_nothing_are_refused(cli: Cli, tmp_path: Path, added: str, reason: str) -> None:
+    few = ["compare", "--algorithms", "fedavg", "--rounds", "1", "--seeds", "1", "--set", "data.rows=300"]
+    code, _, said = cli(*few, *added.split(), "--out", tmp_path / "out")
+    assert code == 2
+    assert reason in said
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_engine_that_needs_a_gpu_is_refused_before_anything_is_written(
     cli: Cli, flags: list[str], tmp_path: Path
 ) -> None:

@@ -685,6 +685,8 @@ def test_columns_are_taken_in_every_type_that_frames_hold_them_in() -> None:
     for kind, column in kinds.items():
         found = ffalm.load(plain.assign(pay=column), **settings).test
         assert want is not None and found is not None and found.x.equal(want.x), kind
+    records = np.array([(place,) for place in range(5)] * 16, dtype=[("a", "i8")])
+    assert ffalm.load(plain.assign(pay=records), **settings).test is not None
     nested = pd.Series([[1]] * 80, dtype=pd.ArrowDtype(pyarrow.list_(pyarrow.int64())))
     with pytest.raises(UserError, match="holds lists or records"):
         ffalm.load(plain.assign(pay=nested), **settings)
@@ -724,6 +726,8 @@ def test_several_files_are_a_client_each(write: Any) -> None:
     other = write(frame.rename(columns={"age": "years"}), "other.csv")
     assert "differ in 'age', 'bank', 'years'" in refusal(table(f"{files[0]},{other}"))
     assert "named twice" in refusal(table(f"{files[0]},{files[0]}"))
+    Path(files[0]).with_name("link.csv").symlink_to(files[0])
+    assert "named twice" in refusal(table(f"{files[0]},{Path(files[0]).with_name('link.csv')}"))
     assert "no file" in refusal(table("a.csv,b.csv"))
 
 

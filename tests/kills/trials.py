@@ -88,7 +88,8 @@ class Trial:
         assert right, f"exit code {code}: {said[-400:]}"
         if code in (2, 130):
             lines = _lines(said)
-            silent = code == 130 and self.kind == "interrupt" and not lines  # who pressed Ctrl-C knows
+            told = any(line.startswith("ffalm: ") for line in lines)  # the others are results, printed before
+            silent = code == 130 and self.kind == "interrupt" and not told  # who pressed Ctrl-C knows
             one = len(lines) == 1 and lines[0].startswith("ffalm: ")
             assert one or silent, f"not one sentence: {said[-400:]}"
         self.notes.append(f"{code}")

@@ -22,7 +22,7 @@ def explained(error: BaseException) -> str | None:
     fault = blamed(error)
     if fault is not None:
         return str(fault)
-    if isinstance(error, MemoryError) or ("torch" in sys.modules and _exhausted(error)):
+    if isinstance(error, MemoryError) or _not_loaded(error) or ("torch" in sys.modules and _exhausted(error)):
         return "There is not enough memory for this: take fewer rows, workers or clients, or a smaller model."
     if isinstance(error, UnicodeEncodeError):
         return f"The output takes no {error.encoding} text: set PYTHONIOENCODING=utf-8."
@@ -35,6 +35,12 @@ def _of_the_disk(error: OSError) -> str:
 
     place = "The disk" if error.filename is None else printable(str(error.filename))
     return f"{place} cannot be read or written: {reason(error)}."
+
+
+def _not_loaded(error: BaseException) -> bool:
+    """Whether a library found no room in memory, as under `ulimit -v`; only the dynamic loader's words tell."""
+    words = ("failed to map segment", "Cannot allocate memory", "cannot allocate memory")
+    return isinstance(error, ImportError) and any(word in str(error) for word in words)
 
 
 def _exhausted(error: BaseException) -> bool:

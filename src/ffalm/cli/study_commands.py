@@ -138,6 +138,7 @@ def _study(
             whole["algorithms"] |= aiming
             optional = {*optional, *aiming}
     config = configs.parse(whole)
+    _check_effects(config, values)
     runs = len(plans(config))
     require(
         command == "compare" or runs == 1,
@@ -149,6 +150,20 @@ def _study(
     study = run_shown(config, command, values, optional)
     say("Drawing the report ...", values["quiet"])
     _show(study, study.folder, values["json"])
+
+
+def _check_effects(config: StudyConfig, values: Mapping[str, Any]) -> None:
+    """Refuse flags that would change nothing, with what they need."""
+    kind = config.partition.kind
+    needed = dict.fromkeys(config.partition.without_effect, f"the partition {kind!r} does not use it")
+    if config.target is None:
+        aim = "it is about a fairness target, and there is none: name one with --target"
+        needed |= dict.fromkeys(("repair", "confidence", "target_scope"), aim)
+    if not any(entry.algorithm.presets() for entry in config.entries):
+        needed["preset"] = "none of these algorithms has presets"
+    for name, reason in needed.items():
+        flag = name.replace("_", "-")
+        require(values.get(name) is None, f"--{flag} would change nothing, since {reason}; or leave --{flag} out.")
 
 
 def _with_algorithms(settings: dict[str, Any], names: list[str], preset: str | None) -> dict[str, Any]:

@@ -93,7 +93,8 @@ def read_tables(
         require(not apart, f"The columns of {files[0]!r} and {name!r} differ in {listed(apart)}: make them alike.")
     short = [Path(name).name.split(".")[0] for name in files]
     owners = short if len({*short}) == len(short) else files
-    require(len({*owners}) == len(owners), f"A file is named twice in {file!r}: name each once.")
+    once = len({*owners}) == len({os.path.realpath(name) for name in files}) == len(files)
+    require(once, f"A file is named twice in {file!r}: name each once.")
     mixed = [name for name in first if len({_written(frame[name]) for frame, _ in read} - {"nothing"}) > 1]
     if mixed:
         read = [read_table(one, separator, decimal, encoding, mixed) for one in files]
@@ -179,6 +180,8 @@ def _plain_column(column: pd.Series) -> pd.Series:
     """The column in a type that every function of pandas takes: numbers that are objects or big-endian, decimals."""
     dtype = column.dtype
     if isinstance(dtype, np.dtype):
+        if dtype.kind == "V":  # records, of which pandas takes no rows
+            return column.astype(object)
         if not dtype.isnative:
             return column.astype(dtype.newbyteorder("="))
         try:

@@ -210,6 +210,11 @@ def begin(
     """
     if isinstance(out, Path):
         _begun(out, existing)
+    if config.target is not None and config.scope != "federation" and not isinstance(config.data, InMemory):
+        require(
+            config.partition.kind == "silos" and config.partition.leave_out is None,
+            "A target for sites needs the data to name the sites: name its owner column, and leave no site out.",
+        )
     config, left_out = drop_incompatible(config, optional)
     spread = plan_execution(_with_engine(config, out) if existing == "resume" else config)
     if ray is not None:
