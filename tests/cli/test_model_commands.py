@@ -42,15 +42,15 @@ def test_named_columns_are_copied_as_they_are_written(
 ) -> None:
     frame = pd.read_csv(new).assign(id=[f"{number:03d}" for number in range(30)])
     frame.to_csv(new, index=False)
-    assert run(["predict", str(model), str(new), "--group", "sex", "--keep", "id,sex"]) == 0
+    assert run(["predict", str(model), str(new), "--group", "sex", "--copy", "id,sex"]) == 0
     shown = pd.read_csv(io.StringIO(capsys.readouterr().out), dtype=str)
     assert list(shown) == ["row", "id", "sex", "prediction", "probability"]
     assert shown["id"].tolist() == frame["id"].tolist() and shown["id"][7] == "007"
     assert shown["sex"].tolist() == frame["sex"].tolist()
     frame.assign(prediction="old").to_csv(new, index=False)
-    assert run(["predict", str(model), str(new), "--keep", "id,prediction"]) == 2
-    assert "cannot copy 'prediction'" in capsys.readouterr().err
-    assert run(["predict", str(model), str(new), "--keep", "idd"]) == 2
+    assert run(["predict", str(model), str(new), "--copy", "id,prediction"]) == 2
+    assert "cannot take 'prediction'" in capsys.readouterr().err
+    assert run(["predict", str(model), str(new), "--copy", "idd"]) == 2
     assert "idd" in capsys.readouterr().err
 
 

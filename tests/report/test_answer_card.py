@@ -48,7 +48,7 @@ def test_the_card_names_the_model_the_verdict_the_numbers_and_the_cost(answer: A
     )
     assert tiles["Gap in true “yes” found (EOD)"] == (
         "10.0 points",
-        "not in the target; 10.0 with the most accurate model",
+        "10.0 with the most accurate model; not in the target",
     )
     assert tiles["Cost in accuracy"] == (
         "2.0 points",
@@ -56,8 +56,19 @@ def test_the_card_names_the_model_the_verdict_the_numbers_and_the_cost(answer: A
     )
     assert tiles["Thresholds"] == (
         "one per group",
-        "favourable from a score of: women -0.50, men never (all in answer.json)",
+        "favourable from a score of: women -0.50, men never; as trained, from 0",
     )
+
+
+def test_a_gap_that_the_target_widened_is_pointed_out(answer: Answer) -> None:
+    def eod(value: float) -> tuple[bool, str]:
+        one = scored(0.88, 0.04, (0.4, 0.75, 0.8))
+        fair = candidate("Fair", "groups", replace(one, metrics={**one.metrics, "eod": value}), REPAIR)
+        tiles = answer_card(choose(answer.target, [answer.unconstrained, fair]), "yes").tiles
+        return next((tile.worse, tile.about) for tile in tiles if "EOD" in tile.name)
+
+    assert eod(0.11)[0] is False
+    assert eod(0.3) == (True, "wider than the 10.0 of the most accurate model; not in the target")
 
 
 def test_who_pays_is_told_in_words_and_in_bars_with_intervals(answer: Answer) -> None:
@@ -95,7 +106,7 @@ def test_every_target_is_explained(target: str, words: str) -> None:
     only = Candidate("A", "single", (CandidateRun(0, ".", repair, one),))
     card = answer_card(choose(bound, [only]), "yes")
     assert words in card.asked[0]
-    assert card.tiles[-1].about == "favourable from a score of 0.25 (0 is the model's own)"
+    assert card.tiles[-1].about == "favourable from a score of 0.25; as trained, from 0"
 
 
 def test_the_page_begins_with_the_answer_and_who_pays(answer: Answer) -> None:

@@ -99,6 +99,21 @@ def test_nothing_is_cut_on_a4_paper(browser: Browser, page: str) -> None:
     assert b"/MediaBox [0 0 594.95" in printed  # 210 mm
 
 
+def test_on_paper_what_a_click_would_open_is_open_and_titles_stay_with_their_charts(
+    browser: Browser, page: str
+) -> None:
+    browser.open(page, 1200)
+    browser.size(A4, "print")
+    closed = "[...document.querySelectorAll('details:not(.copies *)')]"
+    shown = f"{closed}.map(one => one.lastElementChild.checkVisibility())"
+    assert set(browser.value(shown)) == {True}
+    # Chromium repeats a table's heads on the next page, but not the buttons in them.
+    assert browser.value("getComputedStyle(document.querySelector('thead th button')).display") == "contents"
+    assert browser.value("getComputedStyle(document.querySelector('.panel')).breakInside") == "avoid"
+    browser.size(1200)
+    assert set(browser.value(shown)) == {False}
+
+
 def test_several_skews_and_a_page_without_curves_fit_a_phone(browser: Browser, tmp_path: Path) -> None:
     from ffalm.report.page import render
 

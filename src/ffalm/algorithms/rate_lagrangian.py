@@ -50,6 +50,7 @@ class Lagrangian(PricedRates):
         "Needs held-out rows, unless measured is train. With very few held-out rows of a group its rates are noise."
     )
     server_settings: ClassVar[tuple[str, ...]] = ("constraint", "tolerance", "dual_lr", "penalty", "dual_bound")
+    duals_by_group: ClassVar[bool] = True
     remedies: ClassVar[str] = "a smaller dual_lr or dual_bound"
 
     constraint: str = setting("eo", "Rates to be equal: dp, eo, odds, accuracy or loss; several with commas.")

@@ -32,7 +32,7 @@ def predict(
         typer.Option(help="Column of groups, for thresholds by group; several, comma-separated, are crossed."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="CSV file to write. Default: print to the terminal.")] = None,
-    keep: Annotated[
+    copy: Annotated[
         str | None, typer.Option(help="Columns of the file to copy, such as an id; several with commas. Default: none.")
     ] = None,
     proba: Annotated[bool, typer.Option("--proba", help="Add the probability of every label.")] = False,
@@ -51,8 +51,8 @@ def predict(
     table, notes = predictions(found, data, group, proba)
     for note in notes:
         print(f"ffalm: {note}", file=sys.stderr)
-    if keep is not None:
-        table = _with_columns(table, found, data, keep)
+    if copy is not None:
+        table = _with_columns(table, found, data, copy)
     text = table.to_csv(index=False, lineterminator="\n")
     _write_or_print(text, out, _PREDICTIONS, "a file of predictions", f" ({len(table):,} rows)")
 
@@ -95,18 +95,18 @@ def _write_or_print(text: str, out: Path | None, mark: str, what: str, rows: str
     print(f"Written: {out}{rows}")
 
 
-def _with_columns(table: pd.DataFrame, model: TrainedModel, data: Path, keep: str) -> pd.DataFrame:
+def _with_columns(table: pd.DataFrame, model: TrainedModel, data: Path, copy: str) -> pd.DataFrame:
     """The predictions with columns of their file, which rows are found by again."""
     import pandas as pd
 
     from ffalm.data.preprocessing import Preprocessing
     from ffalm.data.table_values import listed_columns
 
-    require("file" not in table, "--keep copies columns of a table; images have none.")
+    require("file" not in table, "--copy takes columns of a table; images have none.")
     frame = (model.description.preprocessing or Preprocessing()).read_verbatim(data)
-    names = listed_columns(frame, [keep], str(data))
+    names = listed_columns(frame, [copy], str(data))
     own = [name for name in names if name in table]
-    require(not own, f"--keep cannot copy {' and '.join(map(repr, own))}: the predictions have such a column.")
+    require(not own, f"--copy cannot take {' and '.join(map(repr, own))}: the predictions have such a column.")
     return pd.concat([table[["row"]], frame[names], table.drop(columns="row")], axis=1)
 
 

@@ -38,6 +38,8 @@ _NAMES = {
 }
 #: Gaps that are shown also where the target does not bound them.
 _OTHERS = ("dpd", "eod")
+#: By how much a gap outside the target must exceed that of the most accurate model to be pointed out.
+_WIDER = 0.02
 #: A change of accuracy that is shown as none.
 _SMALL = 0.0005
 #: Groups beyond this are in the table of who pays, not in its sentences.
@@ -51,6 +53,7 @@ class Tile:
     name: str
     value: str
     about: str
+    worse: bool = False  # than the most accurate model's
 
 
 @dataclass(frozen=True)
@@ -115,18 +118,22 @@ def _tiles(answer: Answer, favourable: str) -> list[Tile]:
     for name in _OTHERS:
         other = scored.metrics.get(name, math.nan)
         if name not in asked and math.isfinite(other):
-            about = f"not in the target{_before_gap(answer, name)}"
-            tiles.append(Tile(_NAMES[name].format(favourable), f"{percent(other, 1)} points", about))
+            about, worse = _beside_the_target(answer, name, other)
+            tiles.append(Tile(_NAMES[name].format(favourable), f"{percent(other, 1)} points", about, worse))
     if best.test is not None:
         tiles.append(_cost(answer))
     return [*tiles, Tile("Thresholds", *_thresholds(best.repair))]
 
 
-def _before_gap(answer: Answer, name: str) -> str:
-    """The same gap of the most accurate model, since a target may widen the gaps that it does not bound."""
+def _beside_the_target(answer: Answer, name: str, value: float) -> tuple[str, bool]:
+    """A gap that the target does not bound, against the most accurate model's: the target may have widened it."""
     free = answer.unconstrained
     before = free.mean(name) if free is not answer.chosen and answer.best.test is not None else math.nan
-    return f"; {percent(before, 1)} with the most accurate model" if math.isfinite(before) else ""
+    if not math.isfinite(before):
+        return "not in the target", False
+    worse = value > before + _WIDER
+    told = f"wider than the {percent(before, 1)} of" if worse else f"{percent(before, 1)} with"
+    return f"{told} the most accurate model; not in the target", worse
 
 
 def _cost(answer: Answer) -> Tile:
@@ -150,8 +157,8 @@ def _thresholds(repair: dict[str, Any]) -> tuple[str, str]:
         shown = [f"{name} {' or '.join(_number(one['threshold']) for one in mix)}" for name, mix in groups.items()]
         several = "one per group" if kind == "groups" else "drawn by group"
         more = f" and {len(shown) - _MOST_TOLD} more" if len(shown) > _MOST_TOLD else ""
-        return several, f"favourable from a score of: {', '.join(shown[:_MOST_TOLD])}{more} (all in answer.json)"
-    return "one for everybody", f"favourable from a score of {_number(repair['single'])} (0 is the model's own)"
+        return several, f"favourable from a score of: {', '.join(shown[:_MOST_TOLD])}{more}; as trained, from 0"
+    return "one for all", f"favourable from a score of {_number(repair['single'])}; as trained, from 0"
 
 
 def _number(threshold: float | str) -> str:

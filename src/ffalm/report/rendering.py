@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable
 from functools import cache
 from itertools import groupby
@@ -165,8 +166,14 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["unbroken"] = _unbroken
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     return made
+
+
+def _unbroken(text: str) -> str:
+    """Text in which no line ends between a number and its unit, or a heading and its arrow."""
+    return re.sub(r" (?=[%↑↓])", "\u00a0", text)
 
 
 def asset(name: str) -> str:

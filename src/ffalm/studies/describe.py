@@ -166,7 +166,8 @@ def _warnings(outcomes: Sequence[Outcome]) -> list[str]:
         if high:
             notes.append(
                 f"{label}: in {len(high)} of {len(shares)} runs there was a round in which most local steps (up to "
-                f"{max(high):.0%}) gave some row a negative weight: training pushed its loss up to meet the constraint."
+                f"{100 * max(high):.0f} %) gave some row a negative weight: training pushed its loss up to meet the "
+                "constraint."
             )
     return notes
 
