@@ -10,6 +10,7 @@ from tests.contract import batch_of
 
 from ffalm.algorithms import FFALM
 from ffalm.theory import slips as theory
+from ffalm.theory.constants import PAPER
 from ffalm.theory.trajectories import Setting, run
 
 
@@ -47,7 +48,7 @@ def test_the_lagrangian_has_no_largest_value_without_a_decay_of_the_dual() -> No
 def test_the_printed_drift_lemma_fails_and_the_corrected_one_holds() -> None:
     measured, printed = theory.drift(5, 1e-4, 2.0)
     assert measured > 1000 * printed
-    by_the_paper = theory.drift(5, 1e-4, 2.0, theory.PAPER)[1]
+    by_the_paper = theory.drift(5, 1e-4, 2.0, PAPER)[1]
     assert by_the_paper == pytest.approx((1e-4 * 18 * 11) ** 2 * 15)  # (eta L G)^2 E (E + 1) / 2
     assert measured > 1000 * by_the_paper
     for steps, size, model in itertools.product((1, 2, 5, 10), (1e-4, 1e-3, 1e-2), np.linspace(-2.5, 2.5, 7)):
