@@ -14,7 +14,7 @@ import ffalm
 from ffalm.data import source
 from ffalm.data.encoding import TableEncoding, distinct, is_numeric
 from ffalm.data.preprocessing import Preprocessing
-from ffalm.data.table import Table
+from ffalm.data.table import FrameTable, Table
 from ffalm.data.table_columns import as_category
 from ffalm.data.table_values import natural
 from ffalm.errors import UserError
@@ -725,3 +725,23 @@ def test_several_files_are_a_client_each(write: Any) -> None:
     assert "differ in 'age', 'bank', 'years'" in refusal(table(f"{files[0]},{other}"))
     assert "named twice" in refusal(table(f"{files[0]},{files[0]}"))
     assert "no file" in refusal(table("a.csv,b.csv"))
+
+
+def test_columns_that_give_the_label_away_are_noted() -> None:
+    draws = np.random.default_rng(0)
+    good = draws.random(600) < 0.4
+    frame = pd.DataFrame(
+        {
+            "code": np.where(good, draws.choice(["P1", "P2"], 600), draws.choice(["C1", "C2"], 600)),
+            "closed": np.where(good, 5 + draws.random(600), draws.random(600)),
+            "useful": good + draws.normal(0, 0.5, 600),
+            "kind": draws.choice(["a", "b"], 600),
+            "sex": draws.choice(["f", "m"], 600),
+            "paid": np.where(good, "yes", "no"),
+        }
+    )
+    notes = FrameTable(label="paid", group="sex", favourable="yes", frame=frame).read().notes
+    assert [note.split("'")[1] for note in notes] == ["code", "closed"]
+    assert all("gives the label away in 100.0% of the training rows" in note for note in notes)
+    rare = frame.assign(paid=np.where(np.arange(600) < 8, "yes", "no"))  # one label is nearly always right
+    assert FrameTable(label="paid", group="sex", favourable="yes", frame=rare).read().notes == ()

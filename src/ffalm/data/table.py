@@ -22,6 +22,7 @@ from ffalm.data.table_columns import (
     check_feature,
     filled,
     remarks,
+    revealing,
     several_refused,
 )
 from ffalm.data.table_files import FILE_COLUMN, checked_columns, files_of, read_tables
@@ -140,7 +141,7 @@ class Table:
             test=test,
             owner=None if owner is None else owner[train],
             owner_names=owners,
-            notes=(*notes, *assumed, *unseen, *found.notes, *gaps, *remarks(features)),
+            notes=(*notes, *assumed, *unseen, *found.notes, *gaps, *remarks(features), *revealing(features, y, train)),
             validation_owner=None if owner is None else owner[validation],
             test_owner=None if owner is None else owner[test],
             preprocessing=Preprocessing(
