@@ -745,3 +745,31 @@ def test_columns_that_give_the_label_away_are_noted() -> None:
     assert all("gives the label away in 100.0% of the training rows" in note for note in notes)
     rare = frame.assign(paid=np.where(np.arange(600) < 8, "yes", "no"))  # one label is nearly always right
     assert FrameTable(label="paid", group="sex", favourable="yes", frame=rare).read().notes == ()
+
+
+def test_numbers_that_stand_for_missing_values_are_noted() -> None:
+    ages = np.arange(20, 90).repeat(3)
+    frame = people(210, age=ages)
+    assert frame_notes(frame) == ()
+    frame.loc[:1, "age"] = -999
+    assert frame_notes(frame) == (
+        "The column 'age' holds -999 in 2 rows, far from its other numbers: if that stands for a missing value, leave "
+        "these cells empty and set missing to 'mean'.",
+    )
+    assert frame_notes(people(210, age=ages, left=np.tile([-1, 0, 1], 70))) == ()  # a number among its neighbours
+
+
+def test_codes_that_are_taken_for_quantities_are_noted() -> None:
+    draws = np.random.default_rng(0)
+    job, age = draws.integers(1, 31, 4000), draws.integers(18, 80, 4000)
+    rate = np.random.default_rng(1).uniform(0.2, 0.8, 31)[job] - 0.0002 * (age - 50) ** 2
+    frame = people(4000, job=job, age=age, hired=np.where(draws.random(4000) < rate, "yes", "no"))
+    assert frame_notes(frame) == (
+        "The column 'job' holds 30 different whole numbers that tell the label better as categories than as "
+        "quantities: list it in categorical if they are codes.",
+    )
+    assert frame_notes(frame, categorical=("job",)) == ()
+
+
+def frame_notes(frame: pd.DataFrame, **settings: Any) -> tuple[str, ...]:
+    return FrameTable(label="hired", group="sex", favourable="yes", frame=frame, **settings).read().notes

@@ -1,7 +1,7 @@
 """Checks of a table's feature columns, and imputation of missing numbers.
 
-Columns that would silently give a useless model (ids, dates, numbers read as text) are refused; columns that are only
-suspicious give a note.
+Columns that would silently give a useless model (ids, dates, numbers read as text) are refused; `table_remarks` notes
+those that are only suspicious.
 """
 
 from __future__ import annotations
@@ -20,9 +20,6 @@ from ffalm.system.spilled_arrays import new_array, release_pages
 
 MOST_CATEGORIES = 1000
 FEWEST_IDS = 20  # with fewer distinct values a column is never taken for ids, dates or numbers
-
-_FEWEST_LOOKED_AT, _MOST_LOOKED_AT = 200, 10_000  # training rows, for columns that give the label away
-_FREQUENT, _REVEALED = 0.98, 0.999  # shares of rows: of the most frequent label, and of labels known by one column
 
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 _WHOLE = re.compile(r"[+-]?\d+")
@@ -104,54 +101,6 @@ def filled(
         frame[name] = pd.Series(values, index=frame.index, copy=False)
         release_pages()
     return frame, tuple(notes)
-
-
-def remarks(features: pd.DataFrame) -> tuple[str, ...]:
-    """Notes on columns without information: row numbers and constants."""
-    notes = []
-    for name, column in features.items():
-        whole = pd.api.types.is_integer_dtype(column.dtype) and len(column) >= FEWEST_IDS
-        if whole and np.all(np.diff(column.to_numpy(dtype=np.float64)) == 1):
-            # In a sorted file the row number reveals the label.
-            notes.append(f"The column {str(name)!r} is a row number; list it in drop unless it is a feature.")
-        if column.iloc[:FEWEST_IDS].nunique(dropna=False) == 1 == column.nunique(dropna=False):
-            notes.append(f"The column {str(name)!r} is constant and carries no information.")
-    return tuple(notes)
-
-
-def revealing(features: pd.DataFrame, y: NDArray[np.int64], train: NDArray[np.int64]) -> tuple[str, ...]:
-    """Notes on columns of which one alone gives the label away, as a code does that is set after the outcome."""
-    rows = train[:_MOST_LOOKED_AT]
-    labels = y[rows]
-    if len(rows) < _FEWEST_LOOKED_AT or np.bincount(labels).max() > _FREQUENT * len(rows):
-        return ()
-    notes = []
-    for name, column in features.items():
-        known = _told(column.iloc[rows], labels) / len(rows)
-        if known >= _REVEALED:
-            notes.append(
-                f"The column {str(name)!r} alone gives the label away in {known:.1%} of the training rows: list it in "
-                "drop if it is known only after the outcome."
-            )
-    return tuple(notes)
-
-
-def _told(column: pd.Series, labels: NDArray[np.int64]) -> int:
-    """How many labels are right by the most frequent one of each category, or on each side of one threshold."""
-    if not is_numeric(column):
-        codes, values = distinct(column)
-        if len(values) > len(column) / FEWEST_IDS:
-            return 0
-        counts = np.zeros((len(values) + 1, labels.max() + 1), dtype=np.int64)
-        np.add.at(counts, (codes, labels), 1)
-        return int(counts.max(1).sum())
-    values = column.to_numpy(dtype=np.float64, na_value=np.nan)
-    order = np.argsort(values, kind="stable")
-    ends = np.flatnonzero(np.diff(values[order]) > 0)
-    if not len(ends):
-        return 0
-    below = np.cumsum(np.eye(labels.max() + 1, dtype=np.int64)[labels[order]], axis=0)
-    return int((below[ends].max(1) + (below[-1] - below[ends]).max(1)).max())
 
 
 def _refuse_decimal_commas(values: list[str], where: str, name: str) -> None:
