@@ -30,7 +30,7 @@ _CLEAR, _SHARE = (
 
 def remarks(features: pd.DataFrame, y: Codes, train: Codes) -> tuple[str, ...]:
     """The notes on all columns, in their order; `y` are label codes, the favourable label the largest."""
-    rows = train[:_MOST_ROWS]
+    rows = train[:: 1 + len(train) // _MOST_ROWS]  # spread, since files may be sorted
     labels = y[rows]
     told = len(rows) >= _FEWEST_ROWS and np.bincount(labels).max() <= _FREQUENT * len(rows)
     notes = []
