@@ -14,7 +14,7 @@ import ffalm
 from ffalm.data import source
 from ffalm.data.encoding import TableEncoding, distinct, is_numeric
 from ffalm.data.preprocessing import Preprocessing
-from ffalm.data.table import Table
+from ffalm.data.table import FrameTable, Table
 from ffalm.data.table_columns import as_category
 from ffalm.data.table_values import natural
 from ffalm.errors import UserError
@@ -753,3 +753,51 @@ def test_a_column_of_several_files_has_the_type_that_it_has_in_one(
     apart = table(f"{east},{west}").load()
     assert apart.preprocessing == whole.preprocessing
     assert apart.train.x.equal(whole.train.x)
+
+
+def test_columns_that_give_the_label_away_are_noted() -> None:
+    draws = np.random.default_rng(0)
+    good = draws.random(600) < 0.4
+    frame = pd.DataFrame(
+        {
+            "code": np.where(good, draws.choice(["P1", "P2"], 600), draws.choice(["C1", "C2"], 600)),
+            "closed": np.where(good, 5 + draws.random(600), draws.random(600)),
+            "useful": good + draws.normal(0, 0.5, 600),
+            "kind": draws.choice(["a", "b"], 600),
+            "sex": draws.choice(["f", "m"], 600),
+            "paid": np.where(good, "yes", "no"),
+        }
+    )
+    notes = FrameTable(label="paid", group="sex", favourable="yes", frame=frame).read().notes
+    assert [note.split("'")[1] for note in notes] == ["code", "closed"]
+    assert all("gives the label away in 100.0% of the training rows" in note for note in notes)
+    rare = frame.assign(paid=np.where(np.arange(600) < 8, "yes", "no"))  # one label is nearly always right
+    assert FrameTable(label="paid", group="sex", favourable="yes", frame=rare).read().notes == ()
+
+
+def test_numbers_that_stand_for_missing_values_are_noted() -> None:
+    ages = np.arange(20, 90).repeat(3)
+    frame = people(210, age=ages)
+    assert frame_notes(frame) == ()
+    frame.loc[:1, "age"] = -999
+    assert frame_notes(frame) == (
+        "The column 'age' holds -999 in 2 rows, far from its other numbers: if that stands for a missing value, leave "
+        "these cells empty and set missing to 'mean'.",
+    )
+    assert frame_notes(people(210, age=ages, left=np.tile([-1, 0, 1], 70))) == ()  # a number among its neighbours
+
+
+def test_codes_that_are_taken_for_quantities_are_noted() -> None:
+    draws = np.random.default_rng(0)
+    job, age = draws.integers(1, 31, 4000), draws.integers(18, 80, 4000)
+    rate = np.random.default_rng(1).uniform(0.2, 0.8, 31)[job] - 0.0002 * (age - 50) ** 2
+    frame = people(4000, job=job, age=age, hired=np.where(draws.random(4000) < rate, "yes", "no"))
+    assert frame_notes(frame) == (
+        "The column 'job' holds 30 different whole numbers that tell the label better as categories than as "
+        "quantities: list it in categorical if they are codes.",
+    )
+    assert frame_notes(frame, categorical=("job",)) == ()
+
+
+def frame_notes(frame: pd.DataFrame, **settings: Any) -> tuple[str, ...]:
+    return FrameTable(label="hired", group="sex", favourable="yes", frame=frame, **settings).read().notes

@@ -152,6 +152,13 @@ def test_the_report_names_the_model_its_cost_and_who_pays(answer: Answer) -> Non
     assert plain["repair"]["groups"].keys() == {"men", "women"}
 
 
+def test_a_mean_ratio_is_written_as_a_ratio() -> None:
+    runs = [finished("A", 8000, 0.8, seed) for seed in range(2)]
+    answer = answer_of(runs, Target.parse("impact_ratio >= 0.8"), "groups", ("men", "women"))
+    mean = answer.chosen.mean("impact_ratio")
+    assert any(f"mean impact ratio {mean:.2f};" in sentence for sentence in sentences(answer))
+
+
 def test_where_rows_are_few_the_margin_is_given_up_and_said_to_be() -> None:
     answer = answer_of([finished("A", 150, 0.5)], Target.parse("eod <= 0.05"), "groups", ("men", "women"))
     assert "too few for a margin at 80%" in answer.notes[0]

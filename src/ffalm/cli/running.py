@@ -64,8 +64,10 @@ def run_shown(
     out = folder or (lambda: new_folder(Path("ffalm-results"), name))
     typed = shlex.join(["ffalm", *sys.argv[1:]])
     existing: Existing = "resume" if values["resume"] else "refuse"
-    say("Loading the data ...", values["quiet"])
-    with begin(config, out, optional, existing, typed, values["ray"]) as begun:
+    free_rate = bool(values.get("free_rate"))
+    chosen = " and choosing a learning rate on held-out rows" if free_rate and config.target is not None else ""
+    say(f"Loading the data{chosen} ...", values["quiet"])
+    with begin(config, out, optional, existing, typed, values["ray"], free_rate) as begun:
         again = f"ffalm {command} --out {whole or begun.folder} --resume"
         with (
             Terminal(Console(stderr=True), begun, again, values["quiet"], clients=whole is None) as terminal,

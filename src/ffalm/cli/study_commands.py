@@ -37,13 +37,17 @@ def _compare_flags() -> tuple[Flag, ...]:
             "Dirichlet alpha of the partition; comma-separated for several. Default: 5.",
             "Federation",
         ),
-        *(_with_target(flag) if flag.name == "target" else flag for flag in study_flags()),
+        *(_with_target(flag) for flag in study_flags()),
     )
 
 
 def _with_target(flag: Flag) -> Flag:
-    """The flag of the target, which `compare` has a default for."""
-    return replace(flag, help=f"{flag.help} none: no target. Default: {DEFAULT}, or none with --config.")
+    """A flag with what is said of it where there is a target by default."""
+    told = {
+        "target": f"none: no target. Default: {DEFAULT}, or none with --config.",
+        "lr": "For a table of your own and a target it is chosen on held-out rows.",
+    }
+    return replace(flag, help=f"{flag.help} {told[flag.name]}") if flag.name in told else flag
 
 
 def _run_flags() -> tuple[Flag, ...]:
@@ -113,6 +117,7 @@ def _study(
     if values["alpha"] is not None:
         put(settings, "partition.alpha", alphas_of(values["alpha"]))
     from ffalm import config as configs
+    from ffalm.data.table import Table
     from ffalm.partition import EACH
     from ffalm.studies.grid import plans
     from ffalm.targets.candidates import lagrangians
@@ -139,6 +144,9 @@ def _study(
             optional = {*optional, *aiming}
     config = configs.parse(whole)
     _check_effects(config, values)
+    values["free_rate"] = (
+        isinstance(config.data, Table) and not values["config"] and "lr" not in whole.get("training", {})
+    )
     runs = len(plans(config))
     require(
         command == "compare" or runs == 1,
@@ -205,7 +213,10 @@ def _show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opt
         folder = new_folder(Path("ffalm-results"), f"{command}-{config.data.name}-{time.strftime('%Y%m%d-%H%M%S')}")
     make_folder(folder)
     whole, left_out = drop_incompatible(_without(config, None), optional)
-    write_whole(folder / "config.toml", toml.dumps(_without(whole, config.partition.leave_out).to_plain()))
+    plain = _without(whole, config.partition.leave_out).to_plain()
+    if values["free_rate"]:  # each study's own is in its own folder
+        del plain["training"]["lr"]
+    write_whole(folder / "config.toml", toml.dumps(plain))
     console, progress = Console(), Console(stderr=True, quiet=values["quiet"])
     for one in left_out:
         print_line(progress, f"Left out: {one.reason}")

@@ -21,11 +21,11 @@ from ffalm.data.table_columns import (
     as_category,
     check_feature,
     filled,
-    remarks,
     several_refused,
 )
 from ffalm.data.table_files import FILE_COLUMN, checked_columns, files_of, read_tables
 from ffalm.data.table_groups import code_groups, group_column
+from ffalm.data.table_remarks import remarks
 from ffalm.data.table_values import Codes, Value, canonical, complete, listed, listed_columns, natural, pick, place_of
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require, unknown
@@ -132,7 +132,7 @@ class Table:
             test=test,
             owner=owner,
             owner_names=owners,
-            notes=(*notes, *assumed, *unseen, *found.notes, *gaps, *remarks(features)),
+            notes=(*notes, *assumed, *unseen, *found.notes, *gaps, *remarks(features, y, train)),
             preprocessing=Preprocessing(
                 missing=self.missing,
                 separator=self.separator,

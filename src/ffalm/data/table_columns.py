@@ -1,7 +1,7 @@
 """Checks of a table's feature columns, and imputation of missing numbers.
 
-Columns that would silently give a useless model (ids, dates, numbers read as text) are refused; columns that are only
-suspicious give a note.
+Columns that would silently give a useless model (ids, dates, numbers read as text) are refused; `table_remarks` notes
+those that are only suspicious.
 """
 
 from __future__ import annotations
@@ -101,19 +101,6 @@ def filled(
         frame[name] = pd.Series(values, index=frame.index, copy=False)
         release_pages()
     return frame, tuple(notes)
-
-
-def remarks(features: pd.DataFrame) -> tuple[str, ...]:
-    """Notes on columns without information: row numbers and constants."""
-    notes = []
-    for name, column in features.items():
-        whole = pd.api.types.is_integer_dtype(column.dtype) and len(column) >= FEWEST_IDS
-        if whole and np.all(np.diff(column.to_numpy(dtype=np.float64)) == 1):
-            # In a sorted file the row number reveals the label.
-            notes.append(f"The column {str(name)!r} is a row number; list it in drop unless it is a feature.")
-        if column.iloc[:FEWEST_IDS].nunique(dropna=False) == 1 == column.nunique(dropna=False):
-            notes.append(f"The column {str(name)!r} is constant and carries no information.")
-    return tuple(notes)
 
 
 def _refuse_decimal_commas(values: list[str], where: str, name: str) -> None:

@@ -61,7 +61,7 @@ def sentences(answer: Answer) -> list[str]:
             told.append(
                 f"Over {seeds} seeds{shared}: mean accuracy {percent(answer.chosen.mean('accuracy'), 1)} %, "
                 + ", ".join(
-                    f"mean {metric_title(bound.metric)} {percent(answer.chosen.mean(bound.metric), 1)}"
+                    f"mean {metric_title(bound.metric)} {bound_number(bound, answer.chosen.mean(bound.metric))}"
                     for bound in answer.target.bounds
                 )
                 + f"; the target held on test rows in {answer.chosen.held(answer.target)} of {seeds}."

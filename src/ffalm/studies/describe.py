@@ -28,7 +28,11 @@ _ASCENT_WARNING = 0.5
 
 
 def lay_out(
-    config: StudyConfig, spread: ExecutionPlan, left_out: Sequence[LeftOut] = (), command: str = ""
+    config: StudyConfig,
+    spread: ExecutionPlan,
+    left_out: Sequence[LeftOut] = (),
+    command: str = "",
+    notes: tuple[str, ...] = (),
 ) -> StudyRecord:
     """Everything a report says about a study that is known before it runs."""
     grid = plans(config)
@@ -46,6 +50,7 @@ def lay_out(
         duals_by_group=tuple(entry.label for entry in config.entries if entry.algorithm.duals_by_group),
         references=tuple(entry.label for entry in config.entries if entry.algorithm.trains_on != "clients"),
         data_notes=federation.notes,
+        answer_notes=notes,
         left_out=tuple(left_out),
         keep=config.keep,
         delta=None if config.privacy is None else config.privacy.delta,

@@ -1,0 +1,127 @@
+"""Notes on feature columns that are usable and suspicious: each says what to do if the suspicion is right.
+
+Constants and row numbers carry nothing. Numbers such as -999 for a missing value, codes that are taken for quantities,
+and columns that are filled in after the outcome all give a model, of an accuracy that misleads.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ffalm.data.encoding import distinct, is_numeric
+from ffalm.data.table_columns import FEWEST_IDS
+
+Codes = NDArray[np.int64]
+Numbers = NDArray[np.float64]
+
+_FEWEST_ROWS, _MOST_ROWS = 200, 10_000  # training rows that are looked at together with their labels
+_FREQUENT, _REVEALED = 0.98, 0.999  # shares of rows: of the most frequent label, and of labels known by one column
+_STAND_INS = {-1.0, -9.0, -99.0, -999.0, -9999.0, -99999.0, 999.0, 9999.0, 99999.0}  # for missing values
+_FEWEST_CODES, _ROWS_A_CODE = 6, 10
+_CLEAR, _SHARE = (
+    6.0,
+    0.005,
+)  # standard errors, and share of the label's variance, that codes must explain beyond a curve
+
+
+def remarks(features: pd.DataFrame, y: Codes, train: Codes) -> tuple[str, ...]:
+    """The notes on all columns, in their order; `y` are label codes, the favourable label the largest."""
+    rows = train[:: 1 + len(train) // _MOST_ROWS]  # spread, since files may be sorted
+    labels = y[rows]
+    told = len(rows) >= _FEWEST_ROWS and np.bincount(labels).max() <= _FREQUENT * len(rows)
+    notes = []
+    for name, column in features.items():
+        found = _of_column(column)
+        if told and not found:
+            found = _with_labels(column.iloc[rows], labels)
+        notes += [f"The column {str(name)!r} {one}" for one in found]
+    return tuple(notes)
+
+
+def _of_column(column: pd.Series) -> list[str]:
+    """What a column tells by itself."""
+    if column.iloc[:FEWEST_IDS].nunique(dropna=False) == 1 == column.nunique(dropna=False):
+        return ["is constant and carries no information."]
+    if not is_numeric(column):
+        return []
+    whole = pd.api.types.is_integer_dtype(column.dtype) and len(column) >= FEWEST_IDS
+    if whole and np.all(np.diff(column.to_numpy(dtype=np.float64)) == 1):
+        return ["is a row number; list it in drop unless it is a feature."]  # in a sorted file it reveals the label
+    return _stand_in(_values(column))
+
+
+def _stand_in(values: Numbers) -> list[str]:
+    """A number such as -999 farther from all others than they are from each other."""
+    for code in (values.min(), values.max()):
+        others = values[values != code]
+        if code in _STAND_INS and 0 < len(others) < len(values) - 1:
+            nearest = others.min() if code < others.min() else others.max()
+            if abs(code - nearest) > np.ptp(others) > 0:
+                return [
+                    f"holds {code:g} in {len(values) - len(others):,} rows, far from its other numbers: if that stands "
+                    "for a missing value, leave these cells empty and set missing to 'mean'."
+                ]
+    return []
+
+
+def _with_labels(column: pd.Series, labels: Codes) -> list[str]:
+    """What a column tells together with the labels of its rows."""
+    if (known := _told(column, labels) / len(labels)) >= _REVEALED:
+        return [
+            f"alone gives the label away in {known:.1%} of the training rows: list it in drop if it is known only "
+            "after the outcome."
+        ]
+    if is_numeric(column) and (count := _as_codes(_values(column), (labels == labels.max()).astype(np.float64))):
+        return [
+            f"holds {count} different whole numbers that tell the label better as categories than as quantities: list "
+            "it in categorical if they are codes."
+        ]
+    return []
+
+
+def _told(column: pd.Series, labels: Codes) -> int:
+    """How many labels are right by the most frequent one of each category, or on each side of one threshold."""
+    if not is_numeric(column):
+        codes, names = distinct(column)
+        if len(names) > len(column) / FEWEST_IDS:
+            return 0
+        counts = np.zeros((len(names) + 1, labels.max() + 1), dtype=np.int64)
+        np.add.at(counts, (codes, labels), 1)
+        return int(counts.max(1).sum())
+    values = _values(column)
+    order = np.argsort(values, kind="stable")
+    ends = np.flatnonzero(np.diff(values[order]) > 0)
+    if not len(ends):
+        return 0
+    below = np.cumsum(np.eye(labels.max() + 1, dtype=np.int64)[labels[order]], axis=0)
+    return int((below[ends].max(1) + (below[-1] - below[ends]).max(1)).max())
+
+
+def _as_codes(values: Numbers, favourable: Numbers) -> int:
+    """How many different whole numbers there are, if a cubic curve through their label rates clearly fits badly; or 0.
+
+    The test of lack of fit: F = (SS of rates about the curve / (K - 4)) / (SS of labels about rates / (n - K)), which
+    is 1 +- sqrt(2 / (K - 4)) where the curve is right.
+    """
+    numbers, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    kinds, rows = len(numbers), len(values)
+    amounts = 2 * counts.max() > rows  # most are one number, such as 0: a quantity that few have
+    if amounts or not _FEWEST_CODES <= kinds <= rows / _ROWS_A_CODE or (numbers != np.round(numbers)).any():
+        return 0
+    rates = np.bincount(place, favourable) / counts
+    scaled = (numbers - numbers.mean()) / numbers.std()
+    curve = np.polynomial.Polynomial.fit(scaled, rates, 3, w=np.sqrt(counts))(scaled)
+    lack, within = float((counts * (rates - curve) ** 2).sum()), float(((favourable - rates[place]) ** 2).sum())
+    if within == 0 or lack < _SHARE * rows * float(favourable.var()):
+        return 0
+    ratio = (lack / (kinds - 4)) / (within / (rows - kinds))
+    return kinds if ratio > 1 + _CLEAR * math.sqrt(2 / (kinds - 4)) else 0
+
+
+def _values(column: pd.Series) -> Numbers:
+    values: Numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return values
