@@ -753,3 +753,16 @@ def test_a_column_of_several_files_has_the_type_that_it_has_in_one(
     apart = table(f"{east},{west}").load()
     assert apart.preprocessing == whole.preprocessing
     assert apart.train.x.equal(whole.train.x)
+
+
+def test_a_file_that_is_written_while_it_is_read_is_refused(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, read = write(people()), pd.read_csv
+
+    def grows(*given: Any, **options: Any) -> Any:
+        frame = read(*given, **options)
+        with open(file, "a") as more:
+            more.write("30,York,man,yes\n")
+        return frame
+
+    monkeypatch.setattr(pd, "read_csv", grows)
+    assert "changed while it was read" in refusal(table(file))
