@@ -190,6 +190,8 @@ def test_more_labels_than_two_are_audited_by_the_favourable_one() -> None:
 
 def test_what_cannot_be_audited_is_told() -> None:
     frame = scored(60)
+    with pytest.raises(UserError, match="decision is for scores alone"):
+        ffalm.audit(frame, label="paid", prediction="said", group="sex", decision=0.3)
     with pytest.raises(UserError, match="there are neither"):
         audited(frame, prediction=None)
     with pytest.raises(UserError, match="did you mean 'race'"):

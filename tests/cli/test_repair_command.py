@@ -88,3 +88,9 @@ def test_randomised_predictions_are_the_same_for_the_same_id(cli: Cli, scores: P
 def test_a_mistake_gets_one_sentence_and_exit_code_2(cli: Cli, scores: Path, extra: list[str], message: str) -> None:
     code, _, err = cli("repair", scores, *COLUMNS, *extra)
     assert code == 2 and message in err and len(err.splitlines()) == 1
+
+
+def test_thresholds_are_not_judged_on_the_rows_that_they_were_fitted_to(cli: Cli, scores: Path, tmp_path: Path) -> None:
+    (tmp_path / "again.csv").symlink_to(scores)
+    code, _, said = cli("repair", scores, *COLUMNS, "--test", tmp_path / "again.csv")
+    assert (code, "must name other rows" in said) == (2, True)

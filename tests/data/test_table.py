@@ -801,3 +801,16 @@ def test_codes_that_are_taken_for_quantities_are_noted() -> None:
 
 def frame_notes(frame: pd.DataFrame, **settings: Any) -> tuple[str, ...]:
     return FrameTable(label="hired", group="sex", favourable="yes", frame=frame, **settings).read().notes
+
+
+def test_a_file_that_is_written_while_it_is_read_is_refused(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, read = write(people()), pd.read_csv
+
+    def grows(*given: Any, **options: Any) -> Any:
+        frame = read(*given, **options)
+        with open(file, "a") as more:
+            more.write("30,York,man,yes\n")
+        return frame
+
+    monkeypatch.setattr(pd, "read_csv", grows)
+    assert "changed while it was read" in refusal(table(file))

@@ -80,8 +80,13 @@ def damage(draws: random.Random, study: Path) -> str:
     path = draws.choice(files)
     content = path.read_bytes()
     place = draws.randrange(max(1, len(content)))
-    how = draws.choice(("flip", "flip", "flip", "cut", "empty", "double", "replace", "remove"))
-    if how == "remove":
+    how = draws.choice(("flip", "flip", "flip", "cut", "empty", "double", "replace", "remove", "of another run"))
+    runs = sorted(run for run in study.glob("runs/*") if run not in path.parents)
+    if how == "of another run" and path.is_relative_to(study / "runs") and runs:
+        name = path.relative_to(study / "runs").parts[1:]
+        (put := draws.choice(runs).joinpath(*name)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, put)
+    elif how in ("remove", "of another run"):
         path.unlink()
     else:
         flipped = content[:place] + bytes([content[place] ^ 1 << draws.randrange(8)]) + content[place + 1 :]

@@ -62,6 +62,8 @@ def test_a_study_of_several_skews_is_asked_at_one() -> None:
     with pytest.raises(UserError, match="several skews"):
         several.best()
     assert several.best(alpha=1.0).means["accuracy"] == 0.7
+    with pytest.raises(UserError, match=r"has no alpha 7: its own are 5\.0, 1\.0"):
+        several.best(alpha=7)
 
 
 def test_the_table_is_that_of_the_report_in_every_form() -> None:

@@ -264,6 +264,13 @@ def test_a_finished_run_tells_what_it_came_to(folder: RunFolder) -> None:
         folder.outcome()
 
 
+def test_a_result_of_another_run_does_not_finish_a_run(folder: RunFolder) -> None:
+    folder.save(snapshot(1))
+    (folder.path / "result.json").write_text('{"label": "of another run"}')
+    with pytest.raises(UserError, match=r"checksums\.json of a finished run is missing"):
+        folder.outcome()
+
+
 def test_a_damaged_result_is_named(folder: RunFolder) -> None:
     (folder.path / "result.json").write_text('{"label": "x"')
     with pytest.raises(UserError, match=r"result\.json is damaged"):

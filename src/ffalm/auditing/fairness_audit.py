@@ -72,6 +72,7 @@ def audit(
     - `level`: of the confidence intervals.
     """
     require(prediction is not None or score is not None, "Give predictions or scores: there are neither.")
+    require(decision is None or prediction is None, "The decision is for scores alone: leave it out.")
     require(isinstance(min_group, int) and min_group >= 0, f"min_group must be 0 rows or more; got {shown(min_group)}.")
     require(
         0 < require_number(level, "level of intervals") < 1,

@@ -61,6 +61,8 @@ def repair(
     from ffalm.targets.target import Target
 
     require(test is None or test_share is None, "--test and --test-share exclude each other: give one of them.")
+    same = test is not None and test.exists() and file.exists() and test.samefile(file)
+    require(not same, f"--test must name other rows than {file}, to which thresholds are fitted.")
     asked = Target.parse(target)
     names = {"score": score, "label": label, "group": group, **({} if id is None else {"id": id})}
     drawn = repair == "randomised"

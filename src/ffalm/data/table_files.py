@@ -47,12 +47,15 @@ def read_table(
             f"{file!r} has no known ending: use {known}.", f"Its data file has none of the endings {known}."
         )
     try:
+        before = _version(path)
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # rows with more fields than the header
             if ending in PARQUET:
                 frame = read_parquet(path)
             else:
                 frame = read_text(path, separator, decimal, encoding, SEPARATORS[ending], texts)
+        if _version(path) != before:  # it is read more than once, and may have been half-written
+            raise OSError("it was changed while it was read")
     except UnicodeDecodeError as error:
         kind = "UTF-8" if encoding is None else encoding
         raise UserError(
@@ -67,6 +70,12 @@ def read_table(
         unreadable = "Its data file cannot be read as a table."
         raise UserError(f"{file!r} cannot be read as a table: {why.rstrip('.')}.", unreadable) from None
     return checked_columns(frame, file)
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    """What differs when a file is written."""
+    told = path.stat()
+    return told.st_ino, told.st_size, told.st_mtime_ns
 
 
 def files_of(file: str) -> tuple[str, ...]:

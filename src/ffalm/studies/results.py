@@ -244,6 +244,9 @@ class Study:
         """The runs at one skew."""
         skews = self.alphas
         require(alpha is not None or len(skews) == 1, f"The study has several skews: give alpha, one of {skews}.")
+        some = ", ".join(str(skew) for skew in skews if skew is not None)
+        known = alpha is None or not skews or alpha in skews
+        require(known, f"The study has no alpha {alpha}: {f'its own are {some}' if some else 'leave it out'}.")
         return [run for run in self.results if alpha in (None, run.alpha)]
 
     @property

@@ -247,6 +247,9 @@ class RunFolder:
         if not self._result.exists():
             return None
         broken = checksums.damaged(self.path)
+        with_sums = [(path / checksums.FILE).exists() for path in (self.path, *self._saved())]
+        if not with_sums[0] and any(with_sums):  # no run of an earlier version, since its checkpoints have theirs
+            broken = checksums.FILE
         require(
             broken is None,
             f"The file {self.path / str(broken)} of a finished run is missing or damaged: restore it, or delete "
