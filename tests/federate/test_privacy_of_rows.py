@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from tests.federate.makers import World, after, config, people, site_folder
+from tests.federate.makers import World, after, config, people, site_folder, world
 
 from ffalm.engines.remote.message import Failure, Kind, Message
 from ffalm.errors import UserError
@@ -314,3 +315,17 @@ def test_the_first_site_to_come_is_not_asked_about_columns_of_its_own(
     plan = config(rules={"patience": 30.0}, training={"rounds": 1})
     assert_absent(lead(plan, tmp_path, wire, caplog), "secret ward")
     assert b"note" in wire.sent and [kind for kind, _ in wire.asked].count("train") == 1
+
+
+def test_what_single_sites_answered_is_their_coordinators_own(tmp_path: Path) -> None:
+    """Whatever the umask, and if the folder was there before."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run").chmod(0o755)
+    before = os.umask(0)
+    try:
+        coordinate(config(("north", "south"), training={"rounds": 1}), tmp_path / "run", world(tmp_path, (40, 40)))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "run" / "sites.json").exists() and (tmp_path / "run").stat().st_mode & 0o777 == 0o700
+    private = [tmp_path / "sites" / name / kept for name in ("north", "south") for kept in (".cache", ".answered")]
+    assert {folder.stat().st_mode & 0o777 for folder in private} == {0o700}

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from ffalm.data.encoding import NumericSummary, TableSummary
+from ffalm.data.table_columns import MOST_CATEGORIES
 from ffalm.errors import UserError
 from ffalm.settings import build
 from ffalm.system.files import parsed_json
@@ -20,6 +21,7 @@ from ffalm.system.files import parsed_json
 ColumnKind = Literal["numbers", "text"]
 
 MOST_ROWS = 2**40  # that a site can have: sums over sites stay exact
+_MOST_NAMES, _LONGEST_NAME = 100_000, 10_000  # sites' names are compared with each other, and shown
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,11 @@ class Description:
             values = parsed_json(text)
             columns = None if values["columns"] is None else _checked(TableSummary.from_json(values["columns"]))
             told = build(cls, {**values, "columns": columns}, "description")
-            if not all(name.isprintable() for name in (*told.labels, *told.groups, *(told.kinds or ()))):
-                raise ValueError("a name has control characters")
+            names = (*told.labels, *told.groups, *(told.kinds or ()))
+            if max(len(told.labels), len(told.groups)) > MOST_CATEGORIES or len(names) > _MOST_NAMES:
+                raise ValueError("it names too many labels, groups or columns")
+            if not all(name.isprintable() and len(name) <= _LONGEST_NAME for name in names):
+                raise ValueError("a name has control characters, or is too long")
             return told
         except (UserError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise UserError(f"The site's description of its file cannot be read ({error}).") from None
@@ -67,7 +72,8 @@ def _checked(summary: TableSummary) -> TableSummary:
             named = all(category is None or isinstance(category, str) for category in column.counts)
             if named and any(_has_controls(category) for category in column.counts if category is not None):
                 raise ValueError(f"a category of the column {name!r} has control characters")
-            right = named and all(_count(count) for count in column.counts.values())
+            few = len(column.counts) <= MOST_CATEGORIES + 1  # and those that are missing
+            right = named and few and all(_count(count) for count in column.counts.values())
         if not right:
             raise ValueError(f"the column {name!r} makes no sense")
     return summary

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from tests.federate.makers import config, people
 
-from ffalm.data.encoding import NumericColumn, NumericSummary, TableEncoding, TableSummary
+from ffalm.data.encoding import CategorySummary, NumericColumn, NumericSummary, TableEncoding, TableSummary
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.agreement import Agreement, agree, misfit
 from ffalm.federate.description import ColumnKind, Description
@@ -220,6 +220,24 @@ def test_an_agreement_is_read_back_as_it_was_saved(tmp_path: Path) -> None:
     (tmp_path / "encoding.json").write_text("{}")
     with pytest.raises(UserError, match="cannot be read"):
         Agreement.load(tmp_path / "encoding.json")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"groups": tuple(map(str, range(1001)))},
+        {"labels": tuple(map(str, range(1001)))},
+        {"kinds": {str(number): "text" for number in range(100_001)}},
+        {"groups": ("a", "b" * 10_001)},
+        {"columns": TableSummary({"job": CategorySummary({str(number): 10 for number in range(1002)})})},
+    ],
+)
+def test_a_description_of_more_names_than_a_site_can_have_is_refused(change: dict[str, Any]) -> None:
+    """Names are compared with each other: a million groups of one site kept the coordinator busy for a day."""
+    honest = Description("table", ("no", "yes"), ("a", "b"), {"job": "text"})
+    assert Description.from_json(honest.to_json()) == honest
+    with pytest.raises(UserError, match="cannot be read"):
+        Description.from_json(replace(honest, **change).to_json())
 
 
 def test_terms_and_descriptions_survive_the_wire() -> None:
