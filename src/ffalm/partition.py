@@ -115,16 +115,9 @@ def _iid(dataset: Dataset, partition: Partition, draws: np.random.Generator) -> 
     return list(np.array_split(draws.permutation(len(dataset.train)), partition.clients))
 
 
-def _label_skew(dataset: Dataset, partition: Partition, draws: np.random.Generator) -> list[Rows]:
-    return _dirichlet(dataset.train.y.numpy(), partition, draws)
-
-
-def _group_skew(dataset: Dataset, partition: Partition, draws: np.random.Generator) -> list[Rows]:
-    return _dirichlet(dataset.train.group.numpy(), partition, draws)
-
-
-def _dirichlet(values: Rows, partition: Partition, draws: np.random.Generator) -> list[Rows]:
-    """Each value's rows are cut by its own Dirichlet draw; redrawn until every client has `min_rows`."""
+def _dirichlet(dataset: Dataset, partition: Partition, draws: np.random.Generator) -> list[Rows]:
+    """The rows of each label or group are cut by a Dirichlet draw; redrawn until every client has `min_rows`."""
+    values = (dataset.train.group if partition.kind == "group" else dataset.train.y).numpy()
     kinds = [np.flatnonzero(values == value) for value in np.unique(values)]
     for _ in range(_TRIES):
         shares = draws.dirichlet(np.full(partition.clients, partition.alpha), size=len(kinds))
@@ -239,9 +232,9 @@ def _cuts(shares: NDArray[np.float64], size: int) -> Rows:
 
 
 _KINDS: dict[str, Callable[[Dataset, Partition, np.random.Generator], list[Rows]]] = {
-    "plain": _label_skew,
+    "plain": _dirichlet,
     "even": _even,
     "balanced": _balanced,
-    "group": _group_skew,
+    "group": _dirichlet,
     "iid": _iid,
 }

@@ -13,7 +13,8 @@ def finite(algorithm: Algorithm, *names: str) -> None:
     """These settings must be finite numbers."""
     for name in names:
         value = getattr(algorithm, name)
-        require(_number(value), f"The setting {name!r} of {algorithm.title} must be a finite number; got {value}.")
+        number = isinstance(value, Real) and math.isfinite(value)
+        require(number, f"The setting {name!r} of {algorithm.title} must be a finite number; got {value}.")
 
 
 def two_groups(algorithm: Algorithm, task: Task) -> None:
@@ -33,7 +34,3 @@ def two_labels(algorithm: Algorithm, task: Task) -> None:
         f"{algorithm.title} is for two labels and this data has {task.labels}: merge labels into two, or use ffalm or "
         "fpfl, which take any number.",
     )
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, Real) and math.isfinite(value)

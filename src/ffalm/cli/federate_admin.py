@@ -13,6 +13,7 @@ import typer
 from ffalm.cli.federate_group import AnyFolder, Folder, federate, federation, site_or_federation
 from ffalm.cli.output import Json, print_json
 from ffalm.errors import require
+from ffalm.federate.deploy import require_flower
 
 if TYPE_CHECKING:
     from ffalm.federate.deploy.folder import FederationFolder
@@ -120,8 +121,6 @@ def restore(
     path: Annotated[Path, typer.Argument(help="The folder to make.", metavar="FOLDER", show_default=False)],
 ) -> None:
     """Restore a federation folder from a backup after verifying its checksums; nothing is overwritten."""
-    from ffalm.federate.deploy import require_flower
-
     require_flower()
     from ffalm.federate.deploy.backups import restore as put_back
 
@@ -171,8 +170,6 @@ def systemd(
     user: Annotated[str | None, typer.Option(help="The user to run as. Default: you.")] = None,
 ) -> None:
     """Print a systemd unit for a folder, with as few rights as the process needs."""
-    from ffalm.federate.deploy import require_flower
-
     require_flower()
     from ffalm.federate.deploy.folder import SiteFolder
     from ffalm.federate.deploy.systemd_units import unit, unit_name

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ffalm.federate.deploy import require_flower
+
 if TYPE_CHECKING:
     from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
 
@@ -38,7 +40,6 @@ Detach = Annotated[bool, typer.Option("--detach", help="Run in the background; `
 
 def federation(path: Path) -> FederationFolder:
     """The federation folder at a path."""
-    from ffalm.federate.deploy import require_flower
     from ffalm.federate.deploy.folder import FederationFolder
 
     require_flower()
@@ -47,7 +48,6 @@ def federation(path: Path) -> FederationFolder:
 
 def site_or_federation(path: Path) -> SiteFolder | FederationFolder:
     """The site folder or federation folder at a path."""
-    from ffalm.federate.deploy import require_flower
     from ffalm.federate.deploy.folder import SiteFolder
 
     require_flower()

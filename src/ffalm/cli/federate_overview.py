@@ -12,6 +12,7 @@ from ffalm.cli.federate_group import AnyFolder, federate, site_or_federation
 from ffalm.cli.flags import Flag, assign, listed, put, takes
 from ffalm.cli.output import Json, print_json
 from ffalm.errors import require
+from ffalm.federate.deploy import require_flower
 
 _PANEL = "Options"
 _INIT = "ffalm federate init clinics --sites north,south --address fair.example:18000 --label readmitted --group sex"
@@ -53,8 +54,6 @@ def init(
     **values: Any,
 ) -> None:
     """Write a federation folder: settings, certificates, the app, and a folder for each site."""
-    from ffalm.federate.deploy import require_flower
-
     require_flower()
     from ffalm.federate.deploy.creation import make
 
@@ -95,8 +94,6 @@ def status(name: AnyFolder, as_json: Json = False) -> None:
 @federate.command(epilog="Example: ffalm federate stop hospitals")
 def stop(name: AnyFolder) -> None:
     """Stop every process of a folder on this machine; the training so far is kept."""
-    from ffalm.federate.deploy import require_flower
-
     require_flower()
     from ffalm.federate.deploy.operations import processes_of, stop_all
 

@@ -16,6 +16,7 @@ from ffalm.cli.federate_progress import RoundLines, show_result
 from ffalm.cli.output import Json
 from ffalm.cli.running import Stopped
 from ffalm.errors import require
+from ffalm.federate.deploy import require_flower
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,7 +54,6 @@ def site(
     wait: Annotated[float, typer.Option(help="Seconds to try to reach the coordinator.")] = _SECONDS_TO_CONNECT,
 ) -> None:
     """Connect this site to its coordinator and take part in training until stopped."""
-    from ffalm.federate.deploy import require_flower
     from ffalm.federate.deploy.folder import SiteFolder
     from ffalm.federate.deploy.operations import SiteProcess
     from ffalm.federate.federation_config import SiteConfig

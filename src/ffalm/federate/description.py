@@ -70,7 +70,8 @@ def _checked(summary: TableSummary) -> TableSummary:
             right = _possible(column)
         else:
             named = all(category is None or isinstance(category, str) for category in column.counts)
-            if named and any(_has_controls(category) for category in column.counts if category is not None):
+            texts = "".join(category for category in column.counts if category is not None) if named else ""
+            if any(unicodedata.category(letter) == "Cc" for letter in texts):  # it could steer a terminal
                 raise ValueError(f"a category of the column {name!r} has control characters")
             few = len(column.counts) <= MOST_CATEGORIES + 1  # and those that are missing
             right = named and few and all(_count(count) for count in column.counts.values())
@@ -87,11 +88,6 @@ def _possible(column: NumericSummary) -> bool:
     if not (math.isfinite(total) and math.isfinite(squares)):
         return True
     return squares >= 0 and total * total <= column.count * squares * (1 + 1e-6) + 1e-9
-
-
-def _has_controls(text: str) -> bool:
-    """Whether a text could steer a terminal."""
-    return any(unicodedata.category(letter) == "Cc" for letter in text)
 
 
 def _count(value: object) -> bool:

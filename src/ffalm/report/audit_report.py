@@ -140,7 +140,7 @@ def groups(audit: AuditFacts, one: GroupingFacts, intervals: bool = True) -> Tab
     return Table(f"Groups of {one.name}", columns, [Section(rows)], caption, style="groups")
 
 
-def score_table(audit: AuditFacts, one: GroupingFacts, intervals: bool = True) -> Table | None:
+def score_table(audit: AuditFacts, one: GroupingFacts) -> Table | None:
     """How well the score ranks within each group, and how far it can be trusted as a probability."""
     if not (audit.scored and "auc" in one.metrics):
         return None
@@ -149,9 +149,9 @@ def score_table(audit: AuditFacts, one: GroupingFacts, intervals: bool = True) -
         columns += [Column("calibration error", "percent", 1), Column("mean score - share favourable", "points", 1)]
     rows = []
     for group in one.groups:
-        cells = [_cell(group.metrics["auc"], intervals)]
+        cells = [_cell(group.metrics["auc"])]
         if audit.probabilities:
-            cells += [_cell(group.metrics[name], intervals) for name in ("calibration_error", "mean_score_excess")]
+            cells += [_cell(group.metrics[name]) for name in ("calibration_error", "mean_score_excess")]
         rows.append(row(group.name, *cells, note=_flag(audit, group)))
     caption = "AUC: probability that a favourable row of the group has a higher score than another (DeLong's interval)."
     if audit.probabilities:
@@ -231,7 +231,7 @@ def _flag(audit: AuditFacts, group: GroupFacts) -> str:
     return "" if group.compared else "no group given, not compared"
 
 
-def _cell(metric: Estimate, interval: bool) -> Cell:
+def _cell(metric: Estimate, interval: bool = True) -> Cell:
     known = interval and math.isfinite(metric.low) and math.isfinite(metric.high)
     return Cell(metric.value, interval=(metric.low, metric.high) if known else None)
 

@@ -70,7 +70,7 @@ class Chart:
 
 def charts(study: StudyOutcome) -> list[Chart]:
     """The charts that a study has."""
-    found = (metric_chart(study, "Validation metrics by round"), dual_chart(study, "Duals by round"))
+    found = (metric_chart(study, "Validation metrics by round"), dual_chart(study))
     return [chart for chart in found if chart is not None]
 
 
@@ -84,7 +84,7 @@ def metric_chart(study: StudyOutcome, title: str) -> Chart | None:
     return Chart("metrics", title, list(keys.values()), blocks) if blocks else None
 
 
-def dual_chart(study: StudyOutcome, title: str) -> Chart | None:
+def dual_chart(study: StudyOutcome) -> Chart | None:
     """The duals by round, a panel per algorithm; None where no algorithm keeps one."""
     points = dual_points(study)
     dashes: dict[str, str] = {}
@@ -98,7 +98,7 @@ def dual_chart(study: StudyOutcome, title: str) -> Chart | None:
 
     blocks = _blocks(study, points, "algorithm", key)
     keys = [Key(name, None, dash) for name, dash in dashes.items()] if len(dashes) > 1 else []
-    return Chart("duals", title, keys, blocks) if blocks else None
+    return Chart("duals", "Duals by round", keys, blocks) if blocks else None
 
 
 def _blocks(study: StudyOutcome, points: Sequence[Point], facet: str, key: Callable[[Point], Key]) -> list[Block]:

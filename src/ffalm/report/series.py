@@ -114,13 +114,10 @@ def _thinned_line(line: Line, most: int) -> Line:
 
 
 def _metric(name: str, record: Record) -> float:
-    return _number(record.get(name))
+    value = record.get(name)
+    return float(value) if isinstance(value, int | float) else math.nan
 
 
 def _dual(index: int, record: Record) -> float:
     found = duals(record)
     return found[index] if index < len(found) else math.nan
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan

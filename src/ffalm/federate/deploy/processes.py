@@ -75,10 +75,10 @@ def temporary(home: Path) -> Path:
     return Path(tempfile.gettempdir()) / f"ffalm-{mark(home)[:8]}"
 
 
-def free_port(host: str = "127.0.0.1") -> int:
-    """A port nobody listens on."""
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on."""
     with socket.socket() as probe:
-        probe.bind((host, 0))
+        probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 

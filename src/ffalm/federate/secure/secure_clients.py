@@ -241,9 +241,8 @@ class SecureClients(Asking):
 
     def _begun(self, sites: Sequence[str], purpose: str) -> Aggregator:
         """An attempt with these sites, of those that say their public key."""
-        answers = self._answers(
-            "secure", {site: self._question(site, {"stage": "key"}) for site in self._keyless(sites)}
-        )
+        unknown = [site for site in sites if site not in self._keys]
+        answers = self._answers("secure", {site: self._question(site, {"stage": "key"}) for site in unknown})
         for site, answer in answers.items():
             key, signature = (str(answer.facts.get(name, "")) for name in ("key", "signature"))
             if len(key) == 2 * KEY_BYTES and signature:
@@ -331,9 +330,6 @@ class SecureClients(Asking):
 
     def _question(self, site: str, facts: dict[str, Fact]) -> Message:
         return Message(facts={**facts, "terms": self._members.key(site)})
-
-    def _keyless(self, sites: Sequence[str]) -> list[str]:
-        return [site for site in sites if site not in self._keys]
 
     def _least(self, asked: Sequence[str]) -> int:
         """How many must be in a sum: as the rules say, and never fewer than can be brought to its end."""
