@@ -82,6 +82,15 @@ def test_notebooks_show_tables_with_every_text_escaped(
     assert "&lt;b&gt;old" in result._repr_html_()
 
 
+def test_notebooks_show_answers_and_audits_in_sentences_and_tables(federation: ffalm.Federation) -> None:
+    answer = ffalm.fair(federation, "dpd <= 0.9", algorithms=["fedavg"], rounds=2, model="linear", seed=0)
+    page = answer._repr_html_()
+    assert "accuracy" in page and "<table" in page and "<b>old" not in page
+    audit = ffalm.audit(label=[1, 0] * 40, prediction=[1, 0, 0, 0] * 20, group=["<b>old", "young"] * 40)
+    page = audit._repr_html_()
+    assert "DPD" in page and page.count("<table") == 2 and "&lt;b&gt;old" in page and "<b>old" not in page
+
+
 def test_long_tables_are_cut() -> None:
     page = frame_html("many <rows>", pd.DataFrame({"a": range(100)}), ("a note",))
     assert page.count("<tr") == 21

@@ -69,6 +69,12 @@ class FairAnswer(Answer):
 
         return "\n".join(sentences(self))
 
+    def _repr_html_(self) -> str:
+        from ffalm.report.answer_report import sentences, who_pays
+        from ffalm.report.rendering import told_html
+
+        return told_html(sentences(self), who_pays(self))
+
     def __repr__(self) -> str:
         metrics = {"accuracy", *(bound.metric for bound in self.target.bounds)}
         shown = [f"{name}={value:.4f}" for name, value in self.test.items() if name in metrics]

@@ -9,6 +9,7 @@ from tests.report.test_page import Page
 
 from ffalm.fairness.intervals import wilson
 from ffalm.report.answer_card import answer_card
+from ffalm.report.answer_report import sentences
 from ffalm.report.page import render
 from ffalm.targets.answer import Answer, Candidate, CandidateRun, GroupRates, Scores, choose
 from ffalm.targets.target import Target
@@ -131,6 +132,7 @@ def test_a_degenerate_model_is_not_recommended() -> None:
     assert card.verdict.startswith("No model can be recommended: of the nearest one, one label")
     page = Page(render(study(run("A", 3, 0.9, 0.0, 0.1, alpha=None), answers=[answer])))
     assert "Do not use A as trained." in page.words
+    assert sentences(answer)[1].startswith("Do not use it: every candidate is degenerate; of this one, one label")
 
 
 def test_where_the_answer_is_the_most_accurate_model_rates_stand_alone() -> None:

@@ -21,7 +21,8 @@ from ffalm.data.table_files import as_frame, checked_columns, read_table
 from ffalm.data.table_groups import spelled_alike
 from ffalm.data.table_values import complete, listed_columns, pick, place_of
 from ffalm.errors import UserError, require, require_number, shown, unknown
-from ffalm.report.audit_report import to_plain, write_page
+from ffalm.report.audit_report import gaps, groups, sentences, to_plain, write_page
+from ffalm.report.rendering import told_html
 from ffalm.targets.score_repair import own_decision
 
 #: Groups of fewer rows are shown, and left out of gaps.
@@ -36,6 +37,10 @@ _UNLABELLED = (
 @dataclass(frozen=True, repr=False)
 class Audit(AuditFacts):
     """What `audit` found, with the page and the plain values that `ffalm audit` gives."""
+
+    def _repr_html_(self) -> str:
+        tables = [table(self, one) for one in self.groupings for table in (gaps, groups)]
+        return told_html((*sentences(self), *self.notes), *tables)
 
     def write_html(self, file: str | Path) -> Path:
         """Write one page that opens offline."""

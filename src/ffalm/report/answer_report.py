@@ -52,7 +52,8 @@ def sentences(answer: Answer) -> list[str]:
     which = f" (seed {best.seed})" if seeds > 1 else ""
     told = [
         f"{name_of(answer.chosen)}{which}: accuracy {percent(scored.metrics['accuracy'], 1)} % on {part} rows, {gaps}. "
-        f"{answer.target}{_WHERE[answer.scope]}: {answer.verdict}."
+        f"{answer.target}{_WHERE[answer.scope]}: {answer.verdict}.",
+        *_degenerate(answer),
     ]
     told += site_sentences(answer)
     if best.test is not None:
@@ -111,6 +112,13 @@ def _cost(answer: Answer) -> list[str]:
     ]
 
 
+def _degenerate(answer: Answer) -> list[str]:
+    """Why the answer is of no use, whatever its verdict: a small gap is no result then."""
+    if answer.chosen.degenerate:
+        return [f"Do not use it: every candidate is degenerate; of this one, {answer.chosen.degenerate}. {_RARE_LABEL}"]
+    return [f"Do not use it: it is degenerate on these rows: {answer.degenerate}."] if answer.degenerate else []
+
+
 def _doubts(answer: Answer, scored: Scores) -> list[str]:
     told = []
     if answer.chosen.within(answer.target) < len(answer.chosen.runs):
@@ -120,10 +128,6 @@ def _doubts(answer: Answer, scored: Scores) -> list[str]:
         else:
             told.append(f"No candidate is within the target on {rows}; this one comes nearest.")
             told += _too_few(answer)
-    if answer.chosen.degenerate:
-        told.append(f"Every candidate is degenerate; of this one, {answer.chosen.degenerate}. {_RARE_LABEL}")
-    elif answer.degenerate:
-        told.append(f"It is degenerate on these rows: {answer.degenerate}.")
     return [*told, *(rows_to_confirm(answer.target, scored) if answer.verdict == "met in the sample" else [])]
 
 

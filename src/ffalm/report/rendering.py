@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import re
 from collections.abc import Iterable
@@ -149,6 +150,11 @@ def to_rich(table: Table) -> RichTable:
 def to_html(table: Table) -> str:
     """The table as on the page, with every text escaped."""
     return str(environment().get_template("table.html").make_module({}).show(table))  # type: ignore[attr-defined]
+
+
+def told_html(sentences: Iterable[str], *tables: Table) -> str:
+    """What a notebook shows of an answer or an audit: its sentences, then tables."""
+    return "".join([*(f"<p>{html.escape(one)}</p>" for one in sentences), *map(to_html, tables)])
 
 
 @cache
