@@ -199,7 +199,15 @@ class Federation:
         else:
             parts = [holding.examples() for holding in self.holdings]
             whole = Holding(Examples(*(torch.cat([getattr(part, name) for part in parts]) for name in _COLUMNS)))
-        return Federation(Dealt([whole]), self.validation, self.test, self.task, ("all",), self.notes)
+        return Federation(
+            Dealt([whole]),
+            self.validation,
+            self.test,
+            self.task,
+            ("all",),
+            self.notes,
+            preprocessing=self.preprocessing,
+        )
 
     def alone(self, client: int) -> Federation:
         """One client by itself, with the shared validation and test rows."""
