@@ -22,10 +22,7 @@ _FEWEST_ROWS, _MOST_ROWS = 200, 10_000  # training rows that are looked at toget
 _FREQUENT, _REVEALED = 0.98, 0.999  # shares of rows: of the most frequent label, and of labels known by one column
 _STAND_INS = {-1.0, -9.0, -99.0, -999.0, -9999.0, -99999.0, 999.0, 9999.0, 99999.0}  # for missing values
 _FEWEST_CODES, _ROWS_A_CODE = 6, 10
-_CLEAR, _SHARE = (
-    6.0,
-    0.005,
-)  # standard errors, and share of the label's variance, that codes must explain beyond a curve
+_CLEAR, _SHARE = 20.0, 0.01  # standard errors, and share of the label's variance, beyond what a curve explains
 
 
 def remarks(features: pd.DataFrame, y: Codes, train: Codes) -> tuple[str, ...]:
