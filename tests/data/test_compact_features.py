@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ from ffalm.data.compact_features import (
     take_rows,
 )
 from ffalm.data.types import Dataset, Examples
+from ffalm.errors import UserError
 from ffalm.federation import Federation
 from ffalm.partition import Partition
 
@@ -55,6 +57,8 @@ def test_each_row_has_its_numbers_and_a_one_for_each_known_category() -> None:
         lambda x: torch.from_numpy(x.numpy()), lambda x: torch.zeros(12, 8).copy_(x), lambda x: x.contiguous()[:2],
         lambda x: linear(x, torch.ones(3, 8)), lambda x: torch.cat(list(row_blocks(x, 5))),
         lambda x: take_rows(x, torch.tensor([7, 2])), lambda x: x.clone(), lambda x: x.detach(),
+        lambda x: x[np.int64(3)], lambda x: x[torch.tensor(3)], lambda x: x[torch.tensor([[0, 1], [2, 3]])],
+        lambda x: x[True], lambda x: x[[4, 2]], torch.utils.dlpack.from_dlpack, lambda x: x.share_memory_(),
         copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x)), lambda x: from_tensors(as_tensors(x)),
     ],
 )  # fmt: skip
@@ -62,6 +66,15 @@ def test_every_use_gives_what_the_dense_tensor_gives(use: Callable[[Any], Tensor
     x = features()
     found = use(x)
     assert torch.equal(found[:] if found.ndim else found, use(x.dense()))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda x: x.add_(1), lambda x: x.__setitem__(0, 5.0), lambda x: x[:2].shape and x.zero_(), lambda x: x.copy_(x)],
+)
+def test_a_change_in_place_is_refused_instead_of_lost(change: Callable[[Any], object]) -> None:
+    with pytest.raises(UserError, match="cannot be changed in place"):
+        change(features())
 
 
 def test_rows_are_taken_in_inference_mode_too() -> None:

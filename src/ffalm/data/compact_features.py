@@ -12,9 +12,12 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
+from ffalm.errors import UserError
+
 #: Features that would take more bytes are not kept dense.
 DENSE_BYTES = 2**26
 _BLOCK_VALUES = 2**21  # feature values that are made dense at a time
+_READ_ONLY = "Features of a large table are kept compact and cannot be changed in place: change a copy, `x.dense()`."
 _aten = torch.ops.aten
 
 
@@ -58,16 +61,27 @@ class CompactFeatures(Tensor):
         if func is _aten.index_select.default and args[1] == 0:
             own, _, rows = args
             return own[rows]
+        if func._schema.is_mutable and isinstance(args[0], CompactFeatures):
+            raise UserError(_READ_ONLY)
         args, kwargs = tree_map_only(CompactFeatures, CompactFeatures.dense, (args, kwargs))
         return func(*args, **kwargs)
 
     def __getitem__(self, rows: Any) -> Tensor:
-        """Rows by number, slice or mask."""
+        """Rows by number, slice or mask; by an array of numbers in its shape."""
         if isinstance(rows, tuple) or rows is None or rows is Ellipsis:
             return self.dense()[rows]
-        if isinstance(rows, int):
-            return self._dense(self.numbers[rows].unsqueeze(0), self.codes[rows].unsqueeze(0))[0]
-        return self._dense(self.numbers[rows], self.codes[rows])
+        numbers, codes = self.numbers[rows], self.codes[rows]
+        shape = numbers.shape[:-1]  # one number takes the axis of rows away
+        flat = (one.reshape(shape.numel(), one.shape[-1]) for one in (numbers, codes))
+        return self._dense(*flat).reshape(*shape, self.shape[1])
+
+    def __setitem__(self, rows: Any, values: Any) -> None:
+        """Refused: the values would go into a copy."""
+        raise UserError(_READ_ONLY)
+
+    def __dlpack__(self, **settings: Any) -> Any:
+        """All rows, for another library: there is no storage to share."""
+        return self.dense().__dlpack__(**settings)
 
     def dense(self) -> Tensor:
         """All rows as a plain tensor."""
@@ -84,6 +98,12 @@ class CompactFeatures(Tensor):
     def numpy(self, *, force: bool = False) -> Any:
         """All rows as an array."""
         return self.dense().numpy()
+
+    def share_memory_(self) -> CompactFeatures:
+        """Move what is stored into memory that processes share; torch would look for a storage, and there is none."""
+        for one in (self.numbers, self.places, self.codes):
+            one.share_memory_()  # type: ignore[no-untyped-call]
+        return self
 
     def tolist(self) -> Any:
         """All rows as lists."""
