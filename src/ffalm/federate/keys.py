@@ -55,11 +55,20 @@ class NodeSigner:
         return key.sign(statement.encode(), ec.ECDSA(SHA384())).hex()
 
     def check(self, name: str, statement: str, signature: str) -> None:
-        """By the key that this site's operator put into `peers`; the coordinator's word does not count."""
+        """By the key that this site's operator put into `peers`; the coordinator's word does not count.
+
+        Nor does a name of the coordinator's that leads to another file.
+        """
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.hashes import SHA384
 
+        from ffalm.federate.settings_files import check_name
+
+        try:
+            check_name("site", name)
+        except UserError as error:
+            raise PublicError(str(error)) from None
         try:
             key = read_public(self.folder / PEERS / f"{name}.pub")
         except UserError as error:

@@ -19,7 +19,7 @@ from ffalm.engines import ClientSpec, Training
 from ffalm.errors import PublicError, UserError
 from ffalm.federate.federation_config import SharedData
 from ffalm.federate.secure.secure_settings import Secure
-from ffalm.models import Architecture
+from ffalm.models import Architecture, from_scratch
 from ffalm.run_settings import Privacy
 from ffalm.settings import build, to_plain
 from ffalm.simulation import Built
@@ -92,7 +92,8 @@ class SiteTerms:
         try:
             values = {"encoding": None, **parsed_json(text)}  # a text that is None is left out
             algorithm = study.entry_of(values["contender"]["name"], values["contender"])
-            return build(cls, {**values, "model": study.model_of(values["model"]), "contender": algorithm}, "terms")
+            model = from_scratch(study.model_of(values["model"]))  # no file of this machine is read for a coordinator
+            return build(cls, {**values, "model": model, "contender": algorithm}, "terms")
         except UserError as error:  # the text came from the coordinator, so the sentence holds nothing of this site
             raise PublicError(str(error)) from None
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:

@@ -107,3 +107,10 @@ def test_a_round_with_duals_and_a_tally_is_no_larger_than_a_plain_one_with_the_m
     found = MetricRecord({"num-examples": 1000, "train_loss": 0.3})
     plain = size(asked) + size(RecordDict({"arrays": ArrayRecord(model), "metrics": found}))
     assert size(packed(there)) + size(packed(back)) <= 1.001 * plain
+
+
+def test_why_a_site_failed_cannot_steer_a_terminal() -> None:
+    from ffalm.engines.flower.wire import packed_failure, unpacked_answer
+
+    found = unpacked_answer(packed_failure("The disk \x1b[2J\u202eis full\r\n"))
+    assert isinstance(found, Failure) and found.reason == "The disk ?[2J?is full??"

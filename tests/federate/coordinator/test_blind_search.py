@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from ffalm.report.answer_report import sentences
 from ffalm.simulation import RunKeywords, rebuilt, simulate
 from ffalm.studies.results import Study
 from ffalm.studies.store import RunFolder
-from ffalm.targets.blind import fine_steps
+from ffalm.targets.blind import directions, fine_steps
 from ffalm.targets.target import Target
 
 TARGET = "dpd <= 0.1"
@@ -307,6 +308,14 @@ def test_counts_are_of_one_projection_of_the_rows_not_of_many(finished: tuple[Pa
     answer("score", Message({"rule": {**rule, **single, "weights": rule["line"]}}, asked.facts), node)
     with pytest.raises(PublicError, match="does not need"):
         answer("score", Message(asked.tensors, {**asked.facts, "offset": 0.01}), node)
+    for target, known in (("eod <= 0.1", True), ("accuracy_parity <= 0.1", False)):
+        other = replace(terms, target=target)
+        (folder / "agreed.json").write_text(other.to_text())
+        line = directions(Target.parse(target), first.tensors["rule"]["shares"])[0]
+        along = Message({"rule": {**rule, "line": line}}, {**asked.facts, "terms": other.key})
+        with nullcontext() if known else pytest.raises(PublicError, match="as many questions of this kind"):
+            answer("score", along, node)
+    (folder / "agreed.json").write_text(terms.to_text())
     answer("score", Message(asked.tensors, {**asked.facts, "offset": 0.5}), node)
     with pytest.raises(PublicError, match="as many questions of this kind"):
         answer("score", Message(asked.tensors, {**asked.facts, "offset": 0.25}), node)

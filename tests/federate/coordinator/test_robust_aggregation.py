@@ -25,7 +25,7 @@ def update(first: float, second: float, dual: float = 1.0) -> ClientUpdate:
     return ClientUpdate(model, None, 0.0, 0.0, uploads, state=state)
 
 
-HONEST = {0: update(1.0, 0.0, 1.1), 1: update(1.2, 0.2, 1.2), 2: update(0.8, 0.1, 0.9), 3: update(1.1, -0.1, 1.0)}
+HONEST = {0: update(1.0, 0.0, 1.2), 1: update(1.2, 0.2, 1.1), 2: update(0.8, 0.1, 0.9), 3: update(1.1, -0.1, 1.0)}
 ROWS = dict.fromkeys(range(5), 10)
 
 

@@ -116,6 +116,19 @@ def test_a_key_is_shut_out_though_whoever_let_it_in_was_killed_before_noting_it(
     assert len(registered_nodes(clinics.coordinator / "state.db")) == 2
 
 
+def test_removing_a_site_again_shuts_a_key_out_that_a_killed_command_left_in(
+    clinics: FederationFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = running(clinics, monkeypatch)
+    coordinator.register_keys()
+    with monkeypatch.context() as dying:
+        dying.setattr(Control, "unregister", death)
+        with pytest.raises(Killed):
+            remove_site(clinics, "south")
+    assert clinics.sites == ["north"] and let_in(clinics) == {"north", "south"}
+    assert remove_site(clinics, "south").registered and let_in(clinics) == {"north"}
+
+
 class Killed(BaseException):
     """The process ends here."""
 

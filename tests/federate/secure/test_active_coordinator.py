@@ -14,7 +14,7 @@ from tests.federate.makers import NAMES, World, config, exchange_keys, world
 from tests.federate.secure.parties import Attempt, PlainSigner, attempt
 
 from ffalm.engines.remote.message import Failure, Kind, Message
-from ffalm.errors import UserError
+from ffalm.errors import PublicError, UserError
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.keys import NodeSigner, write_key_pair
@@ -119,6 +119,18 @@ def test_a_key_signed_for_another_run_or_client_is_refused() -> None:
             offer(changed, one.pairs[0], one.signers[0])
     with pytest.raises(UserError, match="cannot be true"):
         offer(replace(circle, peers={1: circle.peers[1], 2: circle.peers[1]}), one.pairs[0], one.signers[0])
+
+
+@pytest.mark.parametrize("name", ["../elsewhere/node", "/node", "..", "", "a b", "north\n"])
+def test_a_site_whose_name_leads_out_of_the_folder_of_keys_is_refused(tmp_path: Path, name: str) -> None:
+    """A public key elsewhere on the site's machine, whose private half the coordinator has, vouches for nobody."""
+    folders = {place: tmp_path / place for place in ("site", "site/peers", "site/elsewhere")}
+    for folder in folders.values():
+        folder.mkdir()
+    write_key_pair(folders["site/elsewhere"], "coordinator")
+    statement, forger = "a statement", NodeSigner(folders["site/elsewhere"], name)
+    with pytest.raises(PublicError, match="takes letters, digits"):
+        NodeSigner(folders["site"], "north").check(name, statement, forger.sign(statement))
 
 
 # One answer, one mask, one sum

@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+from safetensors.torch import save_file
 from tests.federate.makers import config, people, site_folder, world
 
 from ffalm.data.encoding import CategoryColumn, TableEncoding
@@ -15,6 +17,7 @@ from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.deploy.creation import new_site
 from ffalm.federate.site.answering import answer
+from ffalm.federate.terms import SiteTerms
 from ffalm.settings import to_plain
 
 
@@ -62,3 +65,18 @@ def test_a_site_of_init_insists_on_the_rules_that_it_was_made_under(tmp_path: Pa
     coordinate(config(("north", "south"), rules={"min_group": 0}, training={"rounds": 1}), tmp_path / "run", sites)
     for told in json.loads((tmp_path / "run" / "sites.json").read_text())["sites"]:
         assert all(count == 0 or count >= 12 for row in told["rows"]["validation"] for count in row)
+
+
+def test_terms_lead_to_no_file_of_the_sites_machine(tmp_path: Path) -> None:
+    """A file of weights that the coordinator names would be opened, and its entries told where they do not fit."""
+    folder = site_folder(tmp_path, "north", people(80, 1))
+    save_file({"secret entry": torch.zeros(3)}, tmp_path / "weights.safetensors")
+    plan = config(("north", "south"), model={"name": "linear", "weights": str(tmp_path / "weights.safetensors")})
+    task = Task("loans", "loan", "sex", ("no", "yes"), ("female", "male"), 1)
+    column = TableEncoding((CategoryColumn("job", ("smith",)),))
+    terms = Agreement(task, plan.data, column, plan.model, plan.sites).terms("north", plan, "run")
+    assert "weights.safetensors" in terms.to_text()
+    found = SiteTerms.from_text(terms.to_text())
+    assert found.model == config(model={"name": "linear"}).model
+    assert "counts" in answer("agree", Message(facts={"terms": terms.to_text()}), {"site": str(folder)}).tensors
+    assert "weights.safetensors" not in (folder / "agreed.json").read_text()

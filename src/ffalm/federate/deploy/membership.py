@@ -61,11 +61,14 @@ def add_site(folder: FederationFolder, name: str, public_key: Path | None = None
 
 
 def remove_site(folder: FederationFolder, name: str) -> Change:
-    """Take a site out for good: its key is refused from now on. Its folder stays where it is."""
+    """Take a site out for good: its key is refused from now on. Its folder stays where it is.
+
+    A site that is out already is taken out again: a command that was killed may not have shut its key out.
+    """
     with _alone(folder):
         settings = folder.facts
         left = [other for other in folder.sites if other != name]
-        require_known("site", folder.sites, name)
+        require_known("site", folder.all_sites, name)
         require(bool(left), f"{name} is the only site left, and a federation needs at least one.")
         removed = [other for other in folder.all_sites if other not in left]
         toml.set_values(folder.path / "federation.toml", {"removed": removed})

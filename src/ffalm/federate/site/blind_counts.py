@@ -69,6 +69,7 @@ class CountQuestion:
         asked = {"rule": {"weights": self.weights, "line": self.line, "steps": self.steps, "where": where}}
         purpose = f"count {self.number}" if terms.secure is not None else f"count {digest(asked)[:16]}"
         ledger.question(f"offset {self.offset!r}", {}, most=("offset ", _STARTS))
+        ledger.question(f"target {terms.target}", {}, most=("target ", _STARTS))  # each has lines of its own
         most = _STARTS * most_questions(_target(terms), shares, terms.task.excluded)
         ledger.question(purpose, asked, most=("count ", most))
         return purpose
