@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ffalm.cli.output import print_json, print_line
+from ffalm.system.files import require_output, require_replaceable
 
 if TYPE_CHECKING:
     from ffalm.auditing.audit_facts import Failure
@@ -53,7 +54,6 @@ def audit(
     Exit codes: 0 done, 2 a mistake in the command or the file, 3 a condition of --fail-if holds.
     """
     from ffalm.auditing.fairness_audit import audit as audited
-    from ffalm.system.files import require_output
 
     require_output(out, file, "an HTML file")
     found = audited(
@@ -72,7 +72,6 @@ def audit(
 def finish_audit(found: Audit, conditions: Sequence[str], out: Path | None, as_json: bool) -> None:
     """Write the page, print everything, and end with code 3 where a condition holds."""
     from ffalm.report.audit_report import PAGE_MARK, to_plain, write_page
-    from ffalm.system.files import require_replaceable
 
     failures = found.failures(conditions)
     if out is not None:

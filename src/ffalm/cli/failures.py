@@ -6,6 +6,7 @@ import errno
 import sys
 
 from ffalm.errors import UserError, printable
+from ffalm.system.files import reason
 
 
 def explained(error: BaseException) -> str | None:
@@ -31,8 +32,6 @@ def explained(error: BaseException) -> str | None:
 
 def _of_the_disk(error: OSError) -> str:
     """A full or protected disk, a name that is too long, a folder that was moved while a run wrote into it."""
-    from ffalm.system.files import reason
-
     place = "The disk" if error.filename is None else printable(str(error.filename))
     return f"{place} cannot be read or written: {reason(error)}."
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ffalm.errors import TrainingDiverged
+from ffalm.system.files import json_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,8 +21,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 def print_json(value: Any) -> None:
     """Print plain values for machines; numbers that are not finite become null."""
-    from ffalm.system.files import json_text
-
     typer.echo(json_text(value, 2))
 
 

@@ -10,6 +10,7 @@ import typer
 
 from ffalm.cli.output import print_json, print_line
 from ffalm.errors import require
+from ffalm.system.files import json_text, require_replaceable, write_whole
 from ffalm.targets.target import DEFAULT
 
 if TYPE_CHECKING:
@@ -110,7 +111,6 @@ def _write(result: RepairedScores, frame: pd.DataFrame, folder: Path) -> None:
     """The thresholds, and every row's prediction."""
     from ffalm.report.repair_report import to_plain
     from ffalm.studies.study import make_folder
-    from ffalm.system.files import json_text, require_replaceable, write_whole
 
     make_folder(folder)
     require_replaceable(folder / "repair.json", '"thresholds"', "that of a repair")

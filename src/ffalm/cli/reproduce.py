@@ -16,6 +16,7 @@ from ffalm.cli.running import Terminal
 from ffalm.errors import UserError, require, require_known
 from ffalm.reproduce.choices import CHOICES, WITHOUT_A_ROLE, answers
 from ffalm.settings import merged
+from ffalm.system.files import write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -93,7 +94,6 @@ def reproduce(
 
     from ffalm.studies.study import begin, make_folder
     from ffalm.system import toml
-    from ffalm.system.files import write_whole
 
     folder: Path | None = values["out"]
     require(not values["resume"] or folder is not None, "--resume needs the folder to continue in: name it with --out.")

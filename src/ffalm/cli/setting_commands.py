@@ -11,6 +11,7 @@ import typer
 from ffalm.cli.output import Json, print_json
 from ffalm.cli.setting_words import Setting, settings_of
 from ffalm.errors import look_up, require
+from ffalm.system.files import write_whole
 
 _STUDY = "study"  # what the settings outside of all sections are asked for by
 _FILE = Path("ffalm.toml")
@@ -85,7 +86,6 @@ def init(
 ) -> None:
     """Write a configuration file with every setting, its default and its meaning, to edit and run."""
     from ffalm.cli.setting_facts import configuration
-    from ffalm.system.files import write_whole
 
     require(not file.exists(), f"The file {file} exists: name another, or remove it first.")
     write_whole(file, configuration())

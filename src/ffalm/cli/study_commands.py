@@ -15,6 +15,7 @@ from ffalm.cli.output import Json, print_answer, print_json, print_line, raise_i
 from ffalm.cli.running import run_shown, say
 from ffalm.errors import require
 from ffalm.settings import merged
+from ffalm.system.files import write_whole
 from ffalm.targets.target import DEFAULT, Target
 
 if TYPE_CHECKING:
@@ -201,7 +202,6 @@ def _show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opt
     from ffalm.studies.left_out_sites import run_each
     from ffalm.studies.study import make_folder, new_folder
     from ffalm.system import toml
-    from ffalm.system.files import write_whole
 
     folder: Path | None = values["out"]
     begun = folder is not None and folder.is_dir() and any(folder.iterdir())

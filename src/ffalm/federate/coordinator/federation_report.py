@@ -17,10 +17,12 @@ from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.disclosure import cells
 from ffalm.outcome import Record, groups_text
 from ffalm.privacy import describe_guarantee
+from ffalm.report.answer_report import candidates, sentences, who_pays
+from ffalm.report.rendering import to_markdown, to_rich
+from ffalm.report.tables import Cell, Column, Section, Table, percent, row
 from ffalm.system.files import read_json, write_whole
 
 if TYPE_CHECKING:
-    from ffalm.report.tables import Table
     from ffalm.targets.answer import Answer
 
 _SHOWN = {
@@ -105,8 +107,6 @@ def absences(history: Sequence[Record]) -> list[str]:
 
 def write_report(folder: Path, answer: Answer | None = None, obstacles: Sequence[str] = ()) -> None:
     """Write `report.md` from what a finished run folder holds, with the answer to its target or why there is none."""
-    from ffalm.report.rendering import to_markdown
-
     result, sites, task = _read(folder)
     groups = groups_text(task["group"], task["group_names"], task.get("excluded", 0))
     parts = [
@@ -129,8 +129,6 @@ def write_report(folder: Path, answer: Answer | None = None, obstacles: Sequence
 
 
 def _answer_section(answer: Answer, sites: Sequence[Mapping[str, Any]]) -> str:
-    from ffalm.report.answer_report import candidates, sentences, who_pays
-    from ffalm.report.rendering import to_markdown
 
     tables = [who_pays(answer), candidates(answer), each_site(sites, "Each site before and after")]
     shown = [to_markdown(table).rstrip() for table in tables if table is not None]
@@ -186,8 +184,6 @@ def summary(folder: Path, width: int = 100) -> str:
     """The same as plain text, for the terminal."""
     from rich.console import Console
 
-    from ffalm.report.rendering import to_rich
-
     result, sites, _ = _read(folder)
     console = Console(width=width, no_color=True, highlight=False, force_terminal=False)
     with console.capture() as captured:
@@ -205,7 +201,6 @@ def _tables(
     result: Mapping[str, Any], sites: Sequence[Mapping[str, Any]], together: str = "", each: str = ""
 ) -> tuple[Table, Table]:
     """The metrics of all sites together, and each site's own; the titles are for the terminal."""
-    from ffalm.report.tables import Cell, Column, Section, Table, percent, row
 
     def own(site: Mapping[str, Any], metric: str) -> str:
         """A site's own value, marked where it is of a part of its rows only."""
