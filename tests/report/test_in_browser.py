@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.auditing.test_fairness_audit import audited
+from tests.auditing.test_fairness_audit import scored as scored_rows
 from tests.report.browser import Browser, chromium
 from tests.report.makers import run, study
 from tests.report.test_answer_card import REPAIR, candidate, scored
@@ -112,6 +114,17 @@ def test_on_paper_what_a_click_would_open_is_open_and_titles_stay_with_their_cha
     assert browser.value("getComputedStyle(document.querySelector('.panel')).breakInside") == "avoid"
     browser.size(1200)
     assert set(browser.value(shown)) == {False}
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_nothing_of_an_audit_is_cut(browser: Browser, tmp_path: Path, width: int) -> None:
+    audit = audited(scored_rows(), prediction=None, score="score", group=["race", "sex"])
+    browser.complaints.clear()
+    browser.open(audit.write_html(tmp_path / "audit.html").as_uri(), width)
+    browser.value("document.querySelectorAll('details').forEach(one => one.open = true)")
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    assert browser.value(CUT) == []
+    assert browser.complaints == []
 
 
 def test_several_skews_and_a_page_without_curves_fit_a_phone(browser: Browser, tmp_path: Path) -> None:

@@ -140,8 +140,9 @@ class Table:
     @property
     def wide(self) -> bool:
         """Whether a narrow screen shows each row as a list of its cells."""
-        drawn = any(column.graphic in ("interval", "pair") for column in self.columns)
-        return len(self.columns) > (3 if drawn or self.names > 1 else 4)
+        broad = self.names > 1 or any(column.graphic in ("interval", "pair") for column in self.columns)
+        broad |= any(cell.interval is not None for row in self.rows for cell in row.cells)
+        return len(self.columns) > (3 if broad else 4)
 
     @property
     def classes(self) -> str:
