@@ -58,10 +58,3 @@ def test_neither_privacy_nor_a_real_federation_takes_it(federation: ffalm.Federa
     named = {"name": "a", "sites": ["b"], "algorithm": {"name": "central"}}
     with pytest.raises(UserError, match="reference for simulations"):
         FederationConfig.parse({**named, "data": {"label": "y", "group": "g"}})
-
-
-def test_a_central_model_of_a_table_predicts_rows_of_it() -> None:
-    table = pd.DataFrame({"x": range(60), "sex": ["f", "m"] * 30, "paid": ["no", "no", "yes", "yes"] * 15})
-    federation = ffalm.load(table, label="paid", group="sex", favourable="yes", clients=2)
-    result = ffalm.simulate("central", federation, rounds=1)
-    assert set(result.predict(table)) <= {"yes", "no"}
