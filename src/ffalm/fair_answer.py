@@ -99,7 +99,7 @@ def fair(
     Trains FedAvg, FFALM and two Lagrangians that aim at the target, or the `algorithms` given; fits thresholds to the
     federation's validation part, chooses there, and scores the choice once on its test part. `repair` and `confidence`
     are those of `Study.answer`, the other keywords those of `simulate`. Without `lr`, the learning rate of a table is
-    chosen on its validation part: 0.05, 0.2 or 0.5.
+    chosen on its validation part: 0.05, 0.2, 0.5 or 1.
     """
     held_out(federation, "A target is chosen for on")
     aim = Target.parse(target)

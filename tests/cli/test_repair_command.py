@@ -37,6 +37,7 @@ def test_thresholds_tables_and_predictions_are_written(cli: Cli, scores: Path, t
     assert code == 0
     for said in ("Who pays", "Kinds of thresholds", "one threshold", "on 600 test rows", "taken as probabilities"):
         assert said in shown, said
+    assert "--repair single answers without it" in " ".join(shown.split()) and "blind" not in shown
     told = json.loads((out / "repair.json").read_text())
     predictions = pd.read_csv(out / "predictions.csv")
     assert list(predictions) == ["part", "row", "score", "group", "prediction"]

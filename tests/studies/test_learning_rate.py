@@ -1,6 +1,7 @@
 """The learning rate of a user's own table is chosen on held-out rows, and nowhere else."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,9 +13,9 @@ from ffalm.fairness import ScoreHistogram
 from ffalm.run_settings import Privacy, RunSettings, Training
 from ffalm.studies import learning_rate
 from ffalm.studies.learning_rate import choose_rate
-from ffalm.studies.study import Study
+from ffalm.studies.results import Study
 
-COLUMNS = {"label": "paid", "group": "sex", "favourable": "yes"}
+COLUMNS: dict[str, Any] = {"label": "paid", "group": "sex", "favourable": "yes"}
 
 
 def many_codes(rows: int = 2000) -> pd.DataFrame:
@@ -35,8 +36,8 @@ def one_number(rows: int = 2000) -> pd.DataFrame:
     )
 
 
-def settings(**training: object) -> RunSettings:
-    return RunSettings(training=Training(rounds=10, **training))  # type: ignore[arg-type]
+def settings(**training: Any) -> RunSettings:
+    return RunSettings(training=Training(rounds=10, **training))
 
 
 def test_a_table_that_the_usual_rate_does_not_learn_gets_a_larger_one() -> None:

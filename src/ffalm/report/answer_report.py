@@ -11,11 +11,17 @@ from ffalm.report.tables import Cell, Column, Row, Section, Table, percent, row
 from ffalm.targets.answer import Answer, Candidate, GroupRates, Part, Scores
 from ffalm.targets.target import TITLES, Bound, Target
 
-#: Said wherever thresholds by group are the answer.
-_NEEDS_GROUP = "Thresholds by group need each person's group at prediction, which some uses forbid by law: "
-NEEDS_GROUP = f"{_NEEDS_GROUP}--repair single or --repair blind answers without it."
+#: Said wherever thresholds by group are the answer, before what answers without the group.
+NEEDS_GROUP = "Thresholds by group need each person's group at prediction, which some uses forbid by law: "
+_WITHOUT_GROUP = (
+    "--repair single or --repair blind answers without it, where the group is no feature either "
+    "(--set data.use_group_as_feature=false)."
+)
 #: The same of a real federation.
-NEEDS_GROUP_AT_SITES = f'{_NEEDS_GROUP}repair = "single" or "blind" in federation.toml answers without it.'
+_WITHOUT_GROUP_AT_SITES = (
+    'repair = "single" or "blind" in federation.toml answers without it, where the group is no feature either '
+    "(use_group_as_feature = false)."
+)
 _RARE_LABEL = (
     "Where one label is rare, or features say little about it, no model is much more accurate than the most frequent "
     "label: ffalm repair finds thresholds by the costs of wrong predictions instead."
@@ -70,7 +76,7 @@ def sentences(answer: Answer) -> list[str]:
         told += _cost(answer)
     told += _doubts(answer, scored)
     if answer.chosen.kind in ("groups", "randomised"):
-        told.append(NEEDS_GROUP_AT_SITES if answer.federated else NEEDS_GROUP)
+        told.append(NEEDS_GROUP + (_WITHOUT_GROUP_AT_SITES if answer.federated else _WITHOUT_GROUP))
     if answer.chosen.kind == "randomised":
         told.append("Thresholds are drawn for each person from the row's own content: the same row, the same answer.")
     return [*told, how_chosen(answer), *answer.notes]

@@ -46,7 +46,7 @@ def sentences(result: RepairedScores) -> list[str]:
     if result.verdict == "met in the sample":
         told += rows_to_confirm(target, scored)
     if chosen.kind in ("groups", "randomised"):
-        told.append(NEEDS_GROUP)
+        told.append(f"{NEEDS_GROUP}--repair single answers without it.")
     if chosen.kind == "randomised":
         told.append("Thresholds are drawn for each row from its id or content: the same row, the same answer.")
     return [*told, *result.notes]

@@ -19,7 +19,7 @@ from ffalm.federation import Federation
 from ffalm.run_settings import RunSettings, Training
 from ffalm.simulation import DivergedError, simulate
 
-RATES = (Training.lr, 0.2, 0.5)
+RATES = (Training.lr, 0.2, 0.5, 1.0)
 _MOST_ROWS = 300_000  # with more, the usual rate takes enough steps, and trying others would take long
 _TOLERANCE = 0.5  # standard errors of the best AUC
 
@@ -55,8 +55,9 @@ def choose_rate(federation: Federation, settings: RunSettings, seed: int) -> Cho
         scores = _held_out_scores(federation, settings, seed, rate)
         if scores is None or not math.isfinite(scores.auc()):
             break
+        before = next(reversed(tried), None)
         tried[rate] = scores
-        if len(tried) > 1 and _about_as_good(tried, RATES[0]):
+        if before is not None and _about_as_good(tried, before):
             break
     if len(tried) < 2:
         return ChosenRate(RATES[0], {})

@@ -104,7 +104,7 @@ def compare(
       kept as long as the `Study` object is;
     - `progress`: show a line that is rewritten as rounds are done, in notebooks and terminals;
     - the other keywords are those of `simulate`. Without `lr`, a target on a table of your own has the learning rate
-      chosen on held-out rows: 0.05, 0.2 or 0.5.
+      chosen on held-out rows: 0.05, 0.2, 0.5 or 1.
 
     A run that diverges raises nothing: the study's table and `results` say so.
     """
