@@ -29,7 +29,12 @@ _PRESET = Flag("preset", str | None, "Preset of FFALM: safe (the default), recom
 
 def _compare_flags() -> tuple[Flag, ...]:
     return (
-        Flag("algorithms", str | None, "Algorithms, comma-separated. Default: fedavg,fairfed,fpfl,ffalm.", _WHAT),
+        Flag(
+            "algorithms",
+            str | None,
+            "Algorithms, comma-separated. Default: fedavg,fairfed,fpfl,ffalm, and lagrangian at the target.",
+            _WHAT,
+        ),
         _PRESET,
         Flag("seeds", str | None, "Number of seeds, or a list such as 0,1,2. Default: 5.", _WHAT),
         Flag(
@@ -72,7 +77,7 @@ def run(**values: Any) -> None:
 
 @takes("compare", _compare_flags)
 def compare(**values: Any) -> None:
-    """Compare several algorithms over several seeds, side by side in the paper's table."""
+    """Compare algorithms over several seeds, and find the most accurate model within a fairness target."""
     from ffalm.studies.study import ALGORITHMS, SEEDS
 
     settings = overrides(values)
