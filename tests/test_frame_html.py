@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +105,16 @@ def test_a_study_is_drawn_as_dots_of_accuracy_against_a_gap(study: ffalm.Study, 
     assert picture.svg.count("<title>") == sum(np.isfinite(run.test["eod"]) for run in study.results)
     with pytest.raises(UserError, match="no test metric 'dp'"):
         study.plot("dp")
+
+
+def test_a_result_is_drawn_as_metrics_by_round(federation: ffalm.Federation) -> None:
+    result = ffalm.simulate("fedavg", federation, rounds=3, model="linear")
+    usual = result.plot().svg
+    assert all(name in usual for name in ("accuracy", "DPD", "EOD", "Held-out rows by round"))
+    (line,) = re.findall(r'<polyline[^>]*points="([^"]*)"', result.plot("loss").svg)
+    assert len(line.split()) == 3
+    with pytest.raises(UserError, match=r"recorded no 'dp': choose of .*dpd"):
+        result.plot("dp")
 
 
 def test_a_federation_is_a_frame_of_its_clients(federation: ffalm.Federation) -> None:

@@ -33,6 +33,8 @@ from ffalm.trained_models.trained_model import TrainedModel
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from ffalm.report.chart_sheet import Picture
+
 
 @dataclass(frozen=True)
 class Result:
@@ -96,6 +98,17 @@ class Result:
         from pandas import DataFrame
 
         return DataFrame(self.history).set_index("round")
+
+    def plot(self, *metrics: str) -> Picture:
+        """Metrics of the held-out rows by round as an SVG that notebooks show; accuracy, DPD and EOD by default."""
+        from ffalm.report.notebook_charts import by_round
+
+        known = [name for name, value in self.history[-1].items() if name != "round" and isinstance(value, float)]
+        shown = metrics or [name for name in HEADLINE if name in known]
+        require(bool(shown), "The run recorded no metric of held-out rows: the federation has no validation part.")
+        for name in shown:
+            require(name in known, f"The run recorded no {name!r}: choose of {', '.join(known)}.")
+        return by_round(self.history, shown)
 
     def _repr_html_(self) -> str:
         ended = (self.diverged,) if self.diverged else ()

@@ -73,7 +73,7 @@ class Study:
 
     def plot(self, metric: str = "dpd") -> Picture:
         """Test accuracy against a gap as an SVG that notebooks show: one dot per run, coloured by algorithm."""
-        from ffalm.report.scatter import accuracy_against
+        from ffalm.report.notebook_charts import accuracy_against
 
         known = sorted({name for run in self.results for name in run.test})
         require(metric in known, f"The study has no test metric {metric!r}: choose one of {', '.join(known)}.")

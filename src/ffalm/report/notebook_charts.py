@@ -1,14 +1,14 @@
-"""Accuracy against a fairness gap, one dot per run: the chart of `Study.plot`."""
+"""The charts of notebooks: accuracy against a fairness gap (`Study.plot`), and metrics by round (`Result.plot`)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from ffalm.outcome import Outcome
+from ffalm.outcome import Outcome, Record
 from ffalm.report.chart_sheet import Picture, sheet
 from ffalm.report.curves import COLOURS, Chart, Key
-from ffalm.report.plots import Mark, MarkKind, Plot
+from ffalm.report.plots import Line, Mark, MarkKind, Plot
 from ffalm.report.summary import metric_title, skew
 
 #: Beyond the palette the colours come again with another shape.
@@ -34,3 +34,15 @@ def _about(run: Outcome, metric: str) -> str:
     """What the pointer shows."""
     where = f"{run.label}, seed {run.seed}{skew(run.alpha, ', ')}"
     return f"{where}: accuracy {run.test['accuracy']:.4f}, {metric} {run.test[metric]:.4f}"
+
+
+def by_round(history: Sequence[Record], metrics: Sequence[str]) -> Picture:
+    """Metrics of a run's held-out rows over its rounds; rounds in which one is undefined are left out of its line."""
+    points = [[(one["round"], one.get(metric, math.nan)) for one in history] for metric in metrics]
+    lines = [
+        Line([point for point in one if math.isfinite(point[1])], "curve", place) for place, one in enumerate(points)
+    ]
+    keys = [Key(metric_title(metric), place) for place, metric in enumerate(metrics)]
+    about = f"{', '.join(map(metric_title, metrics))} by round."
+    plot = Plot(about, "Round", "", (), lines, size=(560, 380), x_scale="rounds")
+    return Picture(sheet([Chart("rounds", "Held-out rows by round", keys, [("", [plot])])]))
