@@ -111,8 +111,8 @@ def test_a_result_is_drawn_as_metrics_by_round(federation: ffalm.Federation) -> 
     result = ffalm.simulate("fedavg", federation, rounds=3, model="linear")
     usual = result.plot().svg
     assert all(name in usual for name in ("accuracy", "DPD", "EOD", "Held-out rows by round"))
-    (line,) = re.findall(r'<polyline[^>]*points="([^"]*)"', result.plot("loss").svg)
-    assert len(line.split()) == 3
+    legend, line = re.findall(r'<polyline class="curve[^>]*points="([^"]*)"', result.plot("loss").svg)
+    assert (len(legend.split()), len(line.split())) == (2, 3)
     with pytest.raises(UserError, match=r"recorded no 'dp': choose of .*dpd"):
         result.plot("dp")
 
