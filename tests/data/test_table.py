@@ -814,3 +814,10 @@ def test_a_file_that_is_written_while_it_is_read_is_refused(write: Any, monkeypa
 
     monkeypatch.setattr(pd, "read_csv", grows)
     assert "changed while it was read" in refusal(table(file))
+
+
+def test_a_word_for_a_missing_value_is_one_beside_numbers_of_twenty_digits(write: Any) -> None:
+    frame = people(hash=["18446744073709551615", "NA", "3", "None"] * 20)
+    assert {"hash=3", "hash=18446744073709551615", "hash=(missing)"} == {
+        name for name in features(table(write(frame))) if name.startswith("hash")
+    }

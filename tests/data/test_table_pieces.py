@@ -97,6 +97,7 @@ late_text = [
         ({"code": np.where(np.arange(ROWS) < 50, "007", "x7")}, {}),
         ({"number": np.where(np.arange(ROWS) == 85, "18446744073709551615", "3")}, {}),
         ({"number": [str(2**53 + 1)] * 50 + ["0.5"] * 40}, {}),
+        ({"hash": ["18446744073709551615", "NA", "3"] * 10 + ["nan"] * 60}, {}),
         ({"constant": 1, "row": np.arange(ROWS)}, {}),
         ({"part": np.array(["train", "val", "train", "train", "test"])[np.arange(ROWS) % 5]}, {"split": "part"}),
     ],

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pandas._libs.parsers import STR_NA_VALUES
 
 from ffalm.data.encoding import is_numeric
 from ffalm.system.spilled_arrays import new_array, release_pages, temporary_file
@@ -154,4 +155,10 @@ def _kind(column: pd.Series) -> Kind:
         if column.dtype == np.float64:
             return "missing" if column.isna().all() else "numbers"
         return "other"
-    return "text" if pd.api.types.infer_dtype(column, skipna=True) == "string" else "other"
+    text = pd.api.types.infer_dtype(column, skipna=True) == "string" and not has_words_for_missing(column)
+    return "text" if text else "other"
+
+
+def has_words_for_missing(column: pd.Series) -> bool:
+    """Whether NA and the like are texts: pandas reads them so beside whole numbers that none of its types holds."""
+    return not is_numeric(column) and column.dtype != bool and bool(column.isin(STR_NA_VALUES).any())

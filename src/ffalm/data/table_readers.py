@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pandas as pd
 import torch
 
-from ffalm.data.table_pieces import column_room, frame_of, joined, stored_column
+from ffalm.data.table_pieces import column_room, frame_of, has_words_for_missing, joined, stored_column
 from ffalm.data.table_values import column_name
 from ffalm.errors import require, shown
 from ffalm.system.memory import free
@@ -66,12 +66,19 @@ def read_text(
     size = path.stat().st_size * _DECODED * (_UNPACKED if path.name.lower().endswith(".gz") else 1)
     as_text = {place: str for place, name in enumerate(header) if column_name(name) in texts}
     options |= {"dtype": str, "na_filter": False} if texts == "all" else {"dtype": as_text, "low_memory": False}
-    if not _large(size):
-        return _named(pd.read_csv(path, **options), header)
 
     def whole(place: int) -> pd.Series:
-        return pd.read_csv(path, usecols=[place], **options).iloc[:, 0]
+        column = pd.read_csv(path, usecols=[place], **options).iloc[:, 0]
+        if not has_words_for_missing(column):
+            return column
+        return pd.read_csv(path, usecols=[place], **{**options, "dtype": str}).iloc[:, 0]
 
+    if not _large(size):
+        frame = _named(pd.read_csv(path, **options), header)
+        for place in range(len(header)):
+            if has_words_for_missing(frame.iloc[:, place]):
+                frame.isetitem(place, whole(place))
+        return frame
     with pd.read_csv(path, chunksize=max(1, _PIECE_VALUES // len(header)), **options) as reader:
         return joined((_named(piece, header) for piece in reader), whole, size)
 
