@@ -114,6 +114,19 @@ def test_a_target_gives_thresholds_by_group(people: pd.DataFrame) -> None:
     assert np.array_equal(pickle.loads(pickle.dumps(model)).predict(x, groups=sex), fair)
 
 
+def test_without_a_rate_a_target_has_it_chosen_on_held_out_rows(people: pd.DataFrame) -> None:
+    settings = {**QUICK, "lr": None}
+    aimed = FairFederatedClassifier("fedavg", target="dpd <= 0.1", **settings)
+    aimed.fit(features(people), people["approved"], groups=people["sex"])
+    assert aimed.answer_ is not None
+    assert any("The learning rate" in note for note in aimed.answer_.notes)
+    usual, stated = (
+        FairFederatedClassifier("fedavg", **{**QUICK, "lr": rate}).fit(features(people), people["approved"])
+        for rate in (None, 0.05)
+    )
+    assert np.array_equal(usual.predict_proba(features(people)), stated.predict_proba(features(people)))
+
+
 def test_rows_of_a_missing_group_train_and_are_not_compared(people: pd.DataFrame) -> None:
     sex = people["sex"].where(people.index % 5 > 0)
     model: Any = FairFederatedClassifier(**QUICK).fit(features(people), people["approved"], groups=sex)

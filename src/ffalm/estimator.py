@@ -83,7 +83,8 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     repair : "none", "single", "groups" or "randomised": thresholds that a target's answer may use
     n_clients : number of equal random parts that rows are split into where `fit` is given no `clients`
     model : "linear", "mlp", or a function that makes an `nn.Module`
-    rounds, local_epochs, batch_size, lr, optimizer : as in `ffalm.simulate`
+    rounds, local_epochs, batch_size, optimizer : as in `ffalm.simulate`
+    lr : learning rate; None: with a target it is chosen on held-out rows, as in `ffalm.fair`, without one 0.05
     validation_fraction : share of the rows that is held out for a target
     standardize : scale each feature to mean 0 and standard deviation 1, by the pooled training rows
     device : "auto", "cpu" or "cuda"
@@ -109,7 +110,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         rounds: int = Training.rounds,
         local_epochs: int = Training.local_epochs,
         batch_size: int | None = Training.batch_size,
-        lr: float = Training.lr,
+        lr: float | None = None,
         optimizer: Optimizer = Training.optimizer,
         validation_fraction: float = 0.2,
         standardize: bool = True,
@@ -150,8 +151,10 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             warn_of_scale([torch.as_tensor(X)], stacklevel=2)
         federation = self._federation(Examples(self._scaled(X), *map(torch.as_tensor, (labels, codes))), clients, seed)
         settings: RunKeywords = {"model": self.model, "rounds": self.rounds, "local_epochs": self.local_epochs,
-                                 "batch_size": self.batch_size, "lr": self.lr, "optimizer": self.optimizer,
+                                 "batch_size": self.batch_size, "optimizer": self.optimizer,
                                  "device": self.device}  # fmt: skip
+        if self.lr is not None:
+            settings["lr"] = self.lr
         self.answer_: FairAnswer | None = None
         self.result_: Result | None = None
         if self.target is None:
