@@ -729,6 +729,8 @@ def test_several_files_are_a_client_each(write: Any) -> None:
     Path(files[0]).with_name("link.csv").symlink_to(files[0])
     assert "named twice" in refusal(table(f"{files[0]},{Path(files[0]).with_name('link.csv')}"))
     assert "no file" in refusal(table("a.csv,b.csv"))
+    own = [write(people(40).assign(**{"(file)": "x"}), f"{name}.csv") for name in ("one", "two")]
+    assert "may not have a column '(file)'" in refusal(table(",".join(own)))
 
 
 @pytest.mark.parametrize(
