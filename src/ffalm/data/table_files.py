@@ -100,7 +100,9 @@ def read_tables(
     for name, (frame, _) in zip(files, read, strict=True):
         apart = sorted({*first} ^ {*frame.columns})
         require(not apart, f"The columns of {files[0]!r} and {name!r} differ in {listed(apart)}: make them alike.")
-    require(FILE_COLUMN not in first, f"Several files may not have a column {FILE_COLUMN!r}, which says whose a row is.")
+    require(
+        FILE_COLUMN not in first, f"Several files may not have a column {FILE_COLUMN!r}, which says whose a row is."
+    )
     short = [Path(name).name.split(".")[0] for name in files]
     owners = short if len({*short}) == len(short) else files
     once = len({*owners}) == len({os.path.realpath(name) for name in files}) == len(files)
