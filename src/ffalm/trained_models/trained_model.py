@@ -91,8 +91,8 @@ class TrainedModel:
         """The model in a folder that holds the files above."""
         require(
             (folder / ENCODING).exists(),
-            f"There is no model to apply in {folder}: {ENCODING} is missing. Runs of 'local' have a model per client "
-            "and keep none, and folders of version 0.3 and earlier do not have it: run the study again.",
+            f"There is no model to apply in {folder}: {ENCODING} is missing. Runs of 'local' train a model per "
+            "client and have none for new rows; folders of version 0.3 and earlier lack the file: run the study again.",
         )
         broken = checksums.damaged(folder)
         require(
