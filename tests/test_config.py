@@ -153,3 +153,13 @@ def test_a_plugin_registers_an_algorithm(tmp_path: Path) -> None:
     from ffalm.algorithms.registry import _REGISTERED
 
     del _REGISTERED["halved-by-plugin"]
+
+
+def test_an_owner_column_makes_natural_silos_unless_another_partition_is_named() -> None:
+    owned = {"source": "census", "owner": "occupation"}
+    assert parse({**SMALL, "data": owned}).partition.kind == "silos"
+    assert parse({**SMALL, "data": owned, "partition": {"kind": "iid", "clients": 3}}).partition.kind == "iid"
+    assert parse({**SMALL, "data": {"source": "census"}}).partition.kind == "plain"
+    for name, value in (("clients", 3), ("alpha", 0.3)):
+        with pytest.raises(UserError, match=f"leave 'partition.{name}' out"):
+            parse({**SMALL, "data": owned, "partition": {name: value}})

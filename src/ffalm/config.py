@@ -16,7 +16,7 @@ from ffalm.data import source
 from ffalm.data.types import Source
 from ffalm.engines import ENGINES
 from ffalm.errors import UserError, look_up, require, shown, unknown
-from ffalm.federation import silos_of
+from ffalm.federation import owners_partition
 from ffalm.models import Architecture, architecture
 from ffalm.partition import Partition
 from ffalm.plugins import import_plugin
@@ -175,7 +175,12 @@ def parse(settings: Mapping[str, Any]) -> StudyConfig:
     for path in plugins:
         import_plugin(path)
     data, cut = source_of(section(settings, "data")), section(settings, "partition")
-    partition, alphas = partitions_of({**silos_of(data, cut), **cut})
+    for name in ("clients", "alpha") if getattr(data, "owner", None) is not None and "kind" not in cut else ():
+        require(
+            name not in cut,
+            f"The setting 'data.owner' says who the clients are: leave 'partition.{name}' out, or set partition.kind.",
+        )
+    partition, alphas = partitions_of({**owners_partition(data, cut), **cut})
     algorithms = section(settings, "algorithms")
     return build(
         StudyConfig,
