@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import ffalm
@@ -803,6 +805,14 @@ def test_codes_that_are_taken_for_quantities_are_noted() -> None:
 
 def frame_notes(frame: pd.DataFrame, **settings: Any) -> tuple[str, ...]:
     return FrameTable(label="hired", group="sex", favourable="yes", frame=frame, **settings).read().notes
+
+
+def test_a_parquet_file_whose_text_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    columns = {name: pa.array(people(40)[name].tolist()) for name in ("age", "sex", "hired")}
+    broken = pa.Array.from_buffers(pa.utf8(), 40, pa.array([b"\xff1"] * 40, pa.binary()).buffers())
+    file = tmp_path / "people.parquet"
+    pq.write_table(pa.table({**columns, "town": broken}), file)
+    assert "cannot be read as a table" in refusal(table(str(file)))
 
 
 def test_a_file_that_is_written_while_it_is_read_is_refused(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,8 @@ def test_a_model_of_ones_own_needs_its_function_again(federation: ffalm.Federati
     place = result.save(tmp_path / "own")
     with pytest.raises(UserError, match="must be a function"):
         ffalm.load_model(place, model=5)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="must return a module; got int"):
+        ffalm.load_model(place, model=lambda: 5)  # type: ignore[arg-type, return-value]
     with pytest.raises(UserError, match="model=FUNCTION"):
         ffalm.load_model(place)
     assert ffalm.load_model(place, model=factory).predict(people(20, 1)).tolist() == expected

@@ -79,13 +79,18 @@ class ModelDescription:
         made: Any = model or architecture(self.model["name"], settings)
         with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten by weights
             try:
-                return cast(nn.Module, made.build(self.shape, self.task.labels) if hasattr(made, "build") else made())
+                module = made.build(self.shape, self.task.labels) if hasattr(made, "build") else made()
             except Exception as error:
                 if model is None:
                     raise
                 raise UserError(
                     f"The function that makes the model failed ({type(error).__name__}: {error})."
                 ) from error
+        made_of = type(module).__name__
+        require(
+            isinstance(module, nn.Module), f"The function that makes the model must return a module; got {made_of}."
+        )
+        return cast(nn.Module, module)
 
 
 def _agreed(task: Task, values: Mapping[str, Any]) -> ModelDescription:
