@@ -6,6 +6,7 @@ set, a partition and a skew; every variant runs on the same conditions and seeds
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -193,6 +194,26 @@ def tidy(runs: Sequence[Scored]) -> Table:
         for run in runs
     ]
     return Table("", [Column(name) for name in columns], [Section(rows)])
+
+
+def from_csv(text: str) -> list[Scored]:
+    """The runs of a table that `tidy` made."""
+
+    def metrics(line: dict[str, str], part: str) -> dict[str, float]:
+        return {metric: float(line[f"{part}_{metric}"] or "nan") for metric in _TOLD}
+
+    return [
+        Scored(
+            (line["data"], line["partition"], float(line["alpha"])),
+            line["algorithm"],
+            int(line["seed"]),
+            metrics(line, "validation"),
+            metrics(line, "test"),
+            line["degenerate"],
+            float(line["largest_dual"]),
+        )
+        for line in csv.DictReader(text.splitlines())
+    ]
 
 
 def _why(study: Study, run: Outcome) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from benchmarks.ablation_rule import (
     chosen,
     finalists,
     findings,
+    from_csv,
     table,
     tidy,
     verdicts,
@@ -100,19 +100,16 @@ def test_every_variant_is_ffalm_with_settings_of_its_own() -> None:
 
 
 def test_what_is_recommended_is_what_the_rule_chooses_from_the_published_runs() -> None:
-    runs = [
-        Scored(
-            (row["data"], row["partition"], float(row["alpha"])),
-            row["algorithm"],
-            int(row["seed"]),
-            {name: float(row[f"validation_{name}"] or "nan") for name in ("accuracy", "dpd", "eod")},
-            {},
-            row["degenerate"],
-            0.0,
-        )
-        for row in csv.DictReader(PUBLISHED.read_text().splitlines())
-    ]
+    runs = from_csv(PUBLISHED.read_text())
     label = chosen(verdicts(runs))
     assert label is not None
     settings = {name: value for name, value in VARIANTS[label].items() if name not in ("name", "preset")}
     assert FFALM.preset(VARIANTS[label]["preset"], **settings) == FFALM.recommended()
+
+
+def test_the_tables_of_the_published_page_are_those_of_the_published_runs() -> None:
+    runs = from_csv(PUBLISHED.read_text())
+    page = PUBLISHED.with_suffix(".md").read_text()
+    for part in ("validation", "test"):
+        lines = to_markdown(table(runs, verdicts(runs), part)).splitlines()
+        assert "\n".join(line for line in lines if line.startswith("|")) in page
