@@ -147,6 +147,8 @@ def test_the_report_names_the_model_its_cost_and_who_pays(answer: Answer) -> Non
     assert [row["Group"] for row in who_pays(answer).records()] == ["men", "women"]
     assert len(candidates(answer).rows) == len(answer.candidates) == 8
     assert candidates(answer, brief=True).records()[0]["Algorithm"] == answer.chosen.label
+    assert repr(answer).startswith(f"Answer({answer.target}: ") and len(repr(answer)) < 200
+    assert repr(answer.chosen).startswith(f"Candidate({answer.chosen.label}, ") and len(repr(answer.chosen)) < 100
     plain = to_plain(answer)
     assert plain["run"] == answer.best.run
     assert plain["repair"]["groups"].keys() == {"men", "women"}

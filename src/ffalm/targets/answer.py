@@ -134,6 +134,10 @@ class Candidate:
         """In how many seeds the target holds on held-out rows with the confidence of the choice."""
         return sum(run.validation.excess(target) == 0 for run in self.runs)
 
+    def __repr__(self) -> str:
+        runs = f"{len(self.runs)} run{'s' if len(self.runs) > 1 else ''}"
+        return f"Candidate({self.label}, {self.kind}: {runs}, accuracy={self.mean('accuracy'):.4f})"
+
     def held(self, target: Target) -> int:
         """In how many seeds the target holds on test rows."""
         return sum(run.test is not None and target.meets(run.test.metrics) for run in self.runs)
@@ -170,6 +174,12 @@ class Answer:
     sites: tuple[SiteAnswer, ...] = ()  # where it is known whose the rows are
     together: Scores | None = None  # all test rows with each site's thresholds, where sites have their own
     federated: bool = False  # whether it is of real sites
+
+    def __repr__(self) -> str:
+        metrics = {"accuracy", *(bound.metric for bound in self.target.bounds)}
+        shown = [f"{name}={value:.4f}" for name, value in self.test.items() if name in metrics]
+        parts = [f"{self.target}: {self.verdict}", self.chosen.label, self.chosen.kind, *shown]
+        return f"{type(self).__name__}({', '.join(parts)})"
 
     @property
     def scored(self) -> Scores:
