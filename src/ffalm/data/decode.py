@@ -26,6 +26,9 @@ from ffalm.system.hardware import cores
 #: Part of every cache's fingerprint. Increase it whenever the same file would give other pixels.
 DECODER_VERSION = 1
 
+#: The names of image files end in one of these, in small or capital letters.
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
+
 Crop = Literal["centre", "none"]
 Pixels = NDArray[np.uint8]
 

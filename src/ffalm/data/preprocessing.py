@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -15,14 +15,12 @@ import torch
 from torch import Tensor
 
 from ffalm import arrays
-from ffalm.data.decode import Recipe, decode_bytes
+from ffalm.data.decode import ENDINGS, Recipe, decode_bytes
 from ffalm.data.encoding import CategoryColumn, NumericColumn, TableEncoding, category_positions, distinct, is_numeric
 from ffalm.data.table_files import as_frame, read_table, without_copies
 from ffalm.data.table_groups import group_column
 from ffalm.data.table_values import Codes, listed, place_of
 from ffalm.errors import PublicError, UserError, require
-
-IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 
 Data: TypeAlias = Any
 """A table, the name of a file with one, or a dict for each row; image files, or a folder with some; or features as an
@@ -126,15 +124,8 @@ class Preprocessing:
 
     def to_plain(self) -> dict[str, Any]:
         """Plain values for a file."""
-        return {
-            "table": None if self.table is None else json.loads(self.table.to_json()),
-            "images": None if self.images is None else {"size": self.images.size, "crop": self.images.crop},
-            "missing": self.missing,
-            "separator": self.separator,
-            "decimal": self.decimal,
-            "group_values": dict(self.group_values),
-            "encoding": self.encoding,
-        }
+        table = None if self.table is None else json.loads(self.table.to_json())
+        return {**asdict(replace(self, table=None)), "table": table}
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> Preprocessing:
@@ -169,8 +160,8 @@ def _image_files(place: str | Path) -> list[Path]:
     """One image, or all those in a folder in the order of their names."""
     path = Path(place)
     require(path.exists(), f"There is no file or folder {path}.")
-    found = sorted(one for one in path.iterdir() if one.suffix.lower() in IMAGE_ENDINGS) if path.is_dir() else [path]
-    require(bool(found), f"The folder {path} holds no images ({', '.join(IMAGE_ENDINGS)}).")
+    found = sorted(one for one in path.iterdir() if one.suffix.lower() in ENDINGS) if path.is_dir() else [path]
+    require(bool(found), f"The folder {path} holds no images ({', '.join(ENDINGS)}).")
     return found
 
 
