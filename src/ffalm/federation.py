@@ -123,6 +123,7 @@ class Federation:
             return _without_silo(dataset, partition, seed)
         parts = partition.split(dataset, seed)
         silos = partition.kind == "silos"
+        _, validation_client, test_client = dataset.owners if silos and dataset.owners else (None, None, None)
         return cls(
             clients=Dealt([Holding(dataset.train, rows) for rows in parts]),
             validation=dataset.validation,
@@ -130,8 +131,8 @@ class Federation:
             task=dataset.task,
             client_names=dataset.owner_names if silos else (),
             notes=(*dataset.notes, *_left_out(len(dataset.train), sum(map(len, parts)), partition)),
-            validation_client=dataset.validation_owner if silos else None,
-            test_client=dataset.test_owner if silos else None,
+            validation_client=validation_client,
+            test_client=test_client,
             preprocessing=dataset.preprocessing,
         )
 
@@ -309,17 +310,16 @@ def _without_silo(dataset: Dataset, partition: Partition, seed: int) -> Federati
     whole, name = Federation.from_dataset(dataset, replace(partition, leave_out=None), seed), partition.leave_out
     require_known("site to leave out", dataset.owner_names, name)
     place = dataset.owner_names.index(str(name))
-    assert dataset.validation_owner is not None and dataset.test_owner is not None and dataset.owner is not None
-    owned = ((dataset.train, dataset.owner), (dataset.validation, dataset.validation_owner),
-             (dataset.test, dataset.test_owner))  # fmt: skip
-    mine = [part.take((owner == place).nonzero().flatten()) for part, owner in owned]
-    others = dataset.validation_owner != place
+    assert dataset.owners is not None
+    parts = zip((dataset.train, dataset.validation, dataset.test), dataset.owners, strict=True)
+    mine = [part.take((owner == place).nonzero().flatten()) for part, owner in parts]
+    others = dataset.owners[1] != place
     test = Examples(*(torch.cat([getattr(part, what) for part in mine]) for what in _COLUMNS))
     note = (
         f"The site {name!r} took no part in training, validation and thresholds: the test part is all of its "
         f"{len(test):,} rows. Columns were standardised by the training rows of all sites, this one included."
     )
-    rest = dataset.validation_owner[others]
+    rest = dataset.owners[1][others]
     return Federation(
         clients=Dealt([holding for number, holding in enumerate(whole.holdings) if number != place]),
         validation=dataset.validation.take(others.nonzero().flatten()),

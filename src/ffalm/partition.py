@@ -207,12 +207,12 @@ def _silos(dataset: Dataset, min_rows: int) -> list[Tensor]:
     """The owners that the data names."""
     import torch
 
-    owner = dataset.owner
-    if owner is None:
+    if dataset.owners is None:
         raise UserError(
             f"The data {dataset.task.name!r} does not say who owns a row: name its owner column, or choose another "
             "partition."
         )
+    owner = dataset.owners[0]
     order = owner.argsort(stable=True)  # rows of an owner stay in their order; -1 is nobody
     counts = owner[owner >= 0].bincount(minlength=len(dataset.owner_names))
     owned = list(torch.split(order[len(owner) - int(counts.sum()) :], counts.tolist()))

@@ -107,7 +107,7 @@ def test_sex_can_be_left_out_of_the_features() -> None:
 
 
 def test_no_person_is_in_two_parts(table: RawTable) -> None:
-    rows = np.concatenate([table.train, table.validation, table.test])
+    rows = np.concatenate(table.parts)
     assert np.array_equal(np.sort(rows), np.arange(45_000))
 
 

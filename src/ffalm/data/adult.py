@@ -48,7 +48,6 @@ class Adult:
     owner: str | None = None  # a column of text whose values are the data owners
 
     def __post_init__(self) -> None:
-        require(self.sensitive in FAVOURED, f"Adult's sensitive column is sex or race; got {self.sensitive!r}.")
         require(0 < self.validation < 1, f"Adult's validation share must be in (0, 1); got {self.validation}.")
 
     def load(self) -> Dataset:
@@ -70,9 +69,7 @@ class Adult:
             features=frame.drop(columns=["fnlwgt", "income", *([] if self.use_group_as_feature else [self.sensitive])]),
             y=y,
             group=group,
-            train=train,
-            validation=validation,
-            test=np.arange(boundary, len(frame)),
+            parts=(train, validation, np.arange(boundary, len(frame))),
             preprocessing=Preprocessing(
                 group_values=merged_values(frame[self.sensitive], group, GROUP_NAMES[self.sensitive])
             ),

@@ -100,16 +100,13 @@ class Census:
         draw = generator(self.data_seed, Purpose.DATA)
         cells = _cells(self.rows, draw)
         group, y = np.array(CELLS, dtype=np.int64)[cells].T
-        train, validation, test = split_rows(cells, PARTS, self.data_seed)
         people = _people(_categories(cells, draw), group, draw)
         table = RawTable(
             task=TASK,
             features=people if self.use_group_as_feature else people.drop(columns="sex"),
             y=y.copy(),
             group=group.copy(),
-            train=train,
-            validation=validation,
-            test=test,
+            parts=split_rows(cells, PARTS, self.data_seed),
             notes=("These people are generated from published figures of UCI Adult; none of them exists.",),
         )
         return with_owners(table, self.owner)

@@ -214,9 +214,7 @@ class RawTable:
     features: pd.DataFrame
     y: NDArray[np.int64]
     group: NDArray[np.int64]
-    train: NDArray[np.int64]  # row numbers, as are the next two
-    validation: NDArray[np.int64]
-    test: NDArray[np.int64]
+    parts: Sequence[NDArray[np.int64]]  # row numbers of the training, validation and test part
     owner: NDArray[np.int64] | None = None  # a code for each row, -1 for an owner without training rows
     owner_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -224,30 +222,20 @@ class RawTable:
 
     def summary(self) -> TableSummary:
         """The summary of the training rows; validation and test rows never influence the encoding."""
-        return TableSummary.of_rows(self.features, self.train)
+        return TableSummary.of_rows(self.features, self.parts[0])
 
     def encoded(self, encoding: TableEncoding | None = None) -> Dataset:
         """The data set under an agreed encoding, or under that of its own training rows."""
         from ffalm.data.preprocessing import Preprocessing
 
         encoding = encoding or TableEncoding.of(self.summary())
-        parts = [self.train, self.validation, self.test]
-        train, validation, test = (
-            self._examples(features, rows)
-            for features, rows in zip(encoding.compact(self.features, parts), parts, strict=True)
-        )
-        owners = [None if self.owner is None else torch.from_numpy(self.owner[rows]) for rows in parts]
         return Dataset(
             self.task,
-            train,
-            validation,
-            test,
-            owners[0],
-            self.owner_names,
-            self.notes,
-            owners[1],
-            owners[2],
-            replace(self.preprocessing or Preprocessing(), table=encoding),
+            *map(self._examples, encoding.compact(self.features, self.parts), self.parts),
+            owners=None if self.owner is None else [torch.from_numpy(self.owner[rows]) for rows in self.parts],
+            owner_names=self.owner_names,
+            notes=self.notes,
+            preprocessing=replace(self.preprocessing or Preprocessing(), table=encoding),
         )
 
     def _examples(self, features: CompactFeatures, rows: NDArray[np.int64]) -> Examples:

@@ -64,7 +64,6 @@ class Faces:
 
     def __post_init__(self) -> None:
         require(self.rows >= FEWEST_ROWS, f"Faces need at least {FEWEST_ROWS} rows; got {self.rows}.")
-        require(self.size in (32, 64), f"Faces are drawn at a size of 32 or 64 pixels; got {self.size}.")
         require(self.data_seed >= 0, f"The faces' data_seed must not be negative; got {self.data_seed}.")
 
     def load(self) -> Dataset:
@@ -74,10 +73,10 @@ class Faces:
         pictures = draw_faces(_looks(_ages(y, draw), group, draw), self.size, draw)
         everything = Examples(torch.from_numpy(pictures), torch.from_numpy(y), torch.from_numpy(group))
         parts = split_rows(2 * y + group, PARTS, self.data_seed)
-        train, validation, test = (everything.take(torch.from_numpy(rows)) for rows in parts)
         notes = ("These faces are drawn by a program; the gap between skin tones is built in, not observed.",)
         recipe = Preprocessing(images=Recipe(self.size))
-        return Dataset(TASK, train, validation, test, notes=notes, preprocessing=recipe)
+        examples = (everything.take(torch.from_numpy(rows)) for rows in parts)
+        return Dataset(TASK, *examples, notes=notes, preprocessing=recipe)
 
 
 def _cells(rows: int, draw: np.random.Generator) -> tuple[Codes, Codes]:

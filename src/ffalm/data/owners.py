@@ -27,5 +27,5 @@ def with_owners(table: RawTable, column: str | None) -> RawTable:
         return table
     texts = [str(name) for name in table.features.select_dtypes(exclude="number").columns]
     require_known(f"column of owners of {table.task.name}", texts, column)
-    owner, names = code_owner(table.features[column], table.train, table.task.name)
+    owner, names = code_owner(table.features[column], table.parts[0], table.task.name)
     return replace(table, features=table.features.drop(columns=column), owner=owner, owner_names=names)

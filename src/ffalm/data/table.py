@@ -111,7 +111,8 @@ class Table:
         y, labels, assumed = code_label(pick(frame, self.label, self.file), self.favourable, self.file)
         column = group_column(frame, self.group_columns, self.file)
         found = code_groups(column, self.groups, self.against_rest, self.file)
-        train, validation, test = self._parts(frame, y * len(found.names) + found.codes)
+        parts = self._parts(frame, y * len(found.names) + found.codes)
+        train = parts[0]
         found = found.with_small_last(train, fewest_rows(self.min_group_size, self.group_columns), self.file)
         unseen = check_training_labels(y[train], labels, self.label, self.file)
         owner: Codes | None = None
@@ -127,9 +128,7 @@ class Table:
             features=features,
             y=y,
             group=found.codes,
-            train=train,
-            validation=validation,
-            test=test,
+            parts=parts,
             owner=owner,
             owner_names=owners,
             notes=(*notes, *assumed, *unseen, *found.notes, *gaps, *remarks(features, y, train)),
@@ -167,11 +166,10 @@ class Table:
         parts = [part.strip() for name in self.categorical for part in name.split(",")]
         return {*self.categorical, *parts, *self.group_columns}
 
-    def _parts(self, frame: pd.DataFrame, strata: Codes) -> tuple[Codes, Codes, Codes]:
+    def _parts(self, frame: pd.DataFrame, strata: Codes) -> list[Codes]:
         fractions = (1 - self.validation - self.test, self.validation, self.test)
         if self.split is None:
-            train, validation, test = split_rows(strata, fractions, self.data_seed)
-            return train, validation, test
+            return split_rows(strata, fractions, self.data_seed)
         column = pick(frame, self.split, self.file)
         return parts_of(column, strata, self.validation, self.data_seed, self.file)
 
@@ -286,7 +284,7 @@ def check_training_labels(y: Codes, names: tuple[str, ...], label: str, file: st
     return (f"{where} has no row with the label {listed(missing)}; models cannot learn it.",) if missing else ()
 
 
-def parts_of(column: pd.Series, strata: Codes, validation: float, seed: int, file: str) -> tuple[Codes, Codes, Codes]:
+def parts_of(column: pd.Series, strata: Codes, validation: float, seed: int, file: str) -> list[Codes]:
     """Row numbers of each part of a split column; without validation rows, some training rows are taken."""
     codes, values = complete(column, "split", file)
     where = f"The split column {str(column.name)!r} of {file!r}"
@@ -301,5 +299,5 @@ def parts_of(column: pd.Series, strata: Codes, validation: float, seed: int, fil
     if len(rows["validation"]) == 0:
         train = rows["train"]
         kept, carved = split_rows(strata[train], (1 - validation, validation), seed)
-        return train[kept], train[carved], rows["test"]
-    return rows["train"], rows["validation"], rows["test"]
+        return [train[kept], train[carved], rows["test"]]
+    return list(rows.values())

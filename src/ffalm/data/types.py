@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -116,19 +117,17 @@ class Examples:
 class Dataset:
     """A source's examples in three parts, before they are partitioned into clients.
 
-    `owner` is the natural silo of each training row, if the source knows it; `validation_owner` and `test_owner` are
-    those of the other rows, -1 where the owner has no training rows.
+    `owners` has the natural silo of each row, part by part, if the source knows it: a number, -1 where the owner has no
+    training rows.
     """
 
     task: Task
     train: Examples
     validation: Examples
     test: Examples
-    owner: Tensor | None = None
+    owners: Sequence[Tensor] | None = None
     owner_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # shown with the results: skipped rows, duplicates and the like
-    validation_owner: Tensor | None = None
-    test_owner: Tensor | None = None
     preprocessing: Preprocessing | None = None  # that made the features, None where they were given
 
 

@@ -12,15 +12,15 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from ffalm.data.decode import Recipe
-from ffalm.data.pictures import ENDINGS, Codes, check_present, examples, existing_folder, load_usable, split_by_content
+from ffalm.data.decode import ENDINGS, Recipe
+from ffalm.data.pictures import Codes, check_present, examples, existing_folder, load_usable, split_by_content
 from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.types import Dataset, Task
-from ffalm.errors import UserError, require_known
+from ffalm.errors import UserError
 
 ADVICE = (
     "download the aligned and cropped faces of UTKFace from https://susanqq.github.io/UTKFace/ "
@@ -71,7 +71,6 @@ class UTKFace:
     skip_bad: bool = False
 
     def __post_init__(self) -> None:
-        require_known("grouping of UTKFace", get_args(Sensitive), self.sensitive)
         Recipe(self.size)
 
     def load(self) -> Dataset:
@@ -89,13 +88,10 @@ class UTKFace:
         parts, duplicates = split_by_content(
             contents, y[chosen], group[chosen], self.validation, self.test, self.data_seed
         )
-        train, validation, test = (examples(decoded, chosen[part], y, group) for part in parts)
         skipped = _skipped(len(found) - len(names), len(good) - len(chosen), self.sensitive)
         return Dataset(
             task,
-            train,
-            validation,
-            test,
+            *(examples(decoded, chosen[part], y, group) for part in parts),
             notes=(*notes, *skipped, *duplicates),
             preprocessing=Preprocessing(images=Recipe(self.size)),
         )

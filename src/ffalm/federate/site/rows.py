@@ -179,10 +179,9 @@ class TableRows:
         for column in agreed.columns:  # which a coordinator may name without having asked for a description
             if column.name in self.features:
                 self._check(column.name)
-        train, validation, test = self.parts
         y = self.label.among(task.label_names, "label", self.file)
         group = self.group.groups(task, self.file)
-        raw = RawTable(task, self.features, y, group, train, validation, test)
+        raw = RawTable(task, self.features, y, group, self.parts)
         dataset = raw.encoded(agreed)
         return {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}
 
