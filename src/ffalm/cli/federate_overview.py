@@ -1,4 +1,4 @@
-"""`ffalm federate init | status | stop`: a federation's folder, and what runs of it on this machine."""
+"""`ffalm federate init | status | stop`: a federation's folder, and its processes on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ffalm predict`, `ffalm card` and `ffalm export`: a trained model put to use."""
+"""`ffalm predict`, `ffalm card` and `ffalm export`: using a trained model."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _write_or_print(text: str, out: Path | None, mark: str, what: str, rows: str
 
 
 def _with_columns(table: pd.DataFrame, model: TrainedModel, data: Path, copy: str) -> pd.DataFrame:
-    """The predictions with columns of their file, which rows are found by again."""
+    """The predictions with columns copied from the input file, such as an id by which rows are matched."""
     import pandas as pd
 
     from ffalm.data.preprocessing import Preprocessing

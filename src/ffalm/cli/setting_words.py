@@ -8,6 +8,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+SETTING_HEADS = ("setting", "takes", "default", "meaning")
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -19,6 +21,11 @@ class Setting:
     help: str = ""
     flag: str | None = None  # the command line flag that sets it, if there is one of its own
     required: bool = False
+
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """The cells of a table under `SETTING_HEADS`."""
+        return self.name, self.takes, self.shown_default, self.help
 
     @property
     def shown_default(self) -> str:

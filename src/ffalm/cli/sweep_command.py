@@ -80,7 +80,7 @@ def _over(given: list[str]) -> dict[str, list[Any]]:
 
 
 def _show(sweep: Sweep, bound: Target | None, as_json: bool) -> None:
-    """Write report and fronts, then print tables, the point that was asked for and where everything is."""
+    """Write report and fronts, then print tables, the chosen point and where the files are."""
     from rich.console import Console
 
     from ffalm.report.front_report import chosen, points, tidy, volumes
