@@ -119,7 +119,7 @@ def _cost(answer: Answer) -> list[str]:
 
 
 def _degenerate(answer: Answer) -> list[str]:
-    """Why the answer is of no use, whatever its verdict: a small gap is no result then."""
+    """Why the answer must not be used, whatever its verdict: a small gap means nothing then."""
     if answer.chosen.degenerate:
         return [f"Do not use it: every candidate is degenerate; of this one, {answer.chosen.degenerate}. {_RARE_LABEL}"]
     return [f"Do not use it: it is degenerate on these rows: {answer.degenerate}."] if answer.degenerate else []
@@ -138,7 +138,7 @@ def _doubts(answer: Answer, scored: Scores) -> list[str]:
 
 
 def rows_to_confirm(target: Target, scored: Scores) -> list[str]:
-    """How many rows would turn "met in the sample" into "met with confidence", if that can be said."""
+    """How many rows would turn "met in the sample" into "met with confidence", if that is known."""
     factor, smallest = scored.rows_factor(target), scored.smallest
     if factor is None or not math.isfinite(factor):
         return []
@@ -153,7 +153,7 @@ def rows_to_confirm(target: Target, scored: Scores) -> list[str]:
 
 
 def _too_few(answer: Answer) -> list[str]:
-    """Where even equal rates would not be within the target with the confidence of the choice: rows that it takes."""
+    """How many rows it takes, if on these even equal rates would not be within the target with enough confidence."""
     scores = answer.best.validation
     factor, smallest = scores.margin_factor(answer.target), scores.smallest
     if smallest is None or not 1 < factor < math.inf:

@@ -1,4 +1,4 @@
-"""What an experiment hands over: tables, notes, and the files they were written to, with a chart where there is one."""
+"""The result of an experiment: tables, notes, and the files they were written to, with a chart if there is one."""
 
 from __future__ import annotations
 

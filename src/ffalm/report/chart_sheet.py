@@ -1,4 +1,4 @@
-"""Charts below one another on a sheet of white paper, as SVG: what commands write as files and `Study.plot` shows."""
+"""Charts below one another on a white background, as SVG: what commands write as files and `Study.plot` shows."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def sheet(charts: Sequence[Chart]) -> str:
 
 
 def _legend(keys: Sequence[Key], placed: list[Placed], y: float, sheet_width: int) -> float:
-    """Place the entries of a legend in lines; gives where the next thing may stand."""
+    """Place the entries of a legend in lines; returns the y coordinate below it."""
     if not keys:
         return y
     x = float(_MARGIN)

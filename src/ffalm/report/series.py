@@ -52,7 +52,7 @@ def dual_points(study: StudyOutcome) -> list[Point]:
 
 
 def _dual_names(width: int, groups: Sequence[str]) -> list[str]:
-    """One dual per group, or one for the first group and each other; numbers where the groups do not tell."""
+    """Names by group for one dual per group, or for one per group against the first; else numbers."""
     if width == len(groups):
         return [f"dual of {group}" for group in groups]
     if width > 1 and width == len(groups) - 1:

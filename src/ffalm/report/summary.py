@@ -122,7 +122,7 @@ def metric_title(metric: str) -> str:
 
 
 def skew(alpha: float | None, before: str = "") -> str:
-    """A Dirichlet skew in words; nothing after other text for a partition that has none."""
+    """A Dirichlet skew in words; for a partition without one, empty after `before`."""
     if alpha is None:
         return "" if before else "no Dirichlet skew"
     return f"{before}{ALPHA} = {alpha:g}"
