@@ -50,7 +50,7 @@ class Federation:
     task: Task
     client_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    validation_client: Tensor | None = None  # whose each validation row is, -1 for nobody's; None where unknown
+    validation_client: Tensor | None = None  # the client that owns each validation row, -1 for none; None if unknown
     test_client: Tensor | None = None
     all_groups: bool = field(default=True, repr=False)  # whether every compared group must have training rows
     preprocessing: Preprocessing | None = None  # that made the features, None where they were given as arrays
@@ -116,8 +116,8 @@ class Federation:
     def from_dataset(cls, dataset: Dataset, partition: Partition, seed: int = 0) -> Federation:
         """The data's training rows given to clients; its other parts stay whole.
 
-        With natural silos it is known whose the rows of the other parts are. A silo that is left out trains nothing and
-        validates nothing: all its rows are the test part.
+        With natural silos, the owners of the other parts' rows are known too. All rows of a silo that is left out are
+        test rows: none of them is used for training or validation.
         """
         if partition.leave_out is not None:
             return _without_silo(dataset, partition, seed)
@@ -155,7 +155,7 @@ class Federation:
         return frame_html(repr(self), self.to_dataframe(), self.notes)
 
     def own_parts(self, part: Literal["validation", "test"]) -> Sequence[Examples] | None:
-        """Each client's own rows of the validation or test part; None where nobody knows whose they are."""
+        """Each client's own rows of the validation or test part; None if their owners are unknown."""
         rows, client = getattr(self, part), getattr(self, f"{part}_client")
         if rows is None or client is None:
             return None
@@ -167,11 +167,11 @@ class Federation:
 
     @cached_property
     def holdings(self) -> tuple[Holding, ...]:
-        """What each client holds, with nothing gathered."""
+        """What each client holds, without gathering any rows."""
         return holdings_of(self.clients)
 
     def fingerprint(self) -> str:
-        """A checksum of the task and of every row, by which a resumed study finds that its data has changed.
+        """A checksum of the task and of every row, by which a resumed study notices that its data has changed.
 
         Of features larger than 256 MB every k-th row is taken, so that this takes a second at most.
         """
@@ -188,11 +188,11 @@ class Federation:
         return found.hexdigest()
 
     def first_rows(self, count: int) -> Examples:
-        """The first client's first rows, for a look at what features are like."""
+        """The first client's first rows, to inspect the shape and type of features."""
         return self.holdings[0].first(count)
 
     def pooled(self) -> Federation:
-        """The same rows held by one client, for training without a federation; the other parts stay as they are."""
+        """All clients' rows held by one client, for central training; the other parts stay as they are."""
         sources = {id(holding.source): holding.source for holding in self.holdings}
         if len(sources) == 1 and all(holding.rows is not None for holding in self.holdings):
             rows = torch.cat([holding.rows for holding in self.holdings if holding.rows is not None])
@@ -351,7 +351,7 @@ def _left_out(rows: int, dealt: int, partition: Partition) -> tuple[str, ...]:
 
 
 def _sound(examples: Examples, task: Task, like: Examples) -> bool:
-    """Whether nothing is wrong with any row: then not with those of a client either, and none need be gathered."""
+    """Whether all rows are valid: then those of each client are too, and need not be gathered to be checked."""
     try:
         _check(examples, "source", task, like)
     except UserError:

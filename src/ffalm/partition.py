@@ -81,17 +81,17 @@ class Partition:
 
     @property
     def smallest(self) -> int:
-        """The number of training rows that every client has at least."""
+        """The least number of training rows that a client may have."""
         return self.min_rows or 0
 
     @property
     def skewed(self) -> bool:
-        """Whether alpha means anything."""
+        """Whether alpha has an effect."""
         return self.kind in ("plain", "even", "balanced", "group")
 
     @property
     def without_effect(self) -> tuple[str, ...]:
-        """The settings that mean nothing for this kind of partition."""
+        """The settings without effect for this kind of partition."""
         return () if self.skewed else ("alpha",) if self.kind == "iid" else ("alpha", "clients")
 
     def split(self, dataset: Dataset, seed: int) -> list[Tensor]:
@@ -140,7 +140,7 @@ def _balanced(dataset: Dataset, partition: Partition, draws: np.random.Generator
 
 
 def _even(dataset: Dataset, partition: Partition, draws: np.random.Generator) -> list[Rows]:
-    """Equal clients, labels as they are: so much is swept that trimming takes next to nothing."""
+    """Equal clients, labels as they are: with so many sweeps that trimming removes almost no rows."""
     return _evened(_rows_by_label(dataset, draws), partition, draws, _MORE_SWEEPS)
 
 
@@ -198,7 +198,7 @@ def _evened_logarithms(
 
 
 def _unevenness(rows: NDArray[np.float64]) -> float:
-    """By which share of an equal part the client farthest from it is off."""
+    """The largest relative deviation of a client's rows from an equal share."""
     owned = rows.sum(0)
     return float(np.abs(owned / owned.mean() - 1).max())
 

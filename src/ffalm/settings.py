@@ -163,7 +163,7 @@ def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _nested(value: Any, hint: Any) -> type[Any] | None:
-    """The dataclass that nested settings are of; where the hint has several, they are told apart by `source`."""
+    """The dataclass that nested settings are for; if the hint allows several, `source` says which."""
     if not isinstance(value, Mapping):
         return None
     options = typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)

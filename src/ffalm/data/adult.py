@@ -30,7 +30,7 @@ GROUP_NAMES = {"sex": ("Female", "Male"), "race": ("non-White", "White")}
 class Adult:
     """Adult with the official test file as the test part; `root` is the folder that holds both files.
 
-    Every published column is a feature except `fnlwgt`, a survey weight that says nothing of the person. The
+    Every published column is a feature except `fnlwgt`, a survey weight that says nothing about the person. The
     sensitive attribute stays one, as in most published work, unless `use_group_as_feature` is false: leaving it out
     hides unfairness, because marital status and relationship tell sex almost as well. A '?' is a category of its own.
     """

@@ -33,7 +33,7 @@ CELL_SHARES: Shares = tuple(_FIGURES["cell_shares"])
 
 
 def _category(row: list[Any]) -> Any:
-    """What a row of a column names: one entry, or a tuple of several."""
+    """The category that a row of figures is about: one entry, or a tuple of several."""
     names = row[: -len(CELLS)]
     return names[0] if len(names) == 1 else tuple(names)
 
@@ -119,7 +119,7 @@ def _cells(rows: int, draw: np.random.Generator) -> Codes:
 
 
 def _categories(cells: Codes, draw: np.random.Generator) -> dict[str, Codes]:
-    """For each column everybody's category as a place in its table of figures."""
+    """For each column, everybody's category as an index into its table of figures."""
     normal = draw.standard_normal((len(cells), len(COLUMNS)))
     codes = {name: np.empty(len(cells), dtype=np.int64) for name in COLUMNS}
     for cell in range(len(CELLS)):

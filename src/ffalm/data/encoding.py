@@ -218,7 +218,7 @@ class RawTable:
     owner: NDArray[np.int64] | None = None  # a code for each row, -1 for an owner without training rows
     owner_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    preprocessing: Preprocessing | None = None  # what is known of it before the encoding
+    preprocessing: Preprocessing | None = None  # all of it but the encoding
 
     def summary(self) -> TableSummary:
         """The summary of the training rows; validation and test rows never influence the encoding."""
@@ -270,7 +270,7 @@ def numbers(column: pd.Series) -> NDArray[np.float64]:
 
 
 def as_text(value: object) -> str:
-    """A value as text, such that 1, 1.0 and " 1" are one category in any type, and é in any coding."""
+    """A value as text: 1, 1.0 and " 1" are one category whatever their type, and so is é in any Unicode form."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return unicodedata.normalize("NFC", str(value).strip())
@@ -344,7 +344,7 @@ def category_positions(column: pd.Series, categories: tuple[str | None, ...]) ->
 
 
 def _written_value(text: str) -> str:
-    """The number or truth value that a text writes, in one form; other texts as they are."""
+    """The number or boolean that a text spells, in one normal form; other texts as they are."""
     if _NUMBER.fullmatch(text):
         return as_text(float(text))
     return text.lower() if text.lower() in ("true", "false") else text

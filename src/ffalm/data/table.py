@@ -211,7 +211,7 @@ class Table:
 
 @dataclass(frozen=True)
 class FrameTable(Table):
-    """The same over a data frame in memory."""
+    """A `Table` over a data frame in memory."""
 
     file: str = "data frame"
     label: str = ""

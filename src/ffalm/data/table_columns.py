@@ -59,7 +59,7 @@ def check_feature(column: pd.Series, declared: bool, file: str) -> None:
 
 
 def as_category(column: pd.Series) -> pd.Series:
-    """A column of which numbers are codes, as a type that is not numeric; a categorical one takes less memory."""
+    """A column whose numbers are codes, as a non-numeric type; `category` takes less memory than `object`."""
     if not is_numeric(column):
         return column
     return column.astype("category" if column.dtype in (np.int64, np.float64) else object)

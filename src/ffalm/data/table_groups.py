@@ -32,7 +32,7 @@ class Grouping:
     notes: tuple[str, ...] = ()
 
     def with_small_last(self, train: Codes, fewest: int, file: str) -> Grouping:
-        """Groups of fewer than so many of these training rows among the excluded ones."""
+        """The grouping with groups of fewer than `fewest` training rows moved to the excluded ones."""
         compared = len(self.names) - self.excluded
         counts = np.bincount(self.codes[train], minlength=len(self.names))[:compared]
         small = np.flatnonzero(counts < fewest)

@@ -27,7 +27,7 @@ Encoding = str | None
 
 
 def check_encoding(encoding: Encoding) -> None:
-    """Refuse a name that is no encoding of text."""
+    """Refuse a name that is not a text encoding."""
     try:
         known = encoding is None or codecs.lookup(encoding)._is_text_encoding
     except (LookupError, ValueError):

@@ -1,6 +1,6 @@
 """UTKFace: predict whether a person is under 20, with race or gender as the group.
 
-The paper says "skin colour" without saying which races that joins; Black against the rest is the grouping
+The paper says "skin colour" without saying which races that groups together; Black against the rest is the grouping
 whose base rates fit its tables best, so it is the default. In every `A_vs_B`, group 1 is A and group 0 is
 B.
 """

@@ -7,7 +7,7 @@
     encoding.json      what turns new rows into the model's features, and its architecture
     repair.json        the thresholds of the study's answer, in the folder of the run that was chosen
     scores.safetensors histograms of the final model's scores on training, held-out and test rows
-    client_scores.safetensors  the same of each client's own rows, where it is known whose they are
+    client_scores.safetensors  the same of each client's own rows, if row owners are known
     blind.json         the blind rules of a real federation, each with its counts; groups/ has the model of the groups
     checksums.json     of the files of a checkpoint, or of a finished run
     result.json        the outcome; its presence says that the run is finished
@@ -70,7 +70,7 @@ _INTERVALS = (
 
 @contextmanager
 def locked(folder: Path, name: str = "run", patient: bool = False) -> Iterator[None]:
-    """Lock a folder for this process; the lock of a dying process is released by itself, so wait a little for it.
+    """Lock a folder for this process; a dying process releases its lock by itself, so wait a little for it.
 
     A `patient` process waits for as long as another holds the lock.
     """
@@ -283,7 +283,7 @@ class RunFolder:
         }
 
     def client_scores(self, favourable: int, excluded: int = 0) -> list[dict[str, ScoreHistogram]]:
-        """Each client's score histograms by part; empty where it is not known whose the rows are."""
+        """Each client's score histograms by part; empty if row owners are unknown."""
         if not (self.path / "client_scores.safetensors").exists():
             return []
         parts = self._tensors("client_scores.safetensors")
