@@ -306,7 +306,7 @@ def test_a_diverging_run_is_stopped_named_and_kept(cli: Cli, flags: list[str], t
         (["--alpha", "-1"], "alpha must be above 0"),
         (["--alpha", "big"], "--alpha takes a number"),
         (["--clients", "5000"], "do not fit into"),
-        (["--rounds", "0"], "must be at least 1"),
+        (["--rounds", "0"], "must be 1 or more"),
         (["--device", "tpu"], "no device 'tpu'"),
         (["--device", "cuda:9"], "cuda"),
         (["--engine", "warp"], "no engine 'warp'"),

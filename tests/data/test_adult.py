@@ -104,8 +104,8 @@ def test_a_file_that_is_not_adult_is_refused_in_one_sentence(folder: Path, text:
 def test_settings_are_checked(folder: Path) -> None:
     with pytest.raises(UserError, match="must be one of sex, race"):
         source("adult", root=str(folder), sensitive="age")
-    with pytest.raises(UserError, match="validation share"):
-        Adult(str(folder), validation=1.0)
+    with pytest.raises(UserError, match="'validation' of data source 'adult' must be below 1"):
+        source("adult", root=str(folder), validation=1.0)
 
 
 def test_the_real_files_give_the_known_counts(shared_data: Path) -> None:

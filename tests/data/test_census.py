@@ -207,7 +207,7 @@ def test_a_small_census_still_has_every_cell_in_training() -> None:
     assert (dataset.train.counts(dataset.task) > 0).all()
 
 
-@pytest.mark.parametrize(("settings", "said"), [({"rows": 99}, "100 rows"), ({"data_seed": -1}, "negative")])
+@pytest.mark.parametrize(("settings", "said"), [({"rows": 99}, "100 or more"), ({"data_seed": -1}, "0 or more")])
 def test_settings_that_cannot_work_are_refused_in_one_sentence(settings: dict[str, int], said: str) -> None:
     with pytest.raises(UserError, match=said):
         source("census", **settings)

@@ -210,7 +210,7 @@ def test_six_thousand_faces_take_a_few_seconds_at_most() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [({"rows": 99}, "100 rows"), ({"size": 48}, "32, 64"), ({"data_seed": -1}, "negative")],
+    [({"rows": 99}, "100 or more"), ({"size": 48}, "32, 64"), ({"data_seed": -1}, "0 or more")],
 )
 def test_settings_that_cannot_work_are_refused_in_one_sentence(settings: dict[str, int], said: str) -> None:
     with pytest.raises(UserError, match=said):

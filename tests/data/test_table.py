@@ -650,7 +650,7 @@ def test_the_size_of_a_compared_group_can_be_set(write: Any) -> None:
     assert few.read().task.compared == 2
     assert "fewer than two have 200 training rows" in refusal(table(file, group="sex,town", min_group_size=200))
     with pytest.raises(UserError, match="min_group_size"):
-        table(file, min_group_size=-1)
+        ffalm.load(file, label="hired", group="sex", min_group_size=-1)
     with pytest.raises(UserError, match="different ones"):
         table(file, group="sex,sex")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ffalm.data.acs_files import person_files, read_persons
 from ffalm.data.acs_tasks import MEANINGS, NUMERIC, STATES, TASKS, WITHIN_STATE
 from ffalm.data.encoding import RawTable
-from ffalm.data.group_settings import check_min_group_size, fewest_rows, group_columns
+from ffalm.data.group_settings import fewest_rows, group_columns
 from ffalm.data.owners import code_owner
 from ffalm.data.splits import check_shares, split_rows
 from ffalm.data.table_columns import MOST_CATEGORIES
@@ -48,8 +48,8 @@ class Acs:
     group: str | tuple[str, ...] = "SEX"
     states: tuple[str, ...] = ()
     against_rest: tuple[Value, ...] = ()
-    min_group_size: int | None = None
-    most_categories: int = 100
+    min_group_size: int | None = field(default=None, metadata={"least": 0})
+    most_categories: int = field(default=100, metadata={"least": 2, "most": MOST_CATEGORIES})
     use_group_as_feature: bool = True
     validation: float = 0.1
     test: float = 0.2
@@ -59,11 +59,6 @@ class Acs:
         if not isinstance(self.group, str):
             object.__setattr__(self, "group", tuple(self.group))
         object.__setattr__(self, "states", tuple(state.upper() for state in self.states))
-        check_min_group_size(self.min_group_size)
-        require(
-            2 <= self.most_categories <= MOST_CATEGORIES,
-            f"The setting 'most_categories' must be from 2 to {MOST_CATEGORIES}; got {self.most_categories}.",
-        )
         check_shares(self.validation, self.test, " of acs")
 
     def load(self) -> Dataset:

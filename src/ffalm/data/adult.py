@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -15,7 +15,7 @@ from ffalm.data.owners import with_owners
 from ffalm.data.preprocessing import Preprocessing, merged_values
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Dataset, Task
-from ffalm.errors import UserError, require
+from ffalm.errors import UserError
 
 NUMERIC = ("age", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 COLUMNS = (
@@ -42,13 +42,10 @@ class Adult:
 
     root: str
     sensitive: Literal["sex", "race"] = "sex"
-    validation: float = 0.1
+    validation: float = field(default=0.1, metadata={"above": 0, "below": 1})
     data_seed: int = 0
     use_group_as_feature: bool = True
     owner: str | None = None  # a column of text whose values are the data owners
-
-    def __post_init__(self) -> None:
-        require(0 < self.validation < 1, f"Adult's validation share must be in (0, 1); got {self.validation}.")
 
     def load(self) -> Dataset:
         """Read both files, carve the validation part out of the training file and encode."""

@@ -7,7 +7,7 @@ CelebA, so the alternative splits by identity and never by image.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -40,7 +40,7 @@ class CelebA:
     needs_files: ClassVar[bool] = True
 
     root: str
-    size: int = field(default=64, metadata={"most": 4096})
+    size: int = 64
     label: str = "Attractive"
     group: str = "Male"
     split: Literal["official", "identity"] = "official"

@@ -20,7 +20,6 @@ from ffalm.data.encoding import RawTable
 from ffalm.data.owners import with_owners
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Dataset, Task
-from ffalm.errors import require
 from ffalm.randomness import Purpose, generator
 from ffalm.system import toml
 from ffalm.system.memory import require_room
@@ -78,17 +77,10 @@ class Census:
     asks: ClassVar[str] = "income over 50K (favourable), by sex: female, male"
     needs_files: ClassVar[bool] = False
 
-    rows: int = field(default=45_000, metadata={"most": 10**8, "about": "People to generate."})
-    data_seed: int = field(default=0, metadata={"about": "Seed of the generated people."})
+    rows: int = field(default=45_000, metadata={"least": FEWEST_ROWS, "most": 10**8, "about": "People to generate."})
+    data_seed: int = field(default=0, metadata={"least": 0, "about": "Seed of the generated people."})
     use_group_as_feature: bool = field(default=True, metadata={"about": "Whether sex is a feature too."})
     owner: str | None = field(default=None, metadata={"about": "Column of text whose values are the data owners."})
-
-    def __post_init__(self) -> None:
-        require(
-            self.rows >= FEWEST_ROWS,
-            f"The census needs at least {FEWEST_ROWS} rows to split; got {self.rows}.",
-        )
-        require(self.data_seed >= 0, f"The census's data_seed must not be negative; got {self.data_seed}.")
 
     def load(self) -> Dataset:
         """Draw the people, split them 70/10/20 and encode them by the training part."""

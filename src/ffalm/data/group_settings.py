@@ -20,11 +20,6 @@ def group_columns(group: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(columns)
 
 
-def check_min_group_size(size: int | None) -> None:
-    """Refuse a negative `min_group_size`."""
-    require(size is None or size >= 0, f"The setting 'min_group_size' must be 0 rows or more; got {size}.")
-
-
 def fewest_rows(size: int | None, columns: Sequence[str]) -> int:
     """The training rows of the smallest group that is compared."""
     return size if size is not None else _CROSSED_ROWS if len(columns) > 1 else 0

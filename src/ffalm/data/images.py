@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ffalm.data.decode import ENDINGS, Crop, Recipe
-from ffalm.data.group_settings import check_min_group_size, fewest_rows, group_columns
+from ffalm.data.group_settings import fewest_rows, group_columns
 from ffalm.data.owners import code_owner
 from ffalm.data.pictures import Codes, examples, existing_folder, load_usable, shared_content, split_by_content
 from ffalm.data.preprocessing import Preprocessing
@@ -45,10 +45,10 @@ class Images:
     file_column: str = "file"
     favourable: Value | None = None
     groups: tuple[Value, ...] = ()
-    min_group_size: int | None = None
+    min_group_size: int | None = field(default=None, metadata={"least": 0})
     owner: str | None = None
     split: str | None = None
-    size: int = field(default=64, metadata={"most": 4096})
+    size: int = 64
     crop: Crop = "centre"
     separator: str | None = None
     encoding: str | None = None
@@ -60,7 +60,6 @@ class Images:
     def __post_init__(self) -> None:
         if not isinstance(self.group, str):
             object.__setattr__(self, "group", tuple(self.group))
-        check_min_group_size(self.min_group_size)
         others = {role: (getattr(self, role),) for role in ("owner", "split", "file_column")}
         for role, columns in {"group": group_columns(self.group), **others}.items():
             require(

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ffalm.data.encoding import RawTable, as_text, is_numeric
-from ffalm.data.group_settings import check_min_group_size, fewest_rows, group_columns
+from ffalm.data.group_settings import fewest_rows, group_columns
 from ffalm.data.owners import code_owner
 from ffalm.data.preprocessing import Preprocessing, merged_values
 from ffalm.data.splits import check_shares, split_rows
@@ -73,7 +73,7 @@ class Table:
     categorical: tuple[str, ...] = ()
     groups: tuple[Value, ...] = ()
     against_rest: tuple[Value, ...] = ()
-    min_group_size: int | None = None
+    min_group_size: int | None = field(default=None, metadata={"least": 0})
     use_group_as_feature: bool = True
     separator: str | None = None
     encoding: str | None = None
@@ -93,7 +93,6 @@ class Table:
                 self.label not in columns,
                 f"The label and the {role} must be different columns; both are {self.label!r}.",
             )
-        check_min_group_size(self.min_group_size)
         require(
             not (self.groups and self.against_rest),
             "`groups` and `against_rest` exclude each other: one lists all groups, the other merges them into two.",

@@ -74,8 +74,8 @@ def read_table(
 
 def _version(path: Path) -> tuple[int, ...]:
     """What changes when a file is written."""
-    told = path.stat()
-    return told.st_ino, told.st_size, told.st_mtime_ns
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def files_of(file: str) -> tuple[str, ...]:

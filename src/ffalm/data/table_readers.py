@@ -52,9 +52,9 @@ def read_text(
     utf_8 = encoding is None or codecs.lookup(encoding).name == "utf-8"
     spelled = {"encoding": "utf-8-sig" if utf_8 else encoding}
     line = _first_line(path, spelled)
-    told = re.fullmatch(r"sep=(.)", line.rstrip("\r\n"))
-    sign = separator or (told.group(1) if told else _separator(line, usual))
-    skipped = int(told is not None)
+    declared = re.fullmatch(r"sep=(.)", line.rstrip("\r\n"))
+    sign = separator or (declared.group(1) if declared else _separator(line, usual))
+    skipped = int(declared is not None)
     options: dict[str, Any] = {
         "sep": sign,
         "skipinitialspace": True,

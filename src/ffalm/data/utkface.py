@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -63,7 +63,7 @@ class UTKFace:
     needs_files: ClassVar[bool] = True
 
     root: str
-    size: int = field(default=64, metadata={"most": 4096})
+    size: int = 64
     sensitive: Sensitive = "black_vs_rest"
     validation: float = 0.1
     test: float = 0.1
