@@ -200,30 +200,21 @@ class Federation:
         else:
             parts = [holding.examples() for holding in self.holdings]
             whole = Holding(Examples(*(torch.cat([getattr(part, name) for part in parts]) for name in _COLUMNS)))
-        return Federation(
-            Dealt([whole]),
-            self.validation,
-            self.test,
-            self.task,
-            ("all",),
-            self.notes,
-            preprocessing=self.preprocessing,
-        )
+        clients = Dealt([whole])
+        return replace(self, clients=clients, client_names=("all",), validation_client=None, test_client=None)
 
     def alone(self, client: int) -> Federation:
         """One client by itself, with the shared validation and test rows."""
-        own = {
-            part: None if owners is None else torch.where(owners == client, 0, -1)
-            for part, owners in (("validation", self.validation_client), ("test", self.test_client))
-        }
-        return Federation(
+
+        def renumbered(owners: Tensor | None) -> Tensor | None:
+            return None if owners is None else torch.where(owners == client, 0, -1)
+
+        return replace(
+            self,
             clients=Dealt([self.holdings[client]]),
-            validation=self.validation,
-            test=self.test,
-            task=self.task,
             client_names=(self.client_names[client],),
-            validation_client=own["validation"],
-            test_client=own["test"],
+            validation_client=renumbered(self.validation_client),
+            test_client=renumbered(self.test_client),
             all_groups=False,
         )
 
@@ -234,14 +225,14 @@ class Federation:
         """
         task = self.task
         sources = {id(holding.source): holding.source.with_group_labels(task) for holding in self.holdings}
-        return Federation(
-            Dealt([replace(holding, source=sources[id(holding.source)]) for holding in self.holdings]),
-            None if self.validation is None else self.validation.with_group_labels(task),
-            None,
-            task.with_group_labels(),
-            self.client_names,
-            self.notes,
-            preprocessing=self.preprocessing,
+        return replace(
+            self,
+            clients=Dealt([replace(holding, source=sources[id(holding.source)]) for holding in self.holdings]),
+            validation=None if self.validation is None else self.validation.with_group_labels(task),
+            test=None,
+            task=task.with_group_labels(),
+            validation_client=None,
+            test_client=None,
         )
 
     def summary(self) -> list[dict[str, Any]]:
@@ -320,27 +311,25 @@ def _without_silo(dataset: Dataset, partition: Partition, seed: int) -> Federati
         f"{len(test):,} rows. Columns were standardised by the training rows of all sites, this one included."
     )
     rest = dataset.owners[1][others]
-    return Federation(
+    return replace(
+        whole,
         clients=Dealt([holding for number, holding in enumerate(whole.holdings) if number != place]),
         validation=dataset.validation.take(others.nonzero().flatten()),
         test=test,
-        task=dataset.task,
         client_names=tuple(own for own in dataset.owner_names if own != name),
         notes=(*whole.notes, note),
         validation_client=rest - (rest > place).long(),
-        preprocessing=dataset.preprocessing,
+        test_client=None,
     )
 
 
 def owners_partition(source: Source, given: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """The partition that a data source implies: the owners, where a column or the source itself names them."""
-    return {"kind": "silos"} if getattr(source, "owner", None) is not None else silos_of(source, given or {})
+    """The partition that a data source implies: its owners, if a column names them.
 
-
-def silos_of(source: Source, given: Mapping[str, Any]) -> dict[str, str]:
-    """The partition of a source of natural silos, such as states, unless settings of another partition are given."""
-    natural = getattr(source, "natural_silos", False) and not given.keys() & {"kind", "clients", "alpha"}
-    return {"kind": "silos"} if natural else {}
+    So it is for a source of natural silos, such as states, unless settings of another partition are given.
+    """
+    natural = getattr(source, "natural_silos", False) and not {"kind", "clients", "alpha"} & (given or {}).keys()
+    return {"kind": "silos"} if natural or getattr(source, "owner", None) is not None else {}
 
 
 def _left_out(rows: int, dealt: int, partition: Partition) -> tuple[str, ...]:
