@@ -96,9 +96,9 @@ class BlindModel:
         )
         predicted = fitted.rule.predict(scored.logits, scored.cells, task.favourable)
         test = None if federation.test is None else scored.tally(predicted)
-        told = JudgedRule.of(target, fitted, test, scored.tally(scored.logits.argmax(-1)), task, groups.accuracy)
-        notes = (*told.notes, *_spent(groups))
-        return BlindAnswer(**vars(replace(told, notes=notes)), model=self.network, group_model=groups)
+        judged = JudgedRule.of(target, fitted, test, scored.tally(scored.logits.argmax(-1)), task, groups.accuracy)
+        notes = (*judged.notes, *_spent(groups))
+        return BlindAnswer(**vars(replace(judged, notes=notes)), model=self.network, group_model=groups)
 
     @cached_property
     def _rows(self) -> PredictedRows:

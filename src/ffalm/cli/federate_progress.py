@@ -58,8 +58,8 @@ def show_result(run: Path, as_json: bool) -> None:
     page = Study.load(run).write_report()["report.html"]
     answered = run / "answer.json"
     if as_json:
-        told = read_json(answered) if answered.exists() else {}
-        print_json({"folder": str(run), **found, **told})
+        answers = read_json(answered) if answered.exists() else {}
+        print_json({"folder": str(run), **found, **answers})
     else:
         typer.echo(summary(run).rstrip())
         answer, obstacles = read_answer(run)

@@ -119,9 +119,9 @@ def _write(result: RepairedScores, frame: pd.DataFrame, folder: Path) -> None:
     ids = frame["id" if key == "id" else "content"].to_numpy()
     names = result.label_names if len(result.label_names) == 2 else ("other", result.label_names[-1])
     predicted = result.predict(frame["score"].to_numpy(), frame["group"].to_numpy(), ids)
-    told = frame[["part", key, "score", "group"]].assign(prediction=[names[one] for one in predicted])
+    predictions = frame[["part", key, "score", "group"]].assign(prediction=[names[one] for one in predicted])
     write_whole(folder / "repair.json", json_text(to_plain(result), 2))
-    write_whole(folder / "predictions.csv", told.to_csv(index=False))
+    write_whole(folder / "predictions.csv", predictions.to_csv(index=False))
 
 
 def _show(result: RepairedScores, out: Path | None, as_json: bool) -> None:

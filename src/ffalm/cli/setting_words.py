@@ -51,10 +51,10 @@ def settings_of(cls: Any, without: Collection[str] = ()) -> tuple[Setting, ...]:
 def _setting(one: dataclasses.Field[Any], hint: Any) -> Setting:
     missing = dataclasses.MISSING
     made = one.default_factory() if one.default_factory is not missing else one.default
-    required, told = made is missing, one.metadata.get("help")
-    flag = f"--{(one.metadata.get('flag') or one.name).replace('_', '-')}" if told else None
+    required, help = made is missing, one.metadata.get("help")
+    flag = f"--{(one.metadata.get('flag') or one.name).replace('_', '-')}" if help else None
     default = None if required else list(made) if isinstance(made, tuple) else made
-    return Setting(one.name, kind_of(hint), default, told or one.metadata.get("about", ""), flag, required)
+    return Setting(one.name, kind_of(hint), default, help or one.metadata.get("about", ""), flag, required)
 
 
 def kind_of(hint: Any) -> str:

@@ -49,11 +49,11 @@ def _compare_flags() -> tuple[Flag, ...]:
 
 def _with_target(flag: Flag) -> Flag:
     """A flag whose help also says what holds for a default target."""
-    told = {
+    additions = {
         "target": f"none: no target. Default: {DEFAULT}, or none with --config.",
         "lr": "For a table of your own and a target it is chosen on held-out rows.",
     }
-    return replace(flag, help=f"{flag.help} {told[flag.name]}") if flag.name in told else flag
+    return replace(flag, help=f"{flag.help} {additions[flag.name]}") if flag.name in additions else flag
 
 
 def _run_flags() -> tuple[Flag, ...]:
@@ -261,8 +261,8 @@ def _show(study: Study, folder: Path, as_json: bool) -> None:
         ]
         files = {name: str(path) for name, path in written.items()}
         answers = [to_plain(answer) for answer in outcome.answers]
-        told = {"folder": str(study.folder), "files": files, "notes": outcome.notes, "answers": answers, "runs": runs}
-        print_json(told)
+        plain = {"folder": str(study.folder), "files": files, "notes": outcome.notes, "answers": answers, "runs": runs}
+        print_json(plain)
     else:
         console = Console()
         console.print(to_rich(results(outcome)))

@@ -132,8 +132,8 @@ def _beside_the_target(answer: Answer, name: str, value: float) -> tuple[str, bo
     if not math.isfinite(before):
         return "not in the target", False
     worse = value > before + _WIDER
-    told = f"wider than the {percent(before, 1)} of" if worse else f"{percent(before, 1)} with"
-    return f"{told} the most accurate model; not in the target", worse
+    change = f"wider than the {percent(before, 1)} of" if worse else f"{percent(before, 1)} with"
+    return f"{change} the most accurate model; not in the target", worse
 
 
 def _cost(answer: Answer) -> Tile:
@@ -178,17 +178,17 @@ def payers(answer: Answer, favourable: str) -> list[str]:
         return ["Nobody pays: the answer is also the most accurate model."]
     pairs = list(zip(_before(answer), answer.scored.groups, strict=True))
     pairs.sort(key=lambda pair: -_size(pair[1].selection_rate - pair[0].selection_rate))
-    told = []
+    lines = []
     for old, new in pairs[:_MOST_TOLD]:
-        told.append(
+        lines.append(
             f"{new.group}: {percent(new.selection_rate, 1)} % are predicted “{favourable}” instead of "
             f"{percent(old.selection_rate, 1)} %. Of those whose true outcome is “{favourable}”, "
             f"{_rate(new.true_positive_rate)} are found instead of {_rate(old.true_positive_rate)}. "
             f"{percent(new.accuracy, 1)} % of predictions are right instead of {percent(old.accuracy, 1)} %."
         )
     if len(pairs) > _MOST_TOLD:
-        told.append(f"The other {len(pairs) - _MOST_TOLD} groups are in the table.")
-    return told
+        lines.append(f"The other {len(pairs) - _MOST_TOLD} groups are in the table.")
+    return lines
 
 
 def who_pays_bars(answer: Answer, favourable: str) -> Table:

@@ -150,11 +150,11 @@ def _cell(hits: float, trials: float, interval: bool) -> Cell:
 def _target(facts: ModelFacts) -> list[str]:
     if facts.target is None:
         return ["## Fairness target", "None was set."]
-    told = f"{facts.target}: {facts.verdict or 'not known'}."
+    text = f"{facts.target}: {facts.verdict or 'not known'}."
     ends = [f"{name} {value:.3f}" for name, value in facts.ends.items()]
     if ends:
-        told += f" One-sided 95 % confidence bounds: {', '.join(ends)}."
-    return ["## Fairness target", told]
+        text += f" One-sided 95 % confidence bounds: {', '.join(ends)}."
+    return ["## Fairness target", text]
 
 
 def _limits(facts: ModelFacts, by_group: bool) -> str:

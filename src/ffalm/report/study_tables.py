@@ -139,8 +139,8 @@ def per_client(study: StudyOutcome) -> Table | None:
     ordered = sorted(study.per_client, key=lambda one: (not math.isfinite(one[shown[0]]), one[shown[0]]))
     rows = [row(one["client"], *(one.get(name, math.nan) for name in shown)) for one in ordered[:MOST_CLIENTS]]
     left = f", {len(rows)} of {len(ordered)} clients" if len(rows) < len(ordered) else ""
-    told = f"{study.per_client_of}, as trained, on each client's own rows, in percent"
-    caption = f"{told}, the least accurate first{left}."
+    what = f"{study.per_client_of}, as trained, on each client's own rows, in percent"
+    caption = f"{what}, the least accurate first{left}."
     return Table(
         "", [Column("client"), *(Column(HEADS[name], "percent", 1) for name in shown)], [Section(rows)], caption
     )

@@ -94,7 +94,7 @@ class Study:
         return self._with_clients(replace(outcome, answers=answers, notes=[*dict.fromkeys(notes), *outcome.notes]))
 
     def _with_clients(self, outcome: StudyOutcome) -> StudyOutcome:
-        """The outcome with one model's metrics at each client: the answer's as trained, else the first finished run's."""
+        """The outcome with one model's metrics at each client: the answer's as trained, else the first run's."""
         answers = [answer.best.run for answer in outcome.answers]
         runs = sorted((run for run in self.results if run.diverged is None), key=lambda run: run.place not in answers)
         if not runs or not (self.folder / runs[0].place / "result.json").exists():
