@@ -89,12 +89,10 @@ class StudyConfig(StudySettings):
         require(len(self.seeds) <= MOST_SEEDS, f"A study takes at most {MOST_SEEDS:,} seeds; got {len(self.seeds):,}.")
         require(len(set(self.seeds)) == len(self.seeds), f"Seeds must differ from each other; got {list(self.seeds)}.")
         require(min(self.seeds) >= 0, f"Seeds must be 0 or more; got {min(self.seeds)}.")
-        require(self.workers is None or self.workers >= 1, f"A study needs at least 1 worker; got {self.workers}.")
         require(
             self.privacy is None or self.privacy.noise > 0,
             "Differential privacy needs noise above 0: raise it, or leave the section [privacy] out.",
         )
-        require(self.checkpoint_every >= 1, f"'checkpoint_every' must be at least 1; got {self.checkpoint_every}.")
         look_up("engine", self.engine, {**ENGINES, "auto": None})
 
     def of_run(self, entry: AlgorithmEntry, alpha: float, seed: int) -> StudyConfig:

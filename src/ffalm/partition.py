@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ffalm.errors import UserError, require, require_known
 from ffalm.randomness import Purpose, generator
-from ffalm.settings import flag
+from ffalm.settings import check_ranges, flag
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,11 +53,13 @@ class Partition:
         default="plain",
         metadata=flag("How rows go to clients: plain, even, balanced, group, iid or silos.", _PANEL, "partition"),
     )
-    clients: int = field(default=10, metadata=flag("Number of clients.", _PANEL, most=10**6))
-    alpha: float = field(default=5.0, metadata=flag("Dirichlet alpha: the smaller, the more clients differ.", _PANEL))
+    clients: int = field(default=10, metadata=flag("Number of clients.", _PANEL, least=1, most=10**6))
+    alpha: float = field(
+        default=5.0, metadata=flag("Dirichlet alpha: the smaller, the more clients differ.", _PANEL, above=0)
+    )
     min_rows: int | None = field(
         default=None,
-        metadata=flag("Fewest training rows per client. Default: 10, for silos 1.", _PANEL),
+        metadata=flag("Fewest training rows per client. Default: 10, for silos 1.", _PANEL, least=1),
     )
     leave_out: str | None = field(
         default=None,
@@ -69,15 +71,13 @@ class Partition:
 
     def __post_init__(self) -> None:
         require_known("partition", (*_KINDS, "silos"), self.kind)
-        require(self.clients >= 1, f"A federation needs at least 1 client; got {self.clients}.")
-        require(self.alpha > 0 and np.isfinite(self.alpha), f"The Dirichlet alpha must be above 0; got {self.alpha}.")
+        check_ranges(self, "partition")
         require(
             self.leave_out is None or self.kind == "silos",
             "A site can be left out where the data names the sites: name its owner column.",
         )
         if self.min_rows is None:  # owners are as large as they are, while a draw can be repeated
             object.__setattr__(self, "min_rows", 1 if self.kind == "silos" else 10)
-        require(self.smallest >= 1, f"Every client needs at least 1 row (min_rows); got {self.min_rows}.")
 
     @property
     def smallest(self) -> int:

@@ -165,7 +165,7 @@ class StudySettings(RunSettings):
     fresh_data: bool = field(
         default=False, metadata=flag("Draw the data, or its split, anew for each seed.", "What to run")
     )
-    checkpoint_every: int = field(default=1, metadata=flag("Rounds between checkpoints.", _RUNNING))
+    checkpoint_every: int = field(default=1, metadata=flag("Rounds between checkpoints.", _RUNNING, least=1))
     target: str | None = field(
         default=None,
         metadata=flag('Fairness target, such as "dpd <= 0.05" or "eod <= 0.05, impact_ratio >= 0.8".', _TARGET),
@@ -194,5 +194,5 @@ class StudySettings(RunSettings):
         ),
     )
     workers: int | None = field(
-        default=None, metadata=flag("Worker processes; by default one per core or GPU.", _RUNNING, most=1024)
+        default=None, metadata=flag("Worker processes; by default one per core or GPU.", _RUNNING, least=1, most=1024)
     )

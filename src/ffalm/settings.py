@@ -98,17 +98,18 @@ def typed(cls: type[T]) -> type[T]:
             for name in list(given.arguments)[1:]:
                 given.arguments[name] = _fitted(given.arguments[name], hints[name], f"The setting {name!r} of {what}")
         original(*given.args, **given.kwargs)
+        check_ranges(self)
 
     cls.__init__ = checked  # type: ignore[method-assign, assignment]
     return cls
 
 
-def flag(help: str, panel: str, name: str | None = None, most: float | None = None) -> dict[str, Any]:
+def flag(help: str, panel: str, name: str | None = None, **limits: float) -> dict[str, Any]:
     """Metadata of a dataclass field that is a command line flag too, under its own name unless another is given.
 
-    `most` is its largest value (see `check_ranges`). A setting without a flag is explained by the metadata "about".
+    `limits` are its range (see `check_ranges`). A setting without a flag is explained by the metadata "about".
     """
-    return {"help": help, "panel": panel, "flag": name, "most": most}
+    return {"help": help, "panel": panel, "flag": name, **limits}
 
 
 def setting(default: Any, help: str, **limits: float) -> Any:

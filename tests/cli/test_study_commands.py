@@ -303,7 +303,7 @@ def test_a_diverging_run_is_stopped_named_and_kept(cli: Cli, flags: list[str], t
         (["--algorithm", "ffalms"], "did you mean 'ffalm'"),
         (["--model", "mpl"], "did you mean 'mlp'"),
         (["--partition", "balnced"], "did you mean 'balanced'"),
-        (["--alpha", "-1"], "alpha must be above 0"),
+        (["--alpha", "-1"], "'alpha' of partition must be above 0"),
         (["--alpha", "big"], "--alpha takes a number"),
         (["--clients", "5000"], "do not fit into"),
         (["--rounds", "0"], "must be 1 or more"),
