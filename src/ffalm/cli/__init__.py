@@ -95,7 +95,7 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-#: What Typer raises for a mistyped command line; newer versions carry their own click, so it is not imported by name.
+#: What Typer raises for a mistyped command line; newer versions bundle click, so it cannot be imported from there.
 _MISTYPED: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
 
 
@@ -158,7 +158,7 @@ def main() -> None:
     _open_streams()
     try:
         os.getcwd()
-    except OSError:  # torch ends the process there
+    except OSError:  # torch would end the process
         _say("The folder that you are in was removed: change to another.")
         sys.exit(2)
     if not os.environ.get("COLUMNS", "").strip("0"):  # a terminal of width 0 would show nothing

@@ -24,7 +24,7 @@ data = typer.Typer(
 )
 
 _CHECK = (*DATA, SET, JSON)
-_NAMES = 12  # shown of columns and owners
+_NAMES = 12  # the most columns or owners to show
 
 
 @data.callback()

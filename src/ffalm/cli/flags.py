@@ -30,7 +30,7 @@ class Flag:
     panel: str
     path: str | None = None
     default: Any = None
-    literal: bool = False  # the text is read as TOML would, since the setting may be a number or none
+    literal: bool = False  # the text is parsed as TOML, since the setting may be a number or none
 
     @property
     def parameter(self) -> inspect.Parameter:

@@ -202,7 +202,7 @@ def _claimed(folder: Path | None, resume: bool, name: str) -> Iterator[Path]:
         finally:
             for place in (made, made.parent):
                 with suppress(OSError):
-                    place.rmdir()  # where nothing was written, and only there
+                    place.rmdir()  # succeeds only if the folder is empty
         return
     if folder.exists() and not folder.is_dir():
         raise UserError(f"The output {folder} is a file; name a folder.")

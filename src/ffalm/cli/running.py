@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ffalm.studies.results import Study
     from ffalm.studies.study import Begun
 
-_COLUMNS = 9  # of the table of clients that fit on 80 columns
+_COLUMNS = 9  # columns of the table of clients that fit into 80 characters
 _SECONDS_PER_LINE = 5.0
 _SECONDS_PER_ENDED_RUN = 0.5  # so that a study of a thousand runs does not print a thousand lines
 

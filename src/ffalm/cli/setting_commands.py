@@ -13,7 +13,7 @@ from ffalm.cli.setting_words import SETTING_HEADS, settings_of
 from ffalm.errors import look_up, require
 from ffalm.system.files import write_whole
 
-_STUDY = "study"  # what the settings outside of all sections are asked for by
+_STUDY = "study"  # the name for settings outside of all sections
 _FILE = Path("ffalm.toml")
 
 
@@ -31,7 +31,7 @@ def models(as_json: Json = False) -> None:
 
     rows: list[tuple[str, ...]] = []
     for name, (about, own) in found.items():
-        first, *others = [one.cells for one in own] or [("",) * len(SETTING_HEADS)]
+        first, *others = [one.cells for one in own] or [("", "", "", "")]
         rows += [(name, about, *first), *(("", "", *cells) for cells in others)]
     console = Console()
     print_table(console, "Models", ("model", "what it is", *SETTING_HEADS), rows)

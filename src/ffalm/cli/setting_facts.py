@@ -72,7 +72,7 @@ def sections() -> list[SettingSection]:
 def configuration() -> str:
     """A configuration file with every setting at its default: the study that `ffalm compare` makes without flags."""
     lines = [
-        "# Settings of a study: run it with `ffalm compare --config THIS_FILE`; flags override what stands here.",
+        "# Settings of a study: run it with `ffalm compare --config THIS_FILE`; flags override this file.",
         "# Every setting is at its default, so any line may be left out. What is commented out is off.",
     ]
     for section in sections():

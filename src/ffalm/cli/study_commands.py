@@ -138,7 +138,7 @@ def _study(
         file = configs.read(values["config"]) if values["config"] else {}
         names = named or ([] if file else list(usual))
         configs.check(merged(file, settings))
-        if not named:  # of the usual algorithms, those that no flag speaks of
+        if not named:  # the default algorithms that no flag names
             optional = {*names} - {*settings.get("algorithms", {})} - {"ffalm" if values["preset"] is not None else ""}
         base: dict[str, Any] = {"seeds": list(range(seeds))}
         if command == "compare" and not file:
@@ -219,7 +219,7 @@ def _show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opt
     make_folder(folder)
     whole, left_out = drop_incompatible(_without(config, None), optional)
     plain = _without(whole, config.partition.leave_out).to_plain()
-    if values["free_rate"]:  # each study's own is in its own folder
+    if values["free_rate"]:  # each study records its own rate in its folder
         del plain["training"]["lr"]
     write_whole(folder / "config.toml", toml.dumps(plain))
     console, progress = Console(), Console(stderr=True, quiet=values["quiet"])

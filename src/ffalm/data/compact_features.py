@@ -39,7 +39,7 @@ class CompactFeatures(Tensor):
         return made
 
     def __init__(self, numbers: Tensor, places: Tensor, codes: Tensor, width: int) -> None:
-        pass  # `__new__` has done it
+        pass  # done in `__new__`
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"CompactFeatures({self.shape[0]} rows, {self.shape[1]} features)"

@@ -68,7 +68,7 @@ def decode_all(paths: Sequence[Path], recipe: Recipe) -> Iterator[Chunk]:
     executor = ThreadPoolExecutor(workers, thread_name_prefix="ffalm-decode")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # twice as large pictures are refused
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # images twice as large are refused
             for start in range(0, len(paths), recipe.chunk):
                 waiting.append(executor.submit(_decode_chunk, paths[start : start + recipe.chunk], recipe))
                 if len(waiting) > 2 * workers:

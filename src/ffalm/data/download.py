@@ -21,7 +21,7 @@ from ffalm.errors import UserError, look_up
 from ffalm.system import toml
 
 CHUNK = 1 << 16
-_SECONDS = 30.0  # without an answer
+_SECONDS = 30.0  # to wait for an answer
 
 
 @dataclass(frozen=True)

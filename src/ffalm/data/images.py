@@ -151,6 +151,6 @@ def _on_disk(folder: Path, name: str) -> str | None:
         for ending in ("", *ENDINGS, *(ending.upper() for ending in ENDINGS)):
             if (folder / (name + ending)).is_file():
                 return name + ending
-    except (OSError, ValueError):  # longer than a name may be, or with a zero byte in it
+    except (OSError, ValueError):  # a name that is too long, or with a NUL byte
         return None
     return None

@@ -111,7 +111,7 @@ class Preprocessing:
         for name, mean in means.items():
             if is_numeric(frame[name]):
                 filled[name] = frame[name].astype(np.float64).fillna(mean)
-            elif frame[name].isna().all():  # of a single row, None has no type
+            elif frame[name].isna().all():  # None in a single row has no type
                 filled[name] = mean
         return filled
 
@@ -168,7 +168,7 @@ def _image_files(place: str | Path) -> list[Path]:
 def _decoded(file: Path, recipe: Recipe) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's on odd pictures
+            warnings.simplefilter("ignore")  # Pillow warns about unusual images
             return decode_bytes(file.read_bytes(), recipe)
     except Exception as error:  # Pillow's plugins raise nearly anything on broken bytes
         raise UserError(f"The image {file} cannot be used: {error}.") from None

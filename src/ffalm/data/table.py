@@ -31,7 +31,7 @@ from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require, unknown
 from ffalm.system.spilled_arrays import release_pages
 
-_MOST_TITLES = 4  # of several files, that reports name
+_MOST_TITLES = 4  # files that reports name
 PARTS = {
     "train": ("train", "training"),
     "validation": ("validation", "valid", "val", "dev"),
@@ -101,7 +101,7 @@ class Table:
 
     def load(self) -> Dataset:
         """Read, check, split and encode the file."""
-        with np.errstate(all="ignore"):  # of values that are not finite, which are looked for by name
+        with np.errstate(all="ignore"):  # values that are not finite are reported by name elsewhere
             return self.read().encoded()
 
     def read(self) -> RawTable:

@@ -198,7 +198,7 @@ def _plain_column(column: pd.Series) -> pd.Series:
             return column.astype(dtype.newbyteorder("="))
         try:
             return column.infer_objects()
-        except OverflowError:  # whole numbers that no type of pandas holds
+        except OverflowError:  # integers too large for pandas
             return column
     if isinstance(dtype, pd.ArrowDtype):
         import pyarrow.types

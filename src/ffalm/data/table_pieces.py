@@ -19,7 +19,7 @@ from pandas._libs.parsers import STR_NA_VALUES
 from ffalm.data.encoding import is_numeric
 from ffalm.system.spilled_arrays import new_array, release_pages, temporary_file
 
-_EXACT = 2**53  # whole numbers up to here are the same as floats
+_EXACT = 2**53  # integers up to this one are exact as floats
 
 Kind = Literal["whole numbers", "numbers", "text", "missing", "other"]
 Whole = Callable[[int], pd.Series]

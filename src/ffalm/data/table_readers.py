@@ -133,7 +133,7 @@ def _frame(table: Any) -> pd.DataFrame:
         if pyarrow.types.is_decimal(column.type):
             table = table.set_column(place, column.name, table.column(place).cast(pyarrow.float64()))
     try:
-        table.validate(full=True)  # texts that are not UTF-8 would be found when they are used
+        table.validate(full=True)  # else text that is not UTF-8 would raise later, when it is used
         return table.to_pandas().reset_index(drop=True)
     except pyarrow.ArrowException as error:  # most are a ValueError too, but not all
         raise ValueError(str(error)) from None

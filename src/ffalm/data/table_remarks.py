@@ -27,7 +27,7 @@ _CLEAR, _SHARE = 20.0, 0.01  # standard errors, and share of the label's varianc
 
 def remarks(features: pd.DataFrame, y: Codes, train: Codes) -> tuple[str, ...]:
     """The notes on all columns, in their order; `y` are label codes, the favourable label the largest."""
-    rows = train[:: 1 + len(train) // _MOST_ROWS]  # spread, since files may be sorted
+    rows = train[:: 1 + len(train) // _MOST_ROWS]  # evenly spaced, since files may be sorted
     labels = y[rows]
     enough = len(rows) >= _FEWEST_ROWS and np.bincount(labels).max() <= _FREQUENT * len(rows)
     notes = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
@@ -33,7 +33,7 @@ class Task:
     label_names: tuple[str, ...] = ("0", "1")
     group_names: tuple[str, ...] = ("0", "1")
     favourable: int = 1
-    excluded: int = field(default=0, repr=False)  # the fingerprints of older studies know nothing of it
+    excluded: int = field(default=0, repr=False)  # not part of the fingerprints of older studies
 
     def __post_init__(self) -> None:
         require(len(self.label_names) >= 2, f"The task {self.name!r} needs at least two labels.")
@@ -125,6 +125,7 @@ class Dataset:
     train: Examples
     validation: Examples
     test: Examples
+    _: KW_ONLY
     owners: Sequence[Tensor] | None = None
     owner_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # shown with the results: skipped rows, duplicates and the like

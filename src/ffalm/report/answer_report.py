@@ -11,7 +11,7 @@ from ffalm.report.tables import Cell, Column, Row, Section, Table, percent, row
 from ffalm.targets.answer import Answer, Candidate, GroupRates, Part, Scores
 from ffalm.targets.target import TITLES, Bound, Target
 
-#: Said wherever thresholds by group are the answer, before what answers without the group.
+#: Said if the answer has thresholds by group, before the alternatives without the group.
 NEEDS_GROUP = "Thresholds by group need each person's group at prediction, which some uses forbid by law: "
 _WITHOUT_GROUP = (
     "--repair single or --repair blind answers without it, where the group is no feature either "

@@ -39,10 +39,10 @@ _RATES = {
 }
 _FOUR_FIFTHS = 0.8
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-#: What every page of an audit holds.
+#: A text that every page of an audit contains.
 PAGE_MARK = "<title>Fairness of "
-_RATIOS = ("impact_ratio", "auc", "auc_gap")  # told as numbers
-_SHARES = ("accuracy", "worst_group_accuracy")  # told in percent, differences in points
+_RATIOS = ("impact_ratio", "auc", "auc_gap")  # shown as numbers
+_SHARES = ("accuracy", "worst_group_accuracy")  # shown in percent; differences in points
 
 
 def sentences(audit: AuditFacts) -> list[str]:

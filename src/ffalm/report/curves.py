@@ -88,7 +88,7 @@ def dual_chart(study: StudyOutcome) -> Chart | None:
     """The duals by round, a panel per algorithm; None where no algorithm keeps one."""
     points = dual_points(study)
     dashes: dict[str, str] = {}
-    for label in study.labels():  # a panel each, so all of them begin with a whole line
+    for label in study.labels():  # each has its own panel, so each begins with a solid line
         own = dict.fromkeys(point["component"] for point in points if point["algorithm"] == label)
         dashes |= {name: DASHES[place % len(DASHES)] for place, name in enumerate(own)}
     colours = {label: place % COLOURS for place, label in enumerate(study.labels())}

@@ -20,7 +20,7 @@ YScale = Literal["linear", "symlog", "log"]
 MarkKind = Literal["seed", "mean", "fitted", "answer", "degenerate", "stopped"]
 
 WIDTH, HEIGHT = 420, 300
-#: Of panels that stand three in a row.
+#: Of panels of which three fit in a row.
 SMALL: Size = (320, 220)
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 14, 42
 #: Left of an axis without a title.

@@ -25,7 +25,7 @@ MAX_POINTS = 240
 ALL_POINTS = 5000
 MIN_POINTS = 40
 
-#: How the facets are headed.
+#: The headings of the panels.
 TITLES = {metric: f"{name} {'↑' if up else '↓'} ({'%' if up else 'points'})" for metric, (name, up) in HEADLINE.items()}
 
 

@@ -49,7 +49,7 @@ class Column:
     kind: Kind = "text"
     decimals: int = DECIMALS
     over: str = ""  # a heading above this one, shared with the neighbours that have the same
-    graphic: Literal["", "bar", "interval", "pair"] = ""  # what the page draws beside the number
+    graphic: Literal["", "bar", "interval", "pair"] = ""  # what the page draws next to the number
     reach: float = 1.0  # the value at the end of the drawing
 
     def text(self, cell: Cell) -> str:

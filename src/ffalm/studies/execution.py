@@ -172,7 +172,7 @@ class _StoredRun:
             return None
         self.store.append(record)
         number = done.snapshot.round
-        last = number == self._config.training.rounds  # which the result follows: a kill keeps it, a power cut may not
+        last = number == self._config.training.rounds  # the result follows: a kill does not lose it, a power cut may
         due = number % self._config.checkpoint_every == 0 or last
         if done.diverged is None and due and isinstance(self._run, Run):
             self.store.save(done.snapshot, self._run.selection.selected, not last, self._writer)

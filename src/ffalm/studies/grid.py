@@ -32,13 +32,13 @@ class RunPlan:
     entry: AlgorithmEntry
     alpha: float
     seed: int
-    skewed: bool  # whether alpha means anything in this study's partition
+    skewed: bool  # whether alpha has an effect in this study's partition
 
     @property
     def folder_name(self) -> str:
         """The run's folder within the study's."""
         short = f"{self.alpha:g}"
-        exact = short if float(short) == self.alpha else repr(self.alpha)  # skews that round alike stay apart
+        exact = short if float(short) == self.alpha else repr(self.alpha)  # alphas that print alike differ here
         skew = f"-alpha-{exact}" if self.skewed else ""
         return f"{self.entry.key}{skew}-seed-{self.seed}"
 

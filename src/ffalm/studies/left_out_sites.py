@@ -32,7 +32,7 @@ class SiteOutcome:
 
     site: str
     label: str  # of the algorithm
-    rows: int  # all rows of the site, on which the model that knows none of them is scored
+    rows: int  # all rows of the site, on which the model trained without it is scored
     left_out: dict[str, float]
     member_rows: int  # the site's test rows
     member: dict[str, float]

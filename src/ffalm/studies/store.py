@@ -57,7 +57,7 @@ from ffalm.targets.stored_rules import StoredRules
 from ffalm.trained_models.trained_model import ENCODING
 
 _LOCK_SECONDS = 30.0
-_SYNC_SECONDS = 1.0  # at most so often is a run's checkpoint forced to the disk, which takes milliseconds a file
+_SYNC_SECONDS = 1.0  # least time between two syncs of a run's checkpoints, which take milliseconds per file
 _HISTORY = "history.jsonl"
 _BLIND = "blind.json"
 _KEPT = "kept"  # the folder, in a checkpoint's, of the round that is best so far
@@ -150,7 +150,7 @@ class RunFolder:
         place = beside.rename(self._checkpoints / f"{snapshot.round:06d}")
         if due:
             self._sync_at = time.monotonic() + _SYNC_SECONDS
-            if writer is not None:  # until then a power cut may leave files that do not fit their checksums
+            if writer is not None:  # until then, a power cut may leave files that do not match their checksums
                 writer.submit(sync_files, [place / name for name in contents])
         for old in earlier[:-1]:
             shutil.rmtree(old)
@@ -248,7 +248,7 @@ class RunFolder:
             return None
         broken = checksums.damaged(self.path)
         with_sums = [(path / checksums.FILE).exists() for path in (self.path, *self._saved())]
-        if not with_sums[0] and any(with_sums):  # no run of an earlier version, since its checkpoints have theirs
+        if not with_sums[0] and any(with_sums):  # not a run of an earlier version: its checkpoints have checksums
             broken = checksums.FILE
         require(
             broken is None,

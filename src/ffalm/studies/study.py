@@ -230,7 +230,7 @@ def begin(
     record = lay_out(config, spread, left_out, command, notes)
     folder = out if isinstance(out, Path) else out()
     with _claimed(folder, config, existing) as stored:
-        if stored is not None:  # the study is the one that was begun then
+        if stored is not None:  # keep what was recorded when it was begun
             check_same(record, stored, folder)
             record = replace(record, command=stored.command, left_out=stored.left_out, answer_notes=stored.answer_notes)
         left = [plan for plan in plans(config) if finished(config, folder, plan) is None]

@@ -123,7 +123,7 @@ class TableRows:
     label: Coded
     group: Coded
     features: pd.DataFrame  # not checked: columns that the federation does not use do no harm
-    parts: tuple[Codes, Codes, Codes]
+    parts: Sequence[Codes]
 
     @property
     def file(self) -> str:
@@ -264,13 +264,12 @@ def _table(local: LocalTable, split: Split, shared: SharedTable, folder: Path) -
     return TableRows(table, label, group, table.unchecked_features(frame), parts)
 
 
-def _parts(frame: pd.DataFrame, split: Split, label: Coded, group: Coded, file: str) -> tuple[Codes, Codes, Codes]:
+def _parts(frame: pd.DataFrame, split: Split, label: Coded, group: Coded, file: str) -> list[Codes]:
     strata = label.codes * (len(group.values) + 1) + group.strata()
     if split.column is not None:
         return parts_of(pick(frame, split.column, file), strata, split.validation, split.seed, file)
     shares = (1 - split.validation - split.test, split.validation, split.test)
-    train, validation, test = split_rows(strata, shares, split.seed)
-    return train, validation, test
+    return split_rows(strata, shares, split.seed)
 
 
 def _images(local: LocalImages, split: Split, shared: SharedImages, folder: Path) -> ImageRows:
