@@ -20,7 +20,9 @@ def dataset(counts: dict[tuple[int, int], int], owner: list[int] | None = None, 
     y, group = (torch.tensor(cells[:, i].copy()) for i in (0, 1))
     rows = Examples(torch.zeros(len(y), 1), y, group)
     names = tuple(f"site {i}" for i in range(owners))
-    return Dataset(Task("made"), rows, rows, rows, None if owner is None else torch.tensor(owner), names)
+    return Dataset(
+        Task("made"), rows, rows, rows, owners=None if owner is None else [torch.tensor(owner)] * 3, owner_names=names
+    )
 
 
 def utkface_like() -> Dataset:

@@ -46,7 +46,7 @@ def numbers(values: Any, what: str) -> Tensor:
 
 
 def column(values: Any, what: str) -> Series:
-    """One column of values of any type, numbered anew; masked ones are missing. A `UserError` for anything else."""
+    """One column of values of any type, reindexed; masked values are missing. A `UserError` for anything else."""
     import pandas as pd
 
     if isinstance(values, Tensor):

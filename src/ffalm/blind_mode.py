@@ -1,7 +1,7 @@
 """`ffalm.blind`: repair a trained model for a fairness target without the group at prediction.
 
-A second federated model with (favourable or not, group) as its label tells P(label, group | x); the rule of
-`targets.blind` weighs it against the trained model's own probability.
+A second federated model with (favourable or not, group) as its label estimates P(label, group | x); the
+rule of `targets.blind` weighs it against the trained model's own probability.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BlindAnswer(JudgedRule):
     group_model: GroupModel
 
     def predict(self, x: Any) -> Tensor:
-        """The label of each row, as its number in the task; nobody's group is asked for."""
+        """The label of each row, as its number in the task; no group is needed."""
         rows = self.model.features(x)
         favourable = self.model.task.favourable
         return self.rule.predict(self.model.logits(rows), self.group_model.cells(rows), favourable)
@@ -96,9 +96,9 @@ class BlindModel:
         )
         predicted = fitted.rule.predict(scored.logits, scored.cells, task.favourable)
         test = None if federation.test is None else scored.tally(predicted)
-        told = JudgedRule.of(target, fitted, test, scored.tally(scored.logits.argmax(-1)), task, groups.accuracy)
-        notes = (*told.notes, *_spent(groups))
-        return BlindAnswer(**vars(replace(told, notes=notes)), model=self.network, group_model=groups)
+        judged = JudgedRule.of(target, fitted, test, scored.tally(scored.logits.argmax(-1)), task, groups.accuracy)
+        notes = (*judged.notes, *_spent(groups))
+        return BlindAnswer(**vars(replace(judged, notes=notes)), model=self.network, group_model=groups)
 
     @cached_property
     def _rows(self) -> PredictedRows:
@@ -146,7 +146,7 @@ def blind(
 
 
 def held_out(federation: Federation, what: str = "A blind rule is fitted to") -> Examples:
-    """The rows of a federation on which choices are made; `what` begins the sentence where there are none."""
+    """The validation rows of a federation, on which choices are made; `what` begins the message if there are none."""
     require(
         isinstance(federation, Federation),
         f"Give a Federation, such as ffalm.load(...) returns; got {type(federation).__name__}.",

@@ -1,4 +1,4 @@
-"""What a study is, as one frozen value that TOML files, flags and keywords are turned into and that run folders record.
+"""A study as one frozen value, made from TOML files, flags or keywords and recorded in run folders.
 
 A run is a study of one algorithm and one seed, so `ffalm run` and `ffalm compare` share everything here.
 """
@@ -89,12 +89,10 @@ class StudyConfig(StudySettings):
         require(len(self.seeds) <= MOST_SEEDS, f"A study takes at most {MOST_SEEDS:,} seeds; got {len(self.seeds):,}.")
         require(len(set(self.seeds)) == len(self.seeds), f"Seeds must differ from each other; got {list(self.seeds)}.")
         require(min(self.seeds) >= 0, f"Seeds must be 0 or more; got {min(self.seeds)}.")
-        require(self.workers is None or self.workers >= 1, f"A study needs at least 1 worker; got {self.workers}.")
         require(
             self.privacy is None or self.privacy.noise > 0,
             "Differential privacy needs noise above 0: raise it, or leave the section [privacy] out.",
         )
-        require(self.checkpoint_every >= 1, f"'checkpoint_every' must be at least 1; got {self.checkpoint_every}.")
         look_up("engine", self.engine, {**ENGINES, "auto": None})
 
     def of_run(self, entry: AlgorithmEntry, alpha: float, seed: int) -> StudyConfig:
@@ -117,7 +115,7 @@ class StudyConfig(StudySettings):
         }
 
     def essence(self) -> dict[str, Any]:
-        """The settings that decide the numbers: not those of the machine, where the data lies, or presets' names."""
+        """The settings that decide the numbers: without those of the machine, the data's folder and presets' names."""
         left_out = (*OF_THE_MACHINE, *AFTER_TRAINING)
         plain = {name: value for name, value in self.to_plain().items() if name not in left_out}
         plain["data"].pop("root", None)
@@ -141,9 +139,9 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """The shape of a whole configuration: every section is one, and holds names where names are looked up.
+    """Check the shape of a whole configuration: sections are tables, and what is looked up by name is a text.
 
-    Whoever takes nested settings apart checks them here first; the values within a section are checked by `build`.
+    Call it before reading nested settings; the values within a section are checked by `build`.
     """
     known = (*_SECTIONS, *_PLAIN, "seeds", "plugins")
     for name in settings:
@@ -169,7 +167,7 @@ def _require_name(value: Any, path: str) -> None:
 
 
 def parse(settings: Mapping[str, Any]) -> StudyConfig:
-    """A checked study from nested settings, as they stand in a TOML file."""
+    """A checked study from nested settings, in the form of a TOML file."""
     check(settings)
     plugins = [Path(name) for name in settings.get("plugins", ())]
     for path in plugins:

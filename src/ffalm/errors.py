@@ -37,20 +37,20 @@ class UserError(Exception):
 
 
 class TrainingDiverged(UserError):
-    """A training lost its numbers and was stopped; the command line exits with a code of its own."""
+    """A training was stopped because its numbers were no longer finite; the command line exits with code 4."""
 
     exit_code: ClassVar[int] = 4
 
 
 class PublicError(UserError):
-    """A `UserError` whose whole sentence may leave a site: it speaks of terms and messages, never of local data."""
+    """A `UserError` whose whole message may leave a site: it is about terms and messages, never about local data."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, message)
 
 
 def unknown(kind: str, name: Any, known: Iterable[str]) -> UserError:
-    """The error for a name nobody registered, with the nearest known one suggested."""
+    """The error for an unknown name, which suggests the nearest known one."""
     names = sorted(known)
     folded = {one.casefold(): one for one in names}
     given = name[:_LONGEST_VALUE].casefold() if isinstance(name, str) else ""
@@ -61,14 +61,14 @@ def unknown(kind: str, name: Any, known: Iterable[str]) -> UserError:
 
 
 def require_known(kind: str, known: Collection[str], *names: Any) -> None:
-    """Refuse the first of these names that is none of the known ones, of whatever type it is."""
+    """Refuse the first of these names that is not a known one; a value of any type may be given."""
     for name in names:
         if not isinstance(name, str) or name not in known:
             raise unknown(kind, name, known)
 
 
 def look_up(kind: str, name: Any, known: Mapping[str, V]) -> V:
-    """What is registered under a name that a user gave, of whatever type it is."""
+    """The value under a name that a user gave; a name of any type may be given."""
     require_known(kind, known, name)
     return known[name]
 
@@ -83,7 +83,7 @@ def shown(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """A text on one line: line feeds, control characters and what is no character are escaped."""
+    """A text on one line: line feeds, control characters and invalid characters are escaped."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 

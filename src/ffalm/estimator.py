@@ -1,6 +1,6 @@
 """`FairFederatedClassifier`: federated training and fairness targets behind scikit-learn's estimator interface.
 
-scikit-learn is optional (`pip install 'ffalm[sklearn]'`): without it the class can be imported, but not made.
+scikit-learn is optional (`pip install 'ffalm[sklearn]'`): without it the class can be imported, but not instantiated.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ except ImportError:  # pragma: no cover
         """Stands in for scikit-learn's class."""
 
     class BaseEstimator:  # type: ignore[no-redef]
-        """Stands in for scikit-learn's class: nothing can be made of it."""
+        """Stands in for scikit-learn's class: it cannot be instantiated."""
 
         def __new__(cls, *_: Any, **__: Any) -> Self:
             raise UserError("FairFederatedClassifier needs scikit-learn: pip install 'ffalm[sklearn]'.")
@@ -302,13 +302,13 @@ def _on_cpu(values: Any) -> Any:
 
 
 def _names(values: NDArray[Any]) -> tuple[str, ...]:
-    """A text for each of different values, such that 1 and "1" stay apart."""
+    """A different text for each value, also for 1 and "1"."""
     plain = tuple(map(str, values))
     return plain if len(set(plain)) == len(plain) else tuple(map(repr, values))
 
 
 def _coded(values: Any, rows: int, what: str, fewest: int = 2) -> tuple[NDArray[Any], Codes]:
-    """The different values in order and each row's number among them; that of a missing one is their count."""
+    """The distinct values in order, and each row's index among them; a missing value gets their count."""
     given = np.asarray(_on_cpu(values), dtype=object)
     _require(given.shape == (rows,), f"There must be one value of `{what}` per row; got {given.shape} for {rows} rows.")
     try:

@@ -38,7 +38,7 @@ BASELINES = ("fedavg", "ffalm")
 class FairAnswer(Answer):
     """The answer to a target: `test`, `verdict`, `bounds`, `candidates`, and the `model` with its thresholds.
 
-    Where the answer is a blind rule, `rule` and `groups`, the model of the groups, stand in the place of thresholds.
+    Where the answer is a blind rule, `rule` and `groups`, the model of the groups, replace the thresholds.
     """
 
     model: TrainedModel
@@ -46,7 +46,7 @@ class FairAnswer(Answer):
     groups: GroupModel | None = None
 
     def predict(self, x: Any, group: Any = None) -> Tensor:
-        """The label of each row, as its number in the task; `model.predict` gives its name, and tells what `x` may be.
+        """The label of each row, as its number in the task; `model.predict` gives its name, and says what `x` may be.
 
         `group` is as in `model.predict`: a column, or each row's group by name or number; a row whose group is none of
         the task's, and every row where `group` is left out, gets the one threshold for everybody. A blind rule asks for
@@ -71,9 +71,9 @@ class FairAnswer(Answer):
 
     def _repr_html_(self) -> str:
         from ffalm.report.answer_report import sentences, who_pays
-        from ffalm.report.rendering import told_html
+        from ffalm.report.rendering import sentences_html
 
-        return told_html(sentences(self), who_pays(self))
+        return sentences_html(sentences(self), who_pays(self))
 
 
 @with_keywords(RunSettings, Training)

@@ -50,7 +50,7 @@ class Federation:
     task: Task
     client_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    validation_client: Tensor | None = None  # whose each validation row is, -1 for nobody's; None where unknown
+    validation_client: Tensor | None = None  # the client that owns each validation row, -1 for none; None if unknown
     test_client: Tensor | None = None
     all_groups: bool = field(default=True, repr=False)  # whether every compared group must have training rows
     preprocessing: Preprocessing | None = None  # that made the features, None where they were given as arrays
@@ -116,13 +116,14 @@ class Federation:
     def from_dataset(cls, dataset: Dataset, partition: Partition, seed: int = 0) -> Federation:
         """The data's training rows given to clients; its other parts stay whole.
 
-        With natural silos it is known whose the rows of the other parts are. A silo that is left out trains nothing and
-        validates nothing: all its rows are the test part.
+        With natural silos, the owners of the other parts' rows are known too. All rows of a silo that is left out are
+        test rows: none of them is used for training or validation.
         """
         if partition.leave_out is not None:
             return _without_silo(dataset, partition, seed)
         parts = partition.split(dataset, seed)
         silos = partition.kind == "silos"
+        _, validation_client, test_client = dataset.owners if silos and dataset.owners else (None, None, None)
         return cls(
             clients=Dealt([Holding(dataset.train, rows) for rows in parts]),
             validation=dataset.validation,
@@ -130,8 +131,8 @@ class Federation:
             task=dataset.task,
             client_names=dataset.owner_names if silos else (),
             notes=(*dataset.notes, *_left_out(len(dataset.train), sum(map(len, parts)), partition)),
-            validation_client=dataset.validation_owner if silos else None,
-            test_client=dataset.test_owner if silos else None,
+            validation_client=validation_client,
+            test_client=test_client,
             preprocessing=dataset.preprocessing,
         )
 
@@ -154,7 +155,7 @@ class Federation:
         return frame_html(repr(self), self.to_dataframe(), self.notes)
 
     def own_parts(self, part: Literal["validation", "test"]) -> Sequence[Examples] | None:
-        """Each client's own rows of the validation or test part; None where nobody knows whose they are."""
+        """Each client's own rows of the validation or test part; None if their owners are unknown."""
         rows, client = getattr(self, part), getattr(self, f"{part}_client")
         if rows is None or client is None:
             return None
@@ -166,11 +167,11 @@ class Federation:
 
     @cached_property
     def holdings(self) -> tuple[Holding, ...]:
-        """What each client holds, with nothing gathered."""
+        """What each client holds, without gathering any rows."""
         return holdings_of(self.clients)
 
     def fingerprint(self) -> str:
-        """A checksum of the task and of every row, by which a resumed study finds that its data has changed.
+        """A checksum of the task and of every row, by which a resumed study notices that its data has changed.
 
         Of features larger than 256 MB every k-th row is taken, so that this takes a second at most.
         """
@@ -187,11 +188,11 @@ class Federation:
         return found.hexdigest()
 
     def first_rows(self, count: int) -> Examples:
-        """The first client's first rows, for a look at what features are like."""
+        """The first client's first rows, to inspect the shape and type of features."""
         return self.holdings[0].first(count)
 
     def pooled(self) -> Federation:
-        """The same rows held by one client, for training without a federation; the other parts stay as they are."""
+        """All clients' rows held by one client, for central training; the other parts stay as they are."""
         sources = {id(holding.source): holding.source for holding in self.holdings}
         if len(sources) == 1 and all(holding.rows is not None for holding in self.holdings):
             rows = torch.cat([holding.rows for holding in self.holdings if holding.rows is not None])
@@ -199,30 +200,21 @@ class Federation:
         else:
             parts = [holding.examples() for holding in self.holdings]
             whole = Holding(Examples(*(torch.cat([getattr(part, name) for part in parts]) for name in _COLUMNS)))
-        return Federation(
-            Dealt([whole]),
-            self.validation,
-            self.test,
-            self.task,
-            ("all",),
-            self.notes,
-            preprocessing=self.preprocessing,
-        )
+        clients = Dealt([whole])
+        return replace(self, clients=clients, client_names=("all",), validation_client=None, test_client=None)
 
     def alone(self, client: int) -> Federation:
         """One client by itself, with the shared validation and test rows."""
-        own = {
-            part: None if owners is None else torch.where(owners == client, 0, -1)
-            for part, owners in (("validation", self.validation_client), ("test", self.test_client))
-        }
-        return Federation(
+
+        def renumbered(owners: Tensor | None) -> Tensor | None:
+            return None if owners is None else torch.where(owners == client, 0, -1)
+
+        return replace(
+            self,
             clients=Dealt([self.holdings[client]]),
-            validation=self.validation,
-            test=self.test,
-            task=self.task,
             client_names=(self.client_names[client],),
-            validation_client=own["validation"],
-            test_client=own["test"],
+            validation_client=renumbered(self.validation_client),
+            test_client=renumbered(self.test_client),
             all_groups=False,
         )
 
@@ -233,14 +225,14 @@ class Federation:
         """
         task = self.task
         sources = {id(holding.source): holding.source.with_group_labels(task) for holding in self.holdings}
-        return Federation(
-            Dealt([replace(holding, source=sources[id(holding.source)]) for holding in self.holdings]),
-            None if self.validation is None else self.validation.with_group_labels(task),
-            None,
-            task.with_group_labels(),
-            self.client_names,
-            self.notes,
-            preprocessing=self.preprocessing,
+        return replace(
+            self,
+            clients=Dealt([replace(holding, source=sources[id(holding.source)]) for holding in self.holdings]),
+            validation=None if self.validation is None else self.validation.with_group_labels(task),
+            test=None,
+            task=task.with_group_labels(),
+            validation_client=None,
+            test_client=None,
         )
 
     def summary(self) -> list[dict[str, Any]]:
@@ -309,38 +301,35 @@ def _without_silo(dataset: Dataset, partition: Partition, seed: int) -> Federati
     whole, name = Federation.from_dataset(dataset, replace(partition, leave_out=None), seed), partition.leave_out
     require_known("site to leave out", dataset.owner_names, name)
     place = dataset.owner_names.index(str(name))
-    assert dataset.validation_owner is not None and dataset.test_owner is not None and dataset.owner is not None
-    owned = ((dataset.train, dataset.owner), (dataset.validation, dataset.validation_owner),
-             (dataset.test, dataset.test_owner))  # fmt: skip
-    mine = [part.take((owner == place).nonzero().flatten()) for part, owner in owned]
-    others = dataset.validation_owner != place
+    assert dataset.owners is not None
+    parts = zip((dataset.train, dataset.validation, dataset.test), dataset.owners, strict=True)
+    mine = [part.take((owner == place).nonzero().flatten()) for part, owner in parts]
+    others = dataset.owners[1] != place
     test = Examples(*(torch.cat([getattr(part, what) for part in mine]) for what in _COLUMNS))
     note = (
         f"The site {name!r} took no part in training, validation and thresholds: the test part is all of its "
         f"{len(test):,} rows. Columns were standardised by the training rows of all sites, this one included."
     )
-    rest = dataset.validation_owner[others]
-    return Federation(
+    rest = dataset.owners[1][others]
+    return replace(
+        whole,
         clients=Dealt([holding for number, holding in enumerate(whole.holdings) if number != place]),
         validation=dataset.validation.take(others.nonzero().flatten()),
         test=test,
-        task=dataset.task,
         client_names=tuple(own for own in dataset.owner_names if own != name),
         notes=(*whole.notes, note),
         validation_client=rest - (rest > place).long(),
-        preprocessing=dataset.preprocessing,
+        test_client=None,
     )
 
 
 def owners_partition(source: Source, given: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """The partition that a data source implies: the owners, where a column or the source itself names them."""
-    return {"kind": "silos"} if getattr(source, "owner", None) is not None else silos_of(source, given or {})
+    """The partition that a data source implies: its owners, if a column names them.
 
-
-def silos_of(source: Source, given: Mapping[str, Any]) -> dict[str, str]:
-    """The partition of a source of natural silos, such as states, unless settings of another partition are given."""
-    natural = getattr(source, "natural_silos", False) and not given.keys() & {"kind", "clients", "alpha"}
-    return {"kind": "silos"} if natural else {}
+    So it is for a source of natural silos, such as states, unless settings of another partition are given.
+    """
+    natural = getattr(source, "natural_silos", False) and not {"kind", "clients", "alpha"} & (given or {}).keys()
+    return {"kind": "silos"} if natural or getattr(source, "owner", None) is not None else {}
 
 
 def _left_out(rows: int, dealt: int, partition: Partition) -> tuple[str, ...]:
@@ -351,7 +340,7 @@ def _left_out(rows: int, dealt: int, partition: Partition) -> tuple[str, ...]:
 
 
 def _sound(examples: Examples, task: Task, like: Examples) -> bool:
-    """Whether nothing is wrong with any row: then not with those of a client either, and none need be gathered."""
+    """Whether all rows are valid: then those of each client are too, and need not be gathered to be checked."""
     try:
         _check(examples, "source", task, like)
     except UserError:

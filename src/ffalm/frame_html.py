@@ -1,4 +1,4 @@
-"""What notebooks show of objects: a heading and a data frame as an HTML table, every text escaped."""
+"""HTML that notebooks show for objects: a heading and a data frame as a table, with every text escaped."""
 
 from __future__ import annotations
 

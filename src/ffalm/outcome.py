@@ -1,4 +1,4 @@
-"""What comes out of runs, in plain values: the one thing that the store writes and the report reads."""
+"""The outcomes of runs in plain values: what run folders store and reports read."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Record = dict[str, Any]
 
 
 def validation_accuracy(record: Record) -> float:
-    """By which rounds are compared; below every other where it was not measured or is undefined."""
+    """The validation accuracy, by which rounds are compared; -inf if it was not measured or is undefined."""
     accuracy = record.get("accuracy")
     return -math.inf if accuracy is None or math.isnan(accuracy) else float(accuracy)
 
 
 def duals(record: Record) -> list[float]:
-    """The duals of a round as a flat list, whatever shape the algorithm keeps them in; NaN where one is no number."""
+    """The duals of a round as a flat list, in whatever shape the algorithm keeps them; NaN for what is not a number."""
     return list(_flat(record.get("dual", record.get("duals"))))
 
 
@@ -107,7 +107,7 @@ def degenerate(finished: Sequence[Outcome]) -> str:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """An algorithm of the usual ones that could not take a study's data, and why."""
+    """A default algorithm that was left out because it cannot take the study's data, and why."""
 
     label: str
     reason: str  # the algorithm's own refusal, one sentence
@@ -144,7 +144,7 @@ class StudyRecord:
 
     @classmethod
     def from_plain(cls, values: dict[str, Any]) -> StudyRecord:
-        """The record that `dataclasses.asdict` gave, after JSON; raises KeyError or TypeError where it is none."""
+        """The record from the JSON form of `dataclasses.asdict`; raises KeyError or TypeError if it is not one."""
         if unknown := sorted(values.keys() - {one.name for one in fields(cls)}):
             raise KeyError(f"unknown entry {unknown[0]!r}")
         known = {one.name: values[one.name] for one in fields(cls) if one.name in values}
@@ -172,7 +172,7 @@ class StudyOutcome(StudyRecord):
         return self.group_names[: len(self.group_names) - self.excluded]
 
     def group_title(self, place: int) -> str:
-        """A group as tables by group name it."""
+        """The name of a group in tables by group."""
         name = self.group_names[place]
         return name if place < len(self.compared) else f"{name} (not compared)"
 
@@ -186,7 +186,7 @@ class StudyOutcome(StudyRecord):
 
 
 def groups_text(group: str, names: Sequence[str], excluded: int = 0) -> str:
-    """The groups as a report names them, those that are not compared apart."""
+    """The groups as a report names them; those that are not compared are listed separately."""
     between = "; " if any("," in name for name in names) else ", "  # crossed groups have commas of their own
     compared, others = names[: len(names) - excluded], names[len(names) - excluded :]
     apart = f" (scored, not compared: {between.join(others)})" if others else ""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ffalm.errors import UserError, require, require_known
 from ffalm.randomness import Purpose, generator
-from ffalm.settings import flag
+from ffalm.settings import check_ranges, flag
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,11 +53,13 @@ class Partition:
         default="plain",
         metadata=flag("How rows go to clients: plain, even, balanced, group, iid or silos.", _PANEL, "partition"),
     )
-    clients: int = field(default=10, metadata=flag("Number of clients.", _PANEL, most=10**6))
-    alpha: float = field(default=5.0, metadata=flag("Dirichlet alpha: the smaller, the more clients differ.", _PANEL))
+    clients: int = field(default=10, metadata=flag("Number of clients.", _PANEL, least=1, most=10**6))
+    alpha: float = field(
+        default=5.0, metadata=flag("Dirichlet alpha: the smaller, the more clients differ.", _PANEL, above=0)
+    )
     min_rows: int | None = field(
         default=None,
-        metadata=flag("Fewest training rows per client. Default: 10, for silos 1.", _PANEL),
+        metadata=flag("Fewest training rows per client. Default: 10, for silos 1.", _PANEL, least=1),
     )
     leave_out: str | None = field(
         default=None,
@@ -69,29 +71,27 @@ class Partition:
 
     def __post_init__(self) -> None:
         require_known("partition", (*_KINDS, "silos"), self.kind)
-        require(self.clients >= 1, f"A federation needs at least 1 client; got {self.clients}.")
-        require(self.alpha > 0 and np.isfinite(self.alpha), f"The Dirichlet alpha must be above 0; got {self.alpha}.")
+        check_ranges(self, "partition")
         require(
             self.leave_out is None or self.kind == "silos",
             "A site can be left out where the data names the sites: name its owner column.",
         )
         if self.min_rows is None:  # owners are as large as they are, while a draw can be repeated
             object.__setattr__(self, "min_rows", 1 if self.kind == "silos" else 10)
-        require(self.smallest >= 1, f"Every client needs at least 1 row (min_rows); got {self.min_rows}.")
 
     @property
     def smallest(self) -> int:
-        """The number of training rows that every client has at least."""
+        """The least number of training rows that a client may have."""
         return self.min_rows or 0
 
     @property
     def skewed(self) -> bool:
-        """Whether alpha means anything."""
+        """Whether alpha has an effect."""
         return self.kind in ("plain", "even", "balanced", "group")
 
     @property
     def without_effect(self) -> tuple[str, ...]:
-        """The settings that mean nothing for this kind of partition."""
+        """The settings without effect for this kind of partition."""
         return () if self.skewed else ("alpha",) if self.kind == "iid" else ("alpha", "clients")
 
     def split(self, dataset: Dataset, seed: int) -> list[Tensor]:
@@ -140,7 +140,7 @@ def _balanced(dataset: Dataset, partition: Partition, draws: np.random.Generator
 
 
 def _even(dataset: Dataset, partition: Partition, draws: np.random.Generator) -> list[Rows]:
-    """Equal clients, labels as they are: so much is swept that trimming takes next to nothing."""
+    """Equal clients, labels as they are: with so many sweeps that trimming removes almost no rows."""
     return _evened(_rows_by_label(dataset, draws), partition, draws, _MORE_SWEEPS)
 
 
@@ -198,7 +198,7 @@ def _evened_logarithms(
 
 
 def _unevenness(rows: NDArray[np.float64]) -> float:
-    """By which share of an equal part the client farthest from it is off."""
+    """The largest relative deviation of a client's rows from an equal share."""
     owned = rows.sum(0)
     return float(np.abs(owned / owned.mean() - 1).max())
 
@@ -207,12 +207,12 @@ def _silos(dataset: Dataset, min_rows: int) -> list[Tensor]:
     """The owners that the data names."""
     import torch
 
-    owner = dataset.owner
-    if owner is None:
+    if dataset.owners is None:
         raise UserError(
             f"The data {dataset.task.name!r} does not say who owns a row: name its owner column, or choose another "
             "partition."
         )
+    owner = dataset.owners[0]
     order = owner.argsort(stable=True)  # rows of an owner stay in their order; -1 is nobody
     counts = owner[owner >= 0].bincount(minlength=len(dataset.owner_names))
     owned = list(torch.split(order[len(owner) - int(counts.sum()) :], counts.tolist()))

@@ -1,4 +1,4 @@
-"""Python files of a user's own that register algorithms."""
+"""Users' own Python files that register algorithms."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def import_plugin(path: Path) -> None:
 
 
 def blamed(error: BaseException) -> UserError | None:
-    """The sentence on an error that a plugin's own code raised, with its last line there; None where none did."""
+    """A message about an error raised in a plugin's code, with its line there; None if no plugin raised it."""
     for frame in reversed(list(traceback.walk_tb(error.__traceback__))):
         if str(frame[0].f_globals.get("__name__", "")).startswith(_PREFIX):
             where = f"line {frame[1]} of the plugin {frame[0].f_code.co_filename}"

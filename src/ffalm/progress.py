@@ -24,7 +24,7 @@ class RemainingTime:
         self._counting = False
 
     def seconds(self, run: object, number: int, now: float) -> float | None:
-        """After a run's round of this number: the seconds left, None where nobody can tell yet."""
+        """The seconds left after this round of a run; None if that is not known yet."""
         first = run not in self._begun
         self._begun.add(run)
         self.rounds -= number if first else 1  # of a run that is resumed, some rounds were done before
@@ -51,7 +51,7 @@ class ProgressLine:
         self._width = 0
 
     def __call__(self, run: str, record: Record) -> None:
-        """Tell of a run's round."""
+        """Show a run's round."""
         now = time.monotonic()
         seconds, self._left = self._remaining.seconds(run, record["round"], now), self._remaining.rounds
         if now - self._told >= _SECONDS_BETWEEN or self._left <= 0:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self
 
 from ffalm.errors import require, require_known
-from ffalm.settings import build, flag, require_above_zero, typed
+from ffalm.settings import build, check_ranges, flag, setting, typed
 from ffalm.targets.target import Repair, Scope
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -32,47 +32,24 @@ class Training:
     lr * lr_decay^floor((t - 1) / lr_step). Optimizer state (momentum, Adam's moments) starts anew each round.
     """
 
-    rounds: int = field(default=70, metadata={"help": "Communication rounds.", "most": 10**6})
-    local_epochs: int = field(default=1, metadata={"help": "Local epochs per round.", "most": 10**5})
-    local_steps: int | None = field(
-        default=None, metadata={"help": "Local steps per round, instead of local epochs.", "most": 10**7}
-    )
-    batch_size: int | None = field(default=128, metadata={"help": "Batch size; none for all rows of a client at once."})
-    lr: float = field(default=0.05, metadata={"help": "Learning rate.", "most": 1e38})
-    lr_step: int = field(default=50, metadata={"help": "Rounds between decays of the learning rate."})
-    lr_decay: float = field(default=0.5, metadata={"help": "Factor of each decay of the learning rate.", "most": 1e38})
-    clip: float | None = field(
-        default=1.0, metadata={"help": "Largest gradient norm of a step; none for no clipping.", "most": 1e38}
-    )
-    participation: float = field(default=1.0, metadata={"help": "Fraction of clients that train in each round."})
+    rounds: int = setting(70, "Communication rounds.", least=1, most=10**6)
+    local_epochs: int = setting(1, "Local epochs per round.", least=1, most=10**5)
+    local_steps: int | None = setting(None, "Local steps per round, instead of local epochs.", least=1, most=10**7)
+    batch_size: int | None = setting(128, "Batch size; none for all rows of a client at once.", least=1)
+    lr: float = setting(0.05, "Learning rate.", least=0, most=1e38)
+    lr_step: int = setting(50, "Rounds between decays of the learning rate.", least=1)
+    lr_decay: float = setting(0.5, "Factor of each decay of the learning rate.", above=0, most=1e38)
+    clip: float | None = setting(1.0, "Largest gradient norm of a step; none for no clipping.", above=0, most=1e38)
+    participation: float = setting(1.0, "Fraction of clients that train in each round.", above=0, most=1)
     optimizer: Optimizer = field(default="sgd", metadata={"help": "Optimizer of the clients: sgd or adam."})
-    momentum: float = field(default=0.0, metadata={"help": "Momentum of the clients' SGD."})
-    weight_decay: float = field(default=0.0, metadata={"help": "Weight decay of the clients' optimizer.", "most": 1e38})
+    momentum: float = setting(0.0, "Momentum of the clients' SGD.", least=0, below=1)
+    weight_decay: float = setting(0.0, "Weight decay of the clients' optimizer.", least=0, most=1e38)
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "local_epochs", "local_steps", "batch_size", "lr_step"):
-            value = getattr(self, name)
-            require(value is None or value >= 1, f"The training setting {name!r} must be at least 1; got {value}.")
-        for name in ("lr", "lr_decay", "clip"):
-            value = getattr(self, name)
-            lowest_ok = value is None or (math.isfinite(value) and (value > 0 or (name == "lr" and value == 0)))
-            bound = "from 0 up" if name == "lr" else "above 0"
-            require(lowest_ok, f"The training setting {name!r} must be a number {bound}; got {value}.")
-        require(
-            0 < self.participation <= 1,
-            f"The training setting 'participation' is a share above 0 and at most 1; got {self.participation}.",
-        )
-        require(
-            0 <= self.momentum < 1,
-            f"The training setting 'momentum' must be from 0 to below 1; got {self.momentum}.",
-        )
+        check_ranges(self, "training")
         require(
             self.momentum == 0 or self.optimizer == "sgd",
             f"The training setting 'momentum' is for the optimizer sgd; {self.optimizer} has its own.",
-        )
-        require(
-            math.isfinite(self.weight_decay) and self.weight_decay >= 0,
-            f"The training setting 'weight_decay' must be 0 or more; got {self.weight_decay}.",
         )
         decays = (self.rounds - 1) // self.lr_step
         require(
@@ -97,35 +74,40 @@ class Privacy:
     """
 
     # of the model: standard deviation over clip * largest client weight; 0 protects nothing
-    noise: float = field(metadata={"help": "Noise multiplier; giving it turns differential privacy on.", "most": 1e38})
+    noise: float = field(
+        metadata={"help": "Noise multiplier; giving it turns differential privacy on.", "least": 0, "most": 1e38}
+    )
     # over all floating numbers of the model
     clip: float = field(
-        default=1.0, metadata={"help": "Largest norm of a client's model update.", "flag": "privacy_clip"}
+        default=1.0, metadata={"help": "Largest norm of a client's model update.", "flag": "privacy_clip", "above": 0}
     )
     tally_noise: float | None = field(
         default=None,
-        metadata={"most": 1e38, "about": "Noise multiplier of what clients report for the duals; none: as `noise`."},
+        metadata={
+            "about": "Noise multiplier of what clients report for the duals; none: as `noise`.",
+            "least": 0,
+            "most": 1e38,
+        },
     )
     state_clip: float = field(
         default=0.1,
-        metadata={"about": "Largest norm of a client's own step of the duals, where these steps are averaged."},
+        metadata={
+            "about": "Largest norm of a client's own step of the duals, where these steps are averaged.",
+            "above": 0,
+        },
     )
     loss_bound: float = field(
         default=2.0,
-        metadata={"about": "Where single Tallies are needed: mean loss of a (label, group) cell counts up to this."},
+        metadata={
+            "about": "Where single Tallies are needed: mean loss of a (label, group) cell counts up to this.",
+            "above": 0,
+        },
     )
     # well below 1 / number of clients
-    delta: float = field(default=1e-5, metadata={"help": "Delta for which epsilon is reported."})
+    delta: float = setting(1e-5, "Delta for which epsilon is reported.", above=0, below=1)
 
     def __post_init__(self) -> None:
-        for name in ("noise", "tally_noise"):
-            value = getattr(self, name)
-            require(
-                value is None or (math.isfinite(value) and value >= 0),
-                f"The privacy setting {name!r} must be 0 or more; got {value}.",
-            )
-        require_above_zero(self, "The privacy setting {!r}", "clip", "state_clip", "loss_bound")
-        require(0 < self.delta < 1, f"The privacy setting 'delta' must lie between 0 and 1; got {self.delta}.")
+        check_ranges(self, "privacy")
 
     @property
     def of_tallies(self) -> float:
@@ -183,7 +165,7 @@ class StudySettings(RunSettings):
     fresh_data: bool = field(
         default=False, metadata=flag("Draw the data, or its split, anew for each seed.", "What to run")
     )
-    checkpoint_every: int = field(default=1, metadata=flag("Rounds between checkpoints.", _RUNNING))
+    checkpoint_every: int = field(default=1, metadata=flag("Rounds between checkpoints.", _RUNNING, least=1))
     target: str | None = field(
         default=None,
         metadata=flag('Fairness target, such as "dpd <= 0.05" or "eod <= 0.05, impact_ratio >= 0.8".', _TARGET),
@@ -212,5 +194,5 @@ class StudySettings(RunSettings):
         ),
     )
     workers: int | None = field(
-        default=None, metadata=flag("Worker processes; by default one per core or GPU.", _RUNNING, most=1024)
+        default=None, metadata=flag("Worker processes; by default one per core or GPU.", _RUNNING, least=1, most=1024)
     )

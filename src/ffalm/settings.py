@@ -11,6 +11,7 @@ import difflib
 import functools
 import inspect
 import math
+import operator
 import string
 import types
 import typing
@@ -24,6 +25,13 @@ from ffalm.errors import UserError, shown, unknown
 
 T = TypeVar("T")
 _LARGEST = 2**63 - 1
+#: The limits of a setting's range: whether a number is within one, and how a message says so.
+_LIMITS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "least": (operator.ge, "{} or more"),
+    "above": (operator.gt, "above {}"),
+    "below": (operator.lt, "below {}"),
+    "most": (operator.le, "at most {}"),
+}
 
 #: The types of a class's fields; evaluating the annotations takes longer than building an instance.
 _hints: Callable[[Any], dict[str, Any]] = cache(typing.get_type_hints)
@@ -51,8 +59,7 @@ def build(cls: type[T], settings: Mapping[str, Any], what: str) -> T:
     if missing:
         raise UserError(f"The {what} needs the setting{'s' * (len(missing) > 1)} {', '.join(missing)}.")
     made = cls(**values)
-    for name, value in values.items():
-        _check_most(value, fields[name], what)
+    check_ranges(made, what)
     return made
 
 
@@ -91,44 +98,44 @@ def typed(cls: type[T]) -> type[T]:
             for name in list(given.arguments)[1:]:
                 given.arguments[name] = _fitted(given.arguments[name], hints[name], f"The setting {name!r} of {what}")
         original(*given.args, **given.kwargs)
+        check_ranges(self)
 
     cls.__init__ = checked  # type: ignore[method-assign, assignment]
     return cls
 
 
-def require_above_zero(settings: Any, sentence: str, *names: str) -> None:
-    """Refuse these settings unless they are finite and above 0; `sentence` names one, as in "The setting {!r}"."""
-    for name in names:
-        value = getattr(settings, name)
-        above = math.isfinite(value) and value > 0
-        if not above:
-            raise UserError(f"{sentence.format(name)} must be a number above 0; got {value}.")
-
-
-def flag(help: str, panel: str, name: str | None = None, most: float | None = None) -> dict[str, Any]:
+def flag(help: str, panel: str, name: str | None = None, **limits: float) -> dict[str, Any]:
     """Metadata of a dataclass field that is a command line flag too, under its own name unless another is given.
 
-    `most` is the largest value that `build` takes. A setting without a flag is explained by the metadata "about".
+    `limits` are its range (see `check_ranges`). A setting without a flag is explained by the metadata "about".
     """
-    return {"help": help, "panel": panel, "flag": name, "most": most}
+    return {"help": help, "panel": panel, "flag": name, **limits}
 
 
-def setting(default: Any, help: str, *, least: float | None = None, above: float | None = None) -> Any:
-    """A dataclass field of a setting with a sentence on what it means, for `ffalm algorithms`, and its range."""
-    return dataclasses.field(default=default, metadata={"help": help, "least": least, "above": above})
+def setting(default: Any, help: str, **limits: float) -> Any:
+    """A dataclass field of a setting with a sentence on what it means, and its range: see `check_ranges`."""
+    return dataclasses.field(default=default, metadata={"help": help, **limits})
 
 
-def check_ranges(settings: Any) -> None:
-    """Refuse a number that is not finite or outside the range that its `setting` gives; None has no range."""
+def check_ranges(settings: Any, what: str | None = None) -> None:
+    """Refuse numbers that are not finite or outside the range that their field's metadata gives; None has no range.
+
+    A range is any of the limits "least", "above", "below" and "most"; of a tuple it is that of each number.
+    """
     for one in dataclasses.fields(settings):
-        value, least, above = getattr(settings, one.name), one.metadata.get("least"), one.metadata.get("above")
-        if value is None or (least is None and above is None):
-            continue
-        finite = isinstance(value, Real) and math.isfinite(value)
-        if not finite or not (value > above if least is None else value >= least):
-            title = getattr(settings, "title", type(settings).__name__)
-            allowed = f"above {above:g}" if least is None else f"{least:g} or more"
-            raise UserError(f"The setting {one.name!r} of {title} must be {allowed}; got {value}.")
+        value = getattr(settings, one.name)
+        numbers = value if isinstance(value, tuple) else () if value is None else (value,)
+        for name, (within, words) in _LIMITS.items():
+            limit = one.metadata.get(name)
+            if limit is None or all(_is_finite(number) and within(number, limit) for number in numbers):
+                continue
+            what = what or getattr(settings, "title", type(settings).__name__)
+            allowed = words.format(f"{limit:,}" if isinstance(limit, int) else f"{limit:g}")
+            raise UserError(f"The setting {one.name!r} of {what} must be {allowed}; got {shown(value)}.")
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)
 
 
 def with_keywords(*classes: type) -> Callable[[T], T]:
@@ -163,7 +170,7 @@ def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _nested(value: Any, hint: Any) -> type[Any] | None:
-    """The dataclass that nested settings are of; where the hint has several, they are told apart by `source`."""
+    """The dataclass that nested settings are for; if the hint allows several, `source` says which."""
     if not isinstance(value, Mapping):
         return None
     options = typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
@@ -176,15 +183,6 @@ def _converted(value: Any, kind: type) -> Any:
         return kind(value)
     except (OverflowError, ValueError, TypeError):
         return None
-
-
-def _check_most(value: Any, field: dataclasses.Field[Any], what: str) -> None:
-    """Refuse a number above the `most` of the field's metadata: nothing could be computed, or allocated, for it."""
-    most = field.metadata.get("most")
-    for number in value if isinstance(value, tuple) else (value,):
-        if most is not None and isinstance(number, int | float) and number > most:
-            limit = f"{most:,}" if isinstance(most, int) else f"{most:g}"
-            raise UserError(f"The setting {field.name!r} of {what} must be at most {limit}; got {shown(number)}.")
 
 
 def _fitted(value: Any, hint: Any, what: str) -> Any:

@@ -65,35 +65,19 @@ class RunKeywords(TypedDict, total=False):
     weight_decay: float
 
 
-def job_of(
-    settings: RunSettings, algorithm: Algorithm, federation: Federation, seed: int, device: str = "", processes: int = 1
-) -> Job:
-    """One run with these settings, on the given device if any; `processes` share that device's memory.
-
-    Of a run in which every client trains alone, the first client's.
-    """
-    return _jobs(settings, algorithm, federation, seed, device, processes)[0]
-
-
 def run_of(
     settings: RunSettings, algorithm: Algorithm, federation: Federation, seed: int, device: str = "", processes: int = 1
 ) -> Run | ClientsAlone:
-    """A run that is about to be computed; the arguments are those of `job_of`."""
-    jobs = _jobs(settings, algorithm, federation, seed, device, processes)
-    alone = algorithm.trains_on == "alone"
-    return ClientsAlone(jobs, settings.keep, federation) if alone else Run(jobs[0], settings.keep, federation)
+    """A run with these settings, on the given device if any; `processes` share that device's memory.
 
-
-def _jobs(
-    settings: RunSettings, algorithm: Algorithm, federation: Federation, seed: int, device: str, processes: int
-) -> list[Job]:
-    """The trainings of a run, by whom the algorithm trains on: all clients, their rows pooled, or each client alone."""
+    Its jobs are one training over all clients or on their pooled rows, or one for each client alone.
+    """
     trained = {
         "clients": lambda: [federation],
         "pooled": lambda: [federation.pooled()],
         "alone": lambda: [federation.alone(client) for client in range(len(federation.clients))],
     }[algorithm.trains_on]()
-    return [
+    jobs = [
         Job.of(
             algorithm,
             owned,
@@ -109,10 +93,12 @@ def _jobs(
         )
         for owned in trained
     ]
+    alone = algorithm.trains_on == "alone"
+    return ClientsAlone(jobs, settings.keep, federation) if alone else Run(jobs[0], settings.keep, federation)
 
 
 class DivergedError(TrainingDiverged):
-    """A run's loss, model or dual stopped being finite; `results` holds what there is, history included."""
+    """A run's loss, model or dual stopped being finite; `results` holds the results so far, with their history."""
 
     def __init__(self, message: str, results: list[Result]) -> None:
         super().__init__(message)
@@ -230,7 +216,7 @@ def seed_of(number: Any) -> int:
 
 def rebuilt(weights: Mapping[str, Tensor], federation: Federation, settings: RunKeywords) -> TrainedModel:
     """A trained model from its weights and the settings that made it."""
-    job = job_of(RunSettings.from_keywords(settings), FedAvg(), federation, 0)
+    (job,) = run_of(RunSettings.from_keywords(settings), FedAvg(), federation, 0).jobs
     return TrainedModel.of(weights, description_of(job), job.spec.model, device=job.spec.device)
 
 

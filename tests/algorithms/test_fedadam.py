@@ -40,7 +40,7 @@ def test_every_parameter_has_a_step_of_its_own() -> None:
 @pytest.mark.parametrize(("settings", "why"), [
     ({"tau": 0}, "'tau' of FedAdam must be above 0; got 0"),
     ({"server_lr": -1}, "'server_lr' of FedAdam must be above 0; got -1"),
-    ({"beta2": 1}, "'beta2' of FedAdam must be from 0 to below 1; got 1"),
+    ({"beta2": 1}, "'beta2' of FedAdam must be below 1; got 1"),
 ])  # fmt: skip
 def test_settings_are_checked(settings: dict[str, float], why: str) -> None:
     with pytest.raises(UserError, match=why):

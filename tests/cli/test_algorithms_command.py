@@ -63,7 +63,7 @@ def test_an_algorithm_that_needs_single_clients_vectors_says_where_it_cannot_run
 def test_one_algorithm_is_described_with_its_settings_presets_and_paper(cli: Cli) -> None:
     code, shown, _ = cli("algorithms", "ffalm")
     assert code == 0
-    for word in ("Dunda and Song", "dual_lr_growth", "1.05", "Preset safe (the usual one)", "full or last_batch"):
+    for word in ("Dunda and Song", "dual_lr_growth", "1.05", "Preset safe (the default)", "full or last_batch"):
         assert word in shown
     assert cli("algorithms", "fcff")[0] == 2
 

@@ -73,7 +73,7 @@ def test_the_rarest_codes_of_a_column_are_one_category(folder: Path) -> None:
     assert len(column.cat.categories) == 20 and column.cat.categories[-1] == "other"
     assert "OCCP" in raw.notes[1]
     whole = Acs(str(folder), most_categories=1000).read().features["OCCP"]
-    frequent = whole.iloc[raw.train].value_counts().index[0]
+    frequent = whole.iloc[raw.parts[0]].value_counts().index[0]
     assert ((column == frequent) == (whole == frequent)).all()
     assert (column.isna() == whole.isna()).all()
 

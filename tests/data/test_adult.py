@@ -74,8 +74,8 @@ def test_a_question_mark_is_a_category_and_test_rows_add_none(folder: Path) -> N
 
 def test_the_seed_moves_the_validation_part_only(folder: Path) -> None:
     once, other = Adult(str(folder)).read(), Adult(str(folder), data_seed=1).read()
-    assert once.validation.tolist() != other.validation.tolist()
-    assert once.test.tolist() == other.test.tolist()
+    assert once.parts[1].tolist() != other.parts[1].tolist()
+    assert once.parts[2].tolist() == other.parts[2].tolist()
 
 
 def test_a_missing_file_says_how_to_get_it(tmp_path: Path) -> None:
@@ -104,14 +104,14 @@ def test_a_file_that_is_not_adult_is_refused_in_one_sentence(folder: Path, text:
 def test_settings_are_checked(folder: Path) -> None:
     with pytest.raises(UserError, match="must be one of sex, race"):
         source("adult", root=str(folder), sensitive="age")
-    with pytest.raises(UserError, match="validation share"):
-        Adult(str(folder), validation=1.0)
+    with pytest.raises(UserError, match="'validation' of data source 'adult' must be below 1"):
+        source("adult", root=str(folder), validation=1.0)
 
 
 def test_the_real_files_give_the_known_counts(shared_data: Path) -> None:
     raw = Adult(str(shared_data / "tabular")).read()
-    official = sorted([*raw.train, *raw.validation])
-    assert (len(official), len(raw.test)) == (32_561, 16_281)
+    official = sorted([*raw.parts[0], *raw.parts[1]])
+    assert (len(official), len(raw.parts[2])) == (32_561, 16_281)
     rates = [raw.y[official][raw.group[official] == group].mean() for group in (0, 1)]
     assert rates == pytest.approx([0.1095, 0.3057], abs=5e-5)
     data = raw.encoded()

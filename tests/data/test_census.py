@@ -107,7 +107,7 @@ def test_sex_can_be_left_out_of_the_features() -> None:
 
 
 def test_no_person_is_in_two_parts(table: RawTable) -> None:
-    rows = np.concatenate([table.train, table.validation, table.test])
+    rows = np.concatenate(table.parts)
     assert np.array_equal(np.sort(rows), np.arange(45_000))
 
 
@@ -207,7 +207,7 @@ def test_a_small_census_still_has_every_cell_in_training() -> None:
     assert (dataset.train.counts(dataset.task) > 0).all()
 
 
-@pytest.mark.parametrize(("settings", "said"), [({"rows": 99}, "100 rows"), ({"data_seed": -1}, "negative")])
+@pytest.mark.parametrize(("settings", "said"), [({"rows": 99}, "100 or more"), ({"data_seed": -1}, "0 or more")])
 def test_settings_that_cannot_work_are_refused_in_one_sentence(settings: dict[str, int], said: str) -> None:
     with pytest.raises(UserError, match=said):
         source("census", **settings)

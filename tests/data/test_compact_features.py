@@ -112,7 +112,7 @@ def both() -> tuple[Federation, Federation]:
     table = Census(rows=400).read()
     encoding = dense.preprocessing.table  # type: ignore[union-attr]
     assert encoding is not None
-    parts = encoding.compact(table.features, [table.train, table.validation, table.test])
+    parts = encoding.compact(table.features, table.parts)
 
     def compact(examples: Examples, x: Tensor) -> Examples:
         return replace(examples, x=x)

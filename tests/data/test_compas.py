@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from ffalm.data import source
 from ffalm.data.compas import FILE, Compas
 from ffalm.data.encoding import TableEncoding
 from ffalm.errors import UserError
@@ -92,8 +93,8 @@ def test_a_missing_or_strange_file_is_told_in_one_sentence(tmp_path: Path) -> No
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(UserError, match="black_vs_rest or black_vs_white"):
-        Compas(".", groups="all")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="must be one of black_vs_rest, black_vs_white"):
+        source("compas", root=".", groups="all")
     with pytest.raises(UserError, match="leave rows to train on"):
         Compas(".", validation=0.5, test=0.5)
 
@@ -102,5 +103,5 @@ def test_the_real_file_gives_the_known_counts(shared_data: Path) -> None:
     raw = Compas(str(shared_data / "tabular")).read()
     assert len(raw.y) == 6_172
     assert raw.group.tolist().count(0) == 3_175
-    assert [len(rows) for rows in (raw.train, raw.validation, raw.test)] == pytest.approx([4320, 617, 1234], abs=1)
+    assert [len(rows) for rows in raw.parts] == pytest.approx([4320, 617, 1234], abs=1)
     assert len(Compas(str(shared_data / "tabular"), groups="black_vs_white").read().y) == 5_278

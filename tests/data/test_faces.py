@@ -210,13 +210,8 @@ def test_six_thousand_faces_take_a_few_seconds_at_most() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [({"rows": 99}, "100 rows"), ({"size": 48}, "32, 64"), ({"data_seed": -1}, "negative")],
+    [({"rows": 99}, "100 or more"), ({"size": 48}, "32, 64"), ({"data_seed": -1}, "0 or more")],
 )
 def test_settings_that_cannot_work_are_refused_in_one_sentence(settings: dict[str, int], said: str) -> None:
     with pytest.raises(UserError, match=said):
         source("faces", **settings)
-
-
-def test_a_size_that_was_not_foreseen_is_refused_without_the_settings_reader_too() -> None:
-    with pytest.raises(UserError, match="32 or 64 pixels"):
-        Faces(size=48)  # type: ignore[arg-type]

@@ -95,8 +95,8 @@ def test_pictures_stay_with_their_rows(clinic: Path) -> None:
 
 def test_owners_are_those_of_the_training_rows(clinic: Path) -> None:
     data = load(clinic, split="part", owner="site")
-    assert data.owner is not None
-    assert data.owner.tolist() == [number % 4 for number in range(40)]
+    assert data.owners is not None
+    assert data.owners[0].tolist() == [number % 4 for number in range(40)]
     assert data.owner_names == ("clinic 0", "clinic 1", "clinic 2", "clinic 3")
 
 
@@ -133,8 +133,8 @@ def test_a_broken_image_is_named_unless_it_may_be_skipped(clinic: Path) -> None:
         load(clinic)
     data = load(clinic, skip_bad=True, split="part", owner="site")
     assert data.train.y.tolist() == [int(number % 3 != 0) for number in range(40) if number != 5]
-    assert data.owner is not None
-    assert data.owner.tolist() == [number % 4 for number in range(40) if number != 5]
+    assert data.owners is not None
+    assert data.owners[0].tolist() == [number % 4 for number in range(40) if number != 5]
 
 
 def test_missing_files_are_counted(clinic: Path) -> None:

@@ -11,9 +11,9 @@ def test_a_column_of_text_can_name_the_owners_and_is_no_feature_then() -> None:
     assert "workclass" not in owned.features and len(owned.features.columns) == len(plain.features.columns) - 1
     values = plain.features["workclass"].to_numpy()
     assert owned.owner is not None
-    assert [owned.owner_names[code] for code in owned.owner[plain.train]] == values[plain.train].tolist()
-    known = [owned.owner_names[code] if code >= 0 else None for code in owned.owner[plain.test]]
-    assert all(name in (None, value) for name, value in zip(known, values[plain.test], strict=True))
+    assert [owned.owner_names[code] for code in owned.owner[plain.parts[0]]] == values[plain.parts[0]].tolist()
+    known = [owned.owner_names[code] if code >= 0 else None for code in owned.owner[plain.parts[2]]]
+    assert all(name in (None, value) for name, value in zip(known, values[plain.parts[2]], strict=True))
 
 
 @pytest.mark.parametrize("column", ["age", "nothing"])

@@ -196,9 +196,9 @@ def test_owners_are_coded_for_training_rows(write: Any) -> None:
     raw = table(write(frame), owner="bank").read()
     assert raw.owner is not None
     assert raw.owner_names == tuple(f"bank {number}" for number in range(11))
-    assert raw.owner[raw.train].tolist() == [row % 11 for row in raw.train]
+    assert raw.owner[raw.parts[0]].tolist() == [row % 11 for row in raw.parts[0]]
     data = raw.encoded()
-    assert data.owner is not None and len(data.owner) == len(data.train)
+    assert data.owners is not None and len(data.owners[0]) == len(data.train)
 
 
 def test_an_owner_without_training_rows_is_left_out(write: Any) -> None:
@@ -210,14 +210,14 @@ def test_an_owner_without_training_rows_is_left_out(write: Any) -> None:
 def test_a_split_column_decides_the_parts(write: Any) -> None:
     part = np.array(["Train", "val", "TEST", "training"])[np.arange(80) % 4]
     raw = table(write(people(sex=["woman", "man", "man", "woman"] * 20, part=part)), split="part").read()
-    assert raw.test.tolist() == list(range(2, 80, 4))
-    assert raw.validation.tolist() == list(range(1, 80, 4))
-    assert len(raw.train) == 40
+    assert raw.parts[2].tolist() == list(range(2, 80, 4))
+    assert raw.parts[1].tolist() == list(range(1, 80, 4))
+    assert len(raw.parts[0]) == 40
 
 
 def test_a_split_column_without_validation_gives_up_some_training_rows(write: Any) -> None:
     raw = table(write(people(part=["train"] * 60 + ["test"] * 20)), split="part").read()
-    assert (len(raw.train), len(raw.validation), len(raw.test)) == (54, 6, 20)
+    assert [len(rows) for rows in raw.parts] == [54, 6, 20]
 
 
 def test_a_strange_or_incomplete_split_column_is_refused(write: Any) -> None:
@@ -375,7 +375,7 @@ def test_a_missing_number_names_its_row_in_the_file(write: Any) -> None:
 def test_missing_numbers_take_the_mean_of_the_training_rows_alone(write: Any) -> None:
     frame = people(part=["train"] * 60 + ["test"] * 20, pay=[1.0] * 30 + [3.0] * 29 + [None] + [100.0] * 19 + [None])
     raw = table(write(frame), split="part", missing="mean").read()
-    known = raw.features["pay"].iloc[[row for row in raw.train if row != 59]].mean()
+    known = raw.features["pay"].iloc[[row for row in raw.parts[0] if row != 59]].mean()
     assert raw.features["pay"].iloc[[59, 79]].tolist() == [known, known]
     assert "The column 'pay' was empty in 2 of 80 rows; the mean was used there." in raw.notes
     frame.loc[:59, "pay"] = None
@@ -583,7 +583,7 @@ def test_settings_come_from_a_file_of_plain_values(write: Any) -> None:
 def test_the_same_seed_gives_the_same_data_and_another_gives_other_parts(write: Any) -> None:
     file = write(people())
     one, again, other = (table(file, data_seed=seed).read() for seed in (1, 1, 2))
-    assert one.test.tolist() == again.test.tolist() != other.test.tolist()
+    assert one.parts[2].tolist() == again.parts[2].tolist() != other.parts[2].tolist()
 
 
 def test_natural_order_is_that_of_people() -> None:
@@ -650,7 +650,7 @@ def test_the_size_of_a_compared_group_can_be_set(write: Any) -> None:
     assert few.read().task.compared == 2
     assert "fewer than two have 200 training rows" in refusal(table(file, group="sex,town", min_group_size=200))
     with pytest.raises(UserError, match="min_group_size"):
-        table(file, min_group_size=-1)
+        ffalm.load(file, label="hired", group="sex", min_group_size=-1)
     with pytest.raises(UserError, match="different ones"):
         table(file, group="sex,sex")
 

@@ -67,7 +67,7 @@ def assert_alike(one: Dataset, other: Dataset) -> None:
     assert one.notes == other.notes
     assert one.owner_names == other.owner_names
     assert one.preprocessing == other.preprocessing
-    kind = Partition("silos") if one.owner is not None else Partition("iid", 3)
+    kind = Partition("silos") if one.owners is not None else Partition("iid", 3)
     assert len({Federation.from_dataset(data, kind).fingerprint() for data in (one, other)}) == 1
 
 

@@ -191,7 +191,7 @@ def test_a_group_nobody_is_in_is_named(tmp_path: Path, paint: Painter) -> None:
 
 def test_a_misspelt_grouping_gets_a_suggestion() -> None:
     with pytest.raises(UserError, match="did you mean 'black_vs_rest'"):
-        UTKFace("faces", sensitive="black_vs_all")  # type: ignore[arg-type]
+        source("utkface", root="faces", sensitive="black_vs_all")
 
 
 def test_shares_that_leave_no_training_rows_are_refused(faces: Path) -> None:

@@ -31,7 +31,7 @@ def test_the_best_round_is_the_first_of_the_most_accurate() -> None:
 
 def test_last_and_best_are_means_over_seeds() -> None:
     runs = study(outcome("FedAvg", seed=0, history=RISING), outcome("FedAvg", seed=1, history=FALLING))
-    (found,) = best_rounds.kept({"utkface": runs})
+    (found,) = best_rounds.last_and_best({"utkface": runs})
     assert found.last == {"accuracy": 0.5, "dpd": 0.1, "eod": 0.05}
     assert found.best == {"accuracy": 0.75, "dpd": 0.15000000000000002, "eod": 0.2}
     assert found.rounds == [2, 1]
@@ -44,14 +44,14 @@ def test_last_and_best_are_means_over_seeds() -> None:
 
 def test_a_run_that_diverged_is_left_out_and_one_without_measurements_leaves_no_row() -> None:
     runs = study(outcome("FFALM", seed=0, history=RISING), outcome("FFALM", seed=1, history=FALLING, diverged="lost"))
-    (found,) = best_rounds.kept({"utkface": runs})
+    (found,) = best_rounds.last_and_best({"utkface": runs})
     assert (found.seeds, found.last["accuracy"]) == (1, 0.75)
-    assert best_rounds.kept({"utkface": study(outcome("FedAvg", history=[]))}) == []
+    assert best_rounds.last_and_best({"utkface": study(outcome("FedAvg", history=[]))}) == []
 
 
 def test_a_metric_that_was_not_measured_is_nan_and_never_zero() -> None:
     runs = study(outcome("FedAvg", history=[{"round": 1, "accuracy": 0.5, "dpd": None}]))
-    (found,) = best_rounds.kept({"utkface": runs})
+    (found,) = best_rounds.last_and_best({"utkface": runs})
     assert math.isnan(found.best["dpd"])
     assert math.isnan(found.last["eod"])
     assert "| undefined | undefined |" in to_markdown(best_rounds.table([found], "title"))
@@ -59,7 +59,7 @@ def test_a_metric_that_was_not_measured_is_nan_and_never_zero() -> None:
 
 
 def test_machines_get_percent_in_json_as_in_the_csv() -> None:
-    (found,) = best_rounds.kept({"utkface": study(outcome("FedAvg", history=FALLING))})
+    (found,) = best_rounds.last_and_best({"utkface": study(outcome("FedAvg", history=FALLING))})
     assert best_rounds.record(found) == {
         "data": "utkface",
         "label": "FedAvg",

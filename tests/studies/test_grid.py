@@ -12,7 +12,7 @@ from ffalm.config import parse
 from ffalm.errors import UserError
 from ffalm.outcome import LeftOut
 from ffalm.studies.execution import plan_execution
-from ffalm.studies.grid import drop_incompatible, job_of, plans
+from ffalm.studies.grid import drop_incompatible, plans, run_of
 
 SMALL: dict[str, Any] = {"data": {"source": "census", "rows": 600}, "partition": {"clients": 3, "alpha": [1.0, 5.0]}}
 
@@ -77,7 +77,7 @@ def _refusing(why: str) -> Any:
 def test_each_seed_can_draw_its_own_data() -> None:
     settings = {**SMALL, "seeds": [0, 1], "algorithms": {"fedavg": {}}}
     tests = [
-        [job_of(config, plan).federation.test for plan in plans(config)[:2]]
+        [run_of(config, plan).jobs[0].federation.test for plan in plans(config)[:2]]
         for config in (parse(settings), parse({**settings, "fresh_data": True}))
     ]
     assert tests[0][0] is not None

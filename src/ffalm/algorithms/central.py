@@ -1,4 +1,4 @@
-"""Central training: the reference that has everybody's rows in one place, which federations exist to avoid."""
+"""Central training: the reference with all clients' rows in one place, which federations exist to avoid."""
 
 from __future__ import annotations
 

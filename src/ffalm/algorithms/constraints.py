@@ -1,7 +1,7 @@
 """Fairness constraints as objects: what must be 0, on a batch (where it is differentiable) and in a Tally.
 
-A constraint gives one violation a multiplier, on the last axis. An algorithm that prices violations (`lagrangian.py`)
-takes any of them, so a new notion of fairness is one small class here.
+A constraint gives one violation per multiplier, on the last axis. An algorithm that prices violations (`lagrangian.py`)
+takes any constraint, so a new notion of fairness is one small class here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LossParity:
     """All groups have the mean loss of group 0: v_k = mu_0 - mu_k for k = 1..K-1. Of two groups it is Delta mu."""
 
     def size(self, task: Task) -> int:
-        """One less than there are groups."""
+        """The number of groups minus 1."""
         return task.compared - 1
 
     def on_batch(self, batch: Batch, mean_loss: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ class LossNearMean:
     tolerance: float = 0.0
 
     def size(self, task: Task) -> int:
-        """One a group."""
+        """One per group."""
         return task.compared
 
     def on_batch(self, batch: Batch, mean_loss: Tensor) -> Tensor:

@@ -138,12 +138,12 @@ class RoundReport:
     products: Tensor | None = None  # (name, client, name, client): inner products of the vectors in `products`
 
     def __post_init__(self) -> None:
-        """Metrics of these Tallies leave out the groups that are not compared."""
+        """Leave the groups that are not compared out of these Tallies' metrics."""
         excluded = self.task.groups - self.task.compared
         for name in ("tally", "validation"):
-            told = getattr(self, name)
-            if told is not None and told.excluded != excluded:
-                object.__setattr__(self, name, told.excluding(excluded))
+            tally = getattr(self, name)
+            if tally is not None and tally.excluded != excluded:
+                object.__setattr__(self, name, tally.excluding(excluded))
 
     @property
     def sizes(self) -> Tensor:
@@ -169,7 +169,7 @@ class Algorithm:
     """
 
     name: ClassVar[str]
-    title: ClassVar[str]  # how tables call it
+    title: ClassVar[str]  # its name in tables
     paper: ClassVar[str] = ""  # authors, title, venue and year
     limits: ClassVar[str] = ""  # what it does not do, or needs of data and settings, in sentences
     most_groups: ClassVar[int | None] = None  # groups that its formula compares; None: any number
@@ -182,7 +182,7 @@ class Algorithm:
     client_vectors: ClassVar[tuple[str, ...]] = ()  # model-sized, kept by each client from round to round; start at 0
     uploads: ClassVar[tuple[str, ...]] = ()  # model-sized, sent with the trained model and averaged like it
     gradients: ClassVar[tuple[str, ...]] = ()  # those uploads that are gradients of `objectives`: no local training
-    products: ClassVar[tuple[str, ...]] = ()  # uploads, or `CHANGE`, whose inner products `update` is told
+    products: ClassVar[tuple[str, ...]] = ()  # uploads, or `CHANGE`, whose inner products `update` receives
     server_settings: ClassVar[tuple[str, ...]] = ()  # settings on which nothing that clients do depends
     trains_on: ClassVar[TrainsOn] = "clients"  # the others are references, not federated methods
 

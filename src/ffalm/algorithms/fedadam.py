@@ -12,7 +12,6 @@ from typing import ClassVar
 from ffalm.algorithms.contract import PlainTraining, RoundReport
 from ffalm.algorithms.registry import register
 from ffalm.algorithms.vectors import ModelVector, Vectors
-from ffalm.errors import require
 from ffalm.settings import setting
 
 
@@ -33,15 +32,9 @@ class FedAdam(PlainTraining):
     remedies: ClassVar[str] = "a smaller server_lr or a larger tau"
 
     server_lr: float = setting(0.01, "Step size of the server.", above=0)
-    beta1: float = setting(0.9, "Decay of the mean of changes.")
-    beta2: float = setting(0.99, "Decay of the mean of squared changes.")
+    beta1: float = setting(0.9, "Decay of the mean of changes.", least=0, below=1)
+    beta2: float = setting(0.99, "Decay of the mean of squared changes.", least=0, below=1)
     tau: float = setting(0.001, "Added to the root of the mean square; bounds how adaptive it is.", above=0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("beta1", "beta2"):
-            value = getattr(self, name)
-            require(0 <= value < 1, f"The setting {name!r} of FedAdam must be from 0 to below 1; got {value}.")
 
     def start_vectors(self, model: ModelVector) -> Vectors:
         """m = 0, v = tau^2."""

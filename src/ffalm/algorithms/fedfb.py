@@ -1,8 +1,8 @@
 """FedFB: weights of rows per label and group, moved by the pooled gap of the groups (Zeng et al., 2021).
 
 Demographic parity, with y = 1 the favourable label, m_yz rows and summed losses L_yz of (y, z), and n rows in all:
-lambda_z starts at m_z / n, a row of (0, z) weighs n lambda_z / m_z and one of (1, z) 2 minus that. With the loss in
-place of the 0-1 error, group z's rate of favourable predictions exceeds that of group 0 by
+lambda_z starts at m_z / n, a row of (0, z) weighs n lambda_z / m_z and one of (1, z) 2 minus that. With the loss for
+the 0-1 error, group z's rate of favourable predictions exceeds that of group 0 by
 
     F_z = f_z - f_0,        f_z = (L_0z - L_1z + m_1z) / m_z
 

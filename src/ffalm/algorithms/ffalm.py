@@ -29,7 +29,7 @@ from ffalm.algorithms.contract import Batch, Measure, Prepared, RoundReport, Row
 from ffalm.algorithms.dual_control import DualControl
 from ffalm.algorithms.lagrangian import AugmentedLagrangian
 from ffalm.algorithms.registry import register
-from ffalm.errors import require, unknown
+from ffalm.errors import look_up, require
 from ffalm.fairness import Tally, masked_mean
 from ffalm.settings import setting
 
@@ -109,7 +109,7 @@ class FFALM(AugmentedLagrangian):
     )
     normalised_gap: bool = setting(False, "Divide the gap of the dual step by the mean loss.")
     dual_step_cap: float | None = setting(None, "Largest absolute step of the dual in a round.", above=0)
-    dual_decay: float = setting(0.0, "Share of the dual that is forgotten each round.", least=0)
+    dual_decay: float = setting(0.0, "Share of the dual that is forgotten each round.", least=0, most=1)
     dual_proportional: float = setting(0.0, "Coefficient of the gap itself in the dual (PI control).", least=0)
     sufficient_decrease: float | None = setting(
         None, "Let the penalty grow only after a round whose gap is not below this factor of the last.", least=0
@@ -118,7 +118,6 @@ class FFALM(AugmentedLagrangian):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.dual_decay <= 1, f"The setting 'dual_decay' of FFALM must be at most 1; got {self.dual_decay}.")
         finite(self, "dual_init")
         if self.dual_bound is not None:
             require(
@@ -135,9 +134,7 @@ class FFALM(AugmentedLagrangian):
     @classmethod
     def preset(cls, name: str, **settings: Any) -> FFALM:
         """The settings of a named preset, with others changed on top: `FFALM.preset("safe", penalty=5.0)`."""
-        if name not in PRESETS:
-            raise unknown("FFALM preset", name, PRESETS)
-        return cls(**{**PRESETS[name], **settings})
+        return cls(**{**look_up("FFALM preset", name, PRESETS), **settings})
 
     @classmethod
     def recommended(cls) -> FFALM:

@@ -12,7 +12,7 @@ from ffalm.algorithms.registry import register
 @register
 @dataclass(frozen=True)
 class LocalOnly(PlainTraining):
-    """SGD on the mean loss by each client for itself, in as many rounds as the others; nothing is averaged.
+    """SGD on the mean loss by each client alone, for as many rounds as the other methods; nothing is averaged.
 
     Scores are means, by training rows, of the Tallies of the clients' models on the shared test part: see
     `ffalm.runs.ClientsAlone`.

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ffalm.algorithms.contract import Algorithm, Batch, Prepared, RoundReport, Rows, State, Task
 from ffalm.algorithms.rates import RATES, SCORES, RateConstraint
-from ffalm.errors import require, unknown
+from ffalm.errors import require, require_known
 from ffalm.fairness import Tally, masked_mean
 from ffalm.fairness.groups import equal_weights
 
@@ -33,9 +33,7 @@ class PricedRates(Algorithm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in self._names():
-            if name not in RATES:
-                raise unknown(f"constraint of {self.title}", name, RATES)
+        require_known(f"constraint of {self.title}", RATES, *self._names())
 
     def by_outputs(self, task: Task) -> bool:
         """With two labels the probability of either follows from the loss."""

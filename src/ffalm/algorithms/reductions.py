@@ -4,7 +4,7 @@ With r_g a group's rate over the federation and r that of all compared rows, the
 
     r_g - r <= tolerance  and  r - r_g <= tolerance        with multipliers lambda_g+ and lambda_g-
 
-and clients minimise L + sum_g (lambda_g+ - lambda_g-) (r_g - r), with probabilities in the place of predictions
+and clients minimise L + sum_g (lambda_g+ - lambda_g-) (r_g - r), with probabilities instead of predictions
 (`rate_prices.py`). Each round is a step of exponentiated gradient by the violations v of the model that was sent:
 
     theta <- theta + dual_lr * (v - tolerance),        lambda = bound * exp(theta) / (1 + sum exp(theta))

@@ -1,4 +1,4 @@
-"""The names under which algorithms are found, ours and a user's own."""
+"""The registry of algorithms by name, built-in ones and users' own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an audit of predictions finds, in plain values: the one thing that its tables, page and conditions read."""
+"""The findings of an audit in plain values, which its tables, its page and the conditions of --fail-if read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ffalm.errors import UserError, look_up, require, shown, unknown
+from ffalm.errors import UserError, look_up, require, require_known, shown
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -141,8 +141,8 @@ class AuditFacts:
         return look_up("grouping of this audit", grouping, {one.name: one for one in self.groupings})
 
     def __repr__(self) -> str:
-        told = [name for name in ("accuracy", "dpd", "eod") if name in self.metrics]
-        shown = ", ".join(f"{name}={self.metrics[name]:.4f}" for name in told)
+        names = [name for name in ("accuracy", "dpd", "eod") if name in self.metrics]
+        shown = ", ".join(f"{name}={self.metrics[name]:.4f}" for name in names)
         return f"Audit({self.label} by {self.groupings[0].name}, {self.rows:,} rows: {shown})"
 
     def by_group(self, grouping: str | None = None) -> DataFrame:
@@ -174,8 +174,7 @@ def parsed_condition(text: str, metrics: Mapping[str, Any]) -> tuple[str, Callab
     if found is None:
         raise UserError(f'The condition {shown(text)} is not understood: write it as in "dpd > 0.1".')
     metric, sign, number, percent = found.groups()
-    if metric not in metrics:
-        raise unknown("metric of this audit", metric, metrics)
+    require_known("metric of this audit", metrics, metric)
     try:
         bound = float(number) / (100 if percent else 1)
     except ValueError:

@@ -75,7 +75,7 @@ class AuditedGroups:
             names = tuple(found.names[place] for place in order)
             coded = np.argsort(order)[found.codes]
             grouping = Grouping(coded, names, found.excluded + len(few))
-        else:  # nobody would be left to compare with: all are compared, and flagged
+        else:  # nothing would be left to compare: all groups are compared, and flagged
             grouping = found
         return cls(rows, ", ".join(columns), grouping, small, found.excluded > 0)
 
@@ -92,7 +92,7 @@ class AuditedGroups:
         return replace(found, groups=groups, metrics=found.metrics | self._of_scores(groups), sweep=self._sweep())
 
     def _with_scores(self, place: int, group: GroupFacts) -> GroupFacts:
-        """A group with what its scores tell."""
+        """A group with the metrics of its scores."""
         rows, own = self.rows, self.grouping.codes == place
         assert rows.scores is not None
         scores, wants = rows.scores[own], rows.labels[own] == rows.favourable

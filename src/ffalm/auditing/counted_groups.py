@@ -32,7 +32,7 @@ class CountedGroups:
     level: float = 0.95  # of intervals
 
     def facts(self) -> GroupingFacts:
-        """Everything that the counts tell."""
+        """All facts that follow from the counts."""
         tally, favourable = self.tally, self.favourable
         metrics = {
             name: Estimate(float(METRICS[name](tally, favourable)), *tally.interval(name, self.level, favourable))

@@ -22,7 +22,7 @@ from ffalm.data.table_groups import spelled_alike
 from ffalm.data.table_values import complete, listed_columns, pick, place_of
 from ffalm.errors import UserError, require, require_number, shown, unknown
 from ffalm.report.audit_report import gaps, groups, sentences, to_plain, write_page
-from ffalm.report.rendering import told_html
+from ffalm.report.rendering import sentences_html
 from ffalm.targets.score_repair import own_decision
 
 #: Groups of fewer rows are shown, and left out of gaps.
@@ -40,7 +40,7 @@ class Audit(AuditFacts):
 
     def _repr_html_(self) -> str:
         tables = [table(self, one) for one in self.groupings for table in (gaps, groups)]
-        return told_html((*sentences(self), *self.notes), *tables)
+        return sentences_html((*sentences(self), *self.notes), *tables)
 
     def write_html(self, file: str | Path) -> Path:
         """Write one page that opens offline."""

@@ -1,7 +1,7 @@
 """The command line.
 
-Exit codes: 0 done, 1 a bug of ours, 2 a mistake that the user can mend, 3 a condition of an audit holds or a check of
-the doctor fails, 4 a training that diverged, 130 stopped by the user, 141 nobody reads the output any more.
+Exit codes: 0 done, 1 a bug of ours, 2 a mistake that the user can fix, 3 a condition of an audit holds or a check of
+the doctor fails, 4 a training that diverged, 130 stopped by the user, 141 the output pipe was closed.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-#: What Typer raises for a mistyped command line; newer versions carry their own click, so it is not imported by name.
+#: What Typer raises for a mistyped command line; newer versions bundle click, so it cannot be imported from there.
 _MISTYPED: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
 
 
@@ -126,13 +126,13 @@ def run(arguments: list[str]) -> int:
         return 130
     except (KeyboardInterrupt, typer.Abort):
         return 130
-    except BrokenPipeError:  # whoever read the output has enough, as in `ffalm data | head`
+    except BrokenPipeError:  # as in `ffalm data | head`
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         return 141
     except Exception as error:
-        told = explained(error)
-        if told is not None:
-            _say(told)
+        explanation = explained(error)
+        if explanation is not None:
+            _say(explanation)
             return error.exit_code if isinstance(error, UserError) else 2
         traceback.print_exc()
         _say("this is a bug of ours, not a mistake of yours; please report the lines above.")
@@ -141,13 +141,13 @@ def run(arguments: list[str]) -> int:
 
 
 def _say(text: object) -> None:
-    """Tell standard error; the exit code tells those who cannot read it, because its disk is full."""
+    """Print to standard error; where that fails, as on a full disk, the exit code still says what happened."""
     with contextlib.suppress(OSError):
         print(f"ffalm: {text}", file=sys.stderr)
 
 
 def _open_streams() -> None:
-    """Open streams that a daemon closed: their numbers would go to the next files, into which messages would go."""
+    """Reopen streams that a daemon closed: else the next opened files get their descriptors, and our messages."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
@@ -158,16 +158,16 @@ def main() -> None:
     _open_streams()
     try:
         os.getcwd()
-    except OSError:  # torch ends the process there
+    except OSError:  # torch would end the process
         _say("The folder that you are in was removed: change to another.")
         sys.exit(2)
-    if not os.environ.get("COLUMNS", "").strip("0"):  # a terminal of no width, on which nothing would be shown
+    if not os.environ.get("COLUMNS", "").strip("0"):  # a terminal of width 0 would show nothing
         os.environ.pop("COLUMNS", None)
-    if "_FFALM_COMPLETE" in os.environ:  # a shell asks how the words that it passes could go on
+    if "_FFALM_COMPLETE" in os.environ:  # a shell asks for completions of these words
         prepare(" ".join(os.environ.get(name, "") for name in ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")).split())
-    # As Python ends, its collector would look through every object of torch, twice and in vain: a fifth of a second.
+    # At exit, garbage collection would scan every object of torch twice and free nothing: 0.2 s.
     atexit.register(gc.freeze)
-    for stream in (sys.stdout, sys.stderr):  # a terminal or file that takes no UTF-8 is shown escapes
+    for stream in (sys.stdout, sys.stderr):  # escapes where the terminal or file does not take UTF-8
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""What there is to know of a registered algorithm, ours or a plugin's, asked of its class and of the engines."""
+"""Facts about a registered algorithm, built-in or from a plugin, read from its class and from the engines."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def facts_of(cls: type[Algorithm]) -> AlgorithmFacts:
 
 
 def _paragraphs(cls: type[Algorithm]) -> list[str]:
-    """The class's own docstring; one that dataclasses made up, from the signature, says nothing."""
+    """The paragraphs of the class's own docstring; the signature that `dataclass` generates is none."""
     written = vars(cls).get("__doc__") or ""
     if written.startswith(f"{cls.__name__}("):
         written = ""

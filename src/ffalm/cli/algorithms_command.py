@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ffalm.cli.output import Json, print_json
+from ffalm.cli.output import Json, print_json, print_table
+from ffalm.cli.setting_words import SETTING_HEADS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,8 +34,8 @@ def algorithms(
 
     for path in plugin or ():
         import_plugin(Path(path))
-    asked = registered() if name is None else {name: algorithm_class(name)}
-    found = {key: facts_of(cls) for key, cls in asked.items()}
+    chosen = registered() if name is None else {name: algorithm_class(name)}
+    found = {key: facts_of(cls) for key, cls in chosen.items()}
     if as_json:
         plain = {key: dataclasses.asdict(facts) for key, facts in found.items()}
         print_json(plain if name is None else plain[name])
@@ -45,20 +46,22 @@ def algorithms(
 
 
 def _list(console: Console, every: list[AlgorithmFacts]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table("algorithm", "what it is", "engines", "secure", "groups", title="Algorithms", title_justify="left")
-    for facts in every:
-        about = escape(": ".join(filter(None, (facts.title, facts.summary))))
-        table.add_row(escape(facts.name), about, _engines(facts, brief=True), _yes(facts.secure), _groups(facts))
-    console.print(table)
+    rows = [
+        (
+            facts.name,
+            ": ".join(filter(None, (facts.title, facts.summary))),
+            _engines(facts, brief=True),
+            _yes(facts.secure),
+            _groups(facts),
+        )
+        for facts in every
+    ]
+    print_table(console, "Algorithms", ("algorithm", "what it is", "engines", "secure", "groups"), rows)
     console.print("secure: under secure aggregation. More on one: ffalm algorithms NAME", highlight=False)
 
 
 def _describe(console: Console, facts: AlgorithmFacts) -> None:
     from rich.markup import escape
-    from rich.table import Table
 
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False)
@@ -78,12 +81,9 @@ def _describe(console: Console, facts: AlgorithmFacts) -> None:
     )
     if facts.settings:
         title = f"Settings: --set algorithms.{facts.name}.SETTING=VALUE"
-        table = Table("setting", "takes", "default", "meaning", title=escape(title), title_justify="left")
-        for one in facts.settings:
-            table.add_row(*map(escape, (one.name, one.takes, one.shown_default, one.help)))
-        console.print(table)
+        print_table(console, title, SETTING_HEADS, [one.cells for one in facts.settings])
     for preset, settings in facts.presets.items():
-        usual = " (the usual one)" if preset == facts.default_preset else ""
+        usual = " (the default)" if preset == facts.default_preset else ""
         say(f"Preset {preset}{usual}: {_listed(settings) or 'the defaults'}")
 
 

@@ -21,7 +21,7 @@ FAILED = 3
 
 _column = partial(typer.Option, rich_help_panel="Columns of the file")
 _output = partial(typer.Option, rich_help_panel="Output")
-_WIDE = 120  # columns of a terminal that has room for intervals beside every rate
+_WIDE = 120  # a terminal of so many columns has room for an interval next to every rate
 
 
 def audit(

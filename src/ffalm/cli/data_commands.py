@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ffalm.cli.flags import DATA, JSON, SET, listed, overrides, takes
-from ffalm.cli.output import Json, print_json, print_line
-from ffalm.cli.setting_words import settings_of
+from ffalm.cli.output import Json, print_json, print_line, print_table
+from ffalm.cli.setting_words import SETTING_HEADS, settings_of
 from ffalm.errors import require, shown
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ data = typer.Typer(
 )
 
 _CHECK = (*DATA, SET, JSON)
-_NAMES = 12  # shown of columns and owners
+_NAMES = 12  # the most columns or owners to show
 
 
 @data.callback()
@@ -33,7 +33,6 @@ def list_sources(context: typer.Context, as_json: Json = False) -> None:
     if context.invoked_subcommand is not None:
         return
     from rich.console import Console
-    from rich.table import Table
 
     from ffalm.data import SOURCES, source_class
 
@@ -42,10 +41,8 @@ def list_sources(context: typer.Context, as_json: Json = False) -> None:
         facts = ("about", "asks", "needs_files")
         print_json({name: {fact: getattr(cls, fact) for fact in facts} for name, cls in classes.items()})
         return
-    table = Table("source", "what it is", "label and groups", title="Data sources", title_justify="left")
-    for name, cls in classes.items():
-        table.add_row(name, cls.about, cls.asks)
-    Console().print(table)
+    rows = [(name, cls.about, cls.asks) for name, cls in classes.items()]
+    print_table(Console(), "Data sources", ("source", "what it is", "label and groups"), rows)
 
 
 @data.command(epilog="Example: ffalm data describe utkface")
@@ -54,8 +51,6 @@ def describe(
 ) -> None:
     """Describe a data source: what it is, its settings and their defaults."""
     from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
 
     from ffalm.data import source_class
 
@@ -69,10 +64,8 @@ def describe(
     console.print(f"[bold]{name}[/bold]: {cls.about}; {cls.asks}", highlight=False)
     if cls.__doc__:
         console.print(" ".join(cls.__doc__.split()), highlight=False, markup=False)
-    table = Table("setting", "takes", "default", title="Settings: --set data.NAME=VALUE", title_justify="left")
-    for one in own:
-        table.add_row(*map(escape, (one.name, one.takes, one.shown_default)))
-    console.print(table)
+    rows = [one.cells[:3] for one in own]
+    print_table(console, "Settings: --set data.NAME=VALUE", SETTING_HEADS[:3], rows)
     if any(one.takes.startswith("list") for one in own):
         console.print('A list of several: --set \'data.NAME=["one", "two"]\'', highlight=False, markup=False)
 

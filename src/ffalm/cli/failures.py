@@ -1,4 +1,4 @@
-"""What the command line says of an error, and its exit code: 2 for what the user can change, None for a bug of ours."""
+"""What the command line says about an error that the user, a plugin or the machine caused, not a bug of ours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def explained(error: BaseException) -> str | None:
     """One sentence on an error that the user, a plugin or the machine caused; None for a bug of ours."""
     if isinstance(error, UserError):
         return str(error)
-    looped = error.__context__ if isinstance(error, RuntimeError) else None  # what pathlib makes of links in a circle
+    looped = error.__context__ if isinstance(error, RuntimeError) else None  # pathlib raises it for circular links
     if isinstance(looped, OSError) and looped.errno == errno.ELOOP:
         return _of_the_disk(looped)
     if isinstance(error, OSError):
@@ -37,7 +37,7 @@ def _of_the_disk(error: OSError) -> str:
 
 
 def _not_loaded(error: BaseException) -> bool:
-    """Whether a library found no room in memory, as under `ulimit -v`; only the dynamic loader's words tell."""
+    """Whether a library could not be loaded into memory, as under `ulimit -v`; only the loader's message says so."""
     words = ("failed to map segment", "Cannot allocate memory", "cannot allocate memory")
     return isinstance(error, ImportError) and any(word in str(error) for word in words)
 

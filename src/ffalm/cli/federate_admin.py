@@ -34,7 +34,7 @@ def add_site(name: Folder, site: _Site, public_key: _PublicKey = None) -> None:
 
     folder = federation(name)
     change = add(folder, site, public_key)
-    typer.echo(f"Written: {folder.site(site)}, which is to be handed to the site over a secure channel.")
+    typer.echo(f"Written: {folder.site(site)}. Hand it to the site over a secure channel.")
     _tell_about_key(folder, change, "is let in")
     _warn_if_short(folder, change)
     if _trains(folder):
@@ -46,7 +46,7 @@ def add_site(name: Folder, site: _Site, public_key: _PublicKey = None) -> None:
 
 @federate.command("remove-site", rich_help_panel=_PANEL, epilog="Example: ffalm federate remove-site hospitals west")
 def remove_site(name: Folder, site: _Site) -> None:
-    """Remove a site: its key is refused from now on; the others go on, in a run that has begun too."""
+    """Remove a site: its key is refused from now on; the other sites continue, also in a run under way."""
     from ffalm.federate.deploy.membership import remove_site as remove
 
     folder = federation(name)
@@ -66,7 +66,7 @@ def rotate_key(
     ] = False,
     public_key: _PublicKey = None,
 ) -> None:
-    """Replace the key of a site, by the coordinator or in the site's own folder, or that of the coordinator."""
+    """Replace a site's key, by the coordinator or in the site's own folder, or the coordinator's TLS key."""
     folder = site_or_federation(name)
     from ffalm.federate.deploy.folder import SiteFolder
     from ffalm.federate.deploy.membership import rotate_own_key, rotate_server_key, rotate_site_key

@@ -22,7 +22,7 @@ federate = typer.Typer(
 
 @federate.callback()
 def _keep_others_out() -> None:
-    """Whatever the umask: who could write federation.toml could name a plugin in it, which is code of the owner's."""
+    """Let nobody else write our files: a plugin named in federation.toml runs with its owner's rights."""
     os.umask(os.umask(0o022) | 0o022)
 
 

@@ -1,4 +1,4 @@
-"""`ffalm federate init | status | stop`: a federation's folder, and what runs of it on this machine."""
+"""`ffalm federate init | status | stop`: a federation's folder, and its processes on this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ffalm.cli.federate_group import AnyFolder, federate, site_or_federation
-from ffalm.cli.flags import Flag, assign, listed, put, takes
+from ffalm.cli.flags import Flag, listed, overrides, takes
 from ffalm.cli.output import Json, print_json
 from ffalm.errors import require
 from ffalm.federate.deploy import require_flower
@@ -57,13 +57,8 @@ def init(
     require_flower()
     from ffalm.federate.deploy.creation import make
 
-    asked: dict[str, Any] = {}
-    for flag in _FLAGS:
-        if flag.path is not None and values[flag.name] is not None:
-            put(asked, flag.path, values[flag.name])
-    assign(asked, values["set"] or ())
-    demo = values["demo"]
-    folder = make(name, listed(values["sites"]), asked, values["config"], demo, values["rows"])
+    settings, demo = overrides(values, _FLAGS), values["demo"]
+    folder = make(name, listed(values["sites"]), settings, values["config"], demo, values["rows"])
     typer.echo(f"Written: {name}, with a folder for each of {', '.join(folder.sites)} in {name / 'sites'}.")
     if demo is not None:
         typer.echo(f"Train on this machine: ffalm federate run {quote(str(name))} --local")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RoundLines:
-    """Prints one line per round, once its metrics or the next round are there."""
+    """Prints one line per round, once its metrics are known or the next round has begun."""
 
     def __init__(self, console: Console, facts: dict[str, Any]) -> None:
         self._console = console
@@ -33,7 +33,7 @@ class RoundLines:
         """Show the rounds that are new."""
         for record in records[self._shown :]:
             if not {"accuracy", "epsilon"} & record.keys() and record is records[-1]:
-                return  # the sites score a round's model in the next; under privacy they never tell
+                return  # the sites score a round's model in the next one, and with privacy not at all
             self._shown += 1
             self._console.print(f"round {record['round']}/{self._rounds}: {_scores(record)}", highlight=False)
 
@@ -58,8 +58,8 @@ def show_result(run: Path, as_json: bool) -> None:
     page = Study.load(run).write_report()["report.html"]
     answered = run / "answer.json"
     if as_json:
-        told = read_json(answered) if answered.exists() else {}
-        print_json({"folder": str(run), **found, **told})
+        answers = read_json(answered) if answered.exists() else {}
+        print_json({"folder": str(run), **found, **answers})
     else:
         typer.echo(summary(run).rstrip())
         answer, obstacles = read_answer(run)

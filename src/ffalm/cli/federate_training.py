@@ -1,4 +1,4 @@
-"""`ffalm federate coordinator | site | run | audit`: what starts processes and trains."""
+"""`ffalm federate coordinator | site | run | audit`: the commands that start processes, train and audit."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def _there(leader: CoordinatorProcess) -> Iterator[None]:
 
 @contextmanager
 def _all_here(leader: CoordinatorProcess, console: Console, insecure: bool) -> Iterator[None]:
-    """The coordinator and all its sites as processes of this machine; they are always stopped in the end."""
+    """The coordinator and all its sites as processes of this machine; they are always stopped at the end."""
     from ffalm.federate.deploy.folder import SiteFolder
     from ffalm.federate.deploy.operations import SiteProcess, processes_of, stop_all
 

@@ -30,7 +30,7 @@ class Flag:
     panel: str
     path: str | None = None
     default: Any = None
-    literal: bool = False  # the text is read as TOML would, since the setting may be a number or none
+    literal: bool = False  # the text is parsed as TOML, since the setting may be a number or none
 
     @property
     def parameter(self) -> inspect.Parameter:
@@ -126,7 +126,7 @@ _pending: dict[str, Callable[[], None]] = {}
 
 
 def takes(name: str, flags: Callable[[], tuple[Flag, ...]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator: give a command that takes keyword arguments these flags besides its own, once it is asked for."""
+    """Decorator: a command that takes keyword arguments gets these flags besides its own, once it is called."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         given = inspect.signature(command, eval_str=True).parameters.values()
@@ -145,7 +145,7 @@ def takes(name: str, flags: Callable[[], tuple[Flag, ...]]) -> Callable[[Callabl
 
 
 def prepare(arguments: list[str]) -> None:
-    """Work out the flags of the commands that a command line names; the list of all commands needs none."""
+    """Make the flags of the commands that a command line names; listing all commands needs none."""
     for name in arguments:
         if name in _pending:
             _pending.pop(name)()

@@ -12,6 +12,8 @@ import typer
 
 from ffalm.cli.flags import listed, seeds_of
 from ffalm.cli.output import print_json, print_line
+from ffalm.cli.running import say
+from ffalm.progress import RemainingTime
 
 if TYPE_CHECKING:
     from ffalm.config import StudyConfig
@@ -67,7 +69,7 @@ def leaderboard(
 
 
 class _Progress:
-    """Trains a cell's study with a line now and then on how far it is."""
+    """Trains a cell's study and prints its progress now and then."""
 
     def __init__(self, cells: int, quiet: bool) -> None:
         self._cells, self._quiet = cells, quiet
@@ -79,19 +81,15 @@ class _Progress:
         self._seen += [] if cell in self._seen else [cell]
         optional = [entry.key for entry in config.entries]
         with begin(config, folder, optional, "share", shlex.join(["ffalm", *sys.argv[1:]])) as begun:
-            self._left, self._done = len(begun.left) * config.training.rounds, 0
-            self._started = self._told = time.monotonic()
-            self._say(f"{cell} ({len(self._seen)} of {self._cells}): {len(begun.left)} runs to train")
+            self._rounds = len(begun.left) * config.training.rounds
+            self._remaining, self._told = RemainingTime(self._rounds), time.monotonic()
+            say(f"{cell} ({len(self._seen)} of {self._cells}): {len(begun.left)} runs to train", self._quiet)
             return begun.compute(self._count)
 
     def _count(self, plan: RunPlan, record: Record) -> None:
-        self._done += 1
         now = time.monotonic()
-        if now - self._told > _SECONDS_PER_LINE and self._done > self._left / 50:
+        left = self._remaining.seconds(plan, record["round"], now)
+        if left is not None and now - self._told > _SECONDS_PER_LINE:
             self._told = now
-            left = (self._left - self._done) * (now - self._started) / self._done
-            self._say(f"  {self._done / self._left:.0%}, about {left:.0f} s left for this cell")
-
-    def _say(self, text: str) -> None:
-        if not self._quiet:
-            print(text, file=sys.stderr, flush=True)
+            done = 1 - self._remaining.rounds / self._rounds
+            say(f"  {done:.0%}, about {left:.0f} s left for this cell", self._quiet)

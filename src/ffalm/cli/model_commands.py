@@ -1,4 +1,4 @@
-"""`ffalm predict`, `ffalm card` and `ffalm export`: a trained model put to use."""
+"""`ffalm predict`, `ffalm card` and `ffalm export`: using a trained model."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _write_or_print(text: str, out: Path | None, mark: str, what: str, rows: str
 
 
 def _with_columns(table: pd.DataFrame, model: TrainedModel, data: Path, copy: str) -> pd.DataFrame:
-    """The predictions with columns of their file, which rows are found by again."""
+    """The predictions with columns copied from the input file, such as an id by which rows are matched."""
     import pandas as pd
 
     from ffalm.data.preprocessing import Preprocessing
@@ -136,9 +136,9 @@ def predictions(model: TrainedModel, data: Path, group: str | None, proba: bool)
     labels = model.decide(features if group is None else rows, group)
     chances = model.predict_proba(features)
     columns = {"prediction": [model.labels[code] for code in labels.tolist()]}
-    told = pd.DataFrame({**columns, "probability": chances[range(len(labels)), labels.numpy()]})
+    table = pd.DataFrame({**columns, "probability": chances[range(len(labels)), labels.numpy()]})
     if proba:
-        told = told.assign(**{f"probability of {name}": chances[:, place] for place, name in enumerate(model.labels)})
+        table = table.assign(**{f"probability of {name}": chances[:, place] for place, name in enumerate(model.labels)})
     key = pd.Series([Path(str(file)).name for file in rows], name="file") if isinstance(rows, list) else None
-    told.insert(0, "row" if key is None else "file", range(1, len(told) + 1) if key is None else key)
-    return told, notes
+    table.insert(0, "row" if key is None else "file", range(1, len(table) + 1) if key is None else key)
+    return table, notes

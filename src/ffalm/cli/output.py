@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,6 +28,17 @@ def print_json(value: Any) -> None:
 def print_line(console: Console, text: str, style: str | None = None) -> None:
     """Print a text as it is: neither wrapped nor coloured, whatever it holds."""
     console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_table(console: Console, title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table of texts, each as it is."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(*heads, title=escape(title), title_justify="left")
+    for one in rows:
+        table.add_row(*map(escape, one))
+    console.print(table)
 
 
 def scores_text(record: Record) -> str:

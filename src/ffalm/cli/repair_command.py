@@ -1,4 +1,4 @@
-"""`ffalm repair`: thresholds for scores made anywhere, so that predictions keep a fairness target."""
+"""`ffalm repair`: thresholds for scores made anywhere, so that predictions meet a fairness target."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def repair(
     out: Annotated[Path | None, _judging(help="Folder for repair.json and predictions.csv.")] = None,
     as_json: Annotated[bool, _judging("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Choose thresholds on any model's scores so that predictions keep a fairness target.
+    """Choose thresholds on any model's scores so that predictions meet a fairness target.
 
     The rows must not be those that the model was trained on. Thresholds are fitted to them and judged on test rows.
     """
@@ -87,7 +87,7 @@ def repair(
 
 
 def _read(file: Path, names: dict[str, str], drawn: bool) -> pd.DataFrame:
-    """The columns by their roles, and each row's number and, where draws need it, its content without the label."""
+    """The columns by role, each row's number and, where draws depend on it, its content without the label."""
     import pandas as pd
 
     from ffalm.data.table_files import read_table
@@ -119,9 +119,9 @@ def _write(result: RepairedScores, frame: pd.DataFrame, folder: Path) -> None:
     ids = frame["id" if key == "id" else "content"].to_numpy()
     names = result.label_names if len(result.label_names) == 2 else ("other", result.label_names[-1])
     predicted = result.predict(frame["score"].to_numpy(), frame["group"].to_numpy(), ids)
-    told = frame[["part", key, "score", "group"]].assign(prediction=[names[one] for one in predicted])
+    predictions = frame[["part", key, "score", "group"]].assign(prediction=[names[one] for one in predicted])
     write_whole(folder / "repair.json", json_text(to_plain(result), 2))
-    write_whole(folder / "predictions.csv", told.to_csv(index=False))
+    write_whole(folder / "predictions.csv", predictions.to_csv(index=False))
 
 
 def _show(result: RepairedScores, out: Path | None, as_json: bool) -> None:

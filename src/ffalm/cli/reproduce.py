@@ -1,4 +1,4 @@
-"""`ffalm reproduce`: the paper's experiments, beside the numbers it reports."""
+"""`ffalm reproduce`: the paper's experiments, with the numbers that it reports next to ours."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def _request(asked: dict[str, Any]) -> Request:
 
 @contextmanager
 def _claimed(folder: Path | None, resume: bool, name: str) -> Iterator[Path]:
-    """The folder for the results: the one asked for, which is never overwritten, or a new one."""
+    """The folder for the results: the given one, which is never overwritten, or a new one."""
     from ffalm.studies.study import new_folder
 
     if folder is None:
@@ -202,7 +202,7 @@ def _claimed(folder: Path | None, resume: bool, name: str) -> Iterator[Path]:
         finally:
             for place in (made, made.parent):
                 with suppress(OSError):
-                    place.rmdir()  # where nothing was written, and only there
+                    place.rmdir()  # succeeds only if the folder is empty
         return
     if folder.exists() and not folder.is_dir():
         raise UserError(f"The output {folder} is a file; name a folder.")

@@ -1,4 +1,4 @@
-"""What a person sees of a study: what is about to run, the progress of its runs, and how to resume it."""
+"""What the terminal shows of a study: what is about to run, the progress of its runs, and how to resume it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ffalm.studies.results import Study
     from ffalm.studies.study import Begun
 
-_COLUMNS = 9  # of the table of clients that fit on 80 columns
+_COLUMNS = 9  # columns of the table of clients that fit into 80 characters
 _SECONDS_PER_LINE = 5.0
 _SECONDS_PER_ENDED_RUN = 0.5  # so that a study of a thousand runs does not print a thousand lines
 
@@ -41,11 +41,11 @@ def run_shown(
     command: str,
     values: Mapping[str, Any],
     optional: Collection[str] = (),
-    whole: Path | None = None,
+    parent: Path | None = None,
 ) -> Study:
     """Run a study to its end with its progress on the terminal; `values` are the command's flags.
 
-    `whole` is the folder with which the command is resumed, where the study is one of several.
+    `parent` is the folder by which the command is resumed, where the study is one of several in it.
     """
     from rich.console import Console
 
@@ -68,9 +68,9 @@ def run_shown(
     chosen = " and choosing a learning rate on held-out rows" if free_rate and config.target is not None else ""
     say(f"Loading the data{chosen} ...", values["quiet"])
     with begin(config, out, optional, existing, typed, values["ray"], free_rate) as begun:
-        again = f"ffalm {command} --out {whole or begun.folder} --resume"
+        again = f"ffalm {command} --out {parent or begun.folder} --resume"
         with (
-            Terminal(Console(stderr=True), begun, again, values["quiet"], clients=whole is None) as terminal,
+            Terminal(Console(stderr=True), begun, again, values["quiet"], clients=parent is None) as terminal,
             tracked(values.get("track"), begun.folder) as tracker,
         ):
             return begun.compute(terminal if tracker is None else _both(terminal, tracker))
@@ -85,7 +85,7 @@ def _both(first: Listener, second: Listener) -> Listener:
 
 
 def say(text: str, quiet: bool = False) -> None:
-    """A line about what takes a moment now, where a person waits for it."""
+    """Print to standard error what is being done, unless `quiet`."""
     if not quiet:
         print(text, file=sys.stderr, flush=True)
 
@@ -194,7 +194,7 @@ class Terminal:
 
 
 def _catchable() -> list[signal.Signals]:
-    """Signals that end a study as Ctrl-C does; one that the user had ignored, as by nohup, stays so."""
+    """Signals that stop a study as Ctrl-C does, except those that are ignored already, as under nohup."""
     if threading.current_thread() is not threading.main_thread():
         return []
     known = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP

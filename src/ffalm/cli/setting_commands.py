@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from ffalm.cli.output import Json, print_json
-from ffalm.cli.setting_words import Setting, settings_of
+from ffalm.cli.output import Json, print_json, print_table
+from ffalm.cli.setting_words import SETTING_HEADS, settings_of
 from ffalm.errors import look_up, require
 from ffalm.system.files import write_whole
 
-_STUDY = "study"  # what the settings outside of all sections are asked for by
+_STUDY = "study"  # the name for settings outside of all sections
 _FILE = Path("ffalm.toml")
 
 
@@ -28,17 +28,13 @@ def models(as_json: Json = False) -> None:
         )
         return
     from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
 
-    table = Table("model", "what it is", "setting", "takes", "default", "meaning", title="Models",
-                  title_justify="left")  # fmt: skip
+    rows: list[tuple[str, ...]] = []
     for name, (about, own) in found.items():
-        for place, one in enumerate(own or [None]):
-            shown = ("", "", "", "") if one is None else _cells(one)[:4]
-            table.add_row(*map(escape, ("" if place else name, "" if place else about, *shown)))
+        first, *others = [one.cells for one in own] or [("", "", "", "")]
+        rows += [(name, about, *first), *(("", "", *cells) for cells in others)]
     console = Console()
-    console.print(table)
+    print_table(console, "Models", ("model", "what it is", *SETTING_HEADS), rows)
     for line in (
         "Choose one with --model NAME; settings with --set model.SETTING=VALUE.",
         "Any of them starts from pretrained weights with --set model.weights=FILE.",
@@ -65,17 +61,12 @@ def settings(
         )  # fmt: skip
         return
     from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
 
     console = Console()
     for name, one in asked.items():
         path = "SETTING" if name == _STUDY else f"{name}.SETTING"
-        title = escape(f"{'Top of the file' if name == _STUDY else f'[{name}]'}: --set {path}=VALUE")
-        table = Table("setting", "takes", "default", "meaning", "flag", title=title, title_justify="left")
-        for own in one.settings:
-            table.add_row(*map(escape, _cells(own)))
-        console.print(table)
+        title = f"{'Top of the file' if name == _STUDY else f'[{name}]'}: --set {path}=VALUE"
+        print_table(console, title, (*SETTING_HEADS, "flag"), [(*own.cells, own.flag or "") for own in one.settings])
         console.print(one.about, highlight=False, markup=False)
     console.print("Settings of algorithms: ffalm algorithms NAME, --set algorithms.NAME.SETTING=VALUE",
                   highlight=False, markup=False)  # fmt: skip
@@ -90,10 +81,6 @@ def init(
     require(not file.exists(), f"The file {file} exists: name another, or remove it first.")
     write_whole(file, configuration())
     typer.echo(f"Wrote {file}. Edit it, then run: ffalm compare --config {file}")
-
-
-def _cells(one: Setting) -> tuple[str, ...]:
-    return one.name, one.takes, one.shown_default, one.help, one.flag or ""
 
 
 def _about(cls: Any) -> str:

@@ -1,4 +1,4 @@
-"""Every setting of a study as facts, read from the settings dataclasses; and a configuration file made of them."""
+"""Every setting of a study, read from the settings dataclasses, and a configuration file made of them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ffalm.targets.target import DEFAULT, Target
 
 _SOURCE, _MODEL = "census", "mlp"
 _WEIGHTS = "File of pretrained weights: safetensors, or a state_dict that torch saved."
-_EXAMPLES = {"leave_out": '"north"', "weights": '"resnet18.safetensors"'}  # of texts that are none by default
+_EXAMPLES = {"leave_out": '"north"', "weights": '"resnet18.safetensors"'}  # for text settings whose default is none
 
 
 @dataclass(frozen=True)
 class SettingSection:
-    """A section of a configuration file; the one without a name stands at its top."""
+    """A section of a configuration file; the one without a name is at the top."""
 
     name: str
     about: str
     settings: tuple[Setting, ...]
-    optional: bool = False  # whether the section changes what is done by being there at all
+    optional: bool = False  # whether its mere presence changes what is done
 
 
 def sections() -> list[SettingSection]:
@@ -72,7 +72,7 @@ def sections() -> list[SettingSection]:
 def configuration() -> str:
     """A configuration file with every setting at its default: the study that `ffalm compare` makes without flags."""
     lines = [
-        "# Settings of a study: run it with `ffalm compare --config THIS_FILE`; flags override what stands here.",
+        "# Settings of a study: run it with `ffalm compare --config THIS_FILE`; flags override this file.",
         "# Every setting is at its default, so any line may be left out. What is commented out is off.",
     ]
     for section in sections():

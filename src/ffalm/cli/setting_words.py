@@ -8,6 +8,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+SETTING_HEADS = ("setting", "takes", "default", "meaning")
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -19,6 +21,11 @@ class Setting:
     help: str = ""
     flag: str | None = None  # the command line flag that sets it, if there is one of its own
     required: bool = False
+
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """The cells of a table under `SETTING_HEADS`."""
+        return self.name, self.takes, self.shown_default, self.help
 
     @property
     def shown_default(self) -> str:
@@ -44,10 +51,10 @@ def settings_of(cls: Any, without: Collection[str] = ()) -> tuple[Setting, ...]:
 def _setting(one: dataclasses.Field[Any], hint: Any) -> Setting:
     missing = dataclasses.MISSING
     made = one.default_factory() if one.default_factory is not missing else one.default
-    required, told = made is missing, one.metadata.get("help")
-    flag = f"--{(one.metadata.get('flag') or one.name).replace('_', '-')}" if told else None
+    required, help = made is missing, one.metadata.get("help")
+    flag = f"--{(one.metadata.get('flag') or one.name).replace('_', '-')}" if help else None
     default = None if required else list(made) if isinstance(made, tuple) else made
-    return Setting(one.name, kind_of(hint), default, told or one.metadata.get("about", ""), flag, required)
+    return Setting(one.name, kind_of(hint), default, help or one.metadata.get("about", ""), flag, required)
 
 
 def kind_of(hint: Any) -> str:

@@ -48,12 +48,12 @@ def _compare_flags() -> tuple[Flag, ...]:
 
 
 def _with_target(flag: Flag) -> Flag:
-    """A flag with what is said of it where there is a target by default."""
-    told = {
+    """A flag whose help also says what holds for a default target."""
+    additions = {
         "target": f"none: no target. Default: {DEFAULT}, or none with --config.",
         "lr": "For a table of your own and a target it is chosen on held-out rows.",
     }
-    return replace(flag, help=f"{flag.help} {told[flag.name]}") if flag.name in told else flag
+    return replace(flag, help=f"{flag.help} {additions[flag.name]}") if flag.name in additions else flag
 
 
 def _run_flags() -> tuple[Flag, ...]:
@@ -119,7 +119,7 @@ def _study(
     usual: tuple[str, ...],
     seeds: int,
 ) -> None:
-    """Run a study to its end and show the results; `usual` are the algorithms where flags name none."""
+    """Run a study to its end and show the results; `usual` are the algorithms if no flag names any."""
     if values["alpha"] is not None:
         put(settings, "partition.alpha", alphas_of(values["alpha"]))
     from ffalm import config as configs
@@ -138,7 +138,7 @@ def _study(
         file = configs.read(values["config"]) if values["config"] else {}
         names = named or ([] if file else list(usual))
         configs.check(merged(file, settings))
-        if not named:  # of the usual algorithms, those that no flag speaks of
+        if not named:  # the default algorithms that no flag names
             optional = {*names} - {*settings.get("algorithms", {})} - {"ffalm" if values["preset"] is not None else ""}
         base: dict[str, Any] = {"seeds": list(range(seeds))}
         if command == "compare" and not file:
@@ -167,7 +167,7 @@ def _study(
 
 
 def _check_effects(config: StudyConfig, values: Mapping[str, Any]) -> None:
-    """Refuse flags that would change nothing, with what they need."""
+    """Refuse flags that would change nothing, and say why."""
     kind = config.partition.kind
     needed = dict.fromkeys(config.partition.without_effect, f"the partition {kind!r} does not use it")
     if config.target is None:
@@ -199,7 +199,7 @@ def _with_algorithms(settings: dict[str, Any], names: list[str], preset: str | N
 
 
 def _show_each(config: StudyConfig, command: str, values: Mapping[str, Any], optional: Collection[str]) -> None:
-    """Compute, or resume, the study of all sites and those without each of them; then print and write the table."""
+    """Compute or resume the study of all sites and one without each of them; then print and write the table."""
     from rich.console import Console
 
     from ffalm.report.rendering import to_rich
@@ -219,7 +219,7 @@ def _show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opt
     make_folder(folder)
     whole, left_out = drop_incompatible(_without(config, None), optional)
     plain = _without(whole, config.partition.leave_out).to_plain()
-    if values["free_rate"]:  # each study's own is in its own folder
+    if values["free_rate"]:  # each study records its own rate in its folder
         del plain["training"]["lr"]
     write_whole(folder / "config.toml", toml.dumps(plain))
     console, progress = Console(), Console(stderr=True, quiet=values["quiet"])
@@ -227,7 +227,7 @@ def _show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opt
         print_line(progress, f"Left out: {one.reason}")
 
     def run(site: str | None, own: Path, resume: bool) -> Study:
-        return run_shown(_without(whole, site), command, {**values, "out": own, "resume": resume}, whole=folder)
+        return run_shown(_without(whole, site), command, {**values, "out": own, "resume": resume}, parent=folder)
 
     done = run_each(run, folder, lambda name: progress.print(name, highlight=False, markup=False))
     files = done.write()
@@ -244,7 +244,7 @@ def _without(config: StudyConfig, site: str | None) -> StudyConfig:
 
 
 def _show(study: Study, folder: Path, as_json: bool) -> None:
-    """Write the report, then print the table and where everything is."""
+    """Write the report, then print the table and where the files are."""
     from rich.console import Console
 
     from ffalm.report.answer_report import to_plain
@@ -261,8 +261,8 @@ def _show(study: Study, folder: Path, as_json: bool) -> None:
         ]
         files = {name: str(path) for name, path in written.items()}
         answers = [to_plain(answer) for answer in outcome.answers]
-        told = {"folder": str(study.folder), "files": files, "notes": outcome.notes, "answers": answers, "runs": runs}
-        print_json(told)
+        plain = {"folder": str(study.folder), "files": files, "notes": outcome.notes, "answers": answers, "runs": runs}
+        print_json(plain)
     else:
         console = Console()
         console.print(to_rich(results(outcome)))

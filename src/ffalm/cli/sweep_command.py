@@ -80,7 +80,7 @@ def _over(given: list[str]) -> dict[str, list[Any]]:
 
 
 def _show(sweep: Sweep, bound: Target | None, as_json: bool) -> None:
-    """Write report and fronts, then print tables, the point that was asked for and where everything is."""
+    """Write report and fronts, then print tables, the chosen point and where the files are."""
     from rich.console import Console
 
     from ffalm.report.front_report import chosen, points, tidy, volumes
@@ -91,7 +91,7 @@ def _show(sweep: Sweep, bound: Target | None, as_json: bool) -> None:
     written = sweep.study.write_report() | sweep.write()
     found = None if bound is None else best_at(fronts, bound)
     if as_json:
-        told: dict[str, Any] = {
+        plain: dict[str, Any] = {
             "folder": str(folder),
             "files": {name: str(path) for name, path in written.items()},
             "metric": sweep.metric,
@@ -102,10 +102,10 @@ def _show(sweep: Sweep, bound: Target | None, as_json: bool) -> None:
             "points": tidy(fronts).records(),
         }
         if found is not None and bound is not None:
-            told["at"] = {"bound": str(bound), "label": found[0].label, "settings": found[0].settings,
+            plain["at"] = {"bound": str(bound), "label": found[0].label, "settings": found[0].settings,
                           "chosen_on": found[1],
                           "test": {name: found[0].mean(name) for name in ("accuracy", sweep.metric)}}  # fmt: skip
-        print_json(told)
+        print_json(plain)
     else:
         console = Console()
         for table in (points(fronts), volumes(fronts)):

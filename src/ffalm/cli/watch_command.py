@@ -22,7 +22,7 @@ def watch(
     every: Annotated[int, typer.Option(help="Seconds between reloads of the page.", min=1, max=3600)] = 10,
 ) -> None:
     """Show the report of a study or federation in the browser while it runs, updated each round."""
-    from ffalm.system.loopback_server import LoopbackServer  # it imports http.server, which no other command needs
+    from ffalm.system.loopback_server import LoopbackServer  # imported here: no other command needs http.server
 
     require(folder.is_dir(), f"There is no folder {folder}.")
     live = LivePage(folder, every)

@@ -11,7 +11,7 @@ from ffalm.errors import UserError, look_up, shown
 if TYPE_CHECKING:
     from ffalm.data.types import Source
 
-#: name -> class, in the order in which `ffalm data` lists them. One module per source, imported on first use.
+#: Class names by source, in the order in which `ffalm data` lists them. One module per source, imported on first use.
 SOURCES = {
     "census": "Census",
     "faces": "Faces",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from ffalm.data.acs_files import person_files, read_persons
 from ffalm.data.acs_tasks import MEANINGS, NUMERIC, STATES, TASKS, WITHIN_STATE
 from ffalm.data.encoding import RawTable
-from ffalm.data.group_settings import check_min_group_size, fewest_rows, group_columns
+from ffalm.data.group_settings import fewest_rows, group_columns
 from ffalm.data.owners import code_owner
 from ffalm.data.splits import check_shares, split_rows
 from ffalm.data.table_columns import MOST_CATEGORIES
 from ffalm.data.table_groups import code_groups, group_column
 from ffalm.data.table_values import Value
 from ffalm.data.types import Dataset, Task
-from ffalm.errors import require, require_known
+from ffalm.errors import require
 
 _OTHER = "other"
 
@@ -48,8 +48,8 @@ class Acs:
     group: str | tuple[str, ...] = "SEX"
     states: tuple[str, ...] = ()
     against_rest: tuple[Value, ...] = ()
-    min_group_size: int | None = None
-    most_categories: int = 100
+    min_group_size: int | None = field(default=None, metadata={"least": 0})
+    most_categories: int = field(default=100, metadata={"least": 2, "most": MOST_CATEGORIES})
     use_group_as_feature: bool = True
     validation: float = 0.1
     test: float = 0.2
@@ -59,12 +59,6 @@ class Acs:
         if not isinstance(self.group, str):
             object.__setattr__(self, "group", tuple(self.group))
         object.__setattr__(self, "states", tuple(state.upper() for state in self.states))
-        require_known("task of acs", TASKS, self.task)
-        check_min_group_size(self.min_group_size)
-        require(
-            2 <= self.most_categories <= MOST_CATEGORIES,
-            f"The setting 'most_categories' must be from 2 to {MOST_CATEGORIES}; got {self.most_categories}.",
-        )
         check_shares(self.validation, self.test, " of acs")
 
     def load(self) -> Dataset:
@@ -75,9 +69,9 @@ class Acs:
         """The table before it is encoded."""
         task, crossed = TASKS[self.task], group_columns(self.group)
         columns = dict.fromkeys((*task.features, *crossed, task.target, *task.filter_columns, "ST"))
-        parts = [read_persons(path, list(columns), task.kept) for path in person_files(self.root, self.states)]
-        persons, everybody = pd.concat(parts, ignore_index=True), sum(part.attrs["rows"] for part in parts)
-        del parts
+        files = [read_persons(path, list(columns), task.kept) for path in person_files(self.root, self.states)]
+        persons, everybody = pd.concat(files, ignore_index=True), sum(file.attrs["rows"] for file in files)
+        del files
         if self.states:  # a file of the whole country holds the others too
             numbers = [number for number, state in STATES.items() if state in self.states]
             persons = persons[persons["ST"].isin(numbers)].reset_index(drop=True)
@@ -89,7 +83,8 @@ class Acs:
         found = code_groups(column, (), self.against_rest, self.root)
         strata = (state.cat.codes.to_numpy(dtype=np.int64) * 2 + y) * len(found.names) + found.codes
         shares = (1 - self.validation - self.test, self.validation, self.test)
-        train, validation, test = split_rows(strata, shares, self.data_seed)
+        parts = split_rows(strata, shares, self.data_seed)
+        train = parts[0]
         found = found.with_small_last(train, fewest_rows(self.min_group_size, crossed), self.root)
         owner, owners = code_owner(state, train, self.root)
         merged: list[str] = []
@@ -109,9 +104,7 @@ class Acs:
             features=pd.DataFrame(features),
             y=y,
             group=found.codes,
-            train=train,
-            validation=validation,
-            test=test,
+            parts=parts,
             owner=owner,
             owner_names=owners,
             notes=(*notes, *found.notes),

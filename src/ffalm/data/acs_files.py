@@ -29,7 +29,7 @@ _CODES = {name: number for number, name in STATES.items()}
 def person_files(root: str, states: Sequence[str] = ()) -> list[Path]:
     """The person files in a folder, of these states or of all; a table is preferred to the archive that holds it.
 
-    Files of the whole country are used where there are none of states.
+    Files of the whole country are used if there are none of single states.
     """
     folder = Path(root).expanduser()
     for name in states:
@@ -55,7 +55,7 @@ def person_files(root: str, states: Sequence[str] = ()) -> list[Path]:
 
 
 def read_persons(path: Path, columns: Sequence[str], kept: Callable[[pd.DataFrame], pd.Series] | None) -> pd.DataFrame:
-    """Columns of a person file as float32, in which all codes are exact, of the rows that are `kept`."""
+    """Columns of a person file as float32, in which all codes are exact, only of rows for which `kept` is true."""
     tables = [_read(path, member, columns) for member in _members(path)]
     frame = pd.concat(tables, ignore_index=True)
     frame.attrs["rows"] = len(frame)

@@ -10,13 +10,13 @@ import pandas as pd
 #: Measured quantities, and educational attainment, whose codes are in order; every other column is a category.
 NUMERIC = ("AGEP", "SCHL", "WKHP", "JWMNP", "PINCP", "POVPIP")
 
-#: Columns that a later year of the survey calls otherwise.
+#: Columns that later years of the survey have renamed.
 RENAMED = {"RELP": "RELSHIPP", "JWTR": "JWTRNS", "ST": "STATE"}
 
 #: Places that are numbered within a state.
 WITHIN_STATE = ("PUMA", "POWPUMA")
 
-#: What the codes of the columns that groups are made of stand for.
+#: The meaning of codes, for the columns that define groups.
 MEANINGS = {
     "SEX": {1: "male", 2: "female"},
     "RAC1P": {
@@ -43,7 +43,7 @@ class AcsTask:
 
     label: str
     label_names: tuple[str, str]  # the favourable one last: the class that is 1 in the public definition
-    target: str  # the column that tells the label
+    target: str  # the column that the label is computed from
     favourable: Callable[[pd.Series], pd.Series]
     features: tuple[str, ...]
     filter_columns: tuple[str, ...] = ()

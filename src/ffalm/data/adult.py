@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -15,7 +15,7 @@ from ffalm.data.owners import with_owners
 from ffalm.data.preprocessing import Preprocessing, merged_values
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Dataset, Task
-from ffalm.errors import UserError, require
+from ffalm.errors import UserError
 
 NUMERIC = ("age", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 COLUMNS = (
@@ -30,7 +30,7 @@ GROUP_NAMES = {"sex": ("Female", "Male"), "race": ("non-White", "White")}
 class Adult:
     """Adult with the official test file as the test part; `root` is the folder that holds both files.
 
-    Every published column is a feature except `fnlwgt`, a survey weight that says nothing of the person. The
+    Every published column is a feature except `fnlwgt`, a survey weight that says nothing about the person. The
     sensitive attribute stays one, as in most published work, unless `use_group_as_feature` is false: leaving it out
     hides unfairness, because marital status and relationship tell sex almost as well. A '?' is a category of its own.
     """
@@ -42,14 +42,10 @@ class Adult:
 
     root: str
     sensitive: Literal["sex", "race"] = "sex"
-    validation: float = 0.1
+    validation: float = field(default=0.1, metadata={"above": 0, "below": 1})
     data_seed: int = 0
     use_group_as_feature: bool = True
     owner: str | None = None  # a column of text whose values are the data owners
-
-    def __post_init__(self) -> None:
-        require(self.sensitive in FAVOURED, f"Adult's sensitive column is sex or race; got {self.sensitive!r}.")
-        require(0 < self.validation < 1, f"Adult's validation share must be in (0, 1); got {self.validation}.")
 
     def load(self) -> Dataset:
         """Read both files, carve the validation part out of the training file and encode."""
@@ -70,9 +66,7 @@ class Adult:
             features=frame.drop(columns=["fnlwgt", "income", *([] if self.use_group_as_feature else [self.sensitive])]),
             y=y,
             group=group,
-            train=train,
-            validation=validation,
-            test=np.arange(boundary, len(frame)),
+            parts=(train, validation, np.arange(boundary, len(frame))),
             preprocessing=Preprocessing(
                 group_values=merged_values(frame[self.sensitive], group, GROUP_NAMES[self.sensitive])
             ),

@@ -1,6 +1,6 @@
-"""Arrays as people have them: (x, y, group) of numbers or texts, data frames, torch and Hugging Face datasets.
+"""Reading arrays: (x, y, group) of numbers or texts, data frames, torch and Hugging Face datasets.
 
-`read_parts` makes examples of one task of them: labels and groups that are texts are numbered over all parts alike.
+`read_parts` makes examples of one task: labels and groups given as text get the same numbers in all parts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Named:
 def read_parts(
     given: Sequence[tuple[str, Any]], favourable: int | str | None, name: str, unknown_group: int | str | None
 ) -> tuple[list[Examples], Task]:
-    """The examples of each part, which messages call by its name, and the task that they share."""
+    """The examples of each part and the task that they share; `given` has each part by the name that messages use."""
     triples = [_triple(arrays, where) for where, arrays in given]
     places = [where for where, _ in given]
     labels = _numbered([(where, y) for where, (_, y, _) in zip(places, triples, strict=True)], "labels", None)
@@ -67,7 +67,7 @@ def read_parts(
 
 
 def warn_of_scale(clients: Sequence[Tensor], stacklevel: int) -> None:
-    """Warn where a column of numbers has a mean or standard deviation over all clients that is far from 0 and 1."""
+    """Warn if a numeric column's mean or standard deviation over all clients is far from 0 and 1."""
     tables = [x.double() for x in clients if x.is_floating_point() and x.ndim == 2 and len(x)]
     if not tables or len({x.shape[1] for x in tables}) > 1:
         return
@@ -120,7 +120,7 @@ def _stacked(rows: list[Any], where: str) -> tuple[Any, Any, Any]:
 
 
 def _numbered(given: Sequence[tuple[str, Any]], role: str, missing: int | str | None) -> Named:
-    """Whole numbers as they are, or texts by their places in natural order; `missing` is the value that means none."""
+    """Whole numbers as they are, or texts numbered in natural order; `missing` is the value that stands for none."""
     named = [texts(values) for _, values in given]
     if all(one is None for one in named):
         what = [(f"{role} of the {where}", values) for where, values in given]
@@ -153,7 +153,7 @@ def _with_missing(values: Any, what: str, missing: int | str) -> Tensor:
 
 
 def _counted(columns: list[Tensor]) -> tuple[str, ...]:
-    """Names of whole numbers: all up to the largest, at least two."""
+    """Names for whole numbers: 0 up to the largest, at least two."""
     return tuple(map(str, range(max([2, *(int(column.max()) + 1 for column in columns if len(column))]))))
 
 
@@ -186,5 +186,5 @@ def _one_hot(x: Tensor) -> bool:
 
 
 def _as_numbers(examples: Examples) -> Examples:
-    """Examples whose bytes are numbers like any others."""
+    """Examples with bytes converted to floats."""
     return replace(examples, x=examples.x.float()) if examples.x.dtype == torch.uint8 else examples

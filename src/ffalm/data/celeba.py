@@ -7,7 +7,7 @@ CelebA, so the alternative splits by identity and never by image.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -40,7 +40,7 @@ class CelebA:
     needs_files: ClassVar[bool] = True
 
     root: str
-    size: int = field(default=64, metadata={"most": 4096})
+    size: int = 64
     label: str = "Attractive"
     group: str = "Male"
     split: Literal["official", "identity"] = "official"
@@ -52,7 +52,6 @@ class CelebA:
 
     def __post_init__(self) -> None:
         require(self.label != self.group, f"Label and group are both {self.label!r}: choose two attributes.")
-        require_known("split of CelebA", ("official", "identity"), self.split)
         Recipe(self.size)
 
     def load(self) -> Dataset:
@@ -72,12 +71,9 @@ class CelebA:
             fractions = (1 - self.validation - self.test, self.validation, self.test)
             parts = split_by_key(identity, (2 * y + group)[good], fractions, self.data_seed)
         copies = shared_content([decoded.contents[row] for row in good], parts)
-        train, validation, test = (examples(decoded, good[part], y, group) for part in parts)
         return Dataset(
             task,
-            train,
-            validation,
-            test,
+            *(examples(decoded, good[part], y, group) for part in parts),
             notes=(*missing, *notes, *copies),
             preprocessing=Preprocessing(images=Recipe(self.size)),
         )

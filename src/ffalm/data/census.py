@@ -20,7 +20,6 @@ from ffalm.data.encoding import RawTable
 from ffalm.data.owners import with_owners
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Dataset, Task
-from ffalm.errors import require
 from ffalm.randomness import Purpose, generator
 from ffalm.system import toml
 from ffalm.system.memory import require_room
@@ -33,7 +32,7 @@ CELL_SHARES: Shares = tuple(_FIGURES["cell_shares"])
 
 
 def _category(row: list[Any]) -> Any:
-    """What a row of a column names: one entry, or a tuple of several."""
+    """The category that a row of figures is about: one entry, or a tuple of several."""
     names = row[: -len(CELLS)]
     return names[0] if len(names) == 1 else tuple(names)
 
@@ -78,17 +77,10 @@ class Census:
     asks: ClassVar[str] = "income over 50K (favourable), by sex: female, male"
     needs_files: ClassVar[bool] = False
 
-    rows: int = field(default=45_000, metadata={"most": 10**8, "about": "People to generate."})
-    data_seed: int = field(default=0, metadata={"about": "Seed of the generated people."})
+    rows: int = field(default=45_000, metadata={"least": FEWEST_ROWS, "most": 10**8, "about": "People to generate."})
+    data_seed: int = field(default=0, metadata={"least": 0, "about": "Seed of the generated people."})
     use_group_as_feature: bool = field(default=True, metadata={"about": "Whether sex is a feature too."})
     owner: str | None = field(default=None, metadata={"about": "Column of text whose values are the data owners."})
-
-    def __post_init__(self) -> None:
-        require(
-            self.rows >= FEWEST_ROWS,
-            f"The census needs at least {FEWEST_ROWS} rows to split; got {self.rows}.",
-        )
-        require(self.data_seed >= 0, f"The census's data_seed must not be negative; got {self.data_seed}.")
 
     def load(self) -> Dataset:
         """Draw the people, split them 70/10/20 and encode them by the training part."""
@@ -100,16 +92,13 @@ class Census:
         draw = generator(self.data_seed, Purpose.DATA)
         cells = _cells(self.rows, draw)
         group, y = np.array(CELLS, dtype=np.int64)[cells].T
-        train, validation, test = split_rows(cells, PARTS, self.data_seed)
         people = _people(_categories(cells, draw), group, draw)
         table = RawTable(
             task=TASK,
             features=people if self.use_group_as_feature else people.drop(columns="sex"),
             y=y.copy(),
             group=group.copy(),
-            train=train,
-            validation=validation,
-            test=test,
+            parts=split_rows(cells, PARTS, self.data_seed),
             notes=("These people are generated from published figures of UCI Adult; none of them exists.",),
         )
         return with_owners(table, self.owner)
@@ -122,7 +111,7 @@ def _cells(rows: int, draw: np.random.Generator) -> Codes:
 
 
 def _categories(cells: Codes, draw: np.random.Generator) -> dict[str, Codes]:
-    """For each column everybody's category as a place in its table of figures."""
+    """For each column, everybody's category as an index into its table of figures."""
     normal = draw.standard_normal((len(cells), len(COLUMNS)))
     codes = {name: np.empty(len(cells), dtype=np.int64) for name in COLUMNS}
     for cell in range(len(CELLS)):

@@ -1,4 +1,4 @@
-"""Encoded features of a table in little memory: its numbers, and for each category the number of the feature that is 1.
+"""Encoded features of a table in little memory: the numbers, and for each category the index of the feature that is 1.
 
 One-hot columns are mostly zeros: of Adult's 107 features 14 are not 0 in a row, of 50,000 categories one per column.
 """
@@ -22,7 +22,7 @@ _aten = torch.ops.aten
 
 
 class CompactFeatures(Tensor):
-    """A (rows, features) tensor of float32 that is made dense where it is used; rows that are taken are plain tensors.
+    """A (rows, features) float32 tensor that is made dense when used; indexing gives plain tensors.
 
     x[row, places[k]] = numbers[row, k]; x[row, codes[row, c]] = 1 for every categorical column c; else 0.
     """
@@ -39,7 +39,7 @@ class CompactFeatures(Tensor):
         return made
 
     def __init__(self, numbers: Tensor, places: Tensor, codes: Tensor, width: int) -> None:
-        pass  # `__new__` has done it
+        pass  # done in `__new__`
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"CompactFeatures({self.shape[0]} rows, {self.shape[1]} features)"
@@ -67,11 +67,11 @@ class CompactFeatures(Tensor):
         return func(*args, **kwargs)
 
     def __getitem__(self, rows: Any) -> Tensor:
-        """Rows by number, slice or mask; by an array of numbers in its shape."""
+        """Rows by index, slice or mask; an array of indices gives rows in its shape."""
         if isinstance(rows, tuple) or rows is None or rows is Ellipsis:
             return self.dense()[rows]
         numbers, codes = self.numbers[rows], self.codes[rows]
-        shape = numbers.shape[:-1]  # one number takes the axis of rows away
+        shape = numbers.shape[:-1]  # an integer index removes the row axis
         flat = (one.reshape(shape.numel(), one.shape[-1]) for one in (numbers, codes))
         return self._dense(*flat).reshape(*shape, self.shape[1])
 
@@ -100,7 +100,7 @@ class CompactFeatures(Tensor):
         return self.dense().numpy()
 
     def share_memory_(self) -> CompactFeatures:
-        """Move what is stored into memory that processes share; torch would look for a storage, and there is none."""
+        """Move the stored tensors into shared memory; torch would look for a storage, and there is none."""
         for one in (self.numbers, self.places, self.codes):
             one.share_memory_()  # type: ignore[no-untyped-call]
         return self
@@ -118,7 +118,7 @@ class CompactFeatures(Tensor):
 
 
 def take_rows(x: Tensor, rows: Tensor) -> Tensor:
-    """The rows of these numbers; many rows of compact features stay compact."""
+    """The rows at these indices; many rows of compact features stay compact."""
     if not isinstance(x, CompactFeatures) or x.itemsize * x.shape[1] * len(rows) <= DENSE_BYTES:
         return x[rows]
     return CompactFeatures(x.numbers[rows], x.places, x.codes[rows], x.shape[1])
@@ -151,7 +151,7 @@ def row_bytes(x: Tensor, step: int = 1) -> Iterator[memoryview]:
 
 
 def measured(x: Tensor) -> Tensor:
-    """The values that may be anything: of compact features the numbers, for the others are 0 and 1."""
+    """The values to check for NaN: of compact features only the numbers, since the rest is 0 or 1."""
     return x.numbers if isinstance(x, CompactFeatures) else x
 
 

@@ -14,7 +14,7 @@ from ffalm.data.owners import with_owners
 from ffalm.data.preprocessing import Preprocessing, merged_values
 from ffalm.data.splits import check_shares, split_rows
 from ffalm.data.types import Dataset, Task
-from ffalm.errors import UserError, require
+from ffalm.errors import UserError
 
 FILE = "compas-scores-two-years.csv"
 NUMERIC = ("age", "priors_count", "juv_fel_count", "juv_misd_count", "juv_other_count")
@@ -47,10 +47,6 @@ class Compas:
     owner: str | None = None  # a column of text whose values are the data owners
 
     def __post_init__(self) -> None:
-        require(
-            self.groups in ("black_vs_rest", "black_vs_white"),
-            f"The groups of COMPAS are black_vs_rest or black_vs_white; got {self.groups!r}.",
-        )
         check_shares(self.validation, self.test, " of COMPAS")
 
     def load(self) -> Dataset:
@@ -67,7 +63,6 @@ class Compas:
         group = (frame["race"] != "African-American").to_numpy(dtype=np.int64)
         names = ("African-American", "other" if self.groups == "black_vs_rest" else "Caucasian")
         fractions = (1 - self.validation - self.test, self.validation, self.test)
-        train, validation, test = split_rows(2 * y + group, fractions, self.data_seed)
         table = RawTable(
             task=Task(
                 name="compas",
@@ -79,9 +74,7 @@ class Compas:
             features=frame[[*NUMERIC, *CATEGORIES]].drop(columns=[] if self.use_group_as_feature else ["race"]),
             y=y,
             group=group,
-            train=train,
-            validation=validation,
-            test=test,
+            parts=split_rows(2 * y + group, fractions, self.data_seed),
             notes=(f"{len(frame)} of {len(everyone)} published records pass the filter and belong to a group.",),
             preprocessing=Preprocessing(group_values=merged_values(frame["race"], group, names)),
         )

@@ -26,6 +26,9 @@ from ffalm.system.hardware import cores
 #: Part of every cache's fingerprint. Increase it whenever the same file would give other pixels.
 DECODER_VERSION = 1
 
+#: The names of image files end in one of these, in small or capital letters.
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
+
 Crop = Literal["centre", "none"]
 Pixels = NDArray[np.uint8]
 
@@ -65,7 +68,7 @@ def decode_all(paths: Sequence[Path], recipe: Recipe) -> Iterator[Chunk]:
     executor = ThreadPoolExecutor(workers, thread_name_prefix="ffalm-decode")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # twice as large pictures are refused
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # images twice as large are refused
             for start in range(0, len(paths), recipe.chunk):
                 waiting.append(executor.submit(_decode_chunk, paths[start : start + recipe.chunk], recipe))
                 if len(waiting) > 2 * workers:

@@ -1,6 +1,6 @@
 """Download of published data sets from their publishers, each file verified by its checksum.
 
-A zip archive whose publisher gives no checksum is verified by those that it holds of its own files.
+A zip archive without a published checksum is verified by the checksums inside it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ffalm.errors import UserError, look_up
 from ffalm.system import toml
 
 CHUNK = 1 << 16
-_SECONDS = 30.0  # without an answer
+_SECONDS = 30.0  # to wait for an answer
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _opened(file: PublishedFile, folder: Path, page: str) -> http.client.HTTPRes
 
 
 def _copy(response: http.client.HTTPResponse, output: IO[bytes], file: PublishedFile, folder: Path, page: str) -> None:
-    """Copy the body; of one that is too long, no more than it takes to know."""
+    """Copy the body; stop as soon as it is longer than promised."""
     received, broken, most = 0, False, math.inf if file.size is None else file.size
     promised = response.length if file.size is None else file.size
     try:
@@ -149,7 +149,7 @@ def _copy(response: http.client.HTTPResponse, output: IO[bytes], file: Published
             output.write(chunk)
     except (TimeoutError, ConnectionError, http.client.HTTPException):
         broken = True
-    if broken or (received < most and response.length):  # length: what the server promised and did not send
+    if broken or (received < most and response.length):  # length: bytes that the server announced but did not send
         raise UserError(
             f"The download of {file.url} broke off after {received} of {promised or 'unknown'} bytes: try again, or "
             f"download {file.name} from {page} by hand and put it into {str(folder)!r}."

@@ -214,40 +214,28 @@ class RawTable:
     features: pd.DataFrame
     y: NDArray[np.int64]
     group: NDArray[np.int64]
-    train: NDArray[np.int64]  # row numbers, as are the next two
-    validation: NDArray[np.int64]
-    test: NDArray[np.int64]
+    parts: Sequence[NDArray[np.int64]]  # row numbers of the training, validation and test part
     owner: NDArray[np.int64] | None = None  # a code for each row, -1 for an owner without training rows
     owner_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    preprocessing: Preprocessing | None = None  # what is known of it before the encoding
+    preprocessing: Preprocessing | None = None  # all of it but the encoding
 
     def summary(self) -> TableSummary:
         """The summary of the training rows; validation and test rows never influence the encoding."""
-        return TableSummary.of_rows(self.features, self.train)
+        return TableSummary.of_rows(self.features, self.parts[0])
 
     def encoded(self, encoding: TableEncoding | None = None) -> Dataset:
         """The data set under an agreed encoding, or under that of its own training rows."""
         from ffalm.data.preprocessing import Preprocessing
 
         encoding = encoding or TableEncoding.of(self.summary())
-        parts = [self.train, self.validation, self.test]
-        train, validation, test = (
-            self._examples(features, rows)
-            for features, rows in zip(encoding.compact(self.features, parts), parts, strict=True)
-        )
-        owners = [None if self.owner is None else torch.from_numpy(self.owner[rows]) for rows in parts]
         return Dataset(
             self.task,
-            train,
-            validation,
-            test,
-            owners[0],
-            self.owner_names,
-            self.notes,
-            owners[1],
-            owners[2],
-            replace(self.preprocessing or Preprocessing(), table=encoding),
+            *map(self._examples, encoding.compact(self.features, self.parts), self.parts),
+            owners=None if self.owner is None else [torch.from_numpy(self.owner[rows]) for rows in self.parts],
+            owner_names=self.owner_names,
+            notes=self.notes,
+            preprocessing=replace(self.preprocessing or Preprocessing(), table=encoding),
         )
 
     def _examples(self, features: CompactFeatures, rows: NDArray[np.int64]) -> Examples:
@@ -282,7 +270,7 @@ def numbers(column: pd.Series) -> NDArray[np.float64]:
 
 
 def as_text(value: object) -> str:
-    """A value as text, such that 1, 1.0 and " 1" are one category in any type, and é in any coding."""
+    """A value as text: 1, 1.0 and " 1" are one category whatever their type, and so is é in any Unicode form."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return unicodedata.normalize("NFC", str(value).strip())
@@ -356,7 +344,7 @@ def category_positions(column: pd.Series, categories: tuple[str | None, ...]) ->
 
 
 def _written_value(text: str) -> str:
-    """The number or truth value that a text writes, in one form; other texts as they are."""
+    """The number or boolean that a text spells, in one normal form; other texts as they are."""
     if _NUMBER.fullmatch(text):
         return as_text(float(text))
     return text.lower() if text.lower() in ("true", "false") else text

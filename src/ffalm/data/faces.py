@@ -18,7 +18,6 @@ from ffalm.data.faces_drawing import Looks, draw_faces
 from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Dataset, Examples, Task
-from ffalm.errors import require
 from ffalm.randomness import Purpose, generator
 
 Floats = NDArray[np.float64]
@@ -58,14 +57,9 @@ class Faces:
     asks: ClassVar[str] = "young (favourable), by skin tone: lighter, darker"
     needs_files: ClassVar[bool] = False
 
-    rows: int = field(default=6_000, metadata={"most": 10**7})
+    rows: int = field(default=6_000, metadata={"least": FEWEST_ROWS, "most": 10**7})
     size: Literal[32, 64] = 32
-    data_seed: int = 0
-
-    def __post_init__(self) -> None:
-        require(self.rows >= FEWEST_ROWS, f"Faces need at least {FEWEST_ROWS} rows; got {self.rows}.")
-        require(self.size in (32, 64), f"Faces are drawn at a size of 32 or 64 pixels; got {self.size}.")
-        require(self.data_seed >= 0, f"The faces' data_seed must not be negative; got {self.data_seed}.")
+    data_seed: int = field(default=0, metadata={"least": 0})
 
     def load(self) -> Dataset:
         """Draw the faces and split them 70/10/20."""
@@ -74,10 +68,10 @@ class Faces:
         pictures = draw_faces(_looks(_ages(y, draw), group, draw), self.size, draw)
         everything = Examples(torch.from_numpy(pictures), torch.from_numpy(y), torch.from_numpy(group))
         parts = split_rows(2 * y + group, PARTS, self.data_seed)
-        train, validation, test = (everything.take(torch.from_numpy(rows)) for rows in parts)
         notes = ("These faces are drawn by a program; the gap between skin tones is built in, not observed.",)
         recipe = Preprocessing(images=Recipe(self.size))
-        return Dataset(TASK, train, validation, test, notes=notes, preprocessing=recipe)
+        examples = (everything.take(torch.from_numpy(rows)) for rows in parts)
+        return Dataset(TASK, *examples, notes=notes, preprocessing=recipe)
 
 
 def _cells(rows: int, draw: np.random.Generator) -> tuple[Codes, Codes]:

@@ -1,4 +1,4 @@
-"""Settings of groups: which columns make them, how large a compared one is, and the name of those without one."""
+"""Settings of groups: the columns that define them, the smallest size to compare, and the name of the unknown group."""
 
 from __future__ import annotations
 
@@ -20,16 +20,11 @@ def group_columns(group: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(columns)
 
 
-def check_min_group_size(size: int | None) -> None:
-    """Refuse a smallest group of a negative number of rows."""
-    require(size is None or size >= 0, f"The setting 'min_group_size' must be 0 rows or more; got {size}.")
-
-
 def fewest_rows(size: int | None, columns: Sequence[str]) -> int:
     """The training rows of the smallest group that is compared."""
     return size if size is not None else _CROSSED_ROWS if len(columns) > 1 else 0
 
 
 def unknown_name(names: Sequence[str]) -> str:
-    """What the group of rows without one is called."""
+    """A name for the group of rows whose group is unknown, different from these names."""
     return next(name for name in ("unknown", "missing", "no group given") if name not in names)

@@ -1,4 +1,4 @@
-"""Rows of a shared table by row number, without copies: ten partitions of a table hold it once."""
+"""Rows of a shared table by row number, without copies: ten partitions of a table keep it in memory once."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def _identity(root: Path, names: Sequence[str], recipe: Recipe) -> tuple[str, st
     folder = os.fspath(root)
     for name in names:
         try:
-            status = os.stat(os.path.join(folder, name))  # a Path would take longer to make than to look up
+            status = os.stat(os.path.join(folder, name))  # building a Path would take longer than the call itself
         except (OSError, ValueError) as error:
             raise UserError(f"Cannot find the image {root / name}: {error}.") from error
         state += [status.st_size, status.st_mtime_ns, status.st_ctime_ns]

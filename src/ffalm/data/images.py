@@ -9,11 +9,12 @@ from typing import ClassVar
 
 import pandas as pd
 import torch
+from torch import Tensor
 
-from ffalm.data.decode import Crop, Recipe
-from ffalm.data.group_settings import check_min_group_size, fewest_rows, group_columns
+from ffalm.data.decode import ENDINGS, Crop, Recipe
+from ffalm.data.group_settings import fewest_rows, group_columns
 from ffalm.data.owners import code_owner
-from ffalm.data.pictures import ENDINGS, Codes, examples, existing_folder, load_usable, shared_content, split_by_content
+from ffalm.data.pictures import Codes, examples, existing_folder, load_usable, shared_content, split_by_content
 from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.splits import check_shares
 from ffalm.data.table import check_training_labels, code_label, parts_of
@@ -44,10 +45,10 @@ class Images:
     file_column: str = "file"
     favourable: Value | None = None
     groups: tuple[Value, ...] = ()
-    min_group_size: int | None = None
+    min_group_size: int | None = field(default=None, metadata={"least": 0})
     owner: str | None = None
     split: str | None = None
-    size: int = field(default=64, metadata={"most": 4096})
+    size: int = 64
     crop: Crop = "centre"
     separator: str | None = None
     encoding: str | None = None
@@ -59,7 +60,6 @@ class Images:
     def __post_init__(self) -> None:
         if not isinstance(self.group, str):
             object.__setattr__(self, "group", tuple(self.group))
-        check_min_group_size(self.min_group_size)
         others = {role: (getattr(self, role),) for role in ("owner", "split", "file_column")}
         for role, columns in {"group": group_columns(self.group), **others}.items():
             require(
@@ -80,31 +80,27 @@ class Images:
         found = code_groups(column, self.groups, (), self.labels)
         decoded, good, skipped = load_usable(folder, names, Recipe(self.size, self.crop), self.skip_bad)
         contents = [decoded.contents[row] for row in good]
-        parts, copies = self._parts(frame.iloc[good], contents, y[good], found.codes[good])
-        train, validation, test = (good[part] for part in parts)
+        chosen, copies = self._parts(frame.iloc[good], contents, y[good], found.codes[good])
+        parts = [good[part] for part in chosen]
+        train = parts[0]
         unseen = check_training_labels(y[train], labels, self.label, self.labels)
-        owner, owners = self._owners(frame, train)
-        owned = [None if owner is None else owner[torch.from_numpy(rows)] for rows in (train, validation, test)]
+        owners, owner_names = self._owners(frame, parts)
         found = found.with_small_last(train, fewest_rows(self.min_group_size, columns), self.labels)
-        group, name = found.codes, folder.name or "images"
+        name = folder.name or "images"
         return Dataset(
             Task(name, self.label, str(column.name), labels, found.names, len(labels) - 1, found.excluded),
-            examples(decoded, train, y, group),
-            examples(decoded, validation, y, group),
-            examples(decoded, test, y, group),
-            owned[0],
-            owners,
-            (*notes, *assumed, *unseen, *found.notes, *skipped, *copies),
-            owned[1],
-            owned[2],
-            Preprocessing(images=Recipe(self.size, self.crop)),
+            *(examples(decoded, part, y, found.codes) for part in parts),
+            owners=owners,
+            owner_names=owner_names,
+            notes=(*notes, *assumed, *unseen, *found.notes, *skipped, *copies),
+            preprocessing=Preprocessing(images=Recipe(self.size, self.crop)),
         )
 
-    def _owners(self, frame: pd.DataFrame, train: Codes) -> tuple[torch.Tensor | None, tuple[str, ...]]:
+    def _owners(self, frame: pd.DataFrame, parts: Sequence[Codes]) -> tuple[list[Tensor] | None, tuple[str, ...]]:
         if self.owner is None:
             return None, ()
-        codes, names = code_owner(pick(frame, self.owner, self.labels), train, self.labels)
-        return torch.from_numpy(codes), names
+        codes, names = code_owner(pick(frame, self.owner, self.labels), parts[0], self.labels)
+        return [torch.from_numpy(codes[rows]) for rows in parts], names
 
     def _parts(
         self, frame: pd.DataFrame, contents: Sequence[str], y: Codes, group: Codes
@@ -155,6 +151,6 @@ def _on_disk(folder: Path, name: str) -> str | None:
         for ending in ("", *ENDINGS, *(ending.upper() for ending in ENDINGS)):
             if (folder / (name + ending)).is_file():
                 return name + ending
-    except (OSError, ValueError):  # longer than a name may be, or with a zero byte in it
+    except (OSError, ValueError):  # a name that is too long, or with a NUL byte
         return None
     return None

@@ -13,7 +13,7 @@ from ffalm.errors import require_known
 
 
 def code_owner(column: pd.Series, rows: Codes, file: str) -> tuple[Codes, tuple[str, ...]]:
-    """The owner code of every row, -1 where it owns none of these training rows, and the names in natural order."""
+    """The owner code of every row, -1 for owners without training rows, and the owners' names in natural order."""
     codes, values = complete(column, "owner", file)
     present = {values[code] for code in np.unique(codes[rows])}
     names = tuple(sorted(present, key=natural))
@@ -22,10 +22,10 @@ def code_owner(column: pd.Series, rows: Codes, file: str) -> tuple[Codes, tuple[
 
 
 def with_owners(table: RawTable, column: str | None) -> RawTable:
-    """The table with one owner for each value of a column of text, which is then no feature any more."""
+    """The table with one owner for each value of a column of text, which is no longer a feature."""
     if column is None:
         return table
     texts = [str(name) for name in table.features.select_dtypes(exclude="number").columns]
     require_known(f"column of owners of {table.task.name}", texts, column)
-    owner, names = code_owner(table.features[column], table.train, table.task.name)
+    owner, names = code_owner(table.features[column], table.parts[0], table.task.name)
     return replace(table, features=table.features.drop(columns=column), owner=owner, owner_names=names)

@@ -15,8 +15,6 @@ from ffalm.data.splits import split_by_key
 from ffalm.data.types import Examples, Task
 from ffalm.errors import UserError, require
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
-
 Codes = NDArray[np.int64]
 
 _BAD = "Some of its images cannot be decoded."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -15,14 +15,12 @@ import torch
 from torch import Tensor
 
 from ffalm import arrays
-from ffalm.data.decode import Recipe, decode_bytes
+from ffalm.data.decode import ENDINGS, Recipe, decode_bytes
 from ffalm.data.encoding import CategoryColumn, NumericColumn, TableEncoding, category_positions, distinct, is_numeric
 from ffalm.data.table_files import as_frame, read_table, without_copies
 from ffalm.data.table_groups import group_column
 from ffalm.data.table_values import Codes, listed, place_of
 from ffalm.errors import PublicError, UserError, require
-
-IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 
 Data: TypeAlias = Any
 """A table, the name of a file with one, or a dict for each row; image files, or a folder with some; or features as an
@@ -31,7 +29,7 @@ array or tensor."""
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """The encoding of a table's columns, or what becomes of each image; neither where features were given as arrays."""
+    """The encoding of a table's columns, or the resizing of images; neither if features were given as arrays."""
 
     table: TableEncoding | None = None
     images: Recipe | None = None
@@ -73,7 +71,7 @@ class Preprocessing:
         return self.table.encode(self._filled(data))
 
     def unseen(self, frame: pd.DataFrame) -> dict[str, int]:
-        """For each column with categories that training rows did not have, how many rows have such a one."""
+        """For each column, the number of rows with a category that no training row had."""
         found: dict[str, int] = {}
         for column in () if self.table is None else self.table.columns:
             if isinstance(column, CategoryColumn) and column.name in frame.columns:
@@ -82,7 +80,7 @@ class Preprocessing:
         return found
 
     def groups(self, data: Data, group: Any, names: Sequence[str], rows: int) -> Tensor:
-        """The number of each row's group among `names`, -1 where it is none of them.
+        """Each row's group as an index into `names`, -1 where it is none of them.
 
         `group` is a column (several with commas are crossed) or has a value for each row: names, or whole numbers that
         are no names and count the groups from 0.
@@ -113,12 +111,12 @@ class Preprocessing:
         for name, mean in means.items():
             if is_numeric(frame[name]):
                 filled[name] = frame[name].astype(np.float64).fillna(mean)
-            elif frame[name].isna().all():  # of a single row, None has no type
+            elif frame[name].isna().all():  # None in a single row has no type
                 filled[name] = mean
         return filled
 
     def describe(self) -> str:
-        """What a model is given, in words."""
+        """The model's input, in words."""
         if self.images is not None:
             return f"images, of which {self.images.size} x {self.images.size} pixels are used"
         assert self.table is not None
@@ -126,19 +124,12 @@ class Preprocessing:
 
     def to_plain(self) -> dict[str, Any]:
         """Plain values for a file."""
-        return {
-            "table": None if self.table is None else json.loads(self.table.to_json()),
-            "images": None if self.images is None else {"size": self.images.size, "crop": self.images.crop},
-            "missing": self.missing,
-            "separator": self.separator,
-            "decimal": self.decimal,
-            "group_values": dict(self.group_values),
-            "encoding": self.encoding,
-        }
+        table = None if self.table is None else json.loads(self.table.to_json())
+        return {**asdict(replace(self, table=None)), "table": table}
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> Preprocessing:
-        """The inverse of `to_plain`; raises KeyError or TypeError where the values are of something else."""
+        """The inverse of `to_plain`; raises KeyError or TypeError if the values describe something else."""
         table, images = values["table"], values["images"]
         return cls(
             None if table is None else TableEncoding.from_json(json.dumps(table)),
@@ -149,7 +140,7 @@ class Preprocessing:
 
 
 def _records(data: Data) -> Data:
-    """Rows as JSON has them, a dict each, as a data frame; anything else as it is."""
+    """Rows given as dicts, as in JSON, as a data frame; anything else unchanged."""
     single = isinstance(data, Mapping) and all(value is None or np.isscalar(value) for value in data.values())
     rows = [data] if single else data
     named = isinstance(rows, list) and bool(rows) and all(isinstance(row, Mapping) for row in rows)
@@ -157,7 +148,7 @@ def _records(data: Data) -> Data:
 
 
 def merged_values(column: pd.Series, codes: Codes, names: Sequence[str]) -> dict[str, str]:
-    """The group of each value of a column, where it is not called as the value is."""
+    """The group of each value of a column, for values that differ from their group's name."""
     own, values = distinct(column)
     places = np.zeros(len(values) + 1, dtype=np.int64)  # the code -1 finds the last one
     places[own] = codes  # rows of one value are in one group
@@ -169,24 +160,24 @@ def _image_files(place: str | Path) -> list[Path]:
     """One image, or all those in a folder in the order of their names."""
     path = Path(place)
     require(path.exists(), f"There is no file or folder {path}.")
-    found = sorted(one for one in path.iterdir() if one.suffix.lower() in IMAGE_ENDINGS) if path.is_dir() else [path]
-    require(bool(found), f"The folder {path} holds no images ({', '.join(IMAGE_ENDINGS)}).")
+    found = sorted(one for one in path.iterdir() if one.suffix.lower() in ENDINGS) if path.is_dir() else [path]
+    require(bool(found), f"The folder {path} holds no images ({', '.join(ENDINGS)}).")
     return found
 
 
 def _decoded(file: Path, recipe: Recipe) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's on odd pictures
+            warnings.simplefilter("ignore")  # Pillow warns about unusual images
             return decode_bytes(file.read_bytes(), recipe)
     except Exception as error:  # Pillow's plugins raise nearly anything on broken bytes
         raise UserError(f"The image {file} cannot be used: {error}.") from None
 
 
 def _by_number(known: Mapping[Any, int], names: Sequence[str]) -> dict[Any, int]:
-    """Of given groups with their places, -1 where they are no names: those that are numbers of groups.
+    """The given groups that are no names (place -1 in `known`) but valid group numbers.
 
-    Refused where other numbers among them name other groups: with groups 1 and 2, nobody can tell what 0 and 1 mean.
+    Refused where other numbers among them are names: with groups named 1 and 2, the values 0 and 1 are ambiguous.
     """
     numbers = [value for value in known if isinstance(value, int | np.integer) and not isinstance(value, bool)]
     found = {value: int(value) for value in numbers if known[value] < 0 and 0 <= value < len(names)}

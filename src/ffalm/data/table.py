@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ffalm.data.encoding import RawTable, as_text, is_numeric
-from ffalm.data.group_settings import check_min_group_size, fewest_rows, group_columns
+from ffalm.data.group_settings import fewest_rows, group_columns
 from ffalm.data.owners import code_owner
 from ffalm.data.preprocessing import Preprocessing, merged_values
 from ffalm.data.splits import check_shares, split_rows
@@ -31,7 +31,7 @@ from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require, unknown
 from ffalm.system.spilled_arrays import release_pages
 
-_MOST_TITLES = 4  # of several files, that reports name
+_MOST_TITLES = 4  # files that reports name
 PARTS = {
     "train": ("train", "training"),
     "validation": ("validation", "valid", "val", "dev"),
@@ -73,7 +73,7 @@ class Table:
     categorical: tuple[str, ...] = ()
     groups: tuple[Value, ...] = ()
     against_rest: tuple[Value, ...] = ()
-    min_group_size: int | None = None
+    min_group_size: int | None = field(default=None, metadata={"least": 0})
     use_group_as_feature: bool = True
     separator: str | None = None
     encoding: str | None = None
@@ -93,7 +93,6 @@ class Table:
                 self.label not in columns,
                 f"The label and the {role} must be different columns; both are {self.label!r}.",
             )
-        check_min_group_size(self.min_group_size)
         require(
             not (self.groups and self.against_rest),
             "`groups` and `against_rest` exclude each other: one lists all groups, the other merges them into two.",
@@ -102,7 +101,7 @@ class Table:
 
     def load(self) -> Dataset:
         """Read, check, split and encode the file."""
-        with np.errstate(all="ignore"):  # of values that are not finite, which are looked for by name
+        with np.errstate(all="ignore"):  # values that are not finite are reported by name elsewhere
             return self.read().encoded()
 
     def read(self) -> RawTable:
@@ -111,7 +110,8 @@ class Table:
         y, labels, assumed = code_label(pick(frame, self.label, self.file), self.favourable, self.file)
         column = group_column(frame, self.group_columns, self.file)
         found = code_groups(column, self.groups, self.against_rest, self.file)
-        train, validation, test = self._parts(frame, y * len(found.names) + found.codes)
+        parts = self._parts(frame, y * len(found.names) + found.codes)
+        train = parts[0]
         found = found.with_small_last(train, fewest_rows(self.min_group_size, self.group_columns), self.file)
         unseen = check_training_labels(y[train], labels, self.label, self.file)
         owner: Codes | None = None
@@ -127,9 +127,7 @@ class Table:
             features=features,
             y=y,
             group=found.codes,
-            train=train,
-            validation=validation,
-            test=test,
+            parts=parts,
             owner=owner,
             owner_names=owners,
             notes=(*notes, *assumed, *unseen, *found.notes, *gaps, *remarks(features, y, train)),
@@ -167,11 +165,10 @@ class Table:
         parts = [part.strip() for name in self.categorical for part in name.split(",")]
         return {*self.categorical, *parts, *self.group_columns}
 
-    def _parts(self, frame: pd.DataFrame, strata: Codes) -> tuple[Codes, Codes, Codes]:
+    def _parts(self, frame: pd.DataFrame, strata: Codes) -> list[Codes]:
         fractions = (1 - self.validation - self.test, self.validation, self.test)
         if self.split is None:
-            train, validation, test = split_rows(strata, fractions, self.data_seed)
-            return train, validation, test
+            return split_rows(strata, fractions, self.data_seed)
         column = pick(frame, self.split, self.file)
         return parts_of(column, strata, self.validation, self.data_seed, self.file)
 
@@ -213,7 +210,7 @@ class Table:
 
 @dataclass(frozen=True)
 class FrameTable(Table):
-    """The same over a data frame in memory."""
+    """A `Table` over a data frame in memory."""
 
     file: str = "data frame"
     label: str = ""
@@ -286,7 +283,7 @@ def check_training_labels(y: Codes, names: tuple[str, ...], label: str, file: st
     return (f"{where} has no row with the label {listed(missing)}; models cannot learn it.",) if missing else ()
 
 
-def parts_of(column: pd.Series, strata: Codes, validation: float, seed: int, file: str) -> tuple[Codes, Codes, Codes]:
+def parts_of(column: pd.Series, strata: Codes, validation: float, seed: int, file: str) -> list[Codes]:
     """Row numbers of each part of a split column; without validation rows, some training rows are taken."""
     codes, values = complete(column, "split", file)
     where = f"The split column {str(column.name)!r} of {file!r}"
@@ -301,5 +298,5 @@ def parts_of(column: pd.Series, strata: Codes, validation: float, seed: int, fil
     if len(rows["validation"]) == 0:
         train = rows["train"]
         kept, carved = split_rows(strata[train], (1 - validation, validation), seed)
-        return train[kept], train[carved], rows["test"]
-    return rows["train"], rows["validation"], rows["test"]
+        return [train[kept], train[carved], rows["test"]]
+    return list(rows.values())

@@ -36,10 +36,11 @@ def check_feature(column: pd.Series, declared: bool, file: str) -> None:
         return
     codes, values = distinct(column)
     where = f"The column {str(column.name)!r} of {file!r}"
-    if not declared:
-        _refuse_decimal_commas(values, where, str(column.name))
-        _refuse_dates(values, where, str(column.name))
-        _refuse_written_numbers(values, where, str(column.name))
+    written = None if declared else _numbers_as_text(values)
+    if written is not None:
+        kind, example, remedy = written
+        public = f"Its column {str(column.name)!r} holds {kind}."
+        raise UserError(f"{where} holds {kind}, such as {example!r}: {remedy}.", public)
     if len(values) > MOST_CATEGORIES or len(values) == len(column) >= FEWEST_IDS:
         raise UserError(
             f"{where} holds {len(values)} different texts in {len(column)} rows, like a name or an id: list it in "
@@ -58,7 +59,7 @@ def check_feature(column: pd.Series, declared: bool, file: str) -> None:
 
 
 def as_category(column: pd.Series) -> pd.Series:
-    """A column of which numbers are codes, as a type that is not numeric; a categorical one takes less memory."""
+    """A column whose numbers are codes, as a non-numeric type; `category` takes less memory than `object`."""
     if not is_numeric(column):
         return column
     return column.astype("category" if column.dtype in (np.int64, np.float64) else object)
@@ -103,32 +104,20 @@ def filled(
     return frame, tuple(notes)
 
 
-def _refuse_decimal_commas(values: list[str], where: str, name: str) -> None:
+def _numbers_as_text(values: list[str]) -> tuple[str, str, str] | None:
+    """What kind of numbers or dates were read as text, an example, and what to do; None for plain categories."""
     commas = [value for value in values if _DECIMAL_COMMA.fullmatch(value)]
     if commas and len(commas) + sum(bool(_WHOLE.fullmatch(value)) for value in values) == len(values):
-        raise UserError(
-            f"{where} holds numbers with a decimal comma, such as {commas[0]!r}: set decimal to ',', or list the "
-            "column in categorical or drop.",
-            f"Its column {name!r} holds numbers with a decimal comma.",
-        )
-
-
-def _refuse_written_numbers(values: list[str], where: str, name: str) -> None:
+        remedy = "set decimal to ',', or list the column in categorical or drop"
+        return "numbers with a decimal comma", commas[0], remedy
+    if len(values) <= FEWEST_IDS:
+        return None
+    dates = [value for value in values if _DATE.fullmatch(value)]
+    if 10 * len(dates) >= 9 * len(values):
+        return "dates", dates[0], "make numbers of them, such as days or years, or list the column in drop"
     written = [value for value in values if _WRITTEN.fullmatch(value)]
     signs = [value for value in written if not _PLAIN.fullmatch(value)]
-    if len(values) > FEWEST_IDS and signs and 10 * len(written) >= 9 * len(values):
-        raise UserError(
-            f"{where} holds numbers with signs or thousands separators, such as {signs[0]!r}: write them as plain "
-            "numbers, such as 1234.5, or list the column in categorical or drop.",
-            f"Its column {name!r} holds numbers with signs or thousands separators.",
-        )
-
-
-def _refuse_dates(values: list[str], where: str, name: str) -> None:
-    dates = [value for value in values if _DATE.fullmatch(value)]
-    if len(values) > FEWEST_IDS and 10 * len(dates) >= 9 * len(values):
-        raise UserError(
-            f"{where} holds dates, such as {dates[0]!r}: make numbers of them, such as days or years, or list the "
-            "column in drop.",
-            f"Its column {name!r} holds dates.",
-        )
+    if signs and 10 * len(written) >= 9 * len(values):
+        remedy = "write them as plain numbers, such as 1234.5, or list the column in categorical or drop"
+        return "numbers with signs or thousands separators", signs[0], remedy
+    return None

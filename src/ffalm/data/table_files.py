@@ -73,9 +73,9 @@ def read_table(
 
 
 def _version(path: Path) -> tuple[int, ...]:
-    """What differs when a file is written."""
-    told = path.stat()
-    return told.st_ino, told.st_size, told.st_mtime_ns
+    """What changes when a file is written."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def files_of(file: str) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ def files_of(file: str) -> tuple[str, ...]:
 def read_tables(
     file: str, separator: str | None = None, decimal: Literal[".", ","] = ".", encoding: str | None = None
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """As `read_table`; of several files the rows one after the other, and in `FILE_COLUMN` whose they are.
+    """As `read_table`; rows of several files are concatenated, with their file in the column `FILE_COLUMN`.
 
     A column that holds numbers in one file and text in another is text in all, as in one file of all rows: 01 is then
     the same category everywhere.
@@ -139,7 +139,7 @@ def require_columns(file: str, settings: Mapping[str, Any]) -> None:
 
 
 def checked_columns(frame: pd.DataFrame, file: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """The columns with stripped names, and notes on columns that were left out; a table without use is refused."""
+    """The columns with stripped names, and notes on columns that were left out; an unusable table is refused."""
     frame = frame.copy(deep=False)
     frame.columns = [column_name(name) for name in frame.columns]
     unnamed = [place for place, name in enumerate(frame.columns) if not name]
@@ -176,7 +176,7 @@ def without_copies(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def as_frame(values: Any) -> pd.DataFrame | None:
-    """A data frame of pandas, or of anything that becomes one (pyarrow, polars); None for what is no table."""
+    """A data frame of pandas, or of anything that becomes one (pyarrow, polars); None if it is not a table."""
     if not isinstance(values, pd.DataFrame) and not isinstance(values, type) and hasattr(values, "to_pandas"):
         values = values.to_pandas()
     if not isinstance(values, pd.DataFrame):
@@ -192,13 +192,13 @@ def _plain_column(column: pd.Series) -> pd.Series:
     """The column in a type that every function of pandas takes: numbers that are objects or big-endian, decimals."""
     dtype = column.dtype
     if isinstance(dtype, np.dtype):
-        if dtype.kind == "V":  # records, of which pandas takes no rows
+        if dtype.kind == "V":  # structured records, from which pandas cannot select rows
             return column.astype(object)
         if not dtype.isnative:
             return column.astype(dtype.newbyteorder("="))
         try:
             return column.infer_objects()
-        except OverflowError:  # whole numbers that no type of pandas holds
+        except OverflowError:  # integers too large for pandas
             return column
     if isinstance(dtype, pd.ArrowDtype):
         import pyarrow.types

@@ -32,7 +32,7 @@ class Grouping:
     notes: tuple[str, ...] = ()
 
     def with_small_last(self, train: Codes, fewest: int, file: str) -> Grouping:
-        """Groups of fewer than so many of these training rows among the excluded ones."""
+        """The grouping with groups of fewer than `fewest` training rows moved to the excluded ones."""
         compared = len(self.names) - self.excluded
         counts = np.bincount(self.codes[train], minlength=len(self.names))[:compared]
         small = np.flatnonzero(counts < fewest)
@@ -45,13 +45,13 @@ class Grouping:
             "Fewer than two groups of its data file have enough training rows.",
         )
         order = np.concatenate([np.flatnonzero(counts >= fewest), small, np.arange(compared, len(self.names))])
-        told = f"Groups of fewer than {fewest} training rows are scored, not compared: "
+        note = f"Groups of fewer than {fewest} training rows are scored, not compared: "
         return replace(
             self,
             codes=np.argsort(order)[self.codes],
             names=tuple(self.names[place] for place in order),
             excluded=self.excluded + len(small),
-            notes=(*self.notes, f"{told}{listed([self.names[place] for place in small])}."),
+            notes=(*self.notes, f"{note}{listed([self.names[place] for place in small])}."),
         )
 
 

@@ -19,7 +19,7 @@ from pandas._libs.parsers import STR_NA_VALUES
 from ffalm.data.encoding import is_numeric
 from ffalm.system.spilled_arrays import new_array, release_pages, temporary_file
 
-_EXACT = 2**53  # whole numbers up to here are the same as floats
+_EXACT = 2**53  # integers up to this one are exact as floats
 
 Kind = Literal["whole numbers", "numbers", "text", "missing", "other"]
 Whole = Callable[[int], pd.Series]
@@ -34,7 +34,7 @@ class _Growing:
     texts: dict[str, int] = field(default_factory=dict)  # each text and its code, in order of appearance
 
     def add(self, piece: pd.Series, file: BinaryIO) -> None:
-        """Append a piece; text as codes, nothing for what only the whole column can tell."""
+        """Append a piece: text as codes, and no values for a kind that only the whole column decides."""
         kind = _kind(piece)
         if kind == "text":
             codes, found = pd.factorize(piece)
@@ -46,7 +46,7 @@ class _Growing:
         values.tofile(file)
 
     def finished(self, file: BinaryIO, room: NDArray[np.uint8]) -> pd.Series | None:
-        """The whole column in this room; None where it must be read anew."""
+        """The whole column in this room; None if it must be read again."""
         kinds = {kind for kind, _, _ in self.pieces}
         known = kinds - {"missing"}
         if known == {"text"}:
@@ -98,7 +98,7 @@ def joined(pieces: Iterable[pd.DataFrame], whole: Whole, size: int) -> pd.DataFr
 def one_below_the_other(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Tables of the same columns as one, put together column by column.
 
-    `pd.concat` of whole tables makes numbers of truth values, or not, by what stands in other columns.
+    `pd.concat` of whole tables converts booleans to numbers or not, depending on other columns.
     """
     rows, names = sum(map(len, frames)), list(frames[0].columns)
     columns = (pd.concat([frame[name].astype(object) if _kind(frame[name]) == "text" else frame[name]
@@ -160,5 +160,5 @@ def _kind(column: pd.Series) -> Kind:
 
 
 def has_words_for_missing(column: pd.Series) -> bool:
-    """Whether NA and the like are texts: pandas reads them so beside whole numbers that none of its types holds."""
+    """Whether NA and the like are texts: pandas does that in columns of integers too large for its types."""
     return not is_numeric(column) and column.dtype != bool and bool(column.isin(STR_NA_VALUES).any())

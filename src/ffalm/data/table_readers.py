@@ -27,7 +27,7 @@ Encoding = str | None
 
 
 def check_encoding(encoding: Encoding) -> None:
-    """Refuse a name that is no encoding of text."""
+    """Refuse a name that is not a text encoding."""
     try:
         known = encoding is None or codecs.lookup(encoding)._is_text_encoding
     except (LookupError, ValueError):
@@ -52,9 +52,9 @@ def read_text(
     utf_8 = encoding is None or codecs.lookup(encoding).name == "utf-8"
     spelled = {"encoding": "utf-8-sig" if utf_8 else encoding}
     line = _first_line(path, spelled)
-    told = re.fullmatch(r"sep=(.)", line.rstrip("\r\n"))
-    sign = separator or (told.group(1) if told else _separator(line, usual))
-    skipped = int(told is not None)
+    declared = re.fullmatch(r"sep=(.)", line.rstrip("\r\n"))
+    sign = separator or (declared.group(1) if declared else _separator(line, usual))
+    skipped = int(declared is not None)
     options: dict[str, Any] = {
         "sep": sign,
         "skipinitialspace": True,
@@ -133,7 +133,7 @@ def _frame(table: Any) -> pd.DataFrame:
         if pyarrow.types.is_decimal(column.type):
             table = table.set_column(place, column.name, table.column(place).cast(pyarrow.float64()))
     try:
-        table.validate(full=True)  # texts that are not UTF-8 would be found when they are used
+        table.validate(full=True)  # else text that is not UTF-8 would raise later, when it is used
         return table.to_pandas().reset_index(drop=True)
     except pyarrow.ArrowException as error:  # most are a ValueError too, but not all
         raise ValueError(str(error)) from None

@@ -27,20 +27,20 @@ _CLEAR, _SHARE = 20.0, 0.01  # standard errors, and share of the label's varianc
 
 def remarks(features: pd.DataFrame, y: Codes, train: Codes) -> tuple[str, ...]:
     """The notes on all columns, in their order; `y` are label codes, the favourable label the largest."""
-    rows = train[:: 1 + len(train) // _MOST_ROWS]  # spread, since files may be sorted
+    rows = train[:: 1 + len(train) // _MOST_ROWS]  # evenly spaced, since files may be sorted
     labels = y[rows]
-    told = len(rows) >= _FEWEST_ROWS and np.bincount(labels).max() <= _FREQUENT * len(rows)
+    enough = len(rows) >= _FEWEST_ROWS and np.bincount(labels).max() <= _FREQUENT * len(rows)
     notes = []
     for name, column in features.items():
         found = _of_column(column)
-        if told and not found:
+        if enough and not found:
             found = _with_labels(column.iloc[rows], labels)
         notes += [f"The column {str(name)!r} {one}" for one in found]
     return tuple(notes)
 
 
 def _of_column(column: pd.Series) -> list[str]:
-    """What a column tells by itself."""
+    """Notes from the column alone."""
     if column.iloc[:FEWEST_IDS].nunique(dropna=False) == 1 == column.nunique(dropna=False):
         return ["is constant and carries no information."]
     if not is_numeric(column):
@@ -66,8 +66,8 @@ def _stand_in(values: Numbers) -> list[str]:
 
 
 def _with_labels(column: pd.Series, labels: Codes) -> list[str]:
-    """What a column tells together with the labels of its rows."""
-    if (known := _told(column, labels) / len(labels)) >= _REVEALED:
+    """Notes from the column together with the labels of its rows."""
+    if (known := _predicted_right(column, labels) / len(labels)) >= _REVEALED:
         return [
             f"alone gives the label away in {known:.1%} of the training rows: list it in drop if it is known only "
             "after the outcome."
@@ -80,8 +80,8 @@ def _with_labels(column: pd.Series, labels: Codes) -> list[str]:
     return []
 
 
-def _told(column: pd.Series, labels: Codes) -> int:
-    """How many labels are right by the most frequent one of each category, or on each side of one threshold."""
+def _predicted_right(column: pd.Series, labels: Codes) -> int:
+    """How many labels are predicted right by the majority label of each category, or of each side of one threshold."""
     if not is_numeric(column):
         codes, names = distinct(column)
         if len(names) > len(column) / FEWEST_IDS:

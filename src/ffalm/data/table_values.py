@@ -20,7 +20,7 @@ Codes = NDArray[np.int64]
 
 
 def column_name(name: object) -> str:
-    """The name of a column without surrounding spaces, its letters composed: a file may hold e and an accent for é."""
+    """The name of a column without surrounding spaces, in Unicode NFC form: a file may hold e and an accent for é."""
     return normalize("NFC", str(name).strip())
 
 
@@ -41,7 +41,7 @@ def listed_columns(frame: pd.DataFrame, names: Sequence[str], file: str) -> list
 
 
 def empty_in(file: str) -> str:
-    """What counts as an empty cell of a text file, for messages: somebody may mean the word None as a value."""
+    """What counts as an empty cell of a text file, for messages: a user may mean the word None as a value."""
     return " (a word such as NA, None or null counts as empty)" if file.lower().endswith((*SEPARATORS,)) else ""
 
 

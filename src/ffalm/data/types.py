@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
@@ -32,7 +33,7 @@ class Task:
     label_names: tuple[str, ...] = ("0", "1")
     group_names: tuple[str, ...] = ("0", "1")
     favourable: int = 1
-    excluded: int = field(default=0, repr=False)  # the fingerprints of older studies know nothing of it
+    excluded: int = field(default=0, repr=False)  # not part of the fingerprints of older studies
 
     def __post_init__(self) -> None:
         require(len(self.label_names) >= 2, f"The task {self.name!r} needs at least two labels.")
@@ -116,19 +117,18 @@ class Examples:
 class Dataset:
     """A source's examples in three parts, before they are partitioned into clients.
 
-    `owner` is the natural silo of each training row, if the source knows it; `validation_owner` and `test_owner` are
-    those of the other rows, -1 where the owner has no training rows.
+    `owners` has the natural silo of each row, part by part, if the source knows it: a number, -1 where the owner has no
+    training rows.
     """
 
     task: Task
     train: Examples
     validation: Examples
     test: Examples
-    owner: Tensor | None = None
+    _: KW_ONLY
+    owners: Sequence[Tensor] | None = None
     owner_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # shown with the results: skipped rows, duplicates and the like
-    validation_owner: Tensor | None = None
-    test_owner: Tensor | None = None
     preprocessing: Preprocessing | None = None  # that made the features, None where they were given
 
 

@@ -1,6 +1,6 @@
 """UTKFace: predict whether a person is under 20, with race or gender as the group.
 
-The paper says "skin colour" without saying which races that joins; Black against the rest is the grouping
+The paper says "skin colour" without saying which races that groups together; Black against the rest is the grouping
 whose base rates fit its tables best, so it is the default. In every `A_vs_B`, group 1 is A and group 0 is
 B.
 """
@@ -10,17 +10,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from ffalm.data.decode import Recipe
-from ffalm.data.pictures import ENDINGS, Codes, check_present, examples, existing_folder, load_usable, split_by_content
+from ffalm.data.decode import ENDINGS, Recipe
+from ffalm.data.pictures import Codes, check_present, examples, existing_folder, load_usable, split_by_content
 from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.types import Dataset, Task
-from ffalm.errors import UserError, require_known
+from ffalm.errors import UserError
 
 ADVICE = (
     "download the aligned and cropped faces of UTKFace from https://susanqq.github.io/UTKFace/ "
@@ -63,7 +63,7 @@ class UTKFace:
     needs_files: ClassVar[bool] = True
 
     root: str
-    size: int = field(default=64, metadata={"most": 4096})
+    size: int = 64
     sensitive: Sensitive = "black_vs_rest"
     validation: float = 0.1
     test: float = 0.1
@@ -71,7 +71,6 @@ class UTKFace:
     skip_bad: bool = False
 
     def __post_init__(self) -> None:
-        require_known("grouping of UTKFace", get_args(Sensitive), self.sensitive)
         Recipe(self.size)
 
     def load(self) -> Dataset:
@@ -89,13 +88,10 @@ class UTKFace:
         parts, duplicates = split_by_content(
             contents, y[chosen], group[chosen], self.validation, self.test, self.data_seed
         )
-        train, validation, test = (examples(decoded, chosen[part], y, group) for part in parts)
         skipped = _skipped(len(found) - len(names), len(good) - len(chosen), self.sensitive)
         return Dataset(
             task,
-            train,
-            validation,
-            test,
+            *(examples(decoded, chosen[part], y, group) for part in parts),
             notes=(*notes, *skipped, *duplicates),
             preprocessing=Preprocessing(images=Recipe(self.size)),
         )

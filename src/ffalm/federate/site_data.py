@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from ffalm import config as study
-from ffalm.data.group_settings import check_min_group_size, group_columns
+from ffalm.data.group_settings import group_columns
 from ffalm.errors import look_up, require
 from ffalm.settings import build
 
@@ -29,14 +29,13 @@ class Roles:
     favourable: Value | None = None
     label_values: tuple[Value, ...] = ()
     groups: tuple[Value, ...] = ()
-    min_group_size: int | None = None
+    min_group_size: int | None = field(default=None, metadata={"least": 0})
 
     def __post_init__(self) -> None:
         require(
             self.label not in self.group_columns,
             f"The label and the group must be different columns; both are {self.label!r}.",
         )
-        check_min_group_size(self.min_group_size)
         require(
             len(self.label_values) != 1,
             "The setting 'label_values' lists all values of the label, two or more, or none to take the sites' own.",

@@ -1,4 +1,4 @@
-"""A board as its TOML file states it: which methods with which settings to try, on which data, at which bounds.
+"""A board as its TOML file defines it: the methods and settings to try, the data, and the bounds.
 
     [cells."adult, alpha 0.3"]            a data set cut into clients; any section of a study's configuration
     data = { source = "adult" }
@@ -8,7 +8,7 @@
     title = "FPFL"
     settings = [{ penalty = 1.0 }, { penalty = 5.0 }]
 
-`dpd` and `eod` in the place of `settings` are settings for the bounds of one metric. Every method may have `budget`
+`dpd` and `eod` instead of `settings` are settings for the bounds of one metric. Every method may have `budget`
 settings per metric at most. `repair` lets a method fit thresholds to the held-out rows, `aims = true` adds the
 Lagrangians of each bound, as `ffalm compare --target` does, and `training` is for a method that needs another training.
 """
@@ -23,7 +23,7 @@ from typing import Any, get_args
 from ffalm.algorithms import algorithm_class
 from ffalm.config import StudyConfig, parse, read, section
 from ffalm.data import source_class
-from ffalm.errors import require, unknown
+from ffalm.errors import require, require_known
 from ffalm.settings import merged
 from ffalm.targets.candidates import lagrangians
 from ffalm.targets.target import KINDS, Repair, Scope, Target
@@ -79,10 +79,7 @@ class Board:
         """A board of ours by its name, or a file; with fewer cells or methods where they are named."""
         ours = {file.stem: file for file in sorted(BOARDS.glob("*.toml"))}
         plain = read(ours.get(str(name), Path(name)))
-        known = ("title", "targets", "budget", "study", "methods", "cells")
-        for key in plain:
-            if key not in known:
-                raise unknown("part of a board", key, known)
+        require_known("part of a board", ("title", "targets", "budget", "study", "methods", "cells"), *plain)
         budget = plain.get("budget", cls.budget)
         all_methods = {key: _method(key, section(section(plain, "methods"), key), budget) for key in plain["methods"]}
         all_cells = {key: Cell(key, section(section(plain, "cells"), key)) for key in section(plain, "cells")}
@@ -115,9 +112,7 @@ class Board:
 
 def _method(name: str, given: Mapping[str, Any], budget: int) -> Method:
     known = ("title", "algorithm", "settings", *METRICS, "repair", "scope", "aims", "training")
-    for key in given:
-        if key not in known:
-            raise unknown(f"part of the method {name!r}", key, known)
+    require_known(f"part of the method {name!r}", known, *given)
     algorithm, aims, repair = given.get("algorithm", name), bool(given.get("aims", False)), given.get("repair", "none")
     points = {metric: [_point(algorithm, one) for one in given.get(metric, given.get("settings", [{}]))]
               for metric in METRICS}  # fmt: skip
@@ -126,11 +121,9 @@ def _method(name: str, given: Mapping[str, Any], budget: int) -> Method:
         require(
             0 < tried <= budget, f"The method {name!r} tries {tried} settings for {metric}; the budget is {budget}."
         )
-    if repair not in ("none", *KINDS):
-        raise unknown("kind of repair", str(repair), ("none", *KINDS))
+    require_known("kind of repair", ("none", *KINDS), repair)
     scope = given.get("scope", "federation")
-    if scope not in get_args(Scope):
-        raise unknown("scope of a target", str(scope), get_args(Scope))
+    require_known("scope of a target", get_args(Scope), scope)
     title = given.get("title") or algorithm_class(algorithm).title
     return Method(name, title, points, repair, scope, aims, section(given, "training"))
 
@@ -150,8 +143,6 @@ def key_of(point: Mapping[str, Any]) -> str:
 
 
 def _picked(kind: str, found: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
-    for name in names:
-        if name not in found:
-            raise unknown(f"{kind} of the board", name, found)
+    require_known(f"{kind} of the board", found, *names)
     require(bool(found), f"The board has no {kind}.")
     return [found[name] for name in names] if names else list(found.values())

@@ -60,7 +60,7 @@ def entries_of(board: Board, cell: str, studies: Sequence[Study]) -> list[Entry]
             for method in board.methods:
                 own = [one for one in runs if one.sites or method.scope == "federation"]
                 if runs and not own:
-                    continue  # nobody knows whose the rows are, so thresholds of sites mean nothing here
+                    continue  # row owners are unknown, so thresholds of sites mean nothing here
                 answers = {target: _answer(method, target, labels[method.name, target], own) for target in targets}
                 volume = hypervolume(_offered(answers.values(), metric), reference)
                 entries += [_entry(cell, target, method, seed, answer, volume) for target, answer in answers.items()]
@@ -81,7 +81,7 @@ class _SeedRun:
 
     @cached_property
     def sites(self) -> dict[str, dict[str, ScoreHistogram]]:
-        """Scores by site and part; empty where it is not known whose the rows are."""
+        """Scores by site and part; empty if row owners are unknown."""
         return self.study.client_scores(self.outcome)
 
 

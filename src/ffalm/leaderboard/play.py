@@ -1,4 +1,4 @@
-"""Playing a board: one study a cell in a folder of its own, resumed where it was stopped, then the contest in it."""
+"""Running a board: one resumable study per cell, each in its own folder, then the contest between methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks of methods in a cell at a bound, with significance, and what they add up to over cells.
+"""Ranks of methods in a cell at a bound, with significance, and totals over cells.
 
 A method qualifies in a cell if it has a model in every seed, none of them degenerate, and its mean gap on test rows is
 within the bound. Those that qualify are ranked by their mean accuracy; the others share the places below. A method is

@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from torch import nn
 
-from ffalm.errors import require
 from ffalm.settings import typed
 
 
@@ -31,10 +30,9 @@ class MLP:
 
     name: ClassVar[str] = "mlp"
 
-    hidden: tuple[int, ...] = field(default=(64,), metadata={"most": 2**16, "about": "Widths of the hidden layers."})
-
-    def __post_init__(self) -> None:
-        require(all(width > 0 for width in self.hidden), f"Hidden layers need a width above 0; got {self.hidden}.")
+    hidden: tuple[int, ...] = field(
+        default=(64,), metadata={"least": 1, "most": 2**16, "about": "Widths of the hidden layers."}
+    )
 
     def build(self, shape: tuple[int, ...], labels: int) -> nn.Module:
         """The layers in sequence; inputs with more than one axis are flattened first."""

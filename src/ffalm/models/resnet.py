@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, relu
 
-from ffalm.errors import require, unknown
+from ffalm.errors import require
 from ffalm.settings import typed
 
 
@@ -28,10 +28,6 @@ class ResNet18:
     head: Literal["pooled", "fairalm"] = field(
         default="pooled", metadata={"about": "Pooling before the last layer: global, or that of the paper's code."}
     )
-
-    def __post_init__(self) -> None:
-        if self.head not in ("pooled", "fairalm"):
-            raise unknown("head of resnet18", str(self.head), ("pooled", "fairalm"))
 
     def build(self, shape: tuple[int, ...], labels: int) -> nn.Module:
         """The network for images of shape (channels, height, width)."""

@@ -35,7 +35,7 @@ def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
         if content is None:
-            (folder / name).unlink(missing_ok=True)  # curves of an earlier report would not belong to this table
+            (folder / name).unlink(missing_ok=True)  # old curves would not match this table
         else:
             write_whole(folder / name, content)
     return {name: folder / name for name, content in contents.items() if content is not None}

@@ -132,8 +132,8 @@ def _beside_the_target(answer: Answer, name: str, value: float) -> tuple[str, bo
     if not math.isfinite(before):
         return "not in the target", False
     worse = value > before + _WIDER
-    told = f"wider than the {percent(before, 1)} of" if worse else f"{percent(before, 1)} with"
-    return f"{told} the most accurate model; not in the target", worse
+    change = f"wider than the {percent(before, 1)} of" if worse else f"{percent(before, 1)} with"
+    return f"{change} the most accurate model; not in the target", worse
 
 
 def _cost(answer: Answer) -> Tile:
@@ -148,7 +148,7 @@ def _cost(answer: Answer) -> Tile:
 
 
 def _thresholds(repair: dict[str, Any]) -> tuple[str, str]:
-    """Above which score each group is predicted the favourable outcome."""
+    """From which score on each group is predicted the favourable outcome."""
     groups: dict[str, list[dict[str, Any]]] = repair.get("groups", {})
     kind = repair.get("kind", "none")
     if kind == "none" or not groups:
@@ -178,64 +178,64 @@ def payers(answer: Answer, favourable: str) -> list[str]:
         return ["Nobody pays: the answer is also the most accurate model."]
     pairs = list(zip(_before(answer), answer.scored.groups, strict=True))
     pairs.sort(key=lambda pair: -_size(pair[1].selection_rate - pair[0].selection_rate))
-    told = []
+    lines = []
     for old, new in pairs[:_MOST_TOLD]:
-        told.append(
+        lines.append(
             f"{new.group}: {percent(new.selection_rate, 1)} % are predicted “{favourable}” instead of "
             f"{percent(old.selection_rate, 1)} %. Of those whose true outcome is “{favourable}”, "
             f"{_rate(new.true_positive_rate)} are found instead of {_rate(old.true_positive_rate)}. "
             f"{percent(new.accuracy, 1)} % of predictions are right instead of {percent(old.accuracy, 1)} %."
         )
     if len(pairs) > _MOST_TOLD:
-        told.append(f"The other {len(pairs) - _MOST_TOLD} groups are in the table.")
-    return told
+        lines.append(f"The other {len(pairs) - _MOST_TOLD} groups are in the table.")
+    return lines
 
 
 def who_pays_bars(answer: Answer, favourable: str) -> Table:
     """Each group's rates before (the unconstrained best) and after, with 95 % intervals, as bars."""
     heads = (f"predicted “{favourable}”", f"true “{favourable}” found", "right predictions")
-    part = "test" if answer.best.test is not None else "held-out"
-    if answer.unconstrained is answer.chosen:
-        return _alone(answer, heads, part)
-    rows = [_bars(old, new) for old, new in zip(_before(answer), answer.scored.groups, strict=True)]
-    columns = []
-    for place, head in enumerate(heads, start=2):
-        cells = [one.cells[place] for one in rows]
-        ends = [cell.interval[1] for cell in cells if cell.interval] + [
-            cell.before_interval[1] for cell in cells if cell.before_interval
+    percent_of = f"In percent of each group's {'test' if answer.best.test is not None else 'held-out'} rows"
+    after = answer.scored.groups
+    if answer.unconstrained is answer.chosen:  # there is nothing to compare with
+        rows = [_rates(None, new) for new in after]
+        columns = [Column(head, "percent", 1) for head in heads]
+        caption = f"{percent_of}, with 95 % intervals (Wilson); seed {answer.best.seed}."
+    else:
+        rows = [_rates(old, new) for old, new in zip(_before(answer), after, strict=True)]
+        columns = [
+            Column(head, "percent", 1, graphic="pair", reach=_reach([one.cells[place] for one in rows]))
+            for place, head in enumerate(heads, start=2)
         ]
-        columns.append(Column(head, "percent", 1, graphic="pair", reach=max(ends, default=1.0) or 1.0))
-    caption = (
-        f"In percent of each group's {part} rows. Upper bar, before: {used(answer.unconstrained)}. Lower bar, after: "
-        f"{used(answer.chosen)}. Seed {answer.best.seed}. Thin lines are 95 % intervals (Wilson)."
-    )
+        caption = (
+            f"{percent_of}. Upper bar, before: {used(answer.unconstrained)}. Lower bar, after: {used(answer.chosen)}. "
+            f"Seed {answer.best.seed}. Thin lines are 95 % intervals (Wilson)."
+        )
     return Table("", [Column("Group"), Column("rows", "count"), *columns], [Section(rows)], caption, style="pays")
-
-
-def _alone(answer: Answer, heads: Sequence[str], part: str) -> Table:
-    """Each group's rates with their intervals, where there is nothing to compare them with."""
-    columns = [Column("Group"), Column("rows", "count"), *(Column(head, "percent", 1) for head in heads)]
-    rows = [_bars(group, group) for group in answer.scored.groups]
-    plain = [Row([replace(cell, before=None, before_interval=None, verdict="") for cell in one.cells]) for one in rows]
-    caption = f"In percent of each group's {part} rows, with 95 % intervals (Wilson); seed {answer.best.seed}."
-    return Table("", columns, [Section(plain)], caption, style="pays")
 
 
 def _before(answer: Answer) -> Sequence[GroupRates]:
     return (answer.before.test or answer.before.validation).groups
 
 
-def _bars(old: GroupRates, new: GroupRates) -> Row:
-    cells = [
-        Cell(after, interval=_interval(after, of[1]), before=before, before_interval=_interval(before, of[0]),
-             verdict=signed(after - before, 1) if math.isfinite(after - before) else "")
-        for before, after, of in (
-            (old.selection_rate, new.selection_rate, (old.rows, new.rows)),
-            (old.true_positive_rate, new.true_positive_rate, (old.positives, new.positives)),
-            (old.accuracy, new.accuracy, (old.rows, new.rows)),
-        )
-    ]  # fmt: skip
+def _rates(old: GroupRates | None, new: GroupRates) -> Row:
+    """A group's rates, each beside the one that it replaces, if any."""
+    cells = []
+    for rate, of in (("selection_rate", "rows"), ("true_positive_rate", "positives"), ("accuracy", "rows")):
+        after = getattr(new, rate)
+        cell = Cell(after, interval=_interval(after, getattr(new, of)))
+        if old is not None:
+            before = getattr(old, rate)
+            change = signed(after - before, 1) if math.isfinite(after - before) else ""
+            ends = _interval(before, getattr(old, of))
+            cell = replace(cell, before=before, before_interval=ends, verdict=change)
+        cells.append(cell)
     return row(new.group if new.compared else f"{new.group} (not compared)", new.rows, *cells)
+
+
+def _reach(cells: Sequence[Cell]) -> float:
+    """The highest end of the intervals, at which the bars of a column end."""
+    ends = [one[1] for cell in cells for one in (cell.interval, cell.before_interval) if one is not None]
+    return max(ends, default=1.0) or 1.0
 
 
 def _interval(rate: float, rows: float) -> Interval | None:

@@ -11,7 +11,7 @@ from ffalm.report.tables import Cell, Column, Row, Section, Table, percent, row
 from ffalm.targets.answer import Answer, Candidate, GroupRates, Part, Scores
 from ffalm.targets.target import TITLES, Bound, Target
 
-#: Said wherever thresholds by group are the answer, before what answers without the group.
+#: Said if the answer has thresholds by group, before the alternatives without the group.
 NEEDS_GROUP = "Thresholds by group need each person's group at prediction, which some uses forbid by law: "
 _WITHOUT_GROUP = (
     "--repair single or --repair blind answers without it, where the group is no feature either "
@@ -56,16 +56,16 @@ def sentences(answer: Answer) -> list[str]:
     part = "test" if best.test is not None else "held-out"
     gaps = "; ".join(gap_sentence(bound, scored) for bound in answer.target.bounds)
     which = f" (seed {best.seed})" if seeds > 1 else ""
-    told = [
+    lines = [
         f"{name_of(answer.chosen)}{which}: accuracy {percent(scored.metrics['accuracy'], 1)} % on {part} rows, {gaps}. "
         f"{answer.target}{_WHERE[answer.scope]}: {answer.verdict}.",
         *_degenerate(answer),
     ]
-    told += site_sentences(answer)
+    lines += site_sentences(answer)
     if best.test is not None:
         if seeds > 1:
             shared = " with shared thresholds" if answer.together else ""
-            told.append(
+            lines.append(
                 f"Over {seeds} seeds{shared}: mean accuracy {percent(answer.chosen.mean('accuracy'), 1)} %, "
                 + ", ".join(
                     f"mean {metric_title(bound.metric)} {bound_number(bound, answer.chosen.mean(bound.metric))}"
@@ -73,13 +73,13 @@ def sentences(answer: Answer) -> list[str]:
                 )
                 + f"; the target held on test rows in {answer.chosen.held(answer.target)} of {seeds}."
             )
-        told += _cost(answer)
-    told += _doubts(answer, scored)
+        lines += _cost(answer)
+    lines += _doubts(answer, scored)
     if answer.chosen.kind in ("groups", "randomised"):
-        told.append(NEEDS_GROUP + (_WITHOUT_GROUP_AT_SITES if answer.federated else _WITHOUT_GROUP))
+        lines.append(NEEDS_GROUP + (_WITHOUT_GROUP_AT_SITES if answer.federated else _WITHOUT_GROUP))
     if answer.chosen.kind == "randomised":
-        told.append("Thresholds are drawn for each person from the row's own content: the same row, the same answer.")
-    return [*told, how_chosen(answer), *answer.notes]
+        lines.append("Thresholds are drawn for each person from the row's own content: the same row, the same answer.")
+    return [*lines, how_chosen(answer), *answer.notes]
 
 
 def gap_sentence(bound: Bound, scored: Scores) -> str:
@@ -110,35 +110,35 @@ def _cost(answer: Answer) -> list[str]:
     if free is answer.chosen:
         return ["It is also the most accurate candidate of all: the target costs no accuracy."]
     cost = answer.cost
-    told = f"costs {percent(cost, 1)} points" if cost >= 0.0005 else f"gains {percent(-cost, 1)} points"
-    told = "costs nothing" if abs(cost) < 0.0005 else told
+    change = f"costs {percent(cost, 1)} points" if cost >= 0.0005 else f"gains {percent(-cost, 1)} points"
+    change = "costs nothing" if abs(cost) < 0.0005 else change
     return [
-        f"It {told} of test accuracy against the most accurate candidate on {choice_rows(answer)} whatever its gaps, "
+        f"It {change} of test accuracy against the most accurate candidate on {choice_rows(answer)} whatever its gaps, "
         f"{name_of(free)}: {percent(free.mean('accuracy'), 1)} %, {mean_gaps(free, answer.target)}."
     ]
 
 
 def _degenerate(answer: Answer) -> list[str]:
-    """Why the answer is of no use, whatever its verdict: a small gap is no result then."""
+    """Why the answer must not be used, whatever its verdict: a small gap means nothing then."""
     if answer.chosen.degenerate:
         return [f"Do not use it: every candidate is degenerate; of this one, {answer.chosen.degenerate}. {_RARE_LABEL}"]
     return [f"Do not use it: it is degenerate on these rows: {answer.degenerate}."] if answer.degenerate else []
 
 
 def _doubts(answer: Answer, scored: Scores) -> list[str]:
-    told = []
+    lines = []
     if answer.chosen.within(answer.target) < len(answer.chosen.runs):
         rows = f"the {choice_rows(answer)} of every seed"
         if any(one.within(answer.target) == len(one.runs) for one in answer.candidates):
-            told.append(f"Only degenerate candidates are within the target on {rows}; of the others it comes nearest.")
+            lines.append(f"Only degenerate candidates are within the target on {rows}; of the others it comes nearest.")
         else:
-            told.append(f"No candidate is within the target on {rows}; this one comes nearest.")
-            told += _too_few(answer)
-    return [*told, *(rows_to_confirm(answer.target, scored) if answer.verdict == "met in the sample" else [])]
+            lines.append(f"No candidate is within the target on {rows}; this one comes nearest.")
+            lines += _too_few(answer)
+    return [*lines, *(rows_to_confirm(answer.target, scored) if answer.verdict == "met in the sample" else [])]
 
 
 def rows_to_confirm(target: Target, scored: Scores) -> list[str]:
-    """How many rows would turn "met in the sample" into "met with confidence", if that can be said."""
+    """How many rows would turn "met in the sample" into "met with confidence", if that is known."""
     factor, smallest = scored.rows_factor(target), scored.smallest
     if factor is None or not math.isfinite(factor):
         return []
@@ -153,7 +153,7 @@ def rows_to_confirm(target: Target, scored: Scores) -> list[str]:
 
 
 def _too_few(answer: Answer) -> list[str]:
-    """Where even equal rates would not be within the target with the confidence of the choice: rows that it takes."""
+    """How many rows it takes, if on these even equal rates would not be within the target with enough confidence."""
     scores = answer.best.validation
     factor, smallest = scores.margin_factor(answer.target), scores.smallest
     if smallest is None or not 1 < factor < math.inf:
@@ -174,18 +174,18 @@ def site_sentences(answer: Answer) -> list[str]:
         return []
     verdicts = [one.verdict(answer.target) for one in answer.sites]
     judged, held = sum(one is not None for one in verdicts), sum(one not in (None, "not met") for one in verdicts)
-    told = [f"On sites' own rows the target holds at {held} of {judged} sites."]
+    lines = [f"On sites' own rows the target holds at {held} of {judged} sites."]
     if judged < len(verdicts):
         lacking = [one.site for one, verdict in zip(answer.sites, verdicts, strict=True) if verdict is None]
-        told.append(f"Too few rows of each group to tell at {', '.join(lacking)}.")
+        lines.append(f"Too few rows of each group to say at {', '.join(lacking)}.")
     if answer.scope != "federation":
         own = [one.site for one in answer.sites if one.own]
         rest = [one.site for one in answer.sites if not one.own]
         if own:
-            told.append(f"Thresholds of their own have {', '.join(own)}.")
+            lines.append(f"Sites with thresholds of their own: {', '.join(own)}.")
         if rest:
-            told.append(f"Held-out rows of {', '.join(rest)} are too few for that: the federation's thresholds apply.")
-    return [" ".join(told)]
+            lines.append(f"Too few held-out rows for that at {', '.join(rest)}: the federation's thresholds apply.")
+    return [" ".join(lines)]
 
 
 def sites(answer: Answer) -> Table | None:
@@ -206,7 +206,7 @@ def sites(answer: Answer) -> Table | None:
             sum(group.rows for group in one.after.groups),
             *(getattr(one, moment).metrics[name] for name in ("accuracy", *metrics) for moment in moments),
             *(["own" if one.own else "federation's"] if own else []),
-            one.verdict(answer.target) or "cannot be told",
+            one.verdict(answer.target) or "unknown",
         )
         for one in answer.sites
     ]

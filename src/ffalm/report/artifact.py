@@ -1,4 +1,4 @@
-"""What an experiment hands over: tables, notes, and the files they were written to, with a chart where there is one."""
+"""The result of an experiment: tables, notes, and the files they were written to, with a chart if there is one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Artifact:
     tables: list[Table]  # as a terminal shows them
     notes: list[str]
     choices: list[str] = field(default_factory=list)  # what the paper leaves open, and what was chosen
-    files: dict[str, Path] = field(default_factory=dict)  # by file ending, or by what they are
+    files: dict[str, Path] = field(default_factory=dict)  # by file extension, or by content
     values: list[dict[str, Any]] = field(default_factory=list)  # the table for machines
 
 

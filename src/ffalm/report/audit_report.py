@@ -39,41 +39,41 @@ _RATES = {
 }
 _FOUR_FIFTHS = 0.8
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-#: What every page of an audit holds.
+#: A text that every page of an audit contains.
 PAGE_MARK = "<title>Fairness of "
-_RATIOS = ("impact_ratio", "auc", "auc_gap")  # told as numbers
-_SHARES = ("accuracy", "worst_group_accuracy")  # told in percent, differences in points
+_RATIOS = ("impact_ratio", "auc", "auc_gap")  # shown as numbers
+_SHARES = ("accuracy", "worst_group_accuracy")  # shown in percent; differences in points
 
 
 def sentences(audit: AuditFacts) -> list[str]:
     """What matters most about each grouping, in reading order."""
-    told = [sentence for one in audit.groupings for sentence in _about(audit, one)]
+    lines = [sentence for one in audit.groupings for sentence in _about(audit, one)]
     below = [one.name for one in audit.groupings if one.metrics["impact_ratio"].value < _FOUR_FIFTHS]
     if below:
-        told.append(
+        lines.append(
             f"The impact ratio is below 0.8, the four-fifths rule of thumb, by {'; '.join(below)}. A ratio above 0.8 "
             "is no proof of fairness, nor one below it of discrimination."
         )
-    return told
+    return lines
 
 
 def _about(audit: AuditFacts, one: GroupingFacts) -> list[str]:
-    told = []
+    lines = []
     gap, pair = one.metrics["dpd"], one.pairs.get("dpd")
     rates = {group.name: group.metrics["selection_rate"].value for group in one.groups}
     if math.isnan(gap.value):
-        told.append(f"{one.name}: a group has no rows to compare, so gaps are undefined.")
+        lines.append(f"{one.name}: a group has no rows to compare, so gaps are undefined.")
     elif pair is None:
-        told.append(f"{one.name}: “{audit.favourable}” is predicted for the same share of every group.")
+        lines.append(f"{one.name}: “{audit.favourable}” is predicted for the same share of every group.")
     else:
-        told.append(
+        lines.append(
             f"{one.name}: “{audit.favourable}” is predicted for {percent(rates[pair.high], 1)} % of {pair.high} and "
             f"{percent(rates[pair.low], 1)} % of {pair.low}: DPD {_points(gap)}, impact ratio "
             f"{_number(one.metrics['impact_ratio'])}."
         )
         found = one.pairs.get("eod")
         if found is not None:
-            told.append(
+            lines.append(
                 f"{one.name}: of those whose true outcome is “{audit.favourable}”, {found.high} are found more often "
                 f"than {found.low}: EOD {_points(one.metrics['eod'])}."
             )
@@ -81,14 +81,14 @@ def _about(audit: AuditFacts, one: GroupingFacts) -> list[str]:
     if small:
         compared = any(group.small and group.compared for group in one.groups)
         what = "compared all the same, since fewer than two groups are larger" if compared else "shown, not compared"
-        told.append(f"{one.name}: groups of fewer than {audit.min_group} rows are {what}: {'; '.join(small)}.")
+        lines.append(f"{one.name}: groups of fewer than {audit.min_group} rows are {what}: {'; '.join(small)}.")
     if one.unknown_rows and one.bounds is not None:
         low, high = one.bounds["dpd"]
-        told.append(
+        lines.append(
             f"{one.name}: {one.unknown_rows:,} rows have no group. Whatever groups they belong to, the DPD of all rows "
             f"is between {percent(low, 1)} and {percent(high, 1)} points."
         )
-    return told
+    return lines
 
 
 def gaps(audit: AuditFacts, one: GroupingFacts, brief: bool = False) -> Table:

@@ -1,4 +1,4 @@
-"""Charts below one another on a sheet of white paper, as SVG: what commands write as files and `Study.plot` shows."""
+"""Charts below one another on a white background, as SVG: what commands write as files and `Study.plot` shows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ffalm.report.plots import Plot
 from ffalm.report.rendering import environment
 from ffalm.system.files import write_whole
 
-#: Okabe and Ito's colours, told apart with any colour vision; yellow and black are left out because they
+#: Okabe and Ito's colours, distinguishable with any colour vision; yellow and black are left out because they
 #: vanish on a light or a dark page.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
 _COLUMNS, _GAP, _MARGIN = 3, 24, 12
@@ -69,7 +69,7 @@ def sheet(charts: Sequence[Chart]) -> str:
 
 
 def _legend(keys: Sequence[Key], placed: list[Placed], y: float, sheet_width: int) -> float:
-    """Place the entries of a legend in lines; gives where the next thing may stand."""
+    """Place the entries of a legend in lines; returns the y coordinate below it."""
     if not keys:
         return y
     x = float(_MARGIN)

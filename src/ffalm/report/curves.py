@@ -11,7 +11,7 @@ from ffalm.report.plots import SMALL, Line, Mark, MarkKind, Plot, YScale
 from ffalm.report.series import Point, dual_points, metric_points
 from ffalm.report.summary import skew
 
-#: Beyond as many algorithms the colours come again, dashed; several duals of one algorithm are dashed too.
+#: With more algorithms than colours, the colours repeat with dashes; several duals of one algorithm are dashed too.
 COLOURS = 7
 DASHES = ("", "6 3", "2 2", "8 2 2 2", "1 4", "3 6", "5 2 1 2 1 2", "4 1")
 #: Duals of more groups than this are lines alone: their bands would cover them.
@@ -25,7 +25,7 @@ class Key:
     """How one algorithm, dual or kind of mark is drawn: an entry of a legend."""
 
     label: str
-    colour: int | None  # place in the palette; None where the panel tells it
+    colour: int | None  # index into the palette; None if the panel says which
     dash: str = ""
     kind: MarkKind | Literal["curve"] = "curve"
 
@@ -88,7 +88,7 @@ def dual_chart(study: StudyOutcome) -> Chart | None:
     """The duals by round, a panel per algorithm; None where no algorithm keeps one."""
     points = dual_points(study)
     dashes: dict[str, str] = {}
-    for label in study.labels():  # a panel each, so all of them begin with a whole line
+    for label in study.labels():  # each has its own panel, so each begins with a solid line
         own = dict.fromkeys(point["component"] for point in points if point["algorithm"] == label)
         dashes |= {name: DASHES[place % len(DASHES)] for place, name in enumerate(own)}
     colours = {label: place % COLOURS for place, label in enumerate(study.labels())}

@@ -60,7 +60,7 @@ class FrontPoint:
     settings: dict[str, Any]  # those that are swept
     runs: tuple[SeedScores, ...]
     diverged: int = 0
-    degenerate: str = ""  # why its models are no result, empty where they are
+    degenerate: str = ""  # why its models are degenerate; empty if they are not
 
     @property
     def usable(self) -> bool:

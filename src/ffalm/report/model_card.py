@@ -13,7 +13,7 @@ from ffalm.report.rendering import markdown, to_markdown
 from ffalm.report.tables import Cell, Column, Section, Table, percent, row
 from ffalm.trained_models.model_facts import ModelFacts
 
-#: What every card says.
+#: A text that every card contains.
 CARD_MARK = "`ffalm predict FOLDER new.csv`"
 _TITLES = {
     "accuracy": "Accuracy",
@@ -32,8 +32,8 @@ class ModelUse:
     """How a model is used."""
 
     takes: str  # what it is given
-    thresholds: str  # by which it decides
-    group: str  # what tells people's groups
+    thresholds: str  # how it decides
+    group: str  # the column or columns of groups
     by_group: bool  # whether predictions need it
     architecture: Mapping[str, Any]
     guarantee: str | None  # of differential privacy
@@ -150,11 +150,11 @@ def _cell(hits: float, trials: float, interval: bool) -> Cell:
 def _target(facts: ModelFacts) -> list[str]:
     if facts.target is None:
         return ["## Fairness target", "None was set."]
-    told = f"{facts.target}: {facts.verdict or 'not known'}."
+    text = f"{facts.target}: {facts.verdict or 'not known'}."
     ends = [f"{name} {value:.3f}" for name, value in facts.ends.items()]
     if ends:
-        told += f" One-sided 95 % confidence bounds: {', '.join(ends)}."
-    return ["## Fairness target", told]
+        text += f" One-sided 95 % confidence bounds: {', '.join(ends)}."
+    return ["## Fairness target", text]
 
 
 def _limits(facts: ModelFacts, by_group: bool) -> str:

@@ -11,7 +11,7 @@ from ffalm.report.curves import COLOURS, Chart, Key
 from ffalm.report.plots import Line, Mark, MarkKind, Plot
 from ffalm.report.summary import metric_title, skew
 
-#: Beyond the palette the colours come again with another shape.
+#: With more algorithms than colours, the colours repeat with another shape.
 _SHAPES: tuple[MarkKind, ...] = ("mean", "fitted", "degenerate")
 
 

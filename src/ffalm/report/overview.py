@@ -1,4 +1,4 @@
-"""The results table of the page: the paper's three metrics with others that show what a small gap hides.
+"""The results table of the page: the paper's three metrics, and others that show what a small gap may hide.
 
 Balanced accuracy and the selection rate come from the counts of the test rows. The last row of each skew is the model
 that always predicts the most frequent label: what is no better than it is no result.
@@ -49,7 +49,7 @@ def overview(study: StudyOutcome) -> Table:
 
 
 def _with_rates(run: Outcome, favourable: int) -> Outcome:
-    """A run with what its counts tell beyond its metrics."""
+    """A run with further metrics computed from its counts."""
     if run.confusion is None or run.diverged is not None:
         return run
     totals = [[sum(cells) for cells in labels] for labels in run.confusion]  # by prediction and label

@@ -30,7 +30,7 @@ _FACTS = {"data": "Data", "label": "Predicted", "favourable": "Favourable outcom
 
 
 def render(study: StudyOutcome, charts: Sequence[Chart] = (), notes: Iterable[str] = ()) -> str:
-    """The page with these curves, and with these notes beside the study's own."""
+    """The page with these curves, and with these notes in addition to the study's own."""
     scripts = [asset("sort.js"), *([asset("hover.js")] if charts else [])]
     groups = len(study.compared)
     results = study_tables.results(study)
@@ -85,7 +85,7 @@ def render(study: StudyOutcome, charts: Sequence[Chart] = (), notes: Iterable[st
 
 
 def _contents(parts: Mapping[str, Any]) -> dict[str, str]:
-    """The headings of the sections that the page has, by the names of their places."""
+    """The headings of the sections that the page has, by their anchors."""
     asked, charts = bool(parts["cards"]), parts["charts"]
     present = {
         "answer": ("The answer", asked),
@@ -117,7 +117,7 @@ def _made(study: StudyOutcome) -> str:
 
 
 def _download(kind: str, text: str) -> str:
-    """A file as a link that holds it."""
+    """A file as a data URL."""
     return f"data:{kind};charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"
 
 
@@ -135,7 +135,7 @@ def duration(seconds: float) -> str:
 
 
 def _heading(study: StudyOutcome) -> str:
-    """The title; of many algorithms their number, since the tables name them."""
+    """The title; with many algorithms, their number instead of their names, which are in the tables."""
     many = len(study.labels())
     return f"{many} algorithms on {study.task['data']}" if many > _MOST_NAMED and "data" in study.task else study.title
 
@@ -167,7 +167,7 @@ def _margins(outcomes: Sequence[Outcome]) -> str:
 
 
 def _about_runs(study: StudyOutcome) -> list[str]:
-    """A note for each metric that a finished run has no value of; the study's own notes tell of those that diverged."""
+    """A note for each metric that is undefined in a finished run; the study's own notes are about diverged runs."""
     found = []
     for outcome in study.outcomes:
         run = f"{outcome.label}, seed {outcome.seed}{skew(outcome.alpha, ', ')}"

@@ -1,4 +1,4 @@
-"""Plots as SVG without a script, drawn by `assets/plot.html`: the page gives them its colours, a sheet its own.
+"""Plots as SVG without a script, drawn by `assets/plot.html`: the page and the sheet each define the colours.
 
 A `Plot` holds marks and lines in the numbers that its axes show; `Plot.at` places them in the drawing.
 """
@@ -20,7 +20,7 @@ YScale = Literal["linear", "symlog", "log"]
 MarkKind = Literal["seed", "mean", "fitted", "answer", "degenerate", "stopped"]
 
 WIDTH, HEIGHT = 420, 300
-#: Of panels that stand three in a row.
+#: Of panels of which three fit in a row.
 SMALL: Size = (320, 220)
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 14, 42
 #: Left of an axis without a title.
@@ -163,7 +163,7 @@ _PLACES: dict[str, Callable[[float], float]] = {"symlog": symlog, "log": math.lo
 
 
 def step_line(points: Sequence[Place]) -> list[Place]:
-    """What points by rising gap reach: level until the next one."""
+    """The step line through points in order of rising gap: level until the next one."""
     found: list[Place] = []
     for gap, accuracy in points:
         if found:
@@ -178,6 +178,6 @@ def _share(value: float, low: float, high: float, place: Callable[[float], float
 
 
 def _round_step(step: float) -> float:
-    """The first of 1, 2 and 5 times a power of ten that is not much smaller."""
+    """The smallest of 1, 2, 5 or 10 times a power of ten that is not much smaller than `step`."""
     power = 10.0 ** math.floor(math.log10(step))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step * _NOT_MUCH_SMALLER)

@@ -152,8 +152,8 @@ def to_html(table: Table) -> str:
     return str(environment().get_template("table.html").make_module({}).show(table))  # type: ignore[attr-defined]
 
 
-def told_html(sentences: Iterable[str], *tables: Table) -> str:
-    """What a notebook shows of an answer or an audit: its sentences, then tables."""
+def sentences_html(sentences: Iterable[str], *tables: Table) -> str:
+    """An answer or an audit as notebooks show it: its sentences, then tables."""
     return "".join([*(f"<p>{html.escape(one)}</p>" for one in sentences), *map(to_html, tables)])
 
 
@@ -201,7 +201,7 @@ def markdown(text: str) -> str:
 
 
 def _latex_spans(table: Table) -> list[str]:
-    """The headings above the headings, each with a rule below it."""
+    """The upper row of headings, each with a rule below it."""
     if not any(column.over for column in table.columns):
         return []
     cells, rules, first = [], [], 1

@@ -30,26 +30,26 @@ def sentences(result: RepairedScores) -> list[str]:
     scored, target, chosen = result.scored, result.target, result.answer.chosen
     gaps = "; ".join(gap_sentence(bound, scored) for bound in target.bounds)
     rows = sum(group.rows for group in scored.groups)
-    told = [
+    lines = [
         f"{_title(result, chosen.kind).capitalize()}: {_merit(result, chosen)} on {rows:,.0f} {result.judged_on} rows, "
         f"{gaps}. {target}: {result.verdict}."
     ]
     for title, one in _baselines(result).items():
         flaw = f"; degenerate: {one.degenerate}" if one.degenerate else ""
-        told.append(f"{title}: {_merit(result, one)}, {mean_gaps(one, target, _part(result))}{flaw}.")
+        lines.append(f"{title}: {_merit(result, one)}, {mean_gaps(one, target, _part(result))}{flaw}.")
     if result.judged_on == "calibration":
-        told.append(_FITTED)
+        lines.append(_FITTED)
     if chosen.within(target) == 0:
-        told.append("No thresholds of this kind are within the target on the calibration rows; these come nearest.")
+        lines.append("No thresholds of this kind are within the target on the calibration rows; these come nearest.")
     if chosen.degenerate:
-        told.append(f"All thresholds are degenerate; of these, {chosen.degenerate}.")
+        lines.append(f"All thresholds are degenerate; of these, {chosen.degenerate}.")
     if result.verdict == "met in the sample":
-        told += rows_to_confirm(target, scored)
+        lines += rows_to_confirm(target, scored)
     if chosen.kind in ("groups", "randomised"):
-        told.append(f"{NEEDS_GROUP}--repair single answers without it.")
+        lines.append(f"{NEEDS_GROUP}--repair single answers without it.")
     if chosen.kind == "randomised":
-        told.append("Thresholds are drawn for each row from its id or content: the same row, the same answer.")
-    return [*told, *result.notes]
+        lines.append("Thresholds are drawn for each row from its id or content: the same row, the same answer.")
+    return [*lines, *result.notes]
 
 
 def _baselines(result: RepairedScores) -> dict[str, Candidate]:

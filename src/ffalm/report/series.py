@@ -25,7 +25,7 @@ MAX_POINTS = 240
 ALL_POINTS = 5000
 MIN_POINTS = 40
 
-#: How the facets are headed.
+#: The headings of the panels.
 TITLES = {metric: f"{name} {'↑' if up else '↓'} ({'%' if up else 'points'})" for metric, (name, up) in HEADLINE.items()}
 
 
@@ -52,7 +52,7 @@ def dual_points(study: StudyOutcome) -> list[Point]:
 
 
 def _dual_names(width: int, groups: Sequence[str]) -> list[str]:
-    """One dual per group, or one for the first group and each other; numbers where the groups do not tell."""
+    """Names by group for one dual per group, or for one per group against the first; else numbers."""
     if width == len(groups):
         return [f"dual of {group}" for group in groups]
     if width > 1 and width == len(groups) - 1:

@@ -84,9 +84,9 @@ def against_baseline(study: StudyOutcome) -> Table | None:
 
 
 def by_group(study: StudyOutcome) -> Table | None:
-    """How each group fares, in counts of the test rows; None where the runs kept none.
+    """The rates of each group on test rows; None if the runs kept no counts.
 
-    DPD and EOD are distances and name nobody: this shows which group a gap favours and how many rows it rests on.
+    DPD and EOD do not say which group is favoured: this table does, and on how many rows that rests.
     """
     rows = [
         (alpha, row(label, group, size, *rates))
@@ -139,8 +139,8 @@ def per_client(study: StudyOutcome) -> Table | None:
     ordered = sorted(study.per_client, key=lambda one: (not math.isfinite(one[shown[0]]), one[shown[0]]))
     rows = [row(one["client"], *(one.get(name, math.nan) for name in shown)) for one in ordered[:MOST_CLIENTS]]
     left = f", {len(rows)} of {len(ordered)} clients" if len(rows) < len(ordered) else ""
-    told = f"{study.per_client_of}, as trained, on each client's own rows, in percent"
-    caption = f"{told}, the least accurate first{left}."
+    what = f"{study.per_client_of}, as trained, on each client's own rows, in percent"
+    caption = f"{what}, the least accurate first{left}."
     return Table(
         "", [Column("client"), *(Column(HEADS[name], "percent", 1) for name in shown)], [Section(rows)], caption
     )
@@ -162,7 +162,7 @@ def by_skew(study: StudyOutcome, rows: Iterable[tuple[float | None, Row]]) -> li
 
 
 def how_to_read(found: Sequence[AlgorithmSummary], groups: int) -> str:
-    """How to read the cells of the results, saying only what applies."""
+    """A caption on how to read the cells of the results, with only what applies."""
     cells = [cell for one in found for cell in one.cells.values()]
     parts = ["test metrics in percent"]
     if any(cell.std is not None for cell in cells):
@@ -191,7 +191,7 @@ def _reach(found: Iterable[Change]) -> float:
 
 
 def _rates(counts: Counts, group: int, favourable: int) -> tuple[float, ...]:
-    """The rows of a group and the shares of them that the table shows; NaN where no row says anything."""
+    """The rows of a group and the shares that the table shows; NaN for a share of no rows."""
     table = [[cells[group] for cells in labels] for labels in counts]  # by prediction and label
     total = sum(map(sum, table))
     deserving = sum(predicted[favourable] for predicted in table)

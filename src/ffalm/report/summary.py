@@ -38,7 +38,7 @@ class Statistic:
     std: float | None  # sample standard deviation, None with fewer than two values
     interval: Interval | None  # of a single run, over the sampling of the test rows
     n: int  # runs behind the mean
-    undefined: int  # runs that finished and yet have no value
+    undefined: int  # finished runs without a value
     best: bool = False
 
 
@@ -51,7 +51,7 @@ class AlgorithmSummary:
     runs: int
     diverged: int
     cells: dict[str, Statistic]
-    degenerate: str = ""  # why its model is no result, so that its small gaps count for nothing; empty where it is one
+    degenerate: str = ""  # why its model is degenerate, so that its small gaps mean nothing; empty if it is not
     below: int = 0  # finished runs with less accuracy than the majority share
 
     @property
@@ -122,7 +122,7 @@ def metric_title(metric: str) -> str:
 
 
 def skew(alpha: float | None, before: str = "") -> str:
-    """A Dirichlet skew in words; nothing after other text for a partition that has none."""
+    """A Dirichlet skew in words; for a partition without one, empty after `before`."""
     if alpha is None:
         return "" if before else "no Dirichlet skew"
     return f"{before}{ALPHA} = {alpha:g}"

@@ -1,4 +1,4 @@
-"""The results in sentences, also where the fair algorithm loses.
+"""The results in sentences, also if the fair algorithm is worse.
 
 A difference is called clear only where its 95 % interval over paired seeds excludes zero; with one seed, where the
 test intervals do not overlap.

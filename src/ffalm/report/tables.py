@@ -1,7 +1,7 @@
 """The one table type of this package; `rendering` writes it to terminal, Markdown, LaTeX, CSV and HTML.
 
 A `Table` holds plain values; its columns say how a value is written. A value that is NaN is written "undefined", a
-text in a numeric column (such as "diverged") stands as it is, and None leaves the cell empty.
+text in a numeric column (such as "diverged") is shown as it is, and None leaves the cell empty.
 
     table = Table("Sites", [Column("Site"), Column("DPD", "percent")], [Section([row("north", 0.125)])])
     print(to_markdown(table))
@@ -49,7 +49,7 @@ class Column:
     kind: Kind = "text"
     decimals: int = DECIMALS
     over: str = ""  # a heading above this one, shared with the neighbours that have the same
-    graphic: Literal["", "bar", "interval", "pair"] = ""  # what the page draws beside the number
+    graphic: Literal["", "bar", "interval", "pair"] = ""  # what the page draws next to the number
     reach: float = 1.0  # the value at the end of the drawing
 
     def text(self, cell: Cell) -> str:
@@ -68,7 +68,7 @@ class Column:
         }.get(self.kind, str(value))
 
     def aside(self, cell: Cell) -> str:
-        """What stands beside the value: its spread, its interval or nothing."""
+        """What is shown next to the value: its spread, its interval or nothing."""
         if cell.spread is not None:
             return f"± {percent(cell.spread, self.decimals)}"
         if cell.interval is not None:
@@ -195,7 +195,7 @@ def signed(value: float, decimals: int = DECIMALS) -> str:
 def best(values: Sequence[float], higher: bool, excluded: Sequence[bool] = ()) -> list[bool]:
     """Which fractions are the best of their column as printed; a single row is compared with nothing.
 
-    Excluded rows never are: a model that predicts one label for everybody has small gaps and no use.
+    Excluded rows never are: a model that predicts one label for everybody has small gaps and is useless.
     """
     out = list(excluded) or [False] * len(values)
     printed = [round(100 * value, DECIMALS) for value in values]

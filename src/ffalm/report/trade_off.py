@@ -133,13 +133,13 @@ def _majority(runs: Sequence[Outcome], accuracies: Sequence[float]) -> tuple[str
 
 
 def _in_words(gap: str, front: Sequence[Place], answer: Answer | None) -> str:
-    told = f"Accuracy against {GAPS[gap]}, one dot per run."
+    text = f"Accuracy against {GAPS[gap]}, one dot per run."
     if front:
-        told += f" The front runs from {GAPS[gap]} {front[0][0]:.1f} with accuracy {front[0][1]:.1f} %"
-        told += f" to {front[-1][0]:.1f} with {front[-1][1]:.1f} %." if len(front) > 1 else "."
+        text += f" The front runs from {GAPS[gap]} {front[0][0]:.1f} with accuracy {front[0][1]:.1f} %"
+        text += f" to {front[-1][0]:.1f} with {front[-1][1]:.1f} %." if len(front) > 1 else "."
     if answer is not None:
-        told += f" The answer is {answer.chosen.label}."
-    return told
+        text += f" The answer is {answer.chosen.label}."
+    return text
 
 
 def _place(run: Outcome, gap: str) -> Place:

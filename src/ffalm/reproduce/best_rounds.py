@@ -1,4 +1,4 @@
-"""The last round beside the best one: the paper does not say which its tables report.
+"""The last round next to the best one: the paper does not say which of them its tables report.
 
 The released code reports the last round, and so do our tables unless `--round best` is given. Under severe skew the
 metrics oscillate from round to round, so that the round with the highest validation accuracy looks better.
@@ -19,7 +19,7 @@ from ffalm.reproduce.paper import METRICS, data_title
 
 
 @dataclass(frozen=True)
-class Kept:
+class LastAndBest:
     """One algorithm on one data set: means over seeds of the validation metrics in the last and in the best round."""
 
     data: str
@@ -30,8 +30,8 @@ class Kept:
     seeds: int
 
 
-def kept(studies: Mapping[str, StudyOutcome]) -> list[Kept]:
-    """Every algorithm of every data set whose finished runs were measured as they went."""
+def last_and_best(studies: Mapping[str, StudyOutcome]) -> list[LastAndBest]:
+    """Every algorithm of every data set whose finished runs have validation metrics for each round."""
     found = []
     for data, study in studies.items():
         for label in study.labels():
@@ -40,7 +40,7 @@ def kept(studies: Mapping[str, StudyOutcome]) -> list[Kept]:
             if tops and len(tops) == len(runs):
                 ends = [run.history[-1] for run in runs]
                 best = [int(top["round"]) for top in tops]
-                found.append(Kept(data, label, mean_metrics(ends), mean_metrics(tops), best, len(runs)))
+                found.append(LastAndBest(data, label, mean_metrics(ends), mean_metrics(tops), best, len(runs)))
     return found
 
 
@@ -50,7 +50,7 @@ def best_round(run: Outcome) -> Record | None:
     return best if best is not None and math.isfinite(validation_accuracy(best)) else None
 
 
-def table(rows: Sequence[Kept], title: str, caption: str = "") -> Table:
+def table(rows: Sequence[LastAndBest], title: str, caption: str = "") -> Table:
     """Last and best side by side, a section for every data set."""
     sides = [Column(side, "percent", over=HEADS[metric]) for metric in METRICS for side in ("last", "best")]
     sections = [
@@ -60,7 +60,7 @@ def table(rows: Sequence[Kept], title: str, caption: str = "") -> Table:
     return Table(title, [Column("Algorithm"), *sides, Column("Best rounds", "count")], sections, caption)
 
 
-def tidy(rows: Sequence[Kept]) -> Table:
+def tidy(rows: Sequence[LastAndBest]) -> Table:
     """One row for every algorithm and metric, in percent, unrounded, for machines."""
     found = [
         row(one.data, one.label, one.seeds, metric, 100 * one.last[metric], 100 * one.best[metric])
@@ -71,7 +71,7 @@ def tidy(rows: Sequence[Kept]) -> Table:
     return Table("", [Column(name) for name in columns], [Section(found)])
 
 
-def record(one: Kept) -> dict[str, Any]:
+def record(one: LastAndBest) -> dict[str, Any]:
     """A row as plain values in percent, for JSON."""
     sides = {
         name: {metric: 100 * value if math.isfinite(value) else None for metric, value in side.items()}
@@ -80,6 +80,6 @@ def record(one: Kept) -> dict[str, Any]:
     return {"data": one.data, "label": one.label, **sides, "rounds": one.rounds, "seeds": one.seeds}
 
 
-def _row(one: Kept) -> Row:
+def _row(one: LastAndBest) -> Row:
     pairs = [side[metric] for metric in METRICS for side in (one.last, one.best)]
     return row(one.label, *pairs, f"{min(one.rounds)} to {max(one.rounds)}")

@@ -36,7 +36,7 @@ class Choice:
 
     @property
     def default(self) -> str:
-        """What is taken where nothing is said."""
+        """The answer if none is given."""
         return next(iter(self.options))
 
     @property
@@ -45,11 +45,11 @@ class Choice:
         return self.path.partition(".")[0] in ("partition", "data", "model", "training", "keep", "fresh_data")
 
     def value(self, answer: str) -> Any:
-        """What an answer writes; a number where it is one."""
+        """The value that an answer sets; a number if it spells one."""
         return self.values.get(answer, _number(answer))
 
     def setting(self, answer: str) -> dict[str, Any]:
-        """What an answer writes into a study, nested as its path says."""
+        """The setting of a study for an answer, nested by its path."""
         value: Any = self.value(answer)
         for name in reversed(self.path.split(".")):
             value = {name: value}
@@ -66,14 +66,14 @@ CHOICES = tuple(Choice(name, **values) for name, values in toml.beside(__file__)
 #: The same of the tables; the figure and the frontier look at validation rows.
 SCORED = "A run's model is scored once on the whole test part."
 
-#: Questions that an experiment does not ask: it tries all forms of the metrics itself; its candidates have schedules of
-#: their own, and what judges them are the records of the last rounds.
+#: Questions without effect on an experiment: sensitivity tries all forms of the metrics itself; the candidates of the
+#: frontier have their own schedules, and are judged by the records of their last rounds.
 WITHOUT_A_ROLE = {
     "sensitivity": ("metric",),
     "frontier": ("schedule", "dual-data", "dual-bound", "metric", "round"),
 }
 
-#: What is settled here without a setting of its own, so that a reader need not guess.
+#: Choices that are fixed here and have no setting, stated for the reader.
 SETTLED = (
     "UTKFace is parted into 80 % training, 10 % validation and 10 % test, copies of an image kept together; CelebA has "
     "its official parts, where no other split is set.",
@@ -144,8 +144,8 @@ def statements(chosen: Chosen, data: str, by_hand: Mapping[str, Any] | None = No
 
 
 def _told(choice: Choice, answer: str) -> str:
-    told = answers(answer) if choice.several else [answer]
-    return "; ".join(_meaning(choice, one) for one in told) + "."
+    given = answers(answer) if choice.several else [answer]
+    return "; ".join(_meaning(choice, one) for one in given) + "."
 
 
 def _meaning(choice: Choice, answer: str) -> str:
@@ -155,16 +155,16 @@ def _meaning(choice: Choice, answer: str) -> str:
 
 
 def _check(choice: Choice, answer: str) -> None:
-    told = answers(answer) if choice.several else [answer]
-    if not told:
+    given = answers(answer) if choice.several else [answer]
+    if not given:
         raise UserError(f"--{choice.name} needs an answer: {', '.join(choice.options)}.")
-    for one in told:
+    for one in given:
         if one not in choice.options and not (choice.numeric and not isinstance(_number(one), str)):
             raise unknown(f"answer to --{choice.name}", one, choice.options)
 
 
 def _number(text: str) -> int | float | str:
-    """The number that a text stands for; the text itself where it is none."""
+    """The number that a text spells; the text itself if it is not a number."""
     for kind in (int, float):
         try:
             return kind(text)

@@ -56,7 +56,7 @@ def diagnose(outcomes: Iterable[Outcome]) -> Diagnostics:
 
 
 def warning(label: str, found: Diagnostics) -> str | None:
-    """A sentence where the dual grew beyond what the batches' shares allow."""
+    """A warning if the dual grew beyond what the groups' shares of a batch allow."""
     if found.dual is None or not found.past:
         return None
     return (

@@ -1,4 +1,4 @@
-"""The experiments: run what is missing, then make tables and figure, write them in every form and hand them over."""
+"""The experiments: run what is missing, then make tables and figures, and write them in every format."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def table(name: str, request: Request, out: Path, run: Runner) -> Artifact:
     for data, study in studies.items():
         mine = [line for line in lines if line.data == data]
         notes = [*_notes(request), *paper_comparison.beside(mine), *paper_comparison.warnings(mine), *study.notes]
-        told = statements(request.chosen, data, request.by_hand(data))
-        choices = {f"open: {one.name}": f"{one.question}: {one.answer}" for one in told} | study.choices
+        open_choices = statements(request.chosen, data, request.by_hand(data))
+        choices = {f"open: {one.name}": f"{one.question}: {one.answer}" for one in open_choices} | study.choices
         report = replace(study, title=f"{title}: {data_title(data)}", choices=choices, notes=notes)
         found.files[f"{data} report"] = write_report(report, out / name / data)["report.html"]
     return found
@@ -76,7 +76,7 @@ def curves(request: Request, out: Path, run: Runner) -> Artifact:
     notes = [*_notes(request), *lost, "Lines are means over the seeds, bands span the lowest to the highest seed."]
     if request.chosen["metric"] == "piecewise":
         notes.append("A round keeps no counts to cut in pieces: these gaps are of all validation rows together.")
-    rows = best_rounds.kept(studies)
+    rows = best_rounds.last_and_best(studies)
     if rows:
         reported = (
             "the last round, as the released code does" if request.chosen["round"] == "last" else "the best round"
@@ -98,7 +98,7 @@ def curves(request: Request, out: Path, run: Runner) -> Artifact:
 
 
 def sensitivities(request: Request, out: Path, run: Runner) -> Artifact:
-    """`sensitivity`: FFALM, and where they have variants FairFed and FPFL, with one answer changed at a time."""
+    """`sensitivity`: FFALM, FairFed and FPFL with one answer changed at a time."""
     data = list(request.sources())[-1]  # UTKFace where it is there: its runs are many times shorter
     effects = sensitivity.measure(request, out, run, data)
     where = "" if request.smoke else f", {data_title(data)}"
@@ -172,7 +172,7 @@ def _caption(request: Request) -> str:
 
 
 def _notes(request: Request) -> list[str]:
-    """What stands before everything else: smoke, missing data sets, settings that are not the paper's."""
+    """The first notes: smoke runs, missing data sets, settings that are not the paper's."""
     notes = [SMOKE] if request.smoke else []
     notes += [f"{TITLES[name]} is not in the data root, so its part was left out." for name in request.missing()]
     used = {name: value for name, value in request.settings.items() if name not in TITLES or name in request.sources()}
@@ -192,9 +192,9 @@ def _leaves(settings: Any, before: str = "") -> list[tuple[str, Any]]:
 def _chosen(request: Request, data: list[str], on_test: bool = True, without: Sequence[str] = ()) -> list[str]:
     """What the paper leaves open and what was chosen, then what is settled without a setting.
 
-    `without` names questions that play no role; what looks at validation rows says nothing of the test part.
+    `without` names questions that have no effect; with `on_test` false, the sentence on the test part is left out.
     """
-    told = [one for name in data for one in statements(request.chosen, name, request.by_hand(name))]
-    kept = [str(one) for one in dict.fromkeys(told) if one.name not in without]
+    open_choices = [one for name in data for one in statements(request.chosen, name, request.by_hand(name))]
+    kept = [str(one) for one in dict.fromkeys(open_choices) if one.name not in without]
     settled = [] if request.smoke else [sentence for sentence in SETTLED if on_test or sentence != SCORED]
     return [*kept, *settled]

@@ -88,7 +88,7 @@ class Judged:
 
     @property
     def merits(self) -> list[float]:
-        """The metrics, with gaps below 0, so that higher is better."""
+        """The metrics with gaps negated, so that higher is better."""
         return [self.metrics[metric] if HEADLINE[metric][1] else -self.metrics[metric] for metric in METRICS]
 
     def fairer_than(self, other: Judged) -> bool:
@@ -97,7 +97,7 @@ class Judged:
 
 
 def entries() -> list[Entry]:
-    """The candidates as algorithms of a study; each has a key of its own, so that no table's runs are mistaken."""
+    """The candidates as algorithms of a study; each has its own key, so that no run of a table is taken for it."""
     return [
         Entry("-".join(label.lower().replace(",", "").split()), "ffalm", label, {"name": "ffalm"} | one.settings)
         for label, one in CANDIDATES.items()
@@ -163,28 +163,30 @@ def table(judged: Sequence[Judged], title: str, caption: str = "") -> Table:
 
 
 def findings(judged: Sequence[Judged]) -> list[str]:
-    """What was found, in sentences."""
-    told = [
+    """The findings in sentences."""
+    lines = [
         f"Validation part, mean of the last {_LAST} rounds, then over seeds; the test part was not used. Bold "
         "rows are on the frontier: no stable row is better in all three numbers. The worst seed is the largest loss "
         "of accuracy against FedAvg on the same seed."
     ]
     best = chosen(judged)
     if best is None:
-        told.append(
+        lines.append(
             f"No candidate is stable and at most {percent(AFFORDABLE)} points less accurate than FedAvg on every data "
             "set: there is only the frontier to choose from."
         )
-        return told
-    told.append(
+        return lines
+    lines.append(
         f"Of those that are stable and at most {percent(AFFORDABLE)} points less accurate than FedAvg on every data "
         f"set, {best} has the smallest gaps (mean of DPD and EOD as shares of FedAvg's)."
     )
     for one in (one for one in judged if one.label == best):
         others = [other for other in _named(judged, one.data) if other.label not in candidates(judged)]
         beaten = [other.label for other in others if one.fairer_than(other)]
-        told.append(f"On {data_title(one.data)} it is fairer in both than {', '.join(beaten) or 'none of the others'}.")
-    return told
+        lines.append(
+            f"On {data_title(one.data)} it is fairer in both than {', '.join(beaten) or 'none of the others'}."
+        )
+    return lines
 
 
 def tidy(judged: Sequence[Judged]) -> Table:

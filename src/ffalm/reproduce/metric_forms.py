@@ -27,7 +27,7 @@ def measured(study: StudyOutcome, form: str) -> StudyOutcome:
 
 
 def formed(outcome: Outcome, form: str) -> Outcome:
-    """A run whose DPD and EOD are of a form of the released code; their intervals are dropped, being of the usual one.
+    """A run with DPD and EOD in a form of the released code, without their intervals, which are of the usual form.
 
     "piecewise" leaves the validation records as they are: they keep no counts to compute it from.
     """

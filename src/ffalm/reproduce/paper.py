@@ -31,7 +31,7 @@ HYPERPARAMETERS: dict[str, dict[str, Any]] = _PAPER["hyperparameters"]
 
 
 def data_title(data: str) -> str:
-    """What readers call a data set; anything but the paper's two replaces them on a smoke run."""
+    """The name of a data set for readers; anything but the paper's two is a smoke run's stand-in."""
     return TITLES.get(data, "drawn faces")
 
 

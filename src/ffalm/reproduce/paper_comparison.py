@@ -1,4 +1,4 @@
-"""The paper's tables beside ours: its number, our mean and spread over seeds, and the difference between the two."""
+"""The paper's tables next to ours: its number, our mean and spread over seeds, and the difference between the two."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Line:
         return f"{data_title(self.data)}{skew(self.summary.alpha, ', ')}"
 
     def difference(self, metric: str) -> float:
-        """Ours less the paper's in percentage points, between the numbers as printed; NaN where one is missing."""
+        """Ours minus the paper's in percentage points, between the numbers as printed; NaN if one is missing."""
         if self.paper is None:
             return math.nan
         return round(100 * self.summary.cells[metric].mean, DECIMALS) - self.paper[metric]
@@ -52,7 +52,7 @@ class Line:
 
     @property
     def note(self) -> str:
-        """Why the model is no result, if it is none; runs that diverged have a sentence of their own."""
+        """Why the model is degenerate, if it is; diverged runs are mentioned elsewhere."""
         return f"degenerate: {self.summary.degenerate}" if self.summary.degenerate else ""
 
 
@@ -166,15 +166,15 @@ def diverged(lines: Sequence[Line]) -> list[str]:
 
 
 def beside(lines: Sequence[Line]) -> list[str]:
-    """The paper's numbers beside ours in sentences, for a page whose table has no room for them."""
+    """The paper's numbers next to ours in sentences, for a page whose table has no room for them."""
     found = []
     for line in lines:
         parts = []
         for metric, paper in (line.paper or {}).items():
             ours = Column("", "percent").text(line.summary.cell(metric))
             gap = line.difference(metric)
-            told = signed(gap / 100) if math.isfinite(gap) else "undefined"
-            parts.append(f"{metric_name(metric)} {percent(paper / 100)} (ours {ours}, difference {told})")
+            change = signed(gap / 100) if math.isfinite(gap) else "undefined"
+            parts.append(f"{metric_name(metric)} {percent(paper / 100)} (ours {ours}, difference {change})")
         if parts:
             name = f"{line.summary.label}{skew(line.summary.alpha, ', ')}"
             found.append(f"{name}: the paper reports {', '.join(parts)}.")

@@ -1,4 +1,4 @@
-"""What is asked for: data sets, scale, answers to the open questions; and the studies that follow from it."""
+"""What to reproduce: data sets, scale and answers to the open questions, and the studies for that."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Request:
         return found
 
     def missing(self) -> list[str]:
-        """Data sets of the paper that were wanted and are not there."""
+        """Requested data sets of the paper that are missing."""
         return [] if self.smoke else [name for name in self._wanted if name not in self.sources()]
 
     @property
@@ -138,12 +138,12 @@ class Request:
         return parse({**merged(settings, own), "algorithms": algorithms})
 
     def check_names(self, entries: Sequence[Entry]) -> None:
-        """Settings by hand must be for an algorithm of the paper, in all its forms, or for one form that is run."""
+        """Refuse settings by hand for what is neither an algorithm of the paper nor a form of one that is run."""
         known = list(dict.fromkeys([*ALGORITHMS, *(entry.key for entry in entries)]))
         require_known("algorithm here", known, *self.settings.get("algorithms", {}))
 
     def by_hand(self, data: str) -> dict[str, Any]:
-        """The open questions that a setting answers otherwise than was chosen, with what it says instead."""
+        """The open questions for which a setting by hand overrides the chosen answer, with its value."""
         found = {}
         for choice in CHOICES:
             value: Any = self._own(data)
@@ -161,17 +161,17 @@ class Request:
 
 def _require_sections(sections: Mapping[str, Any]) -> None:
     for name, section in sections.items():
-        told = f"{name!r} is a section of settings: set what is in it, as in {name}.NAME=VALUE; got {section!r}."
-        require(isinstance(section, Mapping), told)
+        message = f"{name!r} is a section of settings: set what is in it, as in {name}.NAME=VALUE; got {section!r}."
+        require(isinstance(section, Mapping), message)
 
 
 def _entry(algorithm: str, chosen: Chosen, schedule: str) -> Entry:
     """One algorithm under the chosen answers; answers other than the default show in its key and label."""
     settings: dict[str, Any] = {"name": algorithm}
-    key, told = [algorithm], []
+    key, differing = [algorithm], []
     if algorithm == "ffalm":
         settings["preset"] = schedule
-        key, told = [algorithm, schedule], [schedule]
+        key, differing = [algorithm, schedule], [schedule]
     if schedule in ("", "paper"):
         settings |= HYPERPARAMETERS[algorithm]
     for choice in CHOICES:
@@ -182,9 +182,9 @@ def _entry(algorithm: str, chosen: Chosen, schedule: str) -> Entry:
             settings |= choice.setting(answer)
         if answer != choice.default:
             key.append(answer if choice.name != "dual-bound" else f"bound-{answer}")
-            told.append(answer.replace("_", " ") if choice.name != "dual-bound" else f"bound {answer}")
+            differing.append(answer.replace("_", " ") if choice.name != "dual-bound" else f"bound {answer}")
     title = {"fedavg": "FedAvg", "fairfed": "FairFed", "fpfl": "FPFL", "ffalm": "FFALM"}[algorithm]
-    return Entry("-".join(key), algorithm, f"{title} ({', '.join(told)})" if told else title, settings)
+    return Entry("-".join(key), algorithm, f"{title} ({', '.join(differing)})" if differing else title, settings)
 
 
 def _folder(root: Path, name: str) -> Path | None:

@@ -52,7 +52,7 @@ class Effect:
 
     @property
     def label(self) -> str:
-        """How tables call it."""
+        """Its name in tables."""
         return f"{self.answer}, base" if self.choice == _BASE else f"{self.choice}: {self.answer}"
 
 
@@ -122,7 +122,7 @@ def diagnostics(effects: Sequence[Effect]) -> Table:
 
 def findings(effects: Sequence[Effect]) -> list[str]:
     """Which choice changes which metric, in sentences."""
-    told: list[str] = []
+    lines: list[str] = []
     compared = 0
     for metric in METRICS:
         name = metric_title(metric)
@@ -130,17 +130,17 @@ def findings(effects: Sequence[Effect]) -> list[str]:
         compared += sum(change.interval is not None for _, change in found)
         clear = sorted((pair for pair in found if pair[1].clear), key=lambda pair: -abs(pair[1].mean))
         moved = [f"{effect.label} ({signed(change.mean)} points)" for effect, change in clear]
-        told.append(
+        lines.append(
             f"{name} is clearly changed by {', '.join(moved)}." if moved else f"No choice clearly changed {name}."
         )
     if compared:
-        told.append(
+        lines.append(
             f"Clear means that the 95 % interval over paired seeds excludes zero; of {compared} such comparisons "
             f"about {0.05 * compared:.0f} would be clear by chance alone."
         )
     else:
-        told.append("With one seed there is no interval, hence nothing can be called clear: run more seeds.")
-    return told
+        lines.append("With one seed there is no interval, hence nothing can be called clear: run more seeds.")
+    return lines
 
 
 def tidy(effects: Sequence[Effect]) -> Table:
@@ -157,7 +157,7 @@ def tidy(effects: Sequence[Effect]) -> Table:
 
 
 def _same(base: Request, changed: Request, data: str, algorithm: str) -> bool:
-    """Whether two requests ask for the same runs of an algorithm, whatever the runs are called."""
+    """Whether two requests need the same runs of an algorithm, even under different names."""
     if base.folder_name(data) != changed.folder_name(data):
         return False
     one, other = (request.config(data, [ALPHA], request.entries([algorithm])) for request in (base, changed))

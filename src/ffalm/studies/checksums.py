@@ -1,4 +1,4 @@
-"""Checksums of what a run folder holds: a flipped byte or a cut-off file is named, and never read as a result."""
+"""Checksums of the files in a run folder: a damaged or truncated file is named, and never read as a result."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def damaged(folder: Path) -> str | None:
 
 
 def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain values with their own checksum, for a file that vouches for itself."""
+    """Plain values together with their checksum, for a file that is checked by itself."""
     return {**values, _OWN: digest(json.dumps(values, sort_keys=True))}
 
 
 def unsealed(values: dict[str, Any]) -> dict[str, Any]:
-    """The values that were sealed; a ValueError where they differ. Those of earlier versions have no checksum."""
+    """The values without their checksum; a ValueError if it does not match. Earlier versions wrote none."""
     rest = {name: value for name, value in values.items() if name != _OWN}
     if _OWN in values and values[_OWN] != digest(json.dumps(rest, sort_keys=True)):
         raise ValueError("its checksum does not fit")

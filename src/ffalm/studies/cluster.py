@@ -1,8 +1,8 @@
 """Spreading a study over a Ray cluster: the same runs, the same folder, more machines.
 
-A task travels to a worker with what its run folders hold so far, and comes back as finished run folders. A worker or a
-machine that is lost costs its tasks a new start elsewhere and nothing else. Data sources that need files, and plugins,
-must be found under the same path on every machine.
+A task is sent to a worker with the content of its run folders so far, and comes back as finished run folders. If a
+worker or a machine is lost, its tasks start again elsewhere; nothing else is lost. Data files and plugins must have the
+same path on every machine.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _beside(config: StudyConfig, spread: ExecutionPlan) -> int:
 
 
 def _packed(config: StudyConfig, folder: Path, task: list[RunPlan], whole: bool) -> Files:
-    """The files of a task's run folders by their place in the study's; checkpoints only where the `whole` is asked."""
+    """The files of a task's run folders, by path within the study's; with checkpoints only if `whole`."""
     files: Files = {}
     for plan in task:
         run: RunFolder = run_folder(config, folder, plan)
@@ -101,7 +101,7 @@ def _unpack(folder: Path, files: Files) -> None:
 
 
 def check(address: str) -> None:
-    """Refuse a cluster that cannot be used, at once: Ray itself waits minutes for a machine that does not answer."""
+    """Refuse an unusable cluster at once: Ray itself waits minutes for a machine that does not answer."""
     if importlib.util.find_spec("ray") is None:
         raise UserError("A Ray cluster needs Ray, which comes with `pip install 'ffalm[flower]'`.")
     host, found, port = address.rpartition(":")

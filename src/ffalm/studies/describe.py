@@ -1,4 +1,4 @@
-"""A study in plain values: `study.json` when it is laid out, and with its runs everything that a report says."""
+"""A study in plain values: `study.json`, written before it runs, and with its runs everything that a report says."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ def lay_out(
 def check_same(record: StudyRecord, before: StudyRecord, folder: Path) -> None:
     """Refuse to resume a study whose settings or data are not those it was begun with."""
     same_version = record.versions.get("ffalm") == before.versions.get("ffalm")
-    told = {
+    reasons = {
         "settings": "config.toml holds other settings than the study was begun with: undo the change",
         "data": "its data has changed since the study was begun: restore it",
     }
-    for name, what in told.items():
+    for name, what in reasons.items():
         changed = before.fingerprints.get(name, "") not in ("", record.fingerprints[name])
         require(
             not changed or (name == "settings" and not same_version),

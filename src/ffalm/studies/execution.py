@@ -15,7 +15,7 @@ from ffalm.engines.common import checked_model
 from ffalm.errors import require
 from ffalm.outcome import Record
 from ffalm.runs import Result, Run, compute
-from ffalm.studies.grid import RunPlan, check_owner, federation_of, job_of, plans, refusal, run_folder, run_of
+from ffalm.studies.grid import RunPlan, check_owner, federation_of, plans, refusal, run_folder, run_of
 from ffalm.studies.store import RunFolder, locked, outcome_of
 from ffalm.system import toml
 from ffalm.system.hardware import spread_over, threads_for
@@ -27,7 +27,7 @@ Listener = Callable[[RunPlan, Record], None]
 
 @dataclass(frozen=True)
 class ExecutionPlan:
-    """How a study is spread over this machine: by all its runs, finished or not, so that resuming changes nothing."""
+    """How a study is spread over this machine. Finished runs count too, so that resuming changes nothing."""
 
     engine: Engine
     reason: str  # why it is this engine
@@ -50,7 +50,8 @@ def plan_execution(config: StudyConfig) -> ExecutionPlan:
         if problem is not None:
             raise problem
     check_selection(config.keep, federation)
-    first = job_of(config, next((one for one in grid if one.entry.algorithm.trains_on == "clients"), grid[0]))
+    typical = next((one for one in grid if one.entry.algorithm.trains_on == "clients"), grid[0])
+    first = run_of(config, typical).jobs[0]
     model = checked_model(first)
     devices = spread_over(config.device, config.workers)
     stacked = _tasks(grid, True, len(devices))
@@ -125,7 +126,7 @@ def resumable(saved: list[list[int]], damaged: bool = False) -> list[int]:
 class _StoredRun:
     """A run whose rounds are kept in a run folder, from which it can be resumed if it has one model.
 
-    A thread waits for the disk: to sync a few files can take as long as a round, or as scoring the next run.
+    A thread waits for the disk: syncing a few files can take as long as a round, or as scoring the next run.
     """
 
     def __init__(
@@ -171,7 +172,7 @@ class _StoredRun:
             return None
         self.store.append(record)
         number = done.snapshot.round
-        last = number == self._config.training.rounds  # which the result follows: a kill keeps it, a power cut may not
+        last = number == self._config.training.rounds  # the result follows: a kill does not lose it, a power cut may
         due = number % self._config.checkpoint_every == 0 or last
         if done.diverged is None and due and isinstance(self._run, Run):
             self.store.save(done.snapshot, self._run.selection.selected, not last, self._writer)

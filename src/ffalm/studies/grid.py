@@ -13,7 +13,6 @@ from ffalm import simulation
 from ffalm.config import AlgorithmEntry, StudyConfig, parse, read
 from ffalm.data.compact_features import stored_bytes
 from ffalm.data.types import Dataset
-from ffalm.engines import Job
 from ffalm.errors import UserError, require
 from ffalm.federation import Federation
 from ffalm.outcome import LeftOut, Outcome
@@ -33,13 +32,13 @@ class RunPlan:
     entry: AlgorithmEntry
     alpha: float
     seed: int
-    skewed: bool  # whether alpha means anything in this study's partition
+    skewed: bool  # whether alpha has an effect in this study's partition
 
     @property
     def folder_name(self) -> str:
         """The run's folder within the study's."""
         short = f"{self.alpha:g}"
-        exact = short if float(short) == self.alpha else repr(self.alpha)  # skews that round alike stay apart
+        exact = short if float(short) == self.alpha else repr(self.alpha)  # alphas that print alike differ here
         skew = f"-alpha-{exact}" if self.skewed else ""
         return f"{self.entry.key}{skew}-seed-{self.seed}"
 
@@ -62,7 +61,7 @@ def plans(config: StudyConfig) -> list[RunPlan]:
 
 
 def run_place(config: StudyConfig, plan: RunPlan) -> str:
-    """Where a run lies in its study's folder: in a folder of its own, or at the top where it is the only one."""
+    """The path of a run within its study's folder: a folder of its own, or the top if it is the only run."""
     alone = len(config.entries) * len(config.seeds) == 1 and (len(config.alphas) == 1 or not plan.skewed)
     return "." if alone else f"runs/{plan.folder_name}"
 
@@ -112,7 +111,7 @@ def _federation(source: Any, partition: Partition, seed: int) -> Federation:
 
 
 def _cached_bytes() -> int:
-    """Of features; a table that several federations share is held once."""
+    """The bytes of all cached features; a table that several federations share counts once."""
     held = (holding.source.x for federation in _federations.values() for holding in federation.holdings)
     return sum({id(x): stored_bytes(x) for x in held}.values())
 
@@ -126,12 +125,7 @@ def federation_of(config: StudyConfig, plan: RunPlan) -> Federation:
     return _federation(drawn, replace(config.partition, alpha=plan.alpha), plan.seed)
 
 
-def job_of(config: StudyConfig, plan: RunPlan, device: str = "", processes: int = 1) -> Job:
-    """The job of a run."""
-    return simulation.job_of(config, plan.entry.algorithm, federation_of(config, plan), plan.seed, device, processes)
-
-
-def run_of(config: StudyConfig, plan: RunPlan, device: str, processes: int) -> Run | ClientsAlone:
+def run_of(config: StudyConfig, plan: RunPlan, device: str = "", processes: int = 1) -> Run | ClientsAlone:
     """A run that is about to be computed."""
     return simulation.run_of(config, plan.entry.algorithm, federation_of(config, plan), plan.seed, device, processes)
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from ffalm.data.compact_features import row_bytes
 from ffalm.data.types import Dataset
 from ffalm.engines import ModelFactory
 from ffalm.errors import UserError, require
@@ -40,22 +39,15 @@ class InMemory:
             "The data must be the name of a source, the path of a table, a Federation, or a list of them.",
         )
         require(len(held) in (1, seeds), f"{seeds} seeds need one federation, or one each; got {len(held)}.")
-        digest = hashlib.sha256()
-        for federation in held:
-            parts = [*federation.clients, federation.validation, federation.test]
-            for tensor in (one for part in parts if part is not None for one in (part.x, part.y, part.group)):
-                digest.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
-                for rows_of_bytes in row_bytes(tensor):
-                    digest.update(rows_of_bytes)
-            digest.update(repr(federation.task).encode())
-        return cls(digest.hexdigest()[:16], tuple(held))
+        fingerprints = "".join(federation.fingerprint() for federation in held)
+        return cls(hashlib.sha256(fingerprints.encode()).hexdigest()[:16], tuple(held))
 
     def to_plain(self) -> dict[str, Any]:
         """What a file can record of them."""
         return {"name": self.name, "fingerprint": self.fingerprint}
 
     def load(self) -> Dataset:
-        """Asked for only where a study was read from a file, which does not hold the federations."""
+        """Called only for a study that was read from a file, which does not contain the federations."""
         raise UserError(_GIVEN.format("data"))
 
 

@@ -1,4 +1,4 @@
-"""Leave-one-site-out: how a model fares at each site that took no part, beside how it fares there as a member.
+"""Leave-one-site-out: a model's scores at a site that did not train it, next to those of a model that it did train.
 
 One study of all sites in `with-all`, and one for each site in `without-SITE`, each an ordinary study that can be
 resumed and reported by itself.
@@ -32,7 +32,7 @@ class SiteOutcome:
 
     site: str
     label: str  # of the algorithm
-    rows: int  # all rows of the site, on which the model that knows none of them is scored
+    rows: int  # all rows of the site, on which the model trained without it is scored
     left_out: dict[str, float]
     member_rows: int  # the site's test rows
     member: dict[str, float]
@@ -138,7 +138,7 @@ def leave_one_out(
 
 
 def run_each(run: RunStudy, folder: Path, on_study: Callable[[str], None] | None = None) -> LeaveOneOut:
-    """Compute all studies; `on_study` is told the name of each folder before it is computed."""
+    """Compute all studies; `on_study` is called with the name of each folder before its study is computed."""
     tell = on_study or (lambda name: None)
 
     def computed(leave_out: str | None, name: str) -> Study:
@@ -157,7 +157,7 @@ def run_each(run: RunStudy, folder: Path, on_study: Callable[[str], None] | None
 
 
 def _folder_names(sites: list[str]) -> dict[str, str]:
-    """A folder for each site, whatever is in its name."""
+    """A folder name for each site, whatever characters its name has."""
     found: dict[str, str] = {}
     for number, site in enumerate(sites):
         name = f"without-{re.sub(r'[^A-Za-z0-9._-]', '_', site)}"[:100]

@@ -40,7 +40,7 @@ def _state(file: Path) -> tuple[int, int]:
 
 
 def live_page(folder: Path) -> tuple[str, bool]:
-    """The page of a study as it stands, and whether it is complete."""
+    """The current page of a study, and whether the study is complete."""
     finished, running, total = _read(folder)
     complete = not running and len(finished.outcomes) == total
     progress = "" if complete else _progress(finished, running, total)
@@ -50,7 +50,7 @@ def live_page(folder: Path) -> tuple[str, bool]:
 
 
 def _read(folder: Path) -> tuple[StudyOutcome, list[Outcome], int]:
-    """What is finished, the runs that are not, and how many runs there will be."""
+    """The finished runs, the unfinished ones, and how many runs there will be."""
     if not (folder / RECORD).exists() and (folder / "run" / "history.jsonl").exists():
         folder = folder / "run"
     if (folder / RECORD).exists():
@@ -100,7 +100,7 @@ def _progress(finished: StudyOutcome, running: Sequence[Outcome], total: int) ->
     rounds = [len(run.history) for run in running]
     if total == 1:
         return f"Still running: round {max(rounds)} finished. The tables come when all rounds are."
-    told = f"Still running: {len(finished.outcomes)} of {total} runs finished"
+    progress = f"Still running: {len(finished.outcomes)} of {total} runs finished"
     if rounds:
-        told += f", {len(rounds)} in {span(rounds)}"
-    return f"{told}. The curves show every round so far, the tables finished runs alone."
+        progress += f", {len(rounds)} in {span(rounds)}"
+    return f"{progress}. The curves show every round so far, the tables finished runs alone."

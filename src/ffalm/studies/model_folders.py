@@ -122,7 +122,7 @@ def _with_facts(model: TrainedModel, study: Study, run: Outcome, site: str | Non
 def facts_of(
     study: Study, run: Outcome, repair: Repair | None, site: str | None = None, ruled: Tally | None = None
 ) -> ModelFacts:
-    """What a study's folder tells about the model of one of its runs with these thresholds, at one site or at all.
+    """What a study's folder says about the model of one of its runs with these thresholds, at one site or at all sites.
 
     `ruled` is the Tally of its blind rule on test rows, where it has one.
     """

@@ -82,31 +82,31 @@ class Study:
     @cached_property
     def outcome(self) -> StudyOutcome:
         """Everything that a report says."""
-        told = replace(describe(self.record, self.results), finished=self._finished())
+        outcome = replace(describe(self.record, self.results), finished=self._finished())
         if self.record.target is None:
-            return self._with_clients(told)
+            return self._with_clients(outcome)
         answers, notes = [], []
-        for alpha in told.alphas():
+        for alpha in outcome.alphas():
             try:
                 answers.append(self.answer(alpha=alpha))
             except UserError as error:
                 notes += [f"The target {self.record.target} has no answer: {error}", *self.record.answer_notes]
-        return self._with_clients(replace(told, answers=answers, notes=[*dict.fromkeys(notes), *told.notes]))
+        return self._with_clients(replace(outcome, answers=answers, notes=[*dict.fromkeys(notes), *outcome.notes]))
 
-    def _with_clients(self, told: StudyOutcome) -> StudyOutcome:
-        """With the metrics of one model at each client: the answer's as trained, else the first run's that finished."""
-        asked = [answer.best.run for answer in told.answers]
-        runs = sorted((run for run in self.results if run.diverged is None), key=lambda run: run.place not in asked)
+    def _with_clients(self, outcome: StudyOutcome) -> StudyOutcome:
+        """The outcome with one model's metrics at each client: the answer's as trained, else the first run's."""
+        answers = [answer.best.run for answer in outcome.answers]
+        runs = sorted((run for run in self.results if run.diverged is None), key=lambda run: run.place not in answers)
         if not runs or not (self.folder / runs[0].place / "result.json").exists():
-            return told
+            return outcome
         metrics = RunFolder(self.folder / runs[0].place).client_metrics()
         names = [str(one["client"]) for one in self.record.clients]
         names = names if len(names) == len(metrics) else [str(place) for place in range(len(metrics))]
         rows = [{"client": name, **own} for name, own in zip(names, metrics, strict=True) if own]
-        return replace(told, per_client=rows, per_client_of=f"{runs[0].label}, seed {runs[0].seed}")
+        return replace(outcome, per_client=rows, per_client_of=f"{runs[0].label}, seed {runs[0].seed}")
 
     def _finished(self) -> str:
-        """When the last run was finished, by the time of its result file."""
+        """When the last run finished, by the time of its result file."""
         files = [self.folder / run.place / "result.json" for run in self.results]
         times = [file.stat().st_mtime for file in files if file.exists()]
         return datetime.fromtimestamp(max(times), UTC).strftime("%Y-%m-%d %H:%M UTC") if times else ""
@@ -153,8 +153,8 @@ class Study:
             "thresholds and candidates are chosen on held-out rows, and these runs kept no scores of any.",
         )
         answer = answer_of(runs, asked, allowed, record.group_names, level)
-        told = () if allowed != "blind" else self._blind_notes(answer, federation)
-        notes = (*told, *answer.notes, *record.answer_notes)
+        blind_notes = () if allowed != "blind" else self._blind_notes(answer, federation)
+        notes = (*blind_notes, *answer.notes, *record.answer_notes)
         answer = replace(answer, notes=notes, federated=record.federated)
         if answer.chosen.kind == "blind":
             require(
@@ -222,20 +222,20 @@ class Study:
         return lambda target, level: rules(target, level).candidate_run(run.seed, run.place)
 
     def _blind_notes(self, answer: Answer, federation: Federation | None) -> tuple[str, ...]:
-        """What the blind rule does to the chosen algorithm or, where another kind was chosen, to the best with one."""
+        """Notes on the blind rule of the chosen algorithm or, if another kind was chosen, on the best blind rule."""
         rules = [one for one in answer.candidates if one.kind == "blind"]
         best = answer.chosen if answer.chosen.kind == "blind" else choose(answer.target, rules).chosen
         run = answer.best if best is answer.chosen else best.runs[0]
         (outcome,) = (one for one in self.results if one.place == run.run)
-        told = self._blind_rules(outcome, federation)(answer.target, run.validation.level)
-        return (f"Blind rule on {best.label}, seed {run.seed}: {told.figures()}", *told.doubts())
+        rule = self._blind_rules(outcome, federation)(answer.target, run.validation.level)
+        return (f"Blind rule on {best.label}, seed {run.seed}: {rule.figures()}", *rule.doubts())
 
     def scores(self, run: Outcome) -> dict[str, ScoreHistogram]:
         """The score histograms of a run on its "training", "validation" and "test" rows."""
         return RunFolder(self.folder / run.place).scores(self.record.favourable, self.record.excluded)
 
     def client_scores(self, run: Outcome) -> dict[str, dict[str, ScoreHistogram]]:
-        """The same of each client's own rows, by client and part; empty where it is not known whose the rows are."""
+        """The same of each client's own rows, by client and part; empty if row owners are unknown."""
         names = (str(one["client"]) for one in self.record.clients)
         folder = RunFolder(self.folder / run.place)
         return dict(zip(names, folder.client_scores(self.record.favourable, self.record.excluded), strict=False))
@@ -314,8 +314,8 @@ class Study:
                 found.append(Best(label, own[0].alpha, means, own))
         if not found:
             signs = {name: ">=" if more_is_better(name) else "<=" for name in bounds}
-            told = ", ".join(f"{name} {signs[name]} {bound:g}" for name, bound in bounds.items())
-            raise UserError(f"No algorithm meets {told or 'this'} with all of its runs finished and sound.")
+            conditions = ", ".join(f"{name} {signs[name]} {bound:g}" for name, bound in bounds.items())
+            raise UserError(f"No algorithm meets {conditions or 'this'} with all of its runs finished and sound.")
         return max(found, key=lambda one: one.means[metric] if more_is_better(metric) else -one.means[metric])
 
     def write_report(self, folder: str | Path | None = None) -> dict[str, Path]:

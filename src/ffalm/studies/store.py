@@ -7,7 +7,7 @@
     encoding.json      what turns new rows into the model's features, and its architecture
     repair.json        the thresholds of the study's answer, in the folder of the run that was chosen
     scores.safetensors histograms of the final model's scores on training, held-out and test rows
-    client_scores.safetensors  the same of each client's own rows, where it is known whose they are
+    client_scores.safetensors  the same of each client's own rows, if row owners are known
     blind.json         the blind rules of a real federation, each with its counts; groups/ has the model of the groups
     checksums.json     of the files of a checkpoint, or of a finished run
     result.json        the outcome; its presence says that the run is finished
@@ -57,7 +57,7 @@ from ffalm.targets.stored_rules import StoredRules
 from ffalm.trained_models.trained_model import ENCODING
 
 _LOCK_SECONDS = 30.0
-_SYNC_SECONDS = 1.0  # at most so often is a run's checkpoint forced to the disk, which takes milliseconds a file
+_SYNC_SECONDS = 1.0  # least time between two syncs of a run's checkpoints, which take milliseconds per file
 _HISTORY = "history.jsonl"
 _BLIND = "blind.json"
 _KEPT = "kept"  # the folder, in a checkpoint's, of the round that is best so far
@@ -70,7 +70,7 @@ _INTERVALS = (
 
 @contextmanager
 def locked(folder: Path, name: str = "run", patient: bool = False) -> Iterator[None]:
-    """Lock a folder for this process; the lock of a dying process is released by itself, so wait a little for it.
+    """Lock a folder for this process; a dying process releases its lock by itself, so wait a little for it.
 
     A `patient` process waits for as long as another holds the lock.
     """
@@ -150,7 +150,7 @@ class RunFolder:
         place = beside.rename(self._checkpoints / f"{snapshot.round:06d}")
         if due:
             self._sync_at = time.monotonic() + _SYNC_SECONDS
-            if writer is not None:  # until then a power cut may leave files that do not fit their checksums
+            if writer is not None:  # until then, a power cut may leave files that do not match their checksums
                 writer.submit(sync_files, [place / name for name in contents])
         for old in earlier[:-1]:
             shutil.rmtree(old)
@@ -248,7 +248,7 @@ class RunFolder:
             return None
         broken = checksums.damaged(self.path)
         with_sums = [(path / checksums.FILE).exists() for path in (self.path, *self._saved())]
-        if not with_sums[0] and any(with_sums):  # no run of an earlier version, since its checkpoints have theirs
+        if not with_sums[0] and any(with_sums):  # not a run of an earlier version: its checkpoints have checksums
             broken = checksums.FILE
         require(
             broken is None,
@@ -283,7 +283,7 @@ class RunFolder:
         }
 
     def client_scores(self, favourable: int, excluded: int = 0) -> list[dict[str, ScoreHistogram]]:
-        """Each client's score histograms by part; empty where it is not known whose the rows are."""
+        """Each client's score histograms by part; empty if row owners are unknown."""
         if not (self.path / "client_scores.safetensors").exists():
             return []
         parts = self._tensors("client_scores.safetensors")

@@ -230,7 +230,7 @@ def begin(
     record = lay_out(config, spread, left_out, command, notes)
     folder = out if isinstance(out, Path) else out()
     with _claimed(folder, config, existing) as stored:
-        if stored is not None:  # the study is the one that was begun then
+        if stored is not None:  # keep what was recorded when it was begun
             check_same(record, stored, folder)
             record = replace(record, command=stored.command, left_out=stored.left_out, answer_notes=stored.answer_notes)
         left = [plan for plan in plans(config) if finished(config, folder, plan) is None]
@@ -250,7 +250,7 @@ def _with_rate(config: StudyConfig, folder: Path | Callable[[], Path]) -> tuple[
 
 
 def _with_engine(config: StudyConfig, folder: Path | Callable[[], Path]) -> StudyConfig:
-    """The study with the engine that it was begun with, where "auto" chose it: other free memory changes nothing."""
+    """The study with the engine that "auto" chose when it was begun, even if free memory now differs."""
     begun = isinstance(folder, Path) and (folder / RECORD).exists() and config.engine == "auto"
     engine = read_record(cast(Path, folder)).engine if begun else ""
     return replace(config, engine=engine) if engine else config
@@ -318,7 +318,7 @@ def _claimed(folder: Path, config: StudyConfig, existing: Existing) -> Iterator[
 
 
 def _begun(folder: Path, existing: Existing) -> bool:
-    """Whether there is a study in the folder; nothing is ever written over."""
+    """Whether there is a study in the folder; nothing is ever overwritten."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"The output {folder} is a file: name a folder.")
     if not folder.exists() or all(path.name.startswith(".") for path in folder.iterdir()):
@@ -332,7 +332,7 @@ def _begun(folder: Path, existing: Existing) -> bool:
 
 
 def entries_of(given: Named | Sequence[Named] | Mapping[str, Named]) -> tuple[AlgorithmEntry, ...]:
-    """Algorithms by name or as objects as they enter a study, each under a key of its own."""
+    """The entries of a study for algorithms given by name or as objects, each with its own key."""
     named: list[tuple[str, Named]] = (
         list(given.items()) if isinstance(given, Mapping) else [("", one) for one in listed(given)]
     )

@@ -86,7 +86,7 @@ def sweep(
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     **keywords: Any,
 ) -> Sweep:
-    """Train an algorithm at several values of its settings, and see the front of accuracy against a gap.
+    """Train an algorithm at several values of its settings, to get the front of accuracy against a gap.
 
     - `algorithms`: one name or several, whose fronts are compared;
     - `over`: values by setting, such as `{"tolerance": [0, 0.02, 0.05]}`; of several settings all combinations are
@@ -131,7 +131,7 @@ def sections_of(
 
 
 def check_metric(metric: str) -> None:
-    """Refuse what is no gap."""
+    """Refuse a metric that is not a gap."""
     require_known("gap to draw accuracy against", METRICS, metric)
 
 
@@ -166,7 +166,7 @@ def _settings(name: str) -> list[str]:
 
 
 def _aimed(name: str, metric: str) -> dict[str, Any]:
-    """Settings by which an algorithm pursues the gap that is drawn."""
+    """Settings with which an algorithm aims at the gap that is drawn."""
     if name in ("lagrangian", "fedgft", "reductions") and metric in CONSTRAINTS:
         return {"constraint": CONSTRAINTS[metric]}
     if name in ("fairfed", "fedfb") and metric in ("dpd", "eod"):

@@ -72,7 +72,7 @@ TRACKERS: dict[str, type[Tracker]] = {"tensorboard": TensorBoardTracker, "mlflow
 
 
 def check_tracker(name: str | None) -> None:
-    """Refuse a tracker that nobody knows, or whose library is missing, before anything is computed."""
+    """Refuse an unknown tracker, or one whose library is missing, before anything is computed."""
     if name is not None:
         look_up("tracker", name, TRACKERS)
         found = importlib.util.find_spec(name) is not None
@@ -93,7 +93,7 @@ def tracked(name: str | None, folder: Path) -> Iterator[Tracker | None]:
 
 
 def _numbers(record: Record) -> dict[str, float]:
-    """What can be drawn of a round: finite numbers, not lists of them."""
+    """What a tracker can draw of a round: finite numbers, not lists."""
     return {
         name: float(value)
         for name, value in record.items()

@@ -1,4 +1,4 @@
-"""Spreading a study over processes, and collecting what they made.
+"""Spreading a study over processes, and collecting their results.
 
 Each run has its own folder and only its worker writes there, so the study can be resumed whatever happens to this
 process or to a worker.
@@ -55,7 +55,7 @@ def _run_in_processes(config: StudyConfig, folder: Path, spread: ExecutionPlan, 
                 _check(future)
         _pass_on(events, listener)
     finally:
-        _end(pool)  # by a kill too where all is done: to tear a process with torch down takes it most of a second
+        _end(pool)  # kills finished workers too: a process with torch takes most of a second to exit by itself
 
 
 def _pass_on(events: Any, listener: Listener) -> None:

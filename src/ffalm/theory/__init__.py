@@ -1,7 +1,7 @@
-"""The paper's theory put to the test: its example, its rate and its proof, in numbers.
+"""The paper's theory tested numerically: its example, its rate and its proof.
 
-`example` and `rate` compute, write tables and charts into a folder, and hand the table back; `ffalm.theory.slips`
-holds the places where the proof goes wrong, each with a computation that shows it. `docs/theory.md` tells the story.
+`example` and `rate` compute, write tables and charts into a folder, and return the table; `ffalm.theory.slips` has the
+places where the proof goes wrong, each with a computation that shows it. `docs/theory.md` explains them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The theorem's bound: its remainder by term, as printed and as the lemmas give it, and its end.
+"""The theorem's bound: its remainder by term, as printed and as the lemmas give it, and its limit.
 
 Multiplying the proof's recursion by the round t gives t A_(t+1) <= (t - 1) A_t + remainder(t), with A_t the potential
 a_t + nu_t b_t. Here the remainder is computed from the lemmas by putting the steps in, to hold the printed one to it.

@@ -29,7 +29,7 @@ _POINTS_PER_DECADE = 12
 
 @dataclass(frozen=True)
 class Curve:
-    """What one level of heterogeneity came to, a row per seed and a column per recorded round."""
+    """The measurements at one level of heterogeneity, a row per seed and a column per recorded round."""
 
     problem: Problem
     constants: Constants

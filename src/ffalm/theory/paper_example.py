@@ -126,7 +126,7 @@ def share_rows() -> list[Row]:
 
 
 def bound_rows() -> list[Row]:
-    """What the theorem says of the example, against what happens."""
+    """What the theorem says about the example, against what happens."""
     best, other = saddles()
     gap = other.value - best.value
     return [
@@ -167,7 +167,7 @@ def _steps(setting: Setting) -> str:
 
 
 def ending(model: float) -> str:
-    """At which saddle a run ended, give or take the drift of its local steps."""
+    """The saddle at which a run ended, up to the drift of its local steps."""
     best, other = saddles()
     near = {"better saddle": best.model, "worse saddle": other.model}
     return next((name for name, place in near.items() if abs(model - place) < 1e-3), "no saddle")

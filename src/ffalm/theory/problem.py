@@ -1,4 +1,4 @@
-"""A federated minimax problem that meets every assumption of the theorem, as harsh as one likes in heterogeneity.
+"""A federated minimax problem that meets every assumption of the theorem, with any level of heterogeneity.
 
     F_i(w, l) = sum_j phi(w_j - c_ij) + l (b_i . w - d_i) - rho / 2 l^2,     phi(x) = x^2 / 2 + 0.9 sin^2 x
 

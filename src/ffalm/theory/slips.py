@@ -19,7 +19,7 @@ from ffalm.theory.numeric import GRID, Array, smallest
 
 @dataclass(frozen=True)
 class Slip:
-    """One slip: where it is, what ought to stand there, and what shows it."""
+    """One slip: where it is, the correction, and the numbers that show it."""
 
     where: str
     correction: str
@@ -71,7 +71,7 @@ def drift(local_steps: int, step: float, model: float, constants: Constants | No
 
 
 def corrected_drift(local_steps: int, step: float, model: float) -> tuple[float, float]:
-    """The same as it should be: E gradients against E."""
+    """The corrected lemma: E gradients against E."""
     measured = (local_steps * _slope(model) - _local_slopes(local_steps, step, model)) ** 2
     return measured, _drift_scale(step) * local_steps**2 * (local_steps - 1) * (2 * local_steps - 1) / 6
 

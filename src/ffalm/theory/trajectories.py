@@ -38,7 +38,7 @@ _ORDERLY = 1 / 6.2
 
 @dataclass(frozen=True)
 class Setting:
-    """One way of running the example; what the paper leaves unsaid is `shift`, `clamp` and `local_steps`."""
+    """One way of running the example; the paper does not state `shift`, `clamp` and `local_steps`."""
 
     local_steps: int = 1
     shift: int = 0  # the step of round t is scale / (t + shift)
@@ -54,7 +54,7 @@ class Setting:
 
     @property
     def first_plain_round(self) -> int | None:
-        """The first round from which on neither the cap nor the clamp ever acts; None where clipping always may."""
+        """The first round after which neither cap nor clamp has an effect; None with clipping, which always may."""
         if self.clip < math.inf:
             return None
         return math.ceil(self.scale / min(self.cap, _ORDERLY)) + 1
@@ -76,7 +76,7 @@ class Path:
 
 
 def marked_rounds(rounds: int) -> list[int]:
-    """The rounds worth recording: all of the first, among which everything is decided, then ever fewer."""
+    """The rounds to record: each of the first 40, which decide where a run ends, then fewer and fewer."""
     later = np.geomspace(40, max(rounds, 40), 60).round()
     return sorted({*range(1, min(40, rounds) + 1), *(int(number) for number in later if number <= rounds), rounds})
 
@@ -98,7 +98,7 @@ def run(setting: Setting, rounds: int = ROUNDS) -> Path:
 
 
 def run_all(settings: Sequence[Setting], rounds: int = ROUNDS) -> dict[Setting, Path]:
-    """Run several settings, on every core there is, the longest first."""
+    """Run several settings on all cores, the longest first."""
     from ffalm.system.hardware import cores
 
     longest_first = sorted(settings, key=lambda setting: -setting.local_steps)
@@ -169,7 +169,7 @@ def duals(rounds: int = ROUNDS, start: float = START) -> dict[int, float]:
 def share_ending_left(setting: Setting, starts: int = 2001, rounds: int = SHARE_ROUNDS) -> float:
     """The share of evenly spaced starts that end in the basin of the worse saddle, for runs with a local clamp.
 
-    Long after the steps have become orderly nothing crosses the barrier any more, so a few rounds tell.
+    Once the steps are small enough, no run crosses the barrier any more, so a few rounds are enough.
     """
     from ffalm.theory.two_clients import stationary
 

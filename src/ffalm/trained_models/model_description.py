@@ -20,7 +20,7 @@ from ffalm.settings import build
 from ffalm.system.files import parsed_json
 
 if TYPE_CHECKING:
-    from ffalm.data.preprocessing import Preprocessing  # it imports pandas, which a site spares itself
+    from ffalm.data.preprocessing import Preprocessing  # it imports pandas, which sites avoid
 
 CUSTOM = "custom"  # the name of an architecture that is a user's own function
 

@@ -1,4 +1,4 @@
-"""What a run tells about its model: what the model takes, and what its card says."""
+"""What is known about a run's model: how to apply it, and what its card says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ffalm.trained_models.model_facts import ModelFacts, task_facts
 
 
 def description_of(job: Job) -> ModelDescription:
-    """What must be known of a run's model to apply it."""
+    """What must be known about a run's model to apply it."""
     task, made, like = job.federation.task, job.spec.model, job.federation.first_rows(0).x
     plain = {"name": CUSTOM, "function": getattr(made, "__qualname__", repr(made))}
     architecture = from_scratch(getattr(made, "architecture", None))  # type: ignore[arg-type]
@@ -27,7 +27,7 @@ def description_of(job: Job) -> ModelDescription:
 
 
 def facts_of_run(job: Job, history: list[Record], tally: Tally | None) -> ModelFacts:
-    """What a model card says of a run that is no part of a study."""
+    """What a model card says about a run outside of a study."""
     federation, label = job.federation, job.spec.algorithm.title
     task = federation.task
     return ModelFacts(

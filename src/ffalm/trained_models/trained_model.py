@@ -45,7 +45,7 @@ from ffalm.trained_models.model_description import ModelDescription
 from ffalm.trained_models.model_facts import ModelFacts
 
 if TYPE_CHECKING:
-    from ffalm.data.preprocessing import Data  # it imports pandas, which a site spares itself
+    from ffalm.data.preprocessing import Data  # it imports pandas, which sites avoid
 
 ENCODING, MODEL, REPAIR, FACTS = "encoding.json", "model.safetensors", "repair.json", "facts.json"
 CARD = "card.md"
@@ -63,7 +63,7 @@ class TrainedModel:
     repair: Repair | None = None
     facts: ModelFacts | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    rule: BlindRule | None = None  # in the place of thresholds, with the model of the groups that it needs
+    rule: BlindRule | None = None  # instead of thresholds, with the model of the groups that it needs
     groups: TrainedModel | None = None
 
     @classmethod
@@ -200,7 +200,7 @@ class TrainedModel:
         if facts.epsilon is not None and facts.delta is not None:
             guarantee = describe_guarantee(facts.epsilon, facts.delta)
         kind = "the most probable label" if self.repair is None else f"its thresholds ({TITLES[self.repair.kind]})"
-        kind = kind if self.rule is None else "a blind rule, which uses a model of the groups and nobody's group"
+        kind = kind if self.rule is None else "a blind rule, which uses a model of the groups instead of the group"
         shape = " x ".join(map(str, self.description.shape))
         takes = f"arrays of features of shape {shape}" if own is None else own.describe()
         return card(facts, ModelUse(takes, kind, self.task.group, self.by_group, self.description.model, guarantee))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ffalm.algorithms import Algorithm
 from ffalm.errors import require
-from ffalm.settings import require_above_zero
+from ffalm.settings import check_ranges
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,9 @@ class Secure:
     threshold: float = 0.6  # share of a site's circle that must answer to the end; above a half, see `docs/privacy.md`
     neighbours: int = 32  # with how many others a site shares masks; all of them where there are no more
     bits: Literal[32, 64] = 32  # in which one entry of the model travels
-    model_range: float = 16.0  # how far one entry of the model may move in a round
-    state_range: float = 1e6  # of the duals and whatever else the server keeps
-    loss_range: float = 1e9  # of losses and sums of losses
+    model_range: float = field(default=16.0, metadata={"above": 0})  # how far one entry may move in a round
+    state_range: float = field(default=1e6, metadata={"above": 0})  # of the duals and whatever else the server keeps
+    loss_range: float = field(default=1e9, metadata={"above": 0})  # of losses and sums of losses
 
     def __post_init__(self) -> None:
         require(
@@ -30,8 +30,7 @@ class Secure:
             self.neighbours >= 2 and self.neighbours % 2 == 0,
             f"The setting 'neighbours' of secure aggregation must be an even number from 2; got {self.neighbours}.",
         )
-        sentence = "The setting {!r} of secure aggregation"
-        require_above_zero(self, sentence, "model_range", "state_range", "loss_range")
+        check_ranges(self, "secure aggregation")
 
 
 def check_summable(algorithm: Algorithm) -> None:

@@ -123,7 +123,7 @@ class TableRows:
     label: Coded
     group: Coded
     features: pd.DataFrame  # not checked: columns that the federation does not use do no harm
-    parts: tuple[Codes, Codes, Codes]
+    parts: Sequence[Codes]
 
     @property
     def file(self) -> str:
@@ -179,10 +179,9 @@ class TableRows:
         for column in agreed.columns:  # which a coordinator may name without having asked for a description
             if column.name in self.features:
                 self._check(column.name)
-        train, validation, test = self.parts
         y = self.label.among(task.label_names, "label", self.file)
         group = self.group.groups(task, self.file)
-        raw = RawTable(task, self.features, y, group, train, validation, test)
+        raw = RawTable(task, self.features, y, group, self.parts)
         dataset = raw.encoded(agreed)
         return {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}
 
@@ -265,13 +264,12 @@ def _table(local: LocalTable, split: Split, shared: SharedTable, folder: Path) -
     return TableRows(table, label, group, table.unchecked_features(frame), parts)
 
 
-def _parts(frame: pd.DataFrame, split: Split, label: Coded, group: Coded, file: str) -> tuple[Codes, Codes, Codes]:
+def _parts(frame: pd.DataFrame, split: Split, label: Coded, group: Coded, file: str) -> list[Codes]:
     strata = label.codes * (len(group.values) + 1) + group.strata()
     if split.column is not None:
         return parts_of(pick(frame, split.column, file), strata, split.validation, split.seed, file)
     shares = (1 - split.validation - split.test, split.validation, split.test)
-    train, validation, test = split_rows(strata, shares, split.seed)
-    return train, validation, test
+    return split_rows(strata, shares, split.seed)
 
 
 def _images(local: LocalImages, split: Split, shared: SharedImages, folder: Path) -> ImageRows:
