@@ -127,7 +127,7 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except BrokenPipeError:  # whoever read the output has enough, as in `ffalm data | head`
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         return 141
     except Exception as error:
         told = explained(error)
@@ -150,7 +150,7 @@ def _open_streams() -> None:
     """Open streams that a daemon closed: their numbers would go to the next files, into which messages would go."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def main() -> None:
