@@ -212,7 +212,8 @@ def test_several_group_columns_are_given_as_a_list_or_with_commas() -> None:
     frame = scored()
     names = [[one.name for one in audited(frame, group=group).groupings] for group in (["sex", "race"], "sex, race")]
     assert names == [["sex", "race", "sex, race"]] * 2
-    assert audited(frame, group=["sex,race", "sex"])["sex, race"] == audited(frame, group="sex,race")["sex, race"]
+    crossed = [audited(frame, group=group)["sex, race"] for group in (["sex,race", "sex"], "sex,race")]
+    assert repr(crossed[0]) == repr(crossed[1])  # by what they say: a missing number (NaN) equals no other
     arrays = ffalm.audit(label=frame["paid"], prediction=frame["said"], group=frame[["sex", "race"]], favourable="yes")
     assert arrays["sex, race"].metrics == audited(frame, group="sex,race")["sex, race"].metrics
     named = frame.rename(columns={"race": "race, as told"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import sys
 from pathlib import Path
@@ -11,11 +10,8 @@ from typing import Any
 
 import pytest
 
-import ffalm
 from ffalm.system import file_locks
 from ffalm.system.file_locks import try_lock, wait_for_lock
-
-PACKAGE = Path(ffalm.__file__).parent
 
 
 def test_one_holder_at_a_time(tmp_path: Path) -> None:
@@ -55,20 +51,3 @@ def test_windows_locks_the_first_byte(tmp_path: Path, monkeypatch: pytest.Monkey
         assert not locks.wait_for_lock(yours, 0.0)
         held.clear()
         assert locks.wait_for_lock(yours)
-
-
-def imports_at_the_top(path: Path) -> set[str]:
-    """What a module cannot be imported without: not what is imported in functions, or below an `if` or `try`."""
-    found: set[str] = set()
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Import):
-            found |= {one.name for one in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found.add(node.module or "")
-    return found
-
-
-def test_simulations_import_nothing_that_windows_lacks() -> None:
-    posix = {"fcntl", "resource", "termios", "pwd", "grp", "pty"}
-    needing = [path for path in PACKAGE.rglob("*.py") if imports_at_the_top(path) & posix]
-    assert [path for path in needing if "federate" not in path.parts] == []

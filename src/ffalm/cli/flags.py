@@ -38,7 +38,7 @@ class Flag:
         declared = f"--{self.name.replace('_', '-')}"
         metavar = "NUMBER|none" if self.literal else None
         option = typer.Option(declared, help=self.help, rich_help_panel=self.panel, metavar=metavar)
-        kind = Annotated.__class_getitem__((self.type, option))  # type: ignore[attr-defined]
+        kind: Any = Annotated[self.type, option]
         return inspect.Parameter(self.name, inspect.Parameter.KEYWORD_ONLY, default=self.default, annotation=kind)
 
 

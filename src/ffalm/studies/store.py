@@ -22,6 +22,7 @@ import hashlib
 import json
 import math
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Executor
@@ -143,6 +144,8 @@ class RunFolder:
         beside = unfinished(self._checkpoints / "new")
         shutil.rmtree(beside, ignore_errors=True)
         due = sync and time.monotonic() >= self._sync_at
+        if sys.platform == "win32":
+            writer = None  # Windows removes no folder of which another thread has a file open
         for name, content in contents.items():
             (beside / name).parent.mkdir(parents=True, exist_ok=True)
             synced(beside / name, content, due and writer is None)

@@ -113,6 +113,6 @@ def _value(path: Path, name: str | None = None) -> int | None:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text().splitlines()
+        return path.read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
