@@ -34,7 +34,7 @@ from ffalm.trained_models.trained_model import TrainedModel
 BASELINES = ("fedavg", "ffalm")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class FairAnswer(Answer):
     """The answer to a target: `test`, `verdict`, `bounds`, `candidates`, and the `model` with its thresholds.
 
@@ -74,13 +74,6 @@ class FairAnswer(Answer):
         from ffalm.report.rendering import told_html
 
         return told_html(sentences(self), who_pays(self))
-
-    def __repr__(self) -> str:
-        metrics = {"accuracy", *(bound.metric for bound in self.target.bounds)}
-        shown = [f"{name}={value:.4f}" for name, value in self.test.items() if name in metrics]
-        return (
-            f"FairAnswer({', '.join([f'{self.target}: {self.verdict}', self.chosen.label, self.chosen.kind, *shown])})"
-        )
 
 
 @with_keywords(RunSettings, Training)

@@ -34,6 +34,7 @@ def test_the_most_accurate_within_the_target_in_every_seed_is_chosen() -> None:
     assert answer.chosen is within
     assert answer.unconstrained is free
     assert answer.best.seed == 1
+    assert repr(answer) == "Answer(dpd <= 0.05: met with confidence, within, none)"
 
 
 def test_a_confidence_bound_beyond_the_target_is_not_within_it() -> None:

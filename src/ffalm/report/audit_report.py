@@ -118,7 +118,7 @@ def gaps(audit: AuditFacts, one: GroupingFacts, brief: bool = False) -> Table:
             f" With unknown groups: the smallest and the largest value over every assignment of the "
             f"{one.unknown_rows:,} rows without a group."
         )
-    return Table(f"Gaps by {one.name}", columns, [Section(rows)], caption)
+    return Table(f"Gaps by {one.name}", columns, [Section(rows)], caption, style="gaps")
 
 
 def groups(audit: AuditFacts, one: GroupingFacts, intervals: bool = True) -> Table:
@@ -238,13 +238,7 @@ def _cell(metric: Estimate, interval: bool = True) -> Cell:
 
 
 def _value(name: str, value: float) -> str:
-    unit = (
-        ""
-        if name in _RATIOS or math.isnan(value)
-        else "\N{NO-BREAK SPACE}%"
-        if name in _SHARES
-        else "\N{NO-BREAK SPACE}points"
-    )
+    unit = "" if name in _RATIOS or math.isnan(value) else " %" if name in _SHARES else " points"
     return _bare(name, value) + unit
 
 

@@ -215,6 +215,12 @@ class Answer:
         """The unconstrained best with the model's seed, to compare groups with."""
         return next((run for run in self.unconstrained.runs if run.seed == self.best.seed), self.unconstrained.runs[0])
 
+    def __repr__(self) -> str:
+        metrics = {"accuracy", *(bound.metric for bound in self.target.bounds)}
+        shown = [f"{name}={value:.4f}" for name, value in self.test.items() if name in metrics]
+        told = ", ".join([f"{self.target}: {self.verdict}", self.chosen.label, self.chosen.kind, *shown])
+        return f"{type(self).__name__}({told})"
+
 
 def choose(target: Target, candidates: Sequence[Candidate], notes: Sequence[str] = ()) -> Answer:
     """The best candidate (see `Scores.merit`) whose confidence bounds are within the target on held-out rows.
