@@ -52,13 +52,14 @@ def test_predictions_are_those_that_were_scored_and_need_no_group(trained: Train
     answer = ffalm.blind(result, federation, "eod <= 0.05", groups=groups, **SETTINGS)
     test = federation.test
     assert test is not None
-    predicted = answer.predict(test.x.numpy())
+    predicted = answer.decide(test.x.numpy())
+    assert answer.predict(test.x).tolist() == [federation.task.label_names[code] for code in predicted.tolist()]
     assert ffalm.metrics.tally(test.y, predicted, test.group).eod() == pytest.approx(answer.after["eod"])
     from_weights = ffalm.blind(result.state_dict, federation, "eod <= 0.05", groups=groups, **SETTINGS)
-    assert torch.equal(from_weights.predict(test.x), predicted)
+    assert torch.equal(from_weights.decide(test.x), predicted)
     moved = replace(federation, test=replace(test, group=1 - test.group))
     other = ffalm.blind(result, moved, "eod <= 0.05", groups=groups, **SETTINGS)
-    assert torch.equal(other.predict(test.x), predicted)
+    assert torch.equal(other.decide(test.x), predicted)
     with pytest.raises(UserError, match="takes rows of shape"):
         answer.predict(np.zeros((2, 3)))
 
@@ -138,9 +139,9 @@ def test_a_blind_rule_is_a_candidate_of_the_answer(fair_and_blind: ffalm.FairAns
 def test_a_chosen_blind_rule_predicts_what_was_scored(trained: Trained, fair_and_blind: ffalm.FairAnswer) -> None:
     test = trained[0].test
     assert test is not None
-    predicted = fair_and_blind.predict(test.x)
+    predicted = fair_and_blind.decide(test.x)
     assert ffalm.metrics.tally(test.y, predicted, test.group).dpd() == pytest.approx(fair_and_blind.test["dpd"])
-    assert torch.equal(fair_and_blind.predict(test.x, 1 - test.group), predicted)
+    assert torch.equal(fair_and_blind.decide(test.x, 1 - test.group), predicted)
 
 
 def test_a_chosen_blind_rule_is_saved_with_the_model_of_the_groups(
@@ -149,7 +150,7 @@ def test_a_chosen_blind_rule_is_saved_with_the_model_of_the_groups(
     test = trained[0].test
     assert test is not None
     saved = ffalm.load_model(fair_and_blind.save(tmp_path / "model"))
-    assert torch.equal(saved.decide(test.x.numpy()), fair_and_blind.predict(test.x))
+    assert torch.equal(saved.decide(test.x.numpy()), fair_and_blind.decide(test.x))
     assert saved.facts is not None and saved.facts.verdict == fair_and_blind.verdict
 
 
@@ -213,7 +214,7 @@ def test_rows_of_unknown_group_are_scored_and_not_compared() -> None:
     assert bool((answer.rule.weights[:, 2] == 0).all())
     test = federation.test
     assert test is not None
-    predicted, known = answer.predict(test.x), test.group < 2
+    predicted, known = answer.decide(test.x), test.group < 2
     assert float((predicted == test.y).double().mean()) == pytest.approx(answer.after["accuracy"])
     of_known = ffalm.metrics.tally(test.y[known], predicted[known], test.group[known])
     assert of_known.dpd() == pytest.approx(answer.after["dpd"])

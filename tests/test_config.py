@@ -12,6 +12,7 @@ from ffalm.algorithms import FFALM
 from ffalm.config import parse, read
 from ffalm.engines import Training
 from ffalm.errors import UserError
+from ffalm.settings import to_plain
 from ffalm.system import toml
 from ffalm.targets.candidates import lagrangians
 from ffalm.targets.target import Target
@@ -47,7 +48,16 @@ def test_a_preset_is_the_base_and_settings_go_on_top() -> None:
 
 def test_one_algorithm_can_stand_twice_under_its_own_names() -> None:
     config = parse({"algorithms": {"gentle": {"name": "ffalm", "penalty": 0.5}, "ffalm": {}}})
-    assert [entry.label for entry in config.entries] == ["gentle", "FFALM"]
+    assert [entry.label for entry in config.entries] == ["gentle", "FFALM (safe)"]
+
+
+def test_a_section_without_a_preset_is_what_the_bare_name_stands_for_unless_it_is_complete() -> None:
+    (entry,) = parse({"algorithms": {"ffalm": {"penalty": 3}}}).entries
+    assert (entry.algorithm, entry.preset) == (FFALM.preset("safe", penalty=3.0), "safe")
+    (entry,) = parse({"algorithms": {"ffalm": {"preset": "paper"}}}).entries
+    assert entry.algorithm == FFALM()
+    (entry,) = parse({"algorithms": {"ffalm": {"name": "ffalm", **to_plain(FFALM(penalty=3.0))}}}).entries
+    assert (entry.algorithm, entry.preset) == (FFALM(penalty=3.0), None)  # as a study's folder has it
 
 
 def test_what_aims_at_a_target_is_called_by_its_bound_unless_its_settings_are_others() -> None:
@@ -61,8 +71,8 @@ def test_what_aims_at_a_target_is_called_by_its_bound_unless_its_settings_are_ot
 
 
 def test_two_algorithms_that_tables_would_take_for_one_are_refused() -> None:
-    with pytest.raises(UserError, match="both be called 'FFALM'"):
-        parse({"algorithms": {"ffalm": {}, "FFALM": {"name": "ffalm", "penalty": 5.0}}})
+    with pytest.raises(UserError, match="both be called 'FedAvg'"):
+        parse({"algorithms": {"fedavg": {}, "FedAvg": {"name": "fedprox", "mu": 5.0}}})
 
 
 @pytest.mark.parametrize("key", ["a/b", "../a", ""])

@@ -27,11 +27,13 @@ def answer(federation: Federation) -> ffalm.FairAnswer:
 
 def test_predict_gives_the_test_metrics(federation: Federation, answer: ffalm.FairAnswer) -> None:
     assert federation.test is not None
-    predicted = answer.predict(federation.test.x, federation.test.group)
+    predicted = answer.decide(federation.test.x, federation.test.group)
     found = tally(federation.test.y, predicted, federation.test.group).metrics()
     assert {name: found[name] for name in ("accuracy", "dpd", "eod")} == pytest.approx(
         {name: answer.test[name] for name in ("accuracy", "dpd", "eod")}
     )
+    names = [federation.task.label_names[code] for code in predicted.tolist()]
+    assert answer.predict(federation.test.x, federation.test.group).tolist() == names
     assert answer.verdict in ("met with confidence", "met in the sample", "not met")
     assert {one.label for one in answer.candidates} == {"FedAvg", "Lagrangian"}
 
@@ -42,8 +44,8 @@ def test_groups_may_be_given_by_name_and_unknown_ones_get_the_single_threshold(
     assert federation.test is not None
     rows = federation.test.take(torch.arange(200))
     names = [federation.task.group_names[group] for group in rows.group.tolist()]
-    assert torch.equal(answer.predict(rows.x, names), answer.predict(rows.x, rows.group))
-    assert torch.equal(answer.predict(rows.x, ["?"] * 200), answer.predict(rows.x))
+    assert torch.equal(answer.decide(rows.x, names), answer.decide(rows.x, rows.group))
+    assert torch.equal(answer.decide(rows.x, ["?"] * 200), answer.decide(rows.x))
     with pytest.raises(UserError, match="one group per row"):
         answer.predict(rows.x, names[:3])
 
@@ -52,7 +54,7 @@ def test_new_rows_must_be_like_those_trained_on(federation: Federation, answer: 
     """A table's bytes are numbers: as pixels they would be divided by 255."""
     assert federation.test is not None
     whole = federation.test.x[:50].round().clamp(0, 9)
-    assert torch.equal(answer.predict(whole.to(torch.uint8)), answer.predict(whole))
+    assert torch.equal(answer.decide(whole.to(torch.uint8)), answer.decide(whole))
     with pytest.raises(UserError, match="takes rows of shape"):
         answer.predict(whole[:, 1:])
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Unpack
 
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ffalm.algorithms import FedAvg
@@ -50,8 +51,12 @@ class BlindAnswer(JudgedRule):
     model: TrainedModel
     group_model: GroupModel
 
-    def predict(self, x: Any) -> Tensor:
-        """The label of each row, as its number in the task; no group is needed."""
+    def predict(self, x: Any) -> NDArray[Any]:
+        """The label that is predicted for each row; no group is needed."""
+        return self.model.named(self.decide(x))
+
+    def decide(self, x: Any) -> Tensor:
+        """The number of the label that `predict` names, for each row, as in the federation's own rows."""
         rows = self.model.features(x)
         favourable = self.model.task.favourable
         return self.rule.predict(self.model.logits(rows), self.group_model.cells(rows), favourable)

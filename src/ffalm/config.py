@@ -223,11 +223,17 @@ def source_of(settings: Mapping[str, Any]) -> Source:
 
 
 def entry_of(key: str, values: Any) -> AlgorithmEntry:
-    """An algorithm from its section: registered name (the key, unless given), preset, and settings on top of it."""
+    """An algorithm from its section: registered name (the key, unless given), preset, and settings on top of it.
+
+    Without a preset it is the one that the bare name stands for, as in commands, unless all that it sets is given: so
+    are the complete sections that studies and federations keep.
+    """
     settings = section({key: values}, key)
     cls = algorithm_class(settings.pop("name", key))
-    preset = settings.pop("preset", None)
     presets: dict[str, dict[str, Any]] = cls.presets()
+    usual = cls.default_preset
+    implied = usual if usual is not None and not presets[usual].keys() <= settings.keys() else None
+    preset = settings.pop("preset", implied)
     base = {} if preset is None else look_up(f"preset of {cls.title}", preset, presets)
     return AlgorithmEntry(key, build(cls, {**base, **settings}, f"algorithm {key!r}"), preset)
 

@@ -45,13 +45,13 @@ class FairAnswer(Answer):
     rule: BlindRule | None = None
     groups: GroupModel | None = None
 
-    def predict(self, x: Any, group: Any = None) -> Tensor:
-        """The label of each row, as its number in the task; `model.predict` gives its name, and says what `x` may be.
+    def predict(self, x: Any, group: Any = None) -> NDArray[Any]:
+        """The label that is predicted for each row, thresholds applied: `model.predict`, which says what `x` and
+        `group` may be. Rows without a group, or of one that the task does not have, get the threshold for everybody."""
+        return self.model.predict(x, group)
 
-        `group` is as in `model.predict`: a column, or each row's group by name or number; a row whose group is none of
-        the task's, and every row where `group` is left out, gets the one threshold for everybody. A blind rule asks for
-        no group and uses none.
-        """
+    def decide(self, x: Any, group: Any = None) -> Tensor:
+        """The number of the label that `predict` names, for each row, as in the federation's own rows."""
         return self.model.decide(x, group)
 
     def predict_proba(self, x: Any) -> NDArray[np.float64]:

@@ -189,5 +189,5 @@ def groups_text(group: str, names: Sequence[str], excluded: int = 0) -> str:
     """The groups as a report names them; those that are not compared are listed separately."""
     between = "; " if any("," in name for name in names) else ", "  # crossed groups have commas of their own
     compared, others = names[: len(names) - excluded], names[len(names) - excluded :]
-    apart = f" (scored, not compared: {between.join(others)})" if others else ""
+    apart = f"; not compared: {between.join(others)}" if others else ""
     return f"{group}: {between.join(compared)}{apart}"

@@ -83,7 +83,7 @@ def test_randomised_predictions_are_the_same_for_the_same_id(cli: Cli, scores: P
         (["--target", "dpd"], "is not understood"),
         (["--repair", "none"], "There is no repair 'none'"),
         (["--test", "x.csv", "--test-share", "0.5"], "exclude each other"),
-        (["--favourable", "maybe"], "There is no value of the label"),
+        (["--favourable", "maybe"], "has no value 'maybe'"),
     ],
 )
 def test_a_mistake_gets_one_sentence_and_exit_code_2(cli: Cli, scores: Path, extra: list[str], message: str) -> None:

@@ -138,6 +138,8 @@ def test_a_table_to_encode_must_have_the_columns_of_the_encoding() -> None:
         encoding.encode(pd.DataFrame({"Age": [1]}))
     with pytest.raises(UserError, match="'age' must hold numbers only"):
         encoding.encode(pd.DataFrame({"age": ["old"]}))
+    with pytest.raises(UserError, match="'age' has 1 missing or infinite value"):
+        encoding.encode(pd.DataFrame([{"age": None}]))
     assert encoding.encode(pd.DataFrame({"age": [1], "more": ["x"]})).shape == (1, 1)
 
 

@@ -490,6 +490,8 @@ def test_a_wrong_name_is_answered_with_the_nearest(write: Any) -> None:
     assert "did you mean 'town'?" in refusal(table(file, drop=("twon",)))
     assert "its columns are 'age', 'hired', 'sex', 'town'." in refusal(table(file, owner="zzzzzz"))
     assert "did you mean 'yes'?" in refusal(table(file, favourable="yess"))
+    long = write(people().assign(**{"hired within a year of the interview": "no", "fired": "no"}).drop(columns="hired"))
+    assert "did you mean 'hired within a year of the interview'?" in refusal(table(long, label="Hired"))
 
 
 def test_groups_must_be_few_and_at_least_two(write: Any) -> None:
@@ -507,7 +509,7 @@ def test_ids_and_names_are_refused_as_features(write: Any) -> None:
 def test_all_columns_that_cannot_be_used_are_named_at_once_and_dropped_by_a_list_with_commas(write: Any) -> None:
     numbers = range(80)
     file = write(people(who=[f"person {n}" for n in numbers], born=[f"1980-01-{n % 28 + 1:02d}" for n in numbers]))
-    assert "list it in drop. The column 'born' cannot be used either." in refusal(table(file))
+    assert "list it in drop. The column 'born' of" in refusal(table(file))
     assert features(table(file, drop=("who, born",), categorical=("age,town",)))[0] == "age=20"
     assert "no column 'brn': did you mean 'born'?" in refusal(table(file, drop=("who,brn",)))
 

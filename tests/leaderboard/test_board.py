@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from ffalm.algorithms import algorithms
 from ffalm.errors import UserError
 from ffalm.leaderboard.board import BOARDS, Board, key_of
 from ffalm.targets.target import Target
@@ -55,6 +56,23 @@ def test_methods_that_try_the_same_settings_share_the_run(tmp_path: Path) -> Non
     ]
 
 
+def test_a_method_may_be_that_of_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ffalm.algorithms.registry._REGISTERED", algorithms())  # a copy
+    file = tmp_path / "board_plugin.py"
+    file.write_text("""
+from dataclasses import dataclass
+import ffalm
+@ffalm.register
+@dataclass(frozen=True)
+class OfABoard(ffalm.Algorithm):
+    name = "of-a-board"
+    title = "Of a board"
+""")
+    plugins = f"[study]\nplugins = [{str(file)!r}]\n"
+    board = board_of(tmp_path, SMALL.replace("[study]\n", plugins) + "[methods.of-a-board]\n")
+    assert board.methods[-1].title == "Of a board"
+
+
 def test_a_method_that_needs_another_training_has_a_study_of_its_own(tmp_path: Path) -> None:
     board = board_of(tmp_path, SMALL.replace("[methods.ffalm]", "[methods.ffalm]\ntraining = { rounds = 9 }"))
     first, second = board.configs(board.cells[0], {}, None)
@@ -81,6 +99,7 @@ def test_the_order_of_settings_does_not_change_a_key() -> None:
         (("[methods.fedavg]", "[methods.fedavg]\ncolour = 1"), "colour"),
         (("[methods.fedavg]", "[methods.nothing]"), "nothing"),
         (('title = "Small"', 'titel = "Small"'), "titel"),
+        (('targets = ["dpd <= 0.05"]', ""), "has no targets"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_board_is_named(tmp_path: Path, change: tuple[str, str], told: str) -> None:

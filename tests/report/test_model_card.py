@@ -26,7 +26,7 @@ FACTS = ModelFacts(
     notes=("5 rows were left out.",),
     settings={"training: rounds": "7"},
     versions={"ffalm": "1"},
-    command="ffalm run",
+    command="ffalm run --target 'dpd <= 0.05'",
 )
 USE = ModelUse("a table with the columns age, sex", "its thresholds", "sex", True, {"name": "mlp", "hidden": [8]}, None)
 
@@ -44,6 +44,7 @@ def test_every_part_is_there_with_the_stored_numbers() -> None:
     assert (
         "Predictions need each row's sex" in text and "1,234 training rows" in text and "5 rows were left out" in text
     )
+    assert "\nffalm run --target 'dpd <= 0.05'\n" in text
     assert "without differential privacy" in text and "The fairness target is not met" in text
 
 

@@ -59,6 +59,9 @@ def test_duals_that_compare_the_first_group_with_each_other_are_named_by_both() 
     runs = [run("FFALM", history=records([0.1, 0.2], name="dual"))]
     points = dual_points(study(*runs, group_names=groups, duals_by_group=algorithms))
     assert [point["component"] for point in points] == ["dual of Asian against Black", "dual of Asian against White"]
+    one = run("Lagrangian", 0, 0.8, history=[{"round": 1, "duals": [[0.1, 0.2, 0.0]]}])
+    points = dual_points(study(one, group_names=("Asian", "Black", "?"), excluded=1, duals_by_group=("Lagrangian",)))
+    assert [point["component"] for point in points] == ["dual of Asian", "dual of Black", "dual of ?"]
     single = [run("FFALM", history=records(0.5, name="dual"))]
     points = dual_points(study(*single, group_names=groups[:2], duals_by_group=algorithms))
     assert [point["component"] for point in points] == ["dual 1"]

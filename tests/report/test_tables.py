@@ -69,6 +69,21 @@ def test_the_terminal_shows_every_cell_and_note() -> None:
         assert part in shown
 
 
+def test_the_terminal_wraps_headings_and_names_and_cuts_neither() -> None:
+    heads = [
+        Column(when, "percent", 1, over=what)
+        for what in ("selected", "found", "accuracy")
+        for when in ("before", "after")
+    ]
+    cells = row("female, Asian-Pac-Islander", 12345, *[0.5] * 6)
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(to_rich(Table("", [Column("Group"), Column("rows", "count"), *heads], [Section([cells])])))
+    shown = console.export_text()
+    assert "…" not in shown
+    assert shown.count("selected") == shown.count("accuracy") == 2
+    assert "12,345" in shown
+
+
 def test_csv_and_records_hold_the_plain_values() -> None:
     table = Table("", [Column("site"), Column("dpd", "percent")], [Section([row("a, b", 1 / 3), row("c", math.nan)])])
     assert list(csv.reader(io.StringIO(to_csv(table)))) == [["site", "dpd"], ["a, b", repr(1 / 3)], ["c", ""]]

@@ -41,7 +41,7 @@ def test_keys_say_the_settings_and_algorithms_pursue_the_gap_that_is_drawn() -> 
         ["ffalm", "lagrangian", "fairfed"], {"ffalm.penalty": [1, 2.5], "tolerance": [0.05]}, "eod", {}
     )
     assert list(sections) == ["ffalm-penalty-1", "ffalm-penalty-2.5", "lagrangian-tolerance-0.05", "fairfed"]
-    assert sections["ffalm-penalty-1"] == {"preset": "safe", "name": "ffalm", "penalty": 1}
+    assert sections["ffalm-penalty-1"] == {"name": "ffalm", "penalty": 1}
     assert sections["lagrangian-tolerance-0.05"]["constraint"] == "eo" and sections["fairfed"]["metric"] == "eod"
     assert len(sections_of(["lagrangian"], {"tolerance": [0.1234567, 0.1234568]}, "dpd", {})) == 2
     rivals = sections_of(["fedgft", "reductions", "fedfb"], {"fedfb.step": [0.1]}, "eod", {})

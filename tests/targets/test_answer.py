@@ -34,6 +34,7 @@ def test_the_most_accurate_within_the_target_in_every_seed_is_chosen() -> None:
     assert answer.chosen is within
     assert answer.unconstrained is free
     assert answer.best.seed == 1
+    assert repr(answer) == "Answer(dpd <= 0.05: met with confidence, within, none)"
 
 
 def test_a_confidence_bound_beyond_the_target_is_not_within_it() -> None:
@@ -94,6 +95,14 @@ def test_answers_say_how_many_rows_of_the_smallest_group_are_needed() -> None:
         for sentence in sentences(far)
     )
     near = of_groups(0.03, 0.07, men=900.0, women=100.0)
+    missed = Candidate(
+        "missed", "none", (CandidateRun(0, ".", {}, scores(0.9, 0.04), of_groups(0.06, 0.1, men=90.0, women=10.0)),)
+    )
+    assert any(
+        "It was within the target on held-out rows and is not on test rows: --confidence 0.95 leaves a larger margin, "
+        "and more rows of women, the smallest group (10 there), make the choice surer." in sentence
+        for sentence in sentences(choose(TARGET, [missed]))
+    )
     assert rows_to_confirm(TARGET, near) == [
         "To confirm gaps of this size with 95 % confidence takes about 4.0 times as many rows (4,000 instead of 1,000; "
         "of women, the smallest group, 400 instead of 100), in the same shares."

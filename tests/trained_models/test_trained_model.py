@@ -95,11 +95,11 @@ def test_an_answer_is_saved_with_its_thresholds(federation: ffalm.Federation, tm
     answer = ffalm.fair(federation, "dpd <= 0.02", algorithms=["fedavg"], rounds=3, lr=0.5)
     frame = people(80, 1)
     loaded = ffalm.load_model(answer.save(tmp_path / "fair"))
-    names = np.array(loaded.labels)[answer.predict(frame, frame["sex"]).numpy()]
+    names = np.array(loaded.labels)[answer.decide(frame, frame["sex"]).numpy()]
     numbers = [federation.task.group_names.index(sex) for sex in frame["sex"]]
     for group in ("sex", frame["sex"].tolist(), numbers):
         assert loaded.predict(frame, group=group).tolist() == names.tolist()
-        assert answer.predict(frame, group).tolist() == answer.predict(frame, "sex").tolist()
+        assert answer.predict(frame, group).tolist() == names.tolist()
     assert loaded.facts is not None and loaded.facts.verdict == answer.verdict
 
 

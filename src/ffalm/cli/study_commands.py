@@ -191,10 +191,8 @@ def _with_algorithms(settings: dict[str, Any], names: list[str], preset: str | N
             require(key in names, f"The settings name the algorithm {key!r}, which is not among {', '.join(names)}.")
     for key, section in settings.get("algorithms", {}).items():
         cls = algorithms().get(section.get("name", key)) if isinstance(section, dict) else None
-        if cls is None or (usual := cls.default_preset) is None:
-            continue
-        if preset is not None or (names and "preset" not in section):
-            section["preset"] = usual if preset is None else preset
+        if preset is not None and cls is not None and cls.default_preset is not None:
+            section["preset"] = preset
     return settings
 
 

@@ -254,7 +254,7 @@ def is_numeric(column: pd.Series) -> bool:
 
 def numbers(column: pd.Series) -> NDArray[np.float64]:
     """The values of a numeric column; a `UserError` unless all are finite."""
-    if not is_numeric(column):
+    if not is_numeric(column) and not column.isna().all():
         raise PublicError(f"The column {str(column.name)!r} must hold numbers only, such as 0.73; it holds text.")
     if pd.api.types.is_complex_dtype(column.dtype):
         raise PublicError(f"The column {str(column.name)!r} holds complex numbers: give real ones.")

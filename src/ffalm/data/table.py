@@ -26,9 +26,20 @@ from ffalm.data.table_columns import (
 from ffalm.data.table_files import FILE_COLUMN, checked_columns, files_of, read_tables
 from ffalm.data.table_groups import code_groups, group_column
 from ffalm.data.table_remarks import remarks
-from ffalm.data.table_values import Codes, Value, canonical, complete, listed, listed_columns, natural, pick, place_of
+from ffalm.data.table_values import (
+    Codes,
+    Value,
+    canonical,
+    complete,
+    listed,
+    listed_columns,
+    natural,
+    nearest,
+    pick,
+    place_of,
+)
 from ffalm.data.types import Dataset, Task
-from ffalm.errors import UserError, require, unknown
+from ffalm.errors import UserError, require
 from ffalm.system.spilled_arrays import release_pages
 
 _MOST_TITLES = 4  # files that reports name
@@ -246,7 +257,8 @@ def code_label(
         notes.append(f"{name!r} = 1 was taken as the favourable outcome; favourable changes it.")
     best = place_of(favourable, values)
     if best < 0:
-        raise unknown(f"value of the label {name!r}", as_text(favourable), values)
+        wanted = as_text(favourable)
+        raise UserError(f"The label {name!r} has no value {wanted!r}: {nearest(wanted, values)}")
     names = (*sorted(values[:best] + values[best + 1 :], key=natural), values[best])
     return np.array([names.index(value) for value in values], dtype=np.int64)[codes], names, tuple(notes)
 

@@ -19,6 +19,7 @@ from ffalm.errors import UserError, require
 from ffalm.system.spilled_arrays import new_array, release_pages
 
 MOST_CATEGORIES = 1000
+MOST_REFUSALS = 4  # columns that are refused with a sentence each
 FEWEST_IDS = 20  # with fewer distinct values a column is never taken for ids, dates or numbers
 
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
@@ -66,12 +67,12 @@ def as_category(column: pd.Series) -> pd.Series:
 
 
 def several_refused(refused: dict[str, UserError]) -> UserError:
-    """The first of the errors that `check_feature` raised for columns, and the names of the others."""
-    (_, first), *others = refused.items()
-    if not others:
-        return first
-    named = f"The column{'s' * (len(others) > 1)} {listed([name for name, _ in others])}"
-    return UserError(f"{first} {named} cannot be used either.", first.public)
+    """The errors that `check_feature` raised for columns: each of them where they are few, else the others' names."""
+    first, *_ = refused.values()
+    if len(refused) <= MOST_REFUSALS:
+        return UserError(" ".join(map(str, refused.values())), first.public)
+    _, *others = refused
+    return UserError(f"{first} The columns {listed(others)} cannot be used either.", first.public)
 
 
 def filled(
@@ -88,13 +89,13 @@ def filled(
         where = f"The numeric column {name!r} of {file!r}"
         require(
             mean,
-            f"{where} is empty in {count} of {len(column)} rows, first in data row {int(missing.argmax()) + 1}: fill "
-            "them in, list the column in drop, or set missing to 'mean'.",
+            f"{where} is empty in {count:,} of {len(column):,} rows, first in data row {int(missing.argmax()) + 1}: "
+            "fill them in, list the column in drop, or set missing to 'mean'.",
         )
         known = column.iloc[train].dropna()
         require(len(known) > 0, f"{where} is empty in every training row: list it in drop.")
         means[name] = float(known.mean())
-        notes.append(f"The column {name!r} was empty in {count} of {len(column)} rows; the mean was used there.")
+        notes.append(f"The column {name!r} was empty in {count:,} of {len(column):,} rows; the mean was used there.")
         release_pages()
     room = new_array((len(means), len(frame)), np.float64)
     for values, (name, value) in zip(room, means.items(), strict=True):

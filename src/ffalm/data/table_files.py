@@ -134,7 +134,7 @@ def require_columns(file: str, settings: Mapping[str, Any]) -> None:
     require(
         not missing,
         f"Say which column of {file!r} is the {' and which the '.join(missing)}: its columns are "
-        f"{listed([str(name) for name in frame.columns])}.",
+        f"{listed([str(name) for name in frame.columns], most=30)}.",
     )
 
 

@@ -86,12 +86,13 @@ def place_of(value: Value, values: Sequence[str]) -> int:
 
 
 def nearest(name: str, known: list[str], what: str = "values") -> str:
-    """The end of a message about an unknown name: the closest known one, or all known ones."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    """The end of a message about an unknown name: the one that begins with it, the closest one, or all known ones."""
+    longer = [one for one in known if one.casefold().startswith(name.casefold())]
+    near = longer if len(longer) == 1 else difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else f"its {what} are {listed(known)}."
 
 
-def listed(values: list[str]) -> str:
-    """Values for a message, at most ten."""
-    shown = ", ".join(repr(value) for value in sorted(values, key=natural)[:10])
-    return shown if len(values) <= 10 else f"{shown} and {len(values) - 10} more"
+def listed(values: list[str], most: int = 10) -> str:
+    """Values for a message, the first of them where there are many."""
+    shown = ", ".join(repr(value) for value in sorted(values, key=natural)[:most])
+    return shown if len(values) <= most else f"{shown} and {len(values) - most} more"

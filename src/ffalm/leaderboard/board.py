@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ffalm.algorithms import algorithm_class
-from ffalm.config import StudyConfig, parse, read, section
+from ffalm.config import StudyConfig, check, parse, read, section
 from ffalm.data import source_class
 from ffalm.errors import require, require_known
+from ffalm.plugins import import_plugin
 from ffalm.settings import merged
 from ffalm.targets.candidates import lagrangians
 from ffalm.targets.target import KINDS, Repair, Scope, Target
@@ -80,15 +81,21 @@ class Board:
         ours = {file.stem: file for file in sorted(BOARDS.glob("*.toml"))}
         plain = read(ours.get(str(name), Path(name)))
         require_known("part of a board", ("title", "targets", "budget", "study", "methods", "cells"), *plain)
-        budget = plain.get("budget", cls.budget)
-        all_methods = {key: _method(key, section(section(plain, "methods"), key), budget) for key in plain["methods"]}
+        for key in ("targets", "methods", "cells"):
+            require(bool(plain.get(key)), f"The board {str(name)!r} has no {key}: copy one of ours, {', '.join(ours)}.")
+        study, budget = section(plain, "study"), plain.get("budget", cls.budget)
+        check(study)
+        for plugin in study.get("plugins", ()):  # which may register what methods name
+            import_plugin(Path(plugin))
+        given = section(plain, "methods")
+        all_methods = {key: _method(key, section(given, key), budget) for key in given}
         all_cells = {key: Cell(key, section(section(plain, "cells"), key)) for key in section(plain, "cells")}
         return cls(
             plain.get("title", str(name)),
             tuple(Target.parse(text) for text in plain["targets"]),
             tuple(_picked("method", all_methods, methods)),
             tuple(_picked("cell", all_cells, cells)),
-            section(plain, "study"),
+            study,
             budget,
         )
 

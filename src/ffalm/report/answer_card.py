@@ -132,8 +132,8 @@ def _beside_the_target(answer: Answer, name: str, value: float) -> tuple[str, bo
     if not math.isfinite(before):
         return "not in the target", False
     worse = value > before + _WIDER
-    change = f"wider than the {percent(before, 1)} of" if worse else f"{percent(before, 1)} with"
-    return f"{change} the most accurate model; not in the target", worse
+    change = f"wider than the {percent(before, 1)}" if worse else percent(before, 1)
+    return f"not bounded; {change} without a target", worse
 
 
 def _cost(answer: Answer) -> Tile:
@@ -144,7 +144,7 @@ def _cost(answer: Answer) -> Tile:
     value = "none" if abs(cost) < _SMALL else f"{percent(abs(cost), 1)} points"
     name = "Gain in accuracy" if cost <= -_SMALL else "Cost in accuracy"
     rival = f"{used(free)}: {percent(free.mean('accuracy'), 1)} %, {mean_gaps(free, answer.target)}"
-    return Tile(name, value, f"against the most accurate model whatever its gaps, {rival}")
+    return Tile(name, value, f"against the choice without a target, {rival}")
 
 
 def _thresholds(repair: dict[str, Any]) -> tuple[str, str]:
@@ -176,18 +176,18 @@ def payers(answer: Answer, favourable: str) -> list[str]:
     """Who gains and who loses, in words, the largest changes first."""
     if answer.unconstrained is answer.chosen:
         return ["Nobody pays: the answer is also the most accurate model."]
-    pairs = list(zip(_before(answer), answer.scored.groups, strict=True))
+    pairs = [both for both in zip(_before(answer), answer.scored.groups, strict=True) if both[1].compared]
     pairs.sort(key=lambda pair: -_size(pair[1].selection_rate - pair[0].selection_rate))
     lines = []
     for old, new in pairs[:_MOST_TOLD]:
         lines.append(
-            f"{new.group}: {percent(new.selection_rate, 1)} % are predicted “{favourable}” instead of "
-            f"{percent(old.selection_rate, 1)} %. Of those whose true outcome is “{favourable}”, "
-            f"{_rate(new.true_positive_rate)} are found instead of {_rate(old.true_positive_rate)}. "
-            f"{percent(new.accuracy, 1)} % of predictions are right instead of {percent(old.accuracy, 1)} %."
+            f"{new.group}: {_moved(old.selection_rate, f'are predicted “{favourable}”', new.selection_rate)}. "
+            f"Of those whose true outcome is “{favourable}”, "
+            f"{_moved(old.true_positive_rate, 'are found', new.true_positive_rate)}. "
+            f"{_moved(old.accuracy, 'of predictions are right', new.accuracy)}."
         )
     if len(pairs) > _MOST_TOLD:
-        lines.append(f"The other {len(pairs) - _MOST_TOLD} groups are in the table.")
+        lines.append(f"The table has all {len(pairs)} groups.")
     return lines
 
 
@@ -240,6 +240,11 @@ def _reach(cells: Sequence[Cell]) -> float:
 
 def _interval(rate: float, rows: float) -> Interval | None:
     return wilson(rate * rows, rows) if rows > 0 and math.isfinite(rate) else None
+
+
+def _moved(before: float, what: str, after: float) -> str:
+    old, new = _rate(before), _rate(after)
+    return f"{new} {what}{', as before' if new == old else f' instead of {old}'}"
 
 
 def _rate(value: float) -> str:

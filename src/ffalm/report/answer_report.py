@@ -134,7 +134,21 @@ def _doubts(answer: Answer, scored: Scores) -> list[str]:
         else:
             lines.append(f"No candidate is within the target on {rows}; this one comes nearest.")
             lines += _too_few(answer)
+    elif answer.verdict == "not met" and answer.scope == "federation":
+        lines += _missed(answer, scored)
     return [*lines, *(rows_to_confirm(answer.target, scored) if answer.verdict == "met in the sample" else [])]
+
+
+def _missed(answer: Answer, scored: Scores) -> list[str]:
+    """What to do where the choice was within the target on the rows that decided, and not on new ones."""
+    level, smallest = answer.best.validation.level, scored.smallest
+    part = "test" if answer.best.test is not None else "these"
+    margin = "--confidence 0.95 leaves a larger margin, and " if level < 0.95 and not answer.federated else ""
+    few = "" if smallest is None else f" of {smallest.group}, the smallest group ({smallest.rows:,.0f} there),"
+    return [
+        f"It was within the target on {choice_rows(answer)} and is not on {part} rows: {margin}more rows{few} make the "
+        "choice surer."
+    ]
 
 
 def rows_to_confirm(target: Target, scored: Scores) -> list[str]:
@@ -235,8 +249,8 @@ def rates_of_groups(before: Sequence[GroupRates], after: Sequence[GroupRates], c
             (old.true_positive_rate, new.true_positive_rate),
             (old.accuracy, new.accuracy),
         )
-        name = new.group if new.compared else f"{new.group} (not compared)"
-        rows.append(row(name, new.rows, *(value for pair in pairs for value in pair)))
+        note = "" if new.compared else "not compared"
+        rows.append(row(new.group, new.rows, *(value for pair in pairs for value in pair), note=note))
     legend = (
         "In percent of the group; selected: predicted the favourable outcome; found: of those whose true outcome it is."
     )

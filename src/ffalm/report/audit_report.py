@@ -67,15 +67,15 @@ def _about(audit: AuditFacts, one: GroupingFacts) -> list[str]:
         lines.append(f"{one.name}: “{audit.favourable}” is predicted for the same share of every group.")
     else:
         lines.append(
-            f"{one.name}: “{audit.favourable}” is predicted for {percent(rates[pair.high], 1)} % of {pair.high} and "
-            f"{percent(rates[pair.low], 1)} % of {pair.low}: DPD {_points(gap)}, impact ratio "
+            f"{one.name}: “{audit.favourable}” is predicted for {percent(rates[pair.high], 1)} % of “{pair.high}” and "
+            f"{percent(rates[pair.low], 1)} % of “{pair.low}”: DPD {_points(gap)}, impact ratio "
             f"{_number(one.metrics['impact_ratio'])}."
         )
         found = one.pairs.get("eod")
         if found is not None:
             lines.append(
-                f"{one.name}: of those whose true outcome is “{audit.favourable}”, {found.high} are found more often "
-                f"than {found.low}: EOD {_points(one.metrics['eod'])}."
+                f"{one.name}: of those whose true outcome is “{audit.favourable}”, more of “{found.high}” are found "
+                f"than of “{found.low}”: EOD {_points(one.metrics['eod'])}."
             )
     small = [group.name for group in one.groups if group.small]
     if small:
@@ -118,14 +118,14 @@ def gaps(audit: AuditFacts, one: GroupingFacts, brief: bool = False) -> Table:
             f" With unknown groups: the smallest and the largest value over every assignment of the "
             f"{one.unknown_rows:,} rows without a group."
         )
-    return Table(f"Gaps by {one.name}", columns, [Section(rows)], caption)
+    return Table(f"Gaps by {one.name}", columns, [Section(rows)], caption, style="gaps")
 
 
 def groups(audit: AuditFacts, one: GroupingFacts, intervals: bool = True) -> Table:
     """Each group's rates; narrow terminals are shown no intervals."""
     names = [name for name in _RATES if name in one.groups[0].metrics]
     columns = [Column("Group"), Column("rows", "count"), *(Column(_RATES[name], "percent", 1) for name in names)]
-    columns.append(Column("impact ratio", "number", 2))
+    columns.append(Column("impact ratio", "ratio", 3))
     rows = []
     for group in one.groups:
         cells = [_cell(group.metrics[name], intervals) for name in (*names, "impact_ratio")]
@@ -144,7 +144,7 @@ def score_table(audit: AuditFacts, one: GroupingFacts) -> Table | None:
     """How well the score ranks within each group, and how far it can be trusted as a probability."""
     if not (audit.scored and "auc" in one.metrics):
         return None
-    columns = [Column("Group"), Column("AUC", "number", 2)]
+    columns = [Column("Group"), Column("AUC", "ratio", 3)]
     if audit.probabilities:
         columns += [Column("calibration error", "percent", 1), Column("mean score - share favourable", "points", 1)]
     rows = []
@@ -168,7 +168,7 @@ def sweep(audit: AuditFacts, one: GroupingFacts) -> Table | None:
         return None
     names = list(one.sweep[0].metrics)
     columns = [Column("favourable from score", "number", 2), Column("selected", "percent", 1)]
-    columns += [Column(TITLES[name], *(("number", 1) if name in _RATIOS else ("percent", 1))) for name in names]
+    columns += [Column(TITLES[name], *(("ratio", 2) if name in _RATIOS else ("percent", 1))) for name in names]
     rows = [row(swept.threshold, swept.selected, *swept.metrics.values()) for swept in one.sweep]
     caption = "If the favourable outcome were predicted from this score up; in percent of all rows."
     return Table(f"Threshold sweep by {one.name}", columns, [Section(rows)], caption)
@@ -203,11 +203,12 @@ def page(audit: AuditFacts, failures: Sequence[Failure] = ()) -> str:
     }
     if audit.threshold is not None:
         facts["Predicted favourable from score"] = f"{audit.threshold:g}"
+    columns = [one.name for one in audit.groupings if one.name.count(",") == 0] or [audit.groupings[0].name]
     return (
         environment()
         .get_template("audit.html")
         .render(
-            title=f"Fairness of {audit.label} by {audit.groupings[0].name}",
+            title=f"Fairness of {audit.label} by {' and '.join(columns)}",
             policy=_POLICY,
             style=asset("page.css"),
             facts=facts,

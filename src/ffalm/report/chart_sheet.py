@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ffalm.report.curves import Chart, Key
@@ -36,7 +36,7 @@ class Placed:
 class Picture:
     """An SVG that notebooks show and `save` writes."""
 
-    svg: str
+    svg: str = field(repr=False)
 
     def _repr_svg_(self) -> str:
         return self.svg

@@ -65,10 +65,11 @@ def card(facts: ModelFacts, use: ModelUse) -> str:
         _listed(
             f"{facts.algorithm}, seed {facts.seed}, {facts.rounds} rounds",
             f"Architecture: {_architecture(use.architecture)}",
-            f"Command: {facts.command}" if facts.command else "",
             ", ".join(f"{name} {version}" for name, version in facts.versions.items()),
         ),
     ]
+    if facts.command:
+        parts.append(f"````bash\n{facts.command}\n````")  # as it was given: quotes and < are not escaped
     if facts.settings:
         rows = [row(name, value) for name, value in facts.settings.items()]
         parts.append(to_markdown(Table("", [Column("Setting"), Column("Value")], [Section(rows)])).rstrip())

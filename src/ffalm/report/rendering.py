@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 #: A name longer than this may be broken over several lines on a terminal.
 LONGEST_NAME = 30
+_NARROW = 80  # columns of a terminal
 
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
@@ -130,10 +131,16 @@ def to_rich(table: Table) -> RichTable:
     )
     if table.key:
         rich.add_column(table.key)
-    for place, column in enumerate(table.columns):
-        longest = max((len(column.text(one.cells[place])) for one in table.rows), default=0)
-        fixed = place < table.names and longest <= LONGEST_NAME
-        rich.add_column(column.heads, justify="right" if column.numeric else "left", no_wrap=fixed)
+    words = [max((len(part) for part in column.heads.split()), default=0) for column in table.columns]
+    cells = [
+        max((len(column.text(one.cells[place])) for one in table.rows), default=0)
+        for place, column in enumerate(table.columns)
+    ]
+    fits = sum(max(pair) + 2 for pair in zip(words, cells, strict=True)) <= _NARROW
+    for place, column in enumerate(table.columns):  # headings are wrapped, never cut; so are names that leave no room
+        fixed = place < table.names and cells[place] <= LONGEST_NAME and fits
+        justify = "right" if column.numeric else "left"
+        rich.add_column(column.heads, justify=justify, no_wrap=fixed, min_width=words[place], overflow="fold")
     for section in table.sections:
         if section.heading and not table.key:
             rich.add_row(Text(section.heading, style="italic"))

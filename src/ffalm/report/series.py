@@ -44,7 +44,8 @@ def dual_points(study: StudyOutcome) -> list[Point]:
     lines: list[Line] = []
     for alpha, label, runs in _groups(study):
         width = max((len(duals(record)) for run in runs for record in run.history), default=0)
-        names = _dual_names(width, study.compared if label in study.duals_by_group else ())
+        groups = study.group_names if width == len(study.group_names) else study.compared
+        names = _dual_names(width, groups if label in study.duals_by_group else ())
         for index in range(width):
             named = {"alpha": alpha, "component": names[index], "algorithm": label}
             lines.append([named | point for point in _line(runs, partial(_dual, index), 1.0, 5)])

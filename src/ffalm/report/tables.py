@@ -20,7 +20,7 @@ Interval = tuple[float, float]
 
 #: Text; a whole number; any number, to `decimals` + 1 digits; a fraction in percent; a difference of fractions in
 #: percentage points with its sign; a share as a whole percentage.
-Kind = Literal["text", "count", "number", "percent", "points", "share"]
+Kind = Literal["text", "count", "number", "ratio", "percent", "points", "share"]
 
 #: Decimals of a percentage in the paper's tables; means that print alike are a tie.
 DECIMALS = 2
@@ -64,6 +64,7 @@ class Column:
         return {
             "count": f"{value:,.0f}",
             "number": f"{value:.{self.decimals + 1}g}",
+            "ratio": f"{value:.{self.decimals}f}",
             "share": f"{100 * value:.0f} %",
         }.get(self.kind, str(value))
 

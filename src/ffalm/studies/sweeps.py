@@ -119,10 +119,7 @@ def sections_of(
     knobs = _knobs(names, over)
     sections: dict[str, dict[str, Any]] = {}
     for name, own in knobs.items():
-        cls = algorithm_class(name)
         base = {"name": name, **_aimed(name, metric), **settings.get(name, {})}
-        if cls.default_preset is not None:
-            base = {"preset": cls.default_preset, **base}
         for chosen in itertools.product(*own.values()):
             point = dict(zip(own, chosen, strict=True))
             key = "-".join([name, *(f"{knob}-{_short(value)}" for knob, value in point.items())])

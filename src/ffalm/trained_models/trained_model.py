@@ -149,8 +149,11 @@ class TrainedModel:
         not compared, and all rows without `group`, get the single threshold. A blind rule asks for no group and uses
         none.
         """
-        codes = self.decide(data, group).numpy()
-        return codes if self._numbered else np.array(self.labels, dtype=object)[codes]
+        return self.named(self.decide(data, group))
+
+    def named(self, codes: Tensor) -> NDArray[Any]:
+        """Labels as they were given, from their numbers."""
+        return codes.numpy() if self._numbered else np.array(self.labels, dtype=object)[codes.numpy()]
 
     def decide(self, data: Data, group: Any = None) -> Tensor:
         """The number of the label that `predict` names, for each row."""

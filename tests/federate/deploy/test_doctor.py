@@ -70,9 +70,12 @@ def test_what_is_wrong_at_a_coordinator_is_found(clinics: FederationFolder) -> N
 
 def test_what_is_wrong_at_a_site_is_found(clinics: FederationFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     site = SiteFolder.find(clinics.site("north"))
-    (site.path / "data.csv").write_text("a,b\n")
+    (site.path / "data.csv").write_text("a,b\n1,x\n2,y\n")
     monkeypatch.setattr(machine_checks, "connection", lambda *_: [])
     assert _bad(examine(site)) == {}
+    (site.path / "data.csv").write_text("a,b\n1,x\n,y\n")
+    level, told = _bad(examine(site))["data columns"]
+    assert level == "warn" and "'a' has 1 missing or infinite value, first in data row 2" in told
     (site.path / "data.csv").unlink()
     public = (site.path / "node.pub").read_bytes()
     write_key_pair(site.path, "north")

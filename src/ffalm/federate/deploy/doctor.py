@@ -11,7 +11,7 @@ from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
 from ffalm.federate.deploy.folder_format import CURRENT, check_format
 from ffalm.federate.deploy.machine_checks import Check
 from ffalm.federate.deploy.operations import CoordinatorProcess, SiteProcess
-from ffalm.federate.federation_config import FederationConfig, LocalData, SiteConfig
+from ffalm.federate.federation_config import FederationConfig, LocalData, LocalTable, SiteConfig
 from ffalm.federate.keys import PRIVATE, PUBLIC, fingerprint, read_private, read_public
 
 
@@ -56,7 +56,10 @@ def _site(folder: SiteFolder) -> Iterator[Check]:
     config = SiteConfig.read(folder.path / "site.toml")
     yield Check("settings", "ok", config.name)
     for what, path in data_paths(folder.path, config.data).items():
-        yield machine_checks.readable(path, f"data {what}")
+        read = machine_checks.readable(path, f"data {what}")
+        yield read
+        if isinstance(config.data, LocalTable) and read.level == "ok":
+            yield from _columns(path, config.data)
     yield machine_checks.private(folder.path / PRIVATE)
     yield _key("key", folder.path / PUBLIC, folder.path / PRIVATE)
     yield machine_checks.authority(folder.path / "ca.crt")
@@ -66,6 +69,24 @@ def _site(folder: SiteFolder) -> Iterator[Check]:
     yield machine_checks.proxy(host)
     if (folder.path / "ca.crt").is_file():
         yield from machine_checks.connection(host, port, folder.path / "ca.crt")
+
+
+def _columns(file: Path, data: LocalTable) -> Iterator[Check]:
+    """What a federation that wants them could not use: better known before the coordinator asks."""
+    from ffalm.data.table_columns import check_feature
+    from ffalm.data.table_files import read_table
+
+    try:
+        frame, _ = read_table(str(file), data.separator, data.decimal, data.encoding)
+    except UserError as error:
+        yield Check("data columns", "fail", str(error))
+        return
+    for name in frame.columns:
+        try:
+            if name not in data.drop:
+                check_feature(frame[name], False, file.name)
+        except UserError as error:
+            yield Check("data columns", "warn", str(error))
 
 
 def data_paths(folder: Path, data: LocalData) -> dict[str, Path]:
