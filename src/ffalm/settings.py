@@ -135,7 +135,7 @@ def check_ranges(settings: Any, what: str | None = None) -> None:
 
 
 def _is_finite(value: Any) -> bool:
-    return isinstance(value, Real) and math.isfinite(value)
+    return isinstance(value, Real) and -math.inf < value < math.inf  # type: ignore[operator]
 
 
 def with_keywords(*classes: type) -> Callable[[T], T]:

@@ -128,7 +128,7 @@ def test_the_usual_algorithms_that_cannot_take_the_data_are_left_out_and_named_o
         ({"algorithms": [3]}, "registered class"),
         ({"algorithms": []}, "at least one algorithm"),
         ({"ronds": 3}, "did you mean 'rounds'"),
-        ({"rounds": 0}, "must be at least 1"),
+        ({"rounds": 0}, "must be 1 or more"),
         ({"seeds": 0}, "at least one seed"),
         ({"seeds": [0.5]}, "Seeds are whole numbers"),
         ({"partition": "balansed"}, "did you mean 'balanced'"),

@@ -446,7 +446,7 @@ def test_wrong_shares_are_not_used(tmp_path: Path) -> None:
         ({"secure": {"threshold": 0.5}}, "'threshold' of secure aggregation must be above 0.5"),
         ({"secure": {"neighbours": 3}}, "must be an even number"),
         ({"secure": {"bits": 16}}, "must be one of 32, 64"),
-        ({"secure": {"model_range": 0.0}}, "'model_range' of secure aggregation must be a number above 0"),
+        ({"secure": {"model_range": 0.0}}, "'model_range' of secure aggregation must be above 0"),
         ({"rules": {"secure": False}, "secure": {"bits": 64}}, "the rule 'secure' is not on"),
     ],
 )
