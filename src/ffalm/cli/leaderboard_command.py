@@ -12,7 +12,7 @@ import typer
 
 from ffalm.cli.flags import listed, seeds_of
 from ffalm.cli.output import print_json, print_line
-from ffalm.cli.running import say
+from ffalm.cli.running import resumable, say
 from ffalm.progress import RemainingTime
 
 if TYPE_CHECKING:
@@ -54,8 +54,10 @@ def leaderboard(
     changes |= {} if rounds is None else {"training": {"rounds": rounds}, "checkpoint_every": max(1, rounds)}
     changes |= {} if workers is None else {"workers": workers}
     make_folder(out)
-    played = play(chosen, out, changes, root, _Progress(len(chosen.cells), quiet))
-    files = write_leaderboard(chosen, played, out, shlex.join(["ffalm", *sys.argv[1:]]))
+    command = shlex.join(["ffalm", *sys.argv[1:]])
+    with resumable(command):
+        played = play(chosen, out, changes, root, _Progress(len(chosen.cells), quiet, command))
+    files = write_leaderboard(chosen, played, out, command)
     found = standings(played.entries)
     if as_json:
         written = {name: str(path) for name, path in files.items()}
@@ -71,8 +73,8 @@ def leaderboard(
 class _Progress:
     """Trains a cell's study and prints its progress now and then."""
 
-    def __init__(self, cells: int, quiet: bool) -> None:
-        self._cells, self._quiet = cells, quiet
+    def __init__(self, cells: int, quiet: bool, command: str) -> None:
+        self._cells, self._quiet, self._command = cells, quiet, command
         self._seen: list[str] = []
 
     def __call__(self, cell: str, config: StudyConfig, folder: Path) -> Study:
@@ -80,7 +82,7 @@ class _Progress:
 
         self._seen += [] if cell in self._seen else [cell]
         optional = [entry.key for entry in config.entries]
-        with begin(config, folder, optional, "share", shlex.join(["ffalm", *sys.argv[1:]])) as begun:
+        with begin(config, folder, optional, "share", self._command) as begun:
             self._rounds = len(begun.left) * config.training.rounds
             self._remaining, self._told = RemainingTime(self._rounds), time.monotonic()
             say(f"{cell} ({len(self._seen)} of {self._cells}): {len(begun.left)} runs to train", self._quiet)

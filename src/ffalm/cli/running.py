@@ -7,7 +7,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -90,6 +91,19 @@ def say(text: str, quiet: bool = False) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+@contextmanager
+def resumable(again: str) -> Iterator[None]:
+    """Ctrl-C, SIGTERM and SIGHUP end what is computed inside with `again`, the command that resumes it."""
+    handlers = {number: signal.signal(number, _interrupt) for number in _catchable()}
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Stopped(f"stopped; resume with: {again}") from None
+    finally:
+        for number, before in handlers.items():
+            signal.signal(number, before)
+
+
 class Terminal:
     """Shows a study on a console: what is about to run, then its rounds as bars on a terminal, as lines elsewhere.
 
@@ -97,19 +111,19 @@ class Terminal:
     """
 
     def __init__(self, console: Console, begun: Begun, again: str, quiet: bool = False, clients: bool = True) -> None:
-        self._console, self._begun, self._again, self._quiet = console, begun, again, quiet
+        self._console, self._begun, self._quiet = console, begun, quiet
         self._rounds = begun.config.training.rounds
         self._left = len(begun.left) * self._rounds
         self._remaining = RemainingTime(self._left)
         self._told = time.monotonic()
         self._bars: Progress | None = None
         self._tasks: dict[RunPlan, TaskID] = {}
-        self._handlers: dict[signal.Signals, Any] = {}
+        self._interruption = resumable(again)
         if not quiet:
             self._introduce(clients)
 
     def __enter__(self) -> Self:
-        self._handlers = {number: signal.signal(number, _interrupt) for number in _catchable()}
+        self._interruption.__enter__()
         if self._left and not self._quiet and self._console.is_terminal:
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -130,10 +144,7 @@ class Terminal:
     ) -> None:
         if self._bars is not None:
             self._bars.stop()
-        for number, before in self._handlers.items():
-            signal.signal(number, before)
-        if isinstance(error, KeyboardInterrupt):
-            raise Stopped(f"stopped; resume with: {self._again}") from None
+        self._interruption.__exit__(kind, error, trace)
 
     def __call__(self, plan: RunPlan, record: Record) -> None:
         """Show one round of one run."""
