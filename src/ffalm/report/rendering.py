@@ -132,15 +132,20 @@ def to_rich(table: Table) -> RichTable:
     if table.key:
         rich.add_column(table.key)
     words = [max((len(part) for part in column.heads.split()), default=0) for column in table.columns]
-    cells = [
+    widths = [
         max((len(column.text(one.cells[place])) for one in table.rows), default=0)
         for place, column in enumerate(table.columns)
     ]
-    fits = sum(max(pair) + 2 for pair in zip(words, cells, strict=True)) <= _NARROW
+    fits = sum(max(pair) + 2 for pair in zip(words, widths, strict=True)) <= _NARROW
     for place, column in enumerate(table.columns):  # headings are wrapped, never cut; so are names that leave no room
-        fixed = place < table.names and cells[place] <= LONGEST_NAME and fits
-        justify = "right" if column.numeric else "left"
-        rich.add_column(column.heads, justify=justify, no_wrap=fixed, min_width=words[place], overflow="fold")
+        fixed = place < table.names and widths[place] <= LONGEST_NAME and fits
+        rich.add_column(
+            column.heads,
+            justify="right" if column.numeric else "left",
+            no_wrap=fixed,
+            min_width=words[place],
+            overflow="fold",
+        )
     for section in table.sections:
         if section.heading and not table.key:
             rich.add_row(Text(section.heading, style="italic"))

@@ -179,10 +179,10 @@ def test_the_folders_model_predicts_by_the_rule_and_can_be_saved(
     found = load_model(run)
     test = simulated(asked, sites, run).test
     assert test is not None and found.rule is not None
-    assert torch.equal(found.decide(test.x.numpy()), expected.predict(test.x))
+    assert torch.equal(found.decide(test.x.numpy()), expected.decide(test.x))
     assert found.facts is not None and found.facts.counts == rules(run)[0]["test"]
     again = load_model(found.save(tmp_path / "saved"))
-    assert torch.equal(again.decide(test.x.numpy()), expected.predict(test.x)) and "blind rule" in again.card()
+    assert torch.equal(again.decide(test.x.numpy()), expected.decide(test.x)) and "blind rule" in again.card()
     with pytest.raises(UserError, match="takes two models"):
         again.to_onnx(tmp_path / "model.onnx")
     with pytest.raises(UserError, match="audit that column"):
