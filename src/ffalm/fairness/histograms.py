@@ -148,7 +148,7 @@ class ScoreHistogram:
         above = xp.arange(len(self.counts))[:, None] >= xp.asarray(edges)  # (bin, group)
         return self._tally(double(above)).rounded()
 
-    def mixed_tally(self, weights: NDArray[np.float64]) -> Tally:
+    def mixed_tally(self, weights: Tensor | NDArray[np.float64]) -> Tally:
         """The expected Tally where an edge is drawn for each row: `weights` are P(edge), of shape (edge, group)."""
         favourable_share = weights.cumsum(0)[:-1]  # P(drawn edge <= bin)
         return self._tally(library(self.counts).asarray(favourable_share))
