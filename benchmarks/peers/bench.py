@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import statistics
@@ -69,6 +70,8 @@ class Bench:
         self._envs, self.folder = envs, folder
         self.work = folder / "work.npz"
         self.cores = os.sched_getaffinity(0)
+        for sources in (SOURCE, HERE.parent):  # as pip did with the peers; PYTHONDONTWRITEBYTECODE may be set
+            compileall.compile_dir(sources, quiet=1)
 
     def missing(self, case: Case) -> bool:
         """Whether a peer's environment is not there."""

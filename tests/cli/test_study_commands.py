@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 import json
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -437,6 +439,10 @@ def test_a_report_is_made_again_from_the_folder_alone(cli: Cli, flags: list[str]
     code, again, _ = cli("report", out)
     assert (code, again) == (0, shown)
     assert (out / "report.html").read_bytes() == page
+    without_torch = (
+        "import sys; from ffalm.cli import run; sys.exit(run(['report', sys.argv[1]]) or 'torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", without_torch, str(out)], capture_output=True, check=True)
     code, one, _ = cli("report", out / "runs" / "fpfl-alpha-5-seed-0", "--out", tmp_path / "one", "--json")
     assert code == 0
     assert [run["algorithm"] for run in json.loads(one)["runs"]] == ["fpfl"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -70,3 +73,30 @@ def test_mixed_thresholds_give_expected_counts() -> None:
     mixed = found.mixed_tally(weights)
     assert torch.allclose(mixed.confusion[0], mixed.confusion[1])
     assert torch.allclose(mixed.count, found.tally([0, 0]).count.double())
+
+
+@pytest.mark.parametrize(("labels", "groups", "favourable"), [(2, 2, 1), (2, 3, 0), (4, 3, 2)])
+def test_counts_read_from_a_file_as_numpy_arrays_give_what_tensors_give(
+    labels: int, groups: int, favourable: int
+) -> None:
+    logits, y, group = rows(labels, groups)
+    found = histogram(logits, y, group, groups, favourable)
+    found = replace(found + found, excluded=1 if groups > 2 else 0)
+    stored = replace(found, counts=found.counts.numpy())  # type: ignore[arg-type]
+    np.testing.assert_array_equal(stored.at_least(), found.at_least())
+    np.testing.assert_array_equal(stored.compared().correct(), found.compared().correct())
+    assert stored.auc() == found.auc()
+    drawn = np.zeros((BINS + 1, groups))
+    drawn[AS_TRAINED], drawn[BINS] = 0.25, 0.75
+    for own, other in (
+        (stored.tally([AS_TRAINED] * groups), found.tally([AS_TRAINED] * groups)),
+        (stored.tally([BINS] * groups), found.tally([BINS] * groups)),  # nobody is selected: a ratio of 0 to 0
+        (stored.mixed_tally(drawn), found.mixed_tally(drawn)),
+    ):
+        assert isinstance(own.confusion, np.ndarray)
+        np.testing.assert_array_equal(own.confusion, other.confusion)
+        assert own.metrics(favourable) == pytest.approx(other.metrics(favourable), rel=0, abs=0, nan_ok=True)
+        for metric in own.metrics().keys() - {"loss", "loss_gap"}:
+            assert own.interval(metric, 0.9, favourable) == pytest.approx(
+                other.interval(metric, 0.9, favourable), rel=0, abs=0, nan_ok=True
+            )

@@ -7,7 +7,7 @@ import torch
 
 from ffalm.fairness import ScoreHistogram
 from ffalm.targets.candidates import FinishedRun, answer_of
-from ffalm.targets.choice_rows import Parts, choice_rows
+from ffalm.targets.choice_rows import Parts, chi_square_tail, choice_rows
 from ffalm.targets.target import Target
 
 SHAPE = (2, 2)
@@ -84,3 +84,11 @@ def test_an_answer_says_which_rows_it_rests_on() -> None:
     assert any("Held-out rows alone decided" in note for note in alone.notes)
     assert both.best.test is not None and alone.best.test is not None
     assert sum(group.rows for group in both.best.test.groups) == sum(group.rows for group in alone.best.test.groups)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 30, 1001])
+@pytest.mark.parametrize("times", [0.0, 0.01, 0.7, 1.0, 1.6, 4.0])
+def test_the_tail_of_chi_square_is_the_incomplete_gamma_function(freedom: int, times: float) -> None:
+    half = torch.tensor([freedom / 2, freedom * times / 2], dtype=torch.float64)
+    expected = float(torch.special.gammaincc(*half))
+    assert chi_square_tail(freedom * times, freedom) == pytest.approx(expected, rel=1e-9, abs=1e-300)

@@ -16,11 +16,14 @@ from collections.abc import Callable
 from numbers import Integral
 from typing import TYPE_CHECKING
 
-from torch import Tensor
+import numpy as np
 
 from ffalm.errors import require, shown
+from ffalm.fairness.array_library import double, library
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ffalm.fairness.tally import Tally
 
 
@@ -72,13 +75,14 @@ def eod(tally: Tally, favourable: int = 1) -> Tensor:
 
 def equalized_odds(tally: Tally, favourable: int = 1) -> Tensor:
     """Equalised odds difference: the largest gap in P(prediction favourable | label, group) over all true labels."""
-    return _spread(favourable_rate(tally.compared(), favourable)).amax(-1)
+    spreads = _spread(favourable_rate(tally.compared(), favourable))
+    return _largest(spreads)
 
 
 def impact_ratio(tally: Tally, favourable: int = 1) -> Tensor:
     """The smallest group's P(prediction favourable | group) over the largest; NaN where nobody is selected."""
     rates = selection_rate(tally.compared(), favourable)
-    return rates.amin(-1) / rates.amax(-1)
+    return _share(_smallest(rates), _largest(rates))
 
 
 def predictive_parity(tally: Tally, favourable: int = 1) -> Tensor:
@@ -95,7 +99,7 @@ def accuracy_parity(tally: Tally, favourable: int = 1) -> Tensor:
 
 def worst_group_accuracy(tally: Tally, favourable: int = 1) -> Tensor:
     """Accuracy of the group with the lowest accuracy."""
-    return group_accuracy(tally.compared()).amin(-1)
+    return _smallest(group_accuracy(tally.compared()))
 
 
 def loss(tally: Tally, favourable: int = 1) -> Tensor:
@@ -128,16 +132,16 @@ def joint_dpd(tally: Tally, favourable: int = 1) -> Tensor:
     """
     tally = tally.compared()
     chosen = tally.confusion[..., label_of(tally, favourable), :, :].sum(-2)
-    return _spread(_share(chosen, tally.count.sum((-1, -2)).unsqueeze(-1)))
+    return _spread(_share(chosen, tally.count.sum((-1, -2))[..., None]))
 
 
 def joint_eod(tally: Tally, favourable: int = 1) -> Tensor:
     """The released code's equal opportunity gap: like `joint_dpd`, among rows with the favourable label."""
     tally, label = tally.compared(), label_of(tally, favourable)
-    return _spread(_share(tally.confusion[..., label, label, :], tally.count[..., label, :].sum(-1, keepdim=True)))
+    return _spread(_share(tally.confusion[..., label, label, :], tally.count[..., label, :].sum(-1)[..., None]))
 
 
-Metric = Callable[["Tally", int], Tensor]
+Metric = Callable[["Tally", int], "Tensor"]
 
 #: The metrics recorded each round, by public name.
 METRICS: dict[str, Metric] = {
@@ -178,14 +182,27 @@ def check_rows(labels: Tensor, predictions: Tensor, groups: Tensor) -> None:
 
 def _right(tally: Tally) -> Tensor:
     """Rows predicted correctly, of shape (..., label, group)."""
-    return tally.confusion.diagonal(dim1=-3, dim2=-2).transpose(-1, -2)
+    right: Tensor = library(tally.confusion).diagonal(tally.confusion, 0, -3, -2)
+    return right.swapaxes(-1, -2)
 
 
 def _share(hits: Tensor, trials: Tensor) -> Tensor:
     """Ratio of counts in float64; NaN for no trials."""
-    return hits.double() / trials.double()
+    with np.errstate(invalid="ignore"):
+        share: Tensor = double(hits) / double(trials)
+    return share
 
 
 def _spread(values: Tensor) -> Tensor:
     """Largest minus smallest over groups; NaN where any group's value is."""
-    return values.amax(-1) - values.amin(-1)
+    return _largest(values) - _smallest(values)
+
+
+def _largest(values: Tensor) -> Tensor:
+    largest: Tensor = library(values).amax(values, -1)
+    return largest
+
+
+def _smallest(values: Tensor) -> Tensor:
+    smallest: Tensor = library(values).amin(values, -1)
+    return smallest

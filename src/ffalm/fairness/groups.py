@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 def masked_mean(losses: Tensor, mask: Tensor) -> Tensor:
@@ -23,6 +26,8 @@ def group_means(losses: Tensor, groups: Tensor, mask: Tensor, group_count: int) 
 
     An absent group has mean 0, never NaN: 0 * NaN would poison gradients, so callers look at the second value.
     """
+    import torch
+
     member = (groups.unsqueeze(-1) == torch.arange(group_count, device=groups.device)) & mask.bool().unsqueeze(-1)
     kept = member.to(losses.dtype)
     sizes = kept.sum(-2)

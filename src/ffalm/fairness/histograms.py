@@ -8,19 +8,25 @@ up to the width of a bin.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from ffalm.errors import require
 from ffalm.fairness import score_metrics
+from ffalm.fairness.array_library import double, library
 from ffalm.fairness.score_metrics import Calibration
 from ffalm.fairness.tally import Tally
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 BINS = 512
 _REACH = 16.0  # logits; the first and last bin are open
-_EDGES = torch.linspace(-_REACH, _REACH, BINS + 1, dtype=torch.float64)  # powers of two apart: exact in any precision
+_EDGES = np.linspace(-_REACH, _REACH, BINS + 1)  # powers of two apart: exact in any precision
 
 #: The edge of the model's own decision.
 AS_TRAINED = BINS // 2
@@ -29,19 +35,27 @@ AS_TRAINED = BINS // 2
 def edge_value(edge: int) -> float:
     """The smallest score that is predicted favourable at an edge; everybody is at 0, nobody at `BINS`."""
     if edge <= 0 or edge >= BINS:
-        return -torch.inf if edge <= 0 else torch.inf
+        return -math.inf if edge <= 0 else math.inf
     return float(_EDGES[edge])
+
+
+def edge_of(value: float) -> int:
+    """The last edge that a score reaches."""
+    return int(np.searchsorted(_EDGES[1:-1], value, side="right"))
 
 
 def bins_of(scores: Tensor) -> Tensor:
     """The bin of each score, so that bin >= edge is the same as score >= edge_value(edge)."""
-    return torch.bucketize(scores.double().nan_to_num(-_REACH - 1), _EDGES[1:-1].to(scores.device), right=True)
+    import torch
+
+    edges = torch.from_numpy(_EDGES[1:-1]).to(scores.device)
+    return torch.bucketize(scores.double().nan_to_num(-_REACH - 1), edges, right=True)
 
 
 def scores_of(logits: Tensor, favourable: int) -> tuple[Tensor, Tensor]:
     """Each row's score, and the label that it gets where it is not predicted favourable."""
     others = logits.clone()
-    others[..., favourable] = -torch.inf
+    others[..., favourable] = -math.inf
     best, fallback = others.max(-1)
     return logits[..., favourable] - best, fallback
 
@@ -50,7 +64,7 @@ def scores_of(logits: Tensor, favourable: int) -> tuple[Tensor, Tensor]:
 class ScoreHistogram:
     """Counts of shape (bin, fallback, label, group); fallbacks are the labels without the favourable one.
 
-    The last `excluded` groups are not compared: see `Tally`.
+    Counts that were read from a file are numpy arrays. The last `excluded` groups are not compared: see `Tally`.
     """
 
     counts: Tensor
@@ -63,6 +77,8 @@ class ScoreHistogram:
         cls, scores: Tensor, fallback: Tensor, labels: Tensor, groups: Tensor, shape: tuple[int, int], favourable: int
     ) -> ScoreHistogram:
         """The histogram of rows; `shape` is (labels, groups)."""
+        import torch
+
         label_count, group_count = shape
         own = fallback - (fallback > favourable).long()
         cell = ((bins_of(scores) * (label_count - 1) + own) * label_count + labels) * group_count + groups
@@ -73,6 +89,8 @@ class ScoreHistogram:
     @classmethod
     def zeros(cls, shape: tuple[int, int], favourable: int) -> ScoreHistogram:
         """The histogram of no rows."""
+        import torch
+
         labels, groups = shape
         return cls(torch.zeros(BINS, labels - 1, labels, groups, dtype=torch.int64), favourable)
 
@@ -92,7 +110,9 @@ class ScoreHistogram:
 
     def centres(self) -> Tensor:
         """The score in the middle of each bin; of the open ones, half a bin from their edge."""
-        return (_EDGES[1:] + _EDGES[:-1]) / 2
+        import torch
+
+        return torch.from_numpy((_EDGES[1:] + _EDGES[:-1]) / 2)
 
     def auc(self) -> float:
         """The area under the ROC curve of the favourable label against all others."""
@@ -119,38 +139,40 @@ class ScoreHistogram:
         cells = self.cells()
         below = self._fallback_correct()
         chosen = _from_above(cells[..., self.favourable, :])
-        left = below.sum(-2, keepdim=True) - _from_above(below)
+        left = below.sum(0) - _from_above(below)
         return chosen + left
 
     def tally(self, edges: Tensor | list[int]) -> Tally:
         """The Tally of one threshold per group, each a bin edge; losses are not known."""
-        thresholds = torch.as_tensor(edges)
-        above = torch.arange(len(self.counts)).unsqueeze(-1) >= thresholds  # (bin, group)
-        return self._tally(above.double()).rounded()
+        xp = library(self.counts)
+        above = xp.arange(len(self.counts))[:, None] >= xp.asarray(edges)  # (bin, group)
+        return self._tally(double(above)).rounded()
 
-    def mixed_tally(self, weights: Tensor) -> Tally:
+    def mixed_tally(self, weights: Tensor | NDArray[np.float64]) -> Tally:
         """The expected Tally where an edge is drawn for each row: `weights` are P(edge), of shape (edge, group)."""
-        favourable_share = weights.double().cumsum(0)[:-1]  # P(drawn edge <= bin)
-        return self._tally(favourable_share)
+        favourable_share = weights.cumsum(0)[:-1]  # P(drawn edge <= bin)
+        return self._tally(library(self.counts).asarray(favourable_share))
 
     def _tally(self, share: Tensor) -> Tally:
         """The Tally where this share of the rows of each (bin, group) is predicted favourable."""
-        counts = self.counts.double()
+        xp, counts = library(self.counts), double(self.counts)
         labels = counts.shape[-2]
-        confusion = counts.new_zeros(labels, labels, self.groups)
-        confusion[self.favourable] = (counts.sum(1) * share.unsqueeze(1)).sum(0)
+        confusion = xp.zeros((labels, labels, self.groups), dtype=xp.float64)
+        confusion[self.favourable] = (counts.sum(1) * share[:, None]).sum(0)
         others = [label for label in range(labels) if label != self.favourable]
         confusion[others] = (counts * (1 - share)[:, None, None, :]).sum(0)
-        return Tally(confusion, torch.full((labels, self.groups), torch.nan, dtype=torch.float64), self.excluded)
+        return Tally(confusion, xp.full((labels, self.groups), math.nan, dtype=xp.float64), self.excluded)
 
     def _fallback_correct(self) -> Tensor:
         """Rows by (bin, group) that are correct where they are not predicted favourable."""
         labels = self.counts.shape[-2]
         others = [label for label in range(labels) if label != self.favourable]
-        return torch.stack([self.counts[..., own, label, :] for own, label in enumerate(others)]).sum(0)
+        right = library(self.counts).stack([self.counts[..., own, label, :] for own, label in enumerate(others)])
+        return right.sum(0)  # type: ignore[no-any-return]
 
 
 def _from_above(counts: Tensor) -> Tensor:
     """Sums over bins from each edge up; the first axis grows by one, the edge of nobody."""
-    sums = counts.flip(0).cumsum(0).flip(0)
-    return torch.cat([sums, torch.zeros_like(sums[:1])])
+    xp = library(counts)
+    sums = xp.flip(xp.flip(counts, (0,)).cumsum(0), (0,))
+    return xp.concatenate([sums, xp.zeros_like(sums[:1])])  # type: ignore[no-any-return]

@@ -13,18 +13,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ffalm.errors import look_up, require, shown
 from ffalm.fairness import group_metrics
+from ffalm.fairness.array_library import library
 from ffalm.randomness import Purpose, generator
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ffalm.fairness.tally import Tally
 
 Share = tuple[float, float]
@@ -103,7 +104,8 @@ def farthest(shares: Sequence[Sequence[Share]]) -> tuple[int, int, int]:
 def _right(tally: Tally) -> list[Share]:
     """The rows of each group that were predicted correctly."""
     rows = tally.count.sum(0)
-    return _shares((group_metrics.group_accuracy(tally) * rows).nan_to_num(0), rows)
+    right = group_metrics.group_accuracy(tally) * rows
+    return _shares(library(right).nan_to_num(right, nan=0.0), rows)
 
 
 def _shares(hits: Tensor, trials: Tensor) -> list[Share]:
@@ -167,17 +169,17 @@ def _bootstrap(tally: Tally, metric: str, level: float, favourable: int) -> tupl
 
     Noisy counts need not be whole, so group sizes are rounded. NaN if the metric is undefined in every resample.
     """
-    counts = tally.confusion.numpy(force=True)
+    counts = tally.confusion if isinstance(tally.confusion, np.ndarray) else tally.confusion.numpy(force=True)
     draws = generator(0, Purpose.BOOTSTRAP)
     resampled = np.zeros((_DRAWS, *counts.shape), dtype=np.int64)
     for group in np.flatnonzero(counts.sum((0, 1))):
         cells = counts[..., group]
         drawn = draws.multinomial(round(cells.sum()), cells.ravel() / cells.sum(), size=_DRAWS)
         resampled[..., group] = drawn.reshape(_DRAWS, *cells.shape)
-    many = replace(tally, confusion=torch.from_numpy(resampled))
-    values: Tensor = group_metrics.METRICS[metric](many, favourable)
-    values = values[~values.isnan()]
+    many = replace(tally, confusion=cast("Tensor", resampled))
+    values = np.asarray(group_metrics.METRICS[metric](many, favourable))
+    values = values[~np.isnan(values)]
     if len(values) == 0:
         return math.nan, math.nan
-    low, high = np.quantile(values.numpy(), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)

@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
 from ffalm.errors import require
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ffalm.fairness.histograms import ScoreHistogram
 
 
@@ -46,6 +45,8 @@ def group_auc(histogram: ScoreHistogram) -> Tensor:
 
 def group_calibration(histogram: ScoreHistogram, bins: int = 10, probabilities: Tensor | None = None) -> Calibration:
     """Calibration within each group; of a model with two labels, unless the probability of each score bin is given."""
+    import torch
+
     require(bins >= 1, f"Calibration needs at least 1 bin; got {bins}.")
     if probabilities is None:
         require(
@@ -64,7 +65,9 @@ def group_calibration(histogram: ScoreHistogram, bins: int = 10, probabilities: 
 
 def _by_outcome(histogram: ScoreHistogram) -> tuple[Tensor, Tensor]:
     """Rows with the favourable label and all others, by (bin, group)."""
-    cells = histogram.cells().double()
+    import torch
+
+    cells = torch.as_tensor(histogram.cells()).double()
     favourable = cells[:, histogram.favourable]
     return favourable, cells.sum(1) - favourable
 

@@ -12,18 +12,16 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-from torch.nn.functional import one_hot
-
-from ffalm.arrays import codes, numbers, texts
 from ffalm.errors import require
 from ffalm.fairness import group_metrics, intervals
+from ffalm.fairness.array_library import whole
 from ffalm.fairness.power import rows_needed
 from ffalm.frame_html import frame_html
 
 if TYPE_CHECKING:
+    import torch
     from pandas import DataFrame
+    from torch import Tensor
 
 _MOST_MEMBERS = 2**25  # entries of a row's membership in cells, of 8 bytes each
 
@@ -34,7 +32,7 @@ class Tally:
 
     `confusion` is int64 of shape (..., prediction, label, group), or float64 with differential privacy; `loss`
     is float64 of shape (..., label, group). The last `excluded` groups count for accuracy and mean loss, and not for
-    metrics that compare groups.
+    metrics that compare groups. Counts that were read from a file are numpy arrays.
     """
 
     confusion: Tensor
@@ -52,6 +50,9 @@ class Tally:
         mask: Tensor | None = None,
     ) -> Tally:
         """The Tally of rows on the last axis; `shape` is (labels, groups) and `mask` leaves rows out."""
+        import torch
+        from torch.nn.functional import one_hot
+
         label_count, group_count = shape
         cells = label_count * group_count
         most = max(1, _MOST_MEMBERS // cells)
@@ -72,6 +73,8 @@ class Tally:
     @classmethod
     def of_counts(cls, confusion: Any, excluded: int = 0) -> Tally:
         """The Tally of rows counted by prediction, label and group; their losses are not known."""
+        import torch
+
         counts = torch.as_tensor(confusion)
         counts = counts if counts.is_floating_point() else counts.long()
         return cls(counts, torch.full(counts.shape[1:], torch.nan, dtype=torch.float64), excluded)
@@ -79,6 +82,8 @@ class Tally:
     @classmethod
     def zeros(cls, shape: tuple[int, int], device: torch.device | None = None) -> Tally:
         """The Tally of no rows, the neutral element of addition."""
+        import torch
+
         labels, groups = shape
         confusion = torch.zeros(labels, labels, groups, dtype=torch.int64, device=device)
         return cls(confusion, torch.zeros(labels, groups, dtype=torch.float64, device=device))
@@ -86,6 +91,8 @@ class Tally:
     @classmethod
     def stack(cls, tallies: list[Tally]) -> Tally:
         """Several Tallies along a new leading axis."""
+        import torch
+
         confusion, loss = torch.stack([t.confusion for t in tallies]), torch.stack([t.loss for t in tallies])
         return cls(confusion, loss, tallies[0].excluded)
 
@@ -103,7 +110,7 @@ class Tally:
 
     def rounded(self) -> Tally:
         """With counts of whole rows again, after sums in floating point."""
-        return replace(self, confusion=self.confusion.round().long())
+        return replace(self, confusion=whole(self.confusion))
 
     def to(self, device: torch.device | str) -> Tally:
         """The same Tally on another device."""
@@ -214,6 +221,10 @@ def tally(y_true: Any, y_pred: Any, group: Any, losses: Any = None) -> Tally:
     Groups that are texts are numbered in sorted order. Without `losses` the loss sums, and every metric computed from
     them, are NaN.
     """
+    import torch
+
+    from ffalm.arrays import codes, numbers, texts
+
     named = texts(group)
     if named is not None:
         order = {name: place for place, name in enumerate(sorted({name for name in named if name is not None}))}

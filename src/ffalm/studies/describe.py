@@ -7,21 +7,18 @@ import json
 import platform
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 import ffalm
-from ffalm.config import StudyConfig
 from ffalm.errors import UserError, require
 from ffalm.outcome import LeftOut, Outcome, StudyOutcome, StudyRecord
-from ffalm.privacy import describe_guarantee
 from ffalm.studies.checksums import digest, sealed, unsealed
-from ffalm.studies.execution import ExecutionPlan
-from ffalm.studies.grid import federation_of, plans, run_place
 from ffalm.studies.store import RunFolder
 from ffalm.system.files import json_text, read_json, write_whole
-from ffalm.trained_models.model_facts import task_facts
+
+if TYPE_CHECKING:
+    from ffalm.config import StudyConfig
+    from ffalm.studies.execution import ExecutionPlan
 
 RECORD = "study.json"
 _ASCENT_WARNING = 0.5
@@ -35,6 +32,11 @@ def lay_out(
     notes: tuple[str, ...] = (),
 ) -> StudyRecord:
     """Everything a report says about a study that is known before it runs."""
+    import torch
+
+    from ffalm.studies.grid import federation_of, plans, run_place
+    from ffalm.trained_models.model_facts import task_facts
+
     grid = plans(config)
     federation = federation_of(config, grid[0])
     task = federation.task
@@ -198,6 +200,8 @@ def _privacy(record: StudyRecord, outcomes: Sequence[Outcome]) -> list[str]:
     """The privacy guarantee of each algorithm's runs, and what it does not cover."""
     if record.delta is None:
         return []
+    from ffalm.privacy import describe_guarantee
+
     lines = [
         f"{label}: {describe_guarantee(max(run.history[-1]['epsilon'] for run in runs), record.delta)}"
         for label, runs in _by_label(outcomes).items()

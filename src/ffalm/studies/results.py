@@ -12,28 +12,26 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal, cast
 
-from ffalm.config import parse, read
 from ffalm.errors import UserError, require
-from ffalm.fairness import ScoreHistogram
 from ffalm.outcome import Outcome, StudyOutcome, StudyRecord, degenerate
 from ffalm.report.summary import more_is_better
-from ffalm.simulation import RunKeywords
 from ffalm.studies.describe import describe, read_study
-from ffalm.studies.grid import federation_of, plans
 from ffalm.studies.store import RunFolder
 from ffalm.system.files import path_of, write_whole
 from ffalm.targets.answer import Answer, choose
 from ffalm.targets.candidates import BlindFit, FinishedRun, answer_of
 from ffalm.targets.site_answers import with_sites
 from ffalm.targets.target import DEFAULT, Repair, Scope, Target
-from ffalm.trained_models.trained_model import REPAIR, thresholds_text
+from ffalm.trained_models.threshold_file import REPAIR, thresholds_text
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ffalm.blind_mode import BlindAnswer, BlindModel, GroupModel
+    from ffalm.fairness import ScoreHistogram
     from ffalm.federation import Federation
     from ffalm.report.chart_sheet import Picture
+    from ffalm.simulation import RunKeywords
     from ffalm.targets.judged_rule import JudgedRule
 
 
@@ -197,11 +195,13 @@ class Study:
             "its run has the rule, and load_model applies it.",
         )
         from ffalm.blind_mode import BlindModel, group_model
+        from ffalm.config import parse, read
         from ffalm.simulation import rebuilt
+        from ffalm.studies.grid import federation_of, plans
 
         folder = RunFolder(self.folder / run.place)
         config = parse(read(folder.path / "config.toml"))
-        owned, settings = federation or federation_of(config, plans(config)[0]), cast(RunKeywords, config.keywords())
+        owned, settings = federation or federation_of(config, plans(config)[0]), cast("RunKeywords", config.keywords())
         known, key = self._group_models, (run.alpha, run.seed)
         if groups is None and key not in known:
             known[key] = group_model(owned, seed=run.seed, **settings)

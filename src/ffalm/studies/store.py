@@ -24,24 +24,18 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
-from safetensors.torch import save as tensors_as_bytes
-from torch import Tensor
 
-from ffalm.engines import Snapshot
 from ffalm.errors import UserError, require
 from ffalm.fairness import ScoreHistogram
 from ffalm.outcome import Outcome, Record
-from ffalm.runs import Result
 from ffalm.studies import checksums
 from ffalm.system.file_locks import wait_for_lock
 from ffalm.system.files import (
@@ -54,15 +48,21 @@ from ffalm.system.files import (
     unfinished,
     write_whole,
 )
-from ffalm.targets.stored_rules import StoredRules
-from ffalm.trained_models.trained_model import ENCODING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ffalm.engines import Snapshot
+    from ffalm.runs import Result
+    from ffalm.targets.stored_rules import StoredRules
+
+T = TypeVar("T")
 
 _LOCK_SECONDS = 30.0
 _SYNC_SECONDS = 1.0  # least time between two syncs of a run's checkpoints, which take milliseconds per file
 _HISTORY = "history.jsonl"
 _BLIND = "blind.json"
 _KEPT = "kept"  # the folder, in a checkpoint's, of the round that is best so far
-_TENSORS = tuple(one.name for one in fields(Snapshot) if one.name != "round")  # each in a file of its own
 _ALWAYS = ("model", "state")  # of these, the files that every checkpoint has
 _INTERVALS = (
     "accuracy", "dpd", "eod", "equalized_odds", "impact_ratio", "accuracy_parity", "worst_group_accuracy",
@@ -196,6 +196,10 @@ class RunFolder:
 
     def _read(self, round: int, within: str = "") -> Snapshot | None:
         """A snapshot in the folder of a round, None for the beginning."""
+        from safetensors.torch import load_file
+
+        from ffalm.engines import Snapshot
+
         if round == 0:
             return None
         place = self._checkpoints / f"{round:06d}" / within
@@ -203,7 +207,7 @@ class RunFolder:
         try:
             require(broken is None, str(broken))
             number = int(read_json(place / "round.json")["round"])
-            files = {name: place / f"{name}.safetensors" for name in _TENSORS}
+            files = {name: place / f"{name}.safetensors" for name in _tensors_of(Snapshot)}
             return Snapshot(
                 number,
                 **{
@@ -219,6 +223,11 @@ class RunFolder:
 
     def finish(self, result: Result, outcome: Outcome) -> None:
         """Write the final model, its scores, the checksums and, last of all, the result."""
+        import torch
+        from safetensors.torch import save as tensors_as_bytes
+
+        from ffalm.trained_models.trained_model import ENCODING
+
         tensors = {
             "model": _owned(result.state_dict),
             "scores": {name: one.counts for name, one in result.scores.items()},
@@ -274,7 +283,9 @@ class RunFolder:
 
     def model(self) -> dict[str, Tensor]:
         """The final model of a finished run."""
-        return self._tensors("model.safetensors")
+        from safetensors.torch import load_file
+
+        return self._read_by(load_file, "model.safetensors")
 
     def scores(self, favourable: int, excluded: int = 0) -> dict[str, ScoreHistogram]:
         """The score histograms of a finished run by part; none for a run of version 0.2, which kept none."""
@@ -282,14 +293,14 @@ class RunFolder:
             return {}
         return {
             name: ScoreHistogram(counts, favourable, excluded=excluded)
-            for name, counts in self._tensors("scores.safetensors").items()
+            for name, counts in self._arrays("scores.safetensors").items()
         }
 
     def client_scores(self, favourable: int, excluded: int = 0) -> list[dict[str, ScoreHistogram]]:
         """Each client's score histograms by part; empty if row owners are unknown."""
         if not (self.path / "client_scores.safetensors").exists():
             return []
-        parts = self._tensors("client_scores.safetensors")
+        parts = self._arrays("client_scores.safetensors")
         clients = len(next(iter(parts.values())))
         return [
             {name: ScoreHistogram(counts[client], favourable, excluded=excluded) for name, counts in parts.items()}
@@ -302,6 +313,8 @@ class RunFolder:
 
     def blind_rules(self) -> StoredRules:
         """What `keep_blind_rules` kept."""
+        from ffalm.targets.stored_rules import StoredRules
+
         file = self.path / _BLIND
         require(
             file.exists(),
@@ -313,7 +326,13 @@ class RunFolder:
         except (OSError, ValueError, AttributeError) as error:
             raise UserError(f"The file {file} cannot be read ({error}): restore it.") from None
 
-    def _tensors(self, name: str) -> dict[str, Tensor]:
+    def _arrays(self, name: str) -> dict[str, Any]:
+        """Counts, without torch: to import it takes longer than a report."""
+        from safetensors.numpy import load_file
+
+        return self._read_by(load_file, name)
+
+    def _read_by(self, load_file: Callable[[Path], dict[str, T]], name: str) -> dict[str, T]:
         try:
             return load_file(self.path / name)
         except (SafetensorError, OSError, ValueError) as error:
@@ -326,11 +345,18 @@ class RunFolder:
         return sorted(found, key=lambda path: int(path.name))
 
 
+def _tensors_of(snapshot: Snapshot | type[Snapshot]) -> list[str]:
+    """The parts of a snapshot that are tensors, each in a file of its own."""
+    return [one.name for one in fields(snapshot) if one.name != "round"]
+
+
 def _contents(snapshot: Snapshot) -> dict[str, bytes]:
     """The files of a snapshot by name."""
+    from safetensors.torch import save as tensors_as_bytes
+
     files = {
         f"{name}.safetensors": tensors_as_bytes(_owned(flat_tensors(getattr(snapshot, name))))
-        for name in _TENSORS
+        for name in _tensors_of(snapshot)
         if getattr(snapshot, name) or name in _ALWAYS
     }
     return {**files, "round.json": json.dumps({"round": snapshot.round}).encode()}

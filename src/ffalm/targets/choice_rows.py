@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-import torch
+import numpy as np
 
 from ffalm.fairness import ScoreHistogram
 
@@ -57,17 +57,30 @@ def choice_rows(runs: Sequence[Parts]) -> ChoiceRows:
 
 def _same_shares(run: Parts) -> float:
     """The p-value of equal shares of (label, group) cells in both parts."""
-    counts = torch.stack([run[part].counts.sum((0, 1)).flatten().double() for part in ("training", "validation")])
+    counts = np.array(
+        [np.asarray(run[part].counts, np.float64).sum((0, 1)).ravel() for part in ("training", "validation")]
+    )
     cells = counts[:, counts.sum(0) > 0]
-    if cells.shape[1] < 2 or not bool(counts.any(1).all()):
+    if cells.shape[1] < 2 or not counts.any(1).all():
         return 1.0
-    expected = torch.outer(cells.sum(1), cells.sum(0)) / cells.sum()
-    apart = (cells - expected).abs()
+    expected = np.outer(cells.sum(1), cells.sum(0)) / cells.sum()
+    apart = np.abs(cells - expected)
     if cells.shape[1] == 2:
-        apart -= apart.clamp(max=0.5)  # Yates' correction for one degree of freedom
-    statistic = (apart**2 / expected).sum()
-    freedom = torch.tensor(cells.shape[1] - 1.0, dtype=torch.float64)
-    return float(torch.special.gammaincc(freedom / 2, statistic / 2))
+        apart -= apart.clip(max=0.5)  # Yates' correction for one degree of freedom
+    return chi_square_tail(float((apart**2 / expected).sum()), cells.shape[1] - 1)
+
+
+def chi_square_tail(statistic: float, freedom: int) -> float:
+    """P(X > statistic) of a chi-square variable: Q(freedom / 2, x) with x = statistic / 2, as a finite sum.
+
+    Q(a + 1, x) = Q(a, x) + x^a exp(-x) / Gamma(a + 1), from Q(1, x) = exp(-x) or Q(1/2, x) = erfc(sqrt(x)) up.
+    """
+    x, even = statistic / 2, freedom % 2 == 0
+    if x == 0:
+        return 1.0
+    start = math.exp(-x) if even else math.erfc(math.sqrt(x))
+    orders = (place + (1.0 if even else 0.5) for place in range((freedom - 1) // 2))
+    return start + sum(math.exp(a * math.log(x) - x - math.lgamma(a + 1)) for a in orders)
 
 
 def _rows(histogram: ScoreHistogram) -> float:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ffalm.errors import require, require_number
 from ffalm.fairness import ScoreHistogram, Tally
+from ffalm.fairness.array_library import double
 from ffalm.targets.target import Bound, Target
 
 Array = NDArray[np.float64]
@@ -39,7 +40,7 @@ class Costs:
 
     def per_row(self, tally: Tally, favourable: int) -> float:
         """The mean cost of a row."""
-        counts = tally.confusion.double().sum(-1)
+        counts = double(tally.confusion).sum(-1)
         false_favourable = float(counts[favourable].sum() - counts[favourable, favourable])
         wrong = float(counts.sum() - counts.trace())
         cost = self.false_favourable * false_favourable + self.false_unfavourable * (wrong - false_favourable)
@@ -79,8 +80,8 @@ class RateTable:
         """The table of a histogram; without a target nothing is constrained."""
         costs = costs or Costs()
         favourable = histogram.favourable
-        above = histogram.at_least().double().numpy().transpose(2, 1, 0)  # (group, label, edge)
-        correct = histogram.correct().double().numpy().T
+        above = np.asarray(histogram.at_least(), np.float64).transpose(2, 1, 0)  # (group, label, edge)
+        correct = np.asarray(histogram.correct(), np.float64).T
         chosen, total = above.sum(1), above[:, :, 0]
         wrong_favourable = chosen - above[:, favourable]
         others = total.sum(1)[:, None] - correct - wrong_favourable

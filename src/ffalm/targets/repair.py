@@ -15,21 +15,22 @@ import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ffalm.errors import UserError, require, unknown
 from ffalm.fairness import ScoreHistogram, Tally
-from ffalm.fairness.histograms import AS_TRAINED, BINS, bins_of, edge_value
+from ffalm.fairness.histograms import AS_TRAINED, BINS, bins_of, edge_of, edge_value
 from ffalm.targets.degenerate import ONE_LABEL, Flaws, flaws_of
 from ffalm.targets.margins import confidence_end
 from ffalm.targets.randomised import mixed_thresholds
 from ffalm.targets.rate_table import Array, Costs, RateTable
 from ffalm.targets.target import KINDS, Kind, Target
 from ffalm.targets.thresholds import group_thresholds, single_threshold
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _HALVINGS = 10
 Mix = tuple[tuple[int, float], ...]
@@ -53,7 +54,7 @@ class Repair:
         """The Tally of the repaired predictions; expected counts where thresholds are drawn."""
         if all(len(mix) == 1 for mix in self.edges):
             return histogram.tally([mix[0][0] for mix in self.edges])
-        weights = torch.zeros(len(histogram.counts) + 1, len(self.edges), dtype=torch.float64)
+        weights = np.zeros((len(histogram.counts) + 1, len(self.edges)))
         for group, mix in enumerate(self.edges):
             for edge, weight in mix:
                 weights[edge, group] = weight
@@ -64,6 +65,8 @@ class Repair:
 
         `draws` are uniform numbers, one per row, that decide between several thresholds: see `draws_of`.
         """
+        import torch
+
         places = bins_of(scores)
         if groups is None:
             return places >= self.single
@@ -164,6 +167,8 @@ def _fit(histogram: ScoreHistogram, free: RateTable, table: RateTable, kind: Kin
 
 def draws_of(rows: Iterable[bytes]) -> Tensor:
     """A uniform number for each row that depends on its content alone: the same person gets the same answer."""
+    import torch
+
     digests = [int.from_bytes(hashlib.blake2b(row, digest_size=8).digest(), "big") for row in rows]
     return torch.tensor(digests, dtype=torch.float64) / 2.0**64 if digests else torch.zeros(0, dtype=torch.float64)
 
@@ -198,7 +203,7 @@ def _edge(value: float | str) -> int:
     number = float(value)
     if math.isinf(number):
         return 0 if number < 0 else BINS
-    edge = int(bins_of(torch.tensor([number]))[0])
+    edge = edge_of(number)
     require(edge_value(edge) == number, f"The threshold {number} is no edge of a score histogram.")
     return edge
 

@@ -19,10 +19,10 @@ from functools import cached_property, reduce
 from operator import add
 
 import numpy as np
-import torch
 
 from ffalm.errors import require
 from ffalm.fairness import ScoreHistogram, Tally
+from ffalm.fairness.array_library import library
 from ffalm.fairness.histograms import AS_TRAINED
 from ffalm.targets.rate_table import Array, RateConstraint, RateTable
 from ffalm.targets.repair import Repair, fit
@@ -89,7 +89,7 @@ def fit_sites(
     if not large:
         return SiteThresholds({}, others)
     single = _single(pooled, smooth)
-    nobody = replace(pooled, counts=torch.zeros_like(pooled.counts))
+    nobody = replace(pooled, counts=library(pooled.counts).zeros_like(pooled.counts))
     kept = RateTable.of_tally(Tally.stack([others.tally(reduce(add, small, nobody))]), common, pooled.favourable)
     search = _JointSearch(
         [_SiteSearch(with_tie_break(_table(one, target, smooth), single), single, level) for one in large.values()],

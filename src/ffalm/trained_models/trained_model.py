@@ -43,11 +43,12 @@ from ffalm.targets.repair import Repair, draws_of
 from ffalm.targets.target import TITLES
 from ffalm.trained_models.model_description import ModelDescription
 from ffalm.trained_models.model_facts import ModelFacts
+from ffalm.trained_models.threshold_file import REPAIR, thresholds_text
 
 if TYPE_CHECKING:
     from ffalm.data.preprocessing import Data  # it imports pandas, which sites avoid
 
-ENCODING, MODEL, REPAIR, FACTS = "encoding.json", "model.safetensors", "repair.json", "facts.json"
+ENCODING, MODEL, FACTS = "encoding.json", "model.safetensors", "facts.json"
 CARD = "card.md"
 GROUPS = "groups"
 
@@ -269,11 +270,6 @@ class TrainedModel:
         shape = self.description.shape
         require(rows.shape[1:] == shape, f"The model takes rows of shape {shape}; got {tuple(rows.shape[1:])}.")
         return rows if self.description.dtype == "uint8" else rows.to(getattr(torch, self.description.dtype))
-
-
-def thresholds_text(plain: Mapping[str, Any]) -> str:
-    """The content of `repair.json`, with a checksum of its own: the answer may be given after its run is finished."""
-    return json_text(checksums.sealed(plain), 2) + "\n"
 
 
 def _thresholds(file: Path) -> Repair | BlindRule | None:

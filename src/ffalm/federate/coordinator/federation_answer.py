@@ -21,7 +21,7 @@ from ffalm.targets.candidates import FinishedRun, answer_of
 from ffalm.targets.site_answers import with_sites
 from ffalm.targets.stored_rules import StoredRules
 from ffalm.targets.target import Target
-from ffalm.trained_models.trained_model import REPAIR, thresholds_text
+from ffalm.trained_models.threshold_file import REPAIR, thresholds_text
 
 _METRICS = {"accuracy": "accuracy", "dpd": "DPD", "eod": "EOD"}
 
