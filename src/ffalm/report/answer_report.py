@@ -37,11 +37,7 @@ def choice_rows(answer: Answer) -> str:
 
 def how_chosen(answer: Answer) -> str:
     """Which rows decided, and which did not."""
-    why = "; the models are no more accurate on the latter" if answer.training_rows else ""
-    return (
-        f"Thresholds and the choice rest on the same {choice_rows(answer)}{why}. "
-        "Test rows were used for these scores alone."
-    )
+    return f"Thresholds and the choice rest on the same {choice_rows(answer)}. Test rows were used for these scores alone."
 
 
 def name_of(candidate: Candidate) -> str:
@@ -134,7 +130,19 @@ def _doubts(answer: Answer, scored: Scores) -> list[str]:
         else:
             told.append(f"No candidate is within the target on {rows}; this one comes nearest.")
             told += _too_few(answer)
-    return [*told, *(rows_to_confirm(answer.target, scored) if answer.verdict == "met in the sample" else [])]
+    if answer.verdict == "met in the sample":
+        return [*told, *rows_to_confirm(answer.target, scored)]
+    return [*told, *(_not_ruled_out(answer.target, scored) if scored.verdict(answer.target) == "not met" else [])]
+
+
+def _not_ruled_out(target: Target, scored: Scores) -> list[str]:
+    """Where gaps are beyond a target by less than their confidence bounds are away."""
+    gaps = [(bound, scored.metrics[bound.metric], scored.ends[bound.metric]) for bound in target.bounds]
+    missed = [(bound, abs(end - value), abs(value - bound.value)) for bound, value, end in gaps if not bound.meets(value)]
+    if not all(distance >= beyond for _, distance, beyond in missed):
+        return []
+    told = ", ".join(f"{metric_title(bound.metric)} by about {bound_number(bound, one)}" for bound, one, _ in missed)
+    return [f"So few rows do not rule the target out: they leave {told} uncertain."]
 
 
 def rows_to_confirm(target: Target, scored: Scores) -> list[str]:
