@@ -17,7 +17,6 @@ from ffalm.data.encoding import (
 )
 from ffalm.errors import UserError
 
-
 AGES = [20, 40, 60, 80]
 
 

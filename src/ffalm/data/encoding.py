@@ -1,8 +1,8 @@
 """Encoding of table columns by statistics that sites can share without sharing rows.
 
 Numeric columns are standardised, those with a long tail after taking the fourth root; categories are one-hot encoded.
-The statistics come from `TableSummary`s, which are added with `+`: sites sum theirs, build the same `TableEncoding` from
-the sum and save it with the model.
+The statistics come from `TableSummary`s, which are added with `+`: sites sum theirs, build the same `TableEncoding`
+from the sum and save it with the model.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 #: A variance below this share of the mean square is rounding error: the column is constant.
 ROUNDING = 1e-13
-#: Of numbers that are not negative: beyond this, standard deviation over mean tells a long tail (log-normal: sigma 1.27).
-_LONG_TAIL = 2.0
+_LONG_TAIL = 2.0  # standard deviation over mean of numbers that are not negative (log-normal: sigma 1.27)
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 _FARTHEST = 1e15  # standard deviations from the mean: products of such features are finite in every layer
 

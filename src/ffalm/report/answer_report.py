@@ -37,7 +37,8 @@ def choice_rows(answer: Answer) -> str:
 
 def how_chosen(answer: Answer) -> str:
     """Which rows decided, and which did not."""
-    return f"Thresholds and the choice rest on the same {choice_rows(answer)}. Test rows were used for these scores alone."
+    rows = choice_rows(answer)
+    return f"Thresholds and the choice rest on the same {rows}. Test rows were used for these scores alone."
 
 
 def name_of(candidate: Candidate) -> str:
@@ -137,12 +138,14 @@ def _doubts(answer: Answer, scored: Scores) -> list[str]:
 
 def _not_ruled_out(target: Target, scored: Scores) -> list[str]:
     """Where gaps are beyond a target by less than their confidence bounds are away."""
-    gaps = [(bound, scored.metrics[bound.metric], scored.ends[bound.metric]) for bound in target.bounds]
-    missed = [(bound, abs(end - value), abs(value - bound.value)) for bound, value, end in gaps if not bound.meets(value)]
-    if not all(distance >= beyond for _, distance, beyond in missed):
-        return []
-    told = ", ".join(f"{metric_title(bound.metric)} by about {bound_number(bound, one)}" for bound, one, _ in missed)
-    return [f"So few rows do not rule the target out: they leave {told} uncertain."]
+    told = []
+    for bound in target.bounds:
+        value, end = scored.metrics[bound.metric], scored.ends[bound.metric]
+        if not bound.meets(value):
+            if not abs(end - value) >= abs(value - bound.value):
+                return []
+            told.append(f"{metric_title(bound.metric)} by about {bound_number(bound, abs(end - value))}")
+    return [f"So few rows do not rule the target out: they leave {', '.join(told)} uncertain."]
 
 
 def rows_to_confirm(target: Target, scored: Scores) -> list[str]:
