@@ -30,8 +30,9 @@ def encoding_of(rows: pd.DataFrame) -> TableEncoding:
 
 def test_a_summary_holds_counts_and_sums_only() -> None:
     summary = TableSummary.of(frame())
+    roots, root_squares = (sum(np.sqrt(np.sqrt(AGES)).tolist()), sum(np.sqrt(AGES).tolist()))
     assert summary.columns == {
-        "age": NumericSummary(4, 200.0, 12000.0, *(pytest.approx(sum(one**p for one in AGES)) for p in (0.25, 0.5))),
+        "age": NumericSummary(4, 200.0, 12000.0, roots, root_squares),
         "town": CategorySummary({None: 1, "b": 1, "a": 2}),
         "member": CategorySummary({"True": 3, "False": 1}),
     }
