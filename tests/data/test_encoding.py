@@ -17,9 +17,11 @@ from ffalm.data.encoding import (
 )
 from ffalm.errors import UserError
 
+AGES = [20, 40, 60, 80]
+
 
 def frame() -> pd.DataFrame:
-    return pd.DataFrame({"age": [20, 40, 60, 80], "town": ["b", "a", None, "a"], "member": [True, False, True, True]})
+    return pd.DataFrame({"age": AGES, "town": ["b", "a", None, "a"], "member": [True, False, True, True]})
 
 
 def encoding_of(rows: pd.DataFrame) -> TableEncoding:
@@ -28,8 +30,9 @@ def encoding_of(rows: pd.DataFrame) -> TableEncoding:
 
 def test_a_summary_holds_counts_and_sums_only() -> None:
     summary = TableSummary.of(frame())
+    roots, root_squares = (sum(np.sqrt(np.sqrt(AGES)).tolist()), sum(np.sqrt(AGES).tolist()))
     assert summary.columns == {
-        "age": NumericSummary(4, 200.0, 12000.0),
+        "age": NumericSummary(4, 200.0, 12000.0, roots, root_squares),
         "town": CategorySummary({None: 1, "b": 1, "a": 2}),
         "member": CategorySummary({"True": 3, "False": 1}),
     }
@@ -48,6 +51,42 @@ def test_numbers_are_standardised_and_categories_become_one_column_each() -> Non
     encoded = encoding.encode(frame())
     assert encoded.dtype == torch.float32
     torch.testing.assert_close(encoded, torch.tensor(expected, dtype=torch.float32))
+
+
+LONG = [0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 16.0]  # mean 2.25, standard deviation 5.2; fourth roots 0, 1 and 2
+
+
+def with_long_tails(rows: pd.DataFrame) -> TableEncoding:
+    return TableEncoding.of(TableSummary.of(rows), long_tails=True)
+
+
+def test_of_a_long_tail_the_fourth_roots_are_standardised_where_asked() -> None:
+    rows = pd.DataFrame({"income": LONG})
+    encoded = with_long_tails(rows).encode(rows).flatten()
+    mean, scale = 0.5, np.sqrt(0.5)  # of 0 five times, 1 twice and 2: mean square 6/8
+    torch.testing.assert_close(encoded[[0, 2, 7]], torch.tensor([(root - mean) / scale for root in (0, 1, 2)]).float())
+    plain = encoding_of(rows).encode(rows).flatten()
+    torch.testing.assert_close(plain, torch.tensor((np.array(LONG) - np.mean(LONG)) / np.std(LONG)).float())
+
+
+@pytest.mark.parametrize("values", [AGES, [*LONG, -1.0], [0.0, 1.0] * 4], ids=["no tail", "negative", "two values"])
+def test_other_numbers_are_standardised_as_they_are(values: list[float]) -> None:
+    rows = pd.DataFrame({"income": values})
+    assert with_long_tails(rows) == encoding_of(rows)
+
+
+def test_a_negative_number_among_new_rows_has_the_root_of_its_size() -> None:
+    encoding = with_long_tails(pd.DataFrame({"income": LONG}))
+    below, zero, above = encoding.encode(pd.DataFrame({"income": [-16.0, 0.0, 16.0]})).flatten().tolist()
+    assert zero - below == pytest.approx(above - zero)
+
+
+def test_long_tails_are_found_in_sums_over_sites_and_survive_json() -> None:
+    parts = [pd.DataFrame({"income": LONG[:6]}), pd.DataFrame({"income": LONG[6:]})]
+    encoding = TableEncoding.of(TableSummary.of(parts[0]) + TableSummary.of(parts[1]), long_tails=True)
+    assert encoding == with_long_tails(pd.concat(parts))
+    assert TableEncoding.from_json(encoding.to_json()) == encoding
+    assert "root" not in encoding_of(parts[0]).to_json()  # as earlier versions wrote it
 
 
 def test_a_category_unseen_in_training_is_all_zeros() -> None:
@@ -109,7 +148,8 @@ def test_an_encoding_and_a_summary_survive_json() -> None:
 def test_broken_json_is_told_in_one_sentence() -> None:
     with pytest.raises(UserError, match="table encoding is not valid JSON"):
         TableEncoding.from_json("{")
-    for partial in ('{"columns": [{}]}', "[1]", '{"columns": [{"name": "age", "mean": "x", "scale": 1}]}'):
+    for partial in ('{"columns": [{}]}', "[1]", '{"columns": [{"name": "age", "mean": "x", "scale": 1}]}',
+                    '{"columns": [{"name": "age", "mean": 1, "scale": 1, "root": [1]}]}'):  # fmt: skip
         with pytest.raises(UserError, match="table encoding lacks parts"):
             TableEncoding.from_json(partial)
     with pytest.raises(UserError, match="table summary is not valid JSON"):

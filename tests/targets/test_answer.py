@@ -110,6 +110,14 @@ def test_answers_say_how_many_rows_of_the_smallest_group_are_needed() -> None:
     assert rows_to_confirm(TARGET, of_groups(0.06, 0.07, men=9.0)) == []
 
 
+@pytest.mark.parametrize(("dpd", "end", "open_"), [(0.06, 0.08, True), (0.09, 0.1, False), (0.03, 0.04, False)])
+def test_a_gap_beyond_its_bound_by_less_than_its_uncertainty_does_not_rule_the_target_out(
+    dpd: float, end: float, open_: bool
+) -> None:
+    told = sentences(choose(TARGET, [candidate("A", scores(0.9, dpd, end))]))
+    assert ("These rows are too few to rule the target out: they leave DPD by about 2.0 uncertain." in told) == open_
+
+
 def test_the_lagrangians_of_a_target_aim_at_it_and_at_half_of_it() -> None:
     assert lagrangians(Target.parse("dpd <= 0.05, eod <= 0.1")) == {
         "lagrangian-dp-eo-0.05": {"name": "lagrangian", "constraint": "dp,eo", "tolerance": 0.05},

@@ -31,7 +31,7 @@ def parts(**changed: ScoreHistogram) -> Parts:
 def test_training_rows_decide_too_where_both_parts_are_alike() -> None:
     run = parts()
     found = choice_rows([run, run])
-    assert found.training and found.why == ""
+    assert found.training and found.why == "the models are no more accurate on them"
     assert found.parts[0].keys() == {"validation", "test"}
     assert torch.equal(found.parts[1]["validation"].counts, run["validation"].counts + run["training"].counts)
     assert found.parts[0]["test"] is run["test"]
@@ -43,6 +43,17 @@ def test_a_model_that_is_better_on_its_training_rows_is_judged_on_held_out_rows_
     assert not found.training
     assert found.why.startswith("the models are more accurate on training rows (90")
     assert found.parts[0]["validation"] is run["validation"] and "training" not in found.parts[0]
+
+
+def test_a_little_optimism_is_better_than_a_group_of_few_held_out_rows() -> None:
+    """Of 25 rows a share has a standard error of up to 10 points: 5 points beyond chance are let pass, 10 are not."""
+    few = rows(1000, 1, women=0.03)
+    women = int(few.counts[..., 1].sum())
+    assert 20 <= women <= 35
+    found = choice_rows([parts(training=rows(8000, 0, 0.85, women=0.03), validation=few)])
+    assert found.training and found.why.endswith(f"but of the smallest group only {women} rows are held out")
+    assert not choice_rows([parts(training=rows(8000, 0, 0.92, women=0.03), validation=few)]).training
+    assert not choice_rows([parts(training=rows(8000, 0, 0.85))]).training  # 400 women are held out
 
 
 def test_one_lucky_run_of_many_changes_nothing() -> None:
@@ -82,6 +93,7 @@ def test_an_answer_says_which_rows_it_rests_on() -> None:
     assert sum(group.rows for group in both.best.validation.groups) == 9000
     assert sum(group.rows for group in alone.best.validation.groups) == 1000
     assert any("Held-out rows alone decided" in note for note in alone.notes)
+    assert any(note == "Training rows decided too: the models are no more accurate on them." for note in both.notes)
     assert both.best.test is not None and alone.best.test is not None
     assert sum(group.rows for group in both.best.test.groups) == sum(group.rows for group in alone.best.test.groups)
 

@@ -91,11 +91,15 @@ def test_one_threshold_needs_no_group(model: TrainedModel, tmp_path: Path) -> No
     assert label == own.predict(frame).tolist()
 
 
-def test_missing_numbers_are_filled_as_in_training(tmp_path: Path) -> None:
+@pytest.mark.parametrize("power", [1, 12], ids=["", "with a long tail"])
+def test_missing_numbers_are_filled_as_in_training(tmp_path: Path, power: int) -> None:
     frame = people(300)
+    frame["income"] = frame["income"].abs() ** power
     frame.loc[::9, "income"] = np.nan
     settings: dict[str, Any] = {"label": "paid", "group": "sex", "favourable": "yes", "missing": "mean", "clients": 2}
     model = ffalm.simulate("fedavg", ffalm.load(frame, **settings), rounds=1, model="linear").model
+    assert model.description.preprocessing is not None and model.description.preprocessing.table is not None
+    assert ("root" in model.description.preprocessing.table.to_json()) == (power > 1)
     _, found = computed(model.to_onnx(tmp_path / "m.onnx"), columns(frame, ["sex", "income", "job"]))
     assert np.allclose(found, model.predict_proba(frame), atol=1e-6)
 

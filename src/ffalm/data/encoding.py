@@ -1,7 +1,8 @@
 """Encoding of table columns by statistics that sites can share without sharing rows.
 
-Numeric columns are standardised, categories are one-hot encoded. The statistics come from `TableSummary`s, which are
-added with `+`: sites sum theirs, build the same `TableEncoding` from the sum and save it with the model.
+Numeric columns are standardised, those with a long tail after taking the fourth root; categories are one-hot encoded.
+The statistics come from `TableSummary`s, which are added with `+`: sites sum theirs, build the same `TableEncoding`
+from the sum and save it with the model.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,20 +33,26 @@ if TYPE_CHECKING:
 
 #: A variance below this share of the mean square is rounding error: the column is constant.
 ROUNDING = 1e-13
+_LONG_TAIL = 2.0  # standard deviation over mean of numbers that are not negative (log-normal: sigma 1.27)
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 _FARTHEST = 1e15  # standard deviations from the mean: products of such features are finite in every layer
 
 
 @dataclass(frozen=True)
 class NumericSummary:
-    """Statistics of a numeric column: count, sum and sum of squares."""
+    """Statistics of a numeric column: count, sum and sum of squares, also of the fourth roots of its values.
+
+    The latter are infinite where a value is negative.
+    """
 
     count: int
     total: float
     squares: float
+    roots: float = math.inf
+    root_squares: float = math.inf
 
     def __add__(self, other: NumericSummary) -> NumericSummary:
-        return NumericSummary(self.count + other.count, self.total + other.total, self.squares + other.squares)
+        return NumericSummary(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -119,11 +126,25 @@ def _added(name: str, one: ColumnSummary, other: ColumnSummary) -> ColumnSummary
 
 @dataclass(frozen=True)
 class NumericColumn:
-    """A column that becomes (value - mean) / scale; a scale of 0 marks a constant column, which becomes 0."""
+    """A column that becomes (value - mean) / scale; a scale of 0 marks a constant column, which becomes 0.
+
+    A long tail leaves most values within a small part of a standard deviation, where a network tells them apart only
+    after many steps. Fourth roots of such a column are standardised instead: like logarithms, and defined for 0.
+    """
 
     name: str
     mean: float
     scale: float
+    root: tuple[float, float] | None = None  # mean and scale of the fourth roots, where these are used
+
+    def standardised(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The feature of each value."""
+        if self.scale == 0:
+            return np.zeros(len(values))
+        if self.root is not None:
+            mean, scale = self.root
+            return (np.sign(values) * np.sqrt(np.sqrt(np.abs(values))) - mean) / scale
+        return (values - self.mean) / self.scale
 
 
 @dataclass(frozen=True)
@@ -141,9 +162,12 @@ class TableEncoding:
     columns: tuple[NumericColumn | CategoryColumn, ...]
 
     @classmethod
-    def of(cls, summary: TableSummary) -> TableEncoding:
-        """The encoding of a summary; columns are sorted by name, so the order of sites and files does not matter."""
-        return cls(tuple(_column(name, summary.columns[name]) for name in sorted(summary.columns)))
+    def of(cls, summary: TableSummary, long_tails: bool = False) -> TableEncoding:
+        """The encoding of a summary; columns are sorted by name, so the order of sites and files does not matter.
+
+        With `long_tails`, columns that have one are encoded by their fourth roots.
+        """
+        return cls(tuple(_column(name, summary.columns[name], long_tails) for name in sorted(summary.columns)))
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -188,7 +212,8 @@ class TableEncoding:
 
     def to_json(self) -> str:
         """As JSON, to be saved with a model."""
-        return json.dumps({"columns": [asdict(column) for column in self.columns]})
+        columns = [asdict(column) for column in self.columns]
+        return json.dumps({"columns": [{k: v for k, v in one.items() if (k, v) != ("root", None)} for one in columns]})
 
     @classmethod
     def from_json(cls, text: str) -> TableEncoding:
@@ -200,7 +225,9 @@ class TableEncoding:
                 if "categories" in fields:
                     columns.append(CategoryColumn(fields["name"], tuple(fields["categories"])))
                 else:
-                    columns.append(NumericColumn(fields["name"], float(fields["mean"]), float(fields["scale"])))
+                    root = fields.get("root")
+                    root = None if root is None else (float(root[0]), float(root[1]))
+                    columns.append(NumericColumn(fields["name"], float(fields["mean"]), float(fields["scale"]), root))
         except (ValueError, LookupError, TypeError):
             raise UserError("This table encoding lacks parts: make it again or restore the file.") from None
         return cls(tuple(columns))
@@ -219,6 +246,7 @@ class RawTable:
     owner_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     preprocessing: Preprocessing | None = None  # all of it but the encoding
+    long_tails: bool = False  # as in `TableEncoding.of`
 
     def summary(self) -> TableSummary:
         """The summary of the training rows; validation and test rows never influence the encoding."""
@@ -228,7 +256,7 @@ class RawTable:
         """The data set under an agreed encoding, or under that of its own training rows."""
         from ffalm.data.preprocessing import Preprocessing
 
-        encoding = encoding or TableEncoding.of(self.summary())
+        encoding = encoding or TableEncoding.of(self.summary(), self.long_tails)
         return Dataset(
             self.task,
             *map(self._examples, encoding.compact(self.features, self.parts), self.parts),
@@ -295,31 +323,44 @@ def _summarise(column: pd.Series) -> ColumnSummary:
     if is_numeric(column):
         values = numbers(column)
         with np.errstate(over="ignore"):  # an overflow is reported when the encoding is made
-            return NumericSummary(len(values), float(values.sum()), float(np.square(values).sum()))
+            sums = [float(values.sum()), float(np.square(values).sum())]
+        if bool((values >= 0).all()):
+            half = np.sqrt(values)
+            sums += [float(np.sqrt(half).sum()), float(half.sum())]
+        return NumericSummary(len(values), *sums)
     codes, texts = distinct(column)
     tally = np.bincount(codes + 1, minlength=len(texts) + 1).tolist()
     counts = zip([None, *texts], tally, strict=True)
     return CategorySummary({category: count for category, count in counts if count})
 
 
-def _column(name: str, summary: ColumnSummary) -> NumericColumn | CategoryColumn:
+def _column(name: str, summary: ColumnSummary, long_tails: bool) -> NumericColumn | CategoryColumn:
     if isinstance(summary, CategorySummary):
         present = sorted(category for category in summary.counts if category is not None)
         missing = [None] if None in summary.counts else []
         return CategoryColumn(name, (*present, *missing))
     require(summary.count > 0, f"The column {name!r} has no training rows to take a mean of.")
     require(math.isfinite(summary.squares), f"The values of the column {name!r} are too large to be standardised.")
-    mean, square = summary.total / summary.count, summary.squares / summary.count
+    mean, scale = _moments(summary.count, summary.total, summary.squares)
+    root = None
+    if long_tails and math.isfinite(summary.roots) and scale > _LONG_TAIL * mean:
+        root = _moments(summary.count, summary.roots, summary.root_squares)
+    return NumericColumn(name, mean, scale, root if root is not None and root[1] > 0 else None)
+
+
+def _moments(count: int, total: float, squares: float) -> tuple[float, float]:
+    """Mean and standard deviation by sums; the latter is 0 where it is rounding error."""
+    mean, square = total / count, squares / count
     variance = square - mean * mean
-    return NumericColumn(name, mean, math.sqrt(variance) if variance > ROUNDING * square else 0.0)
+    return mean, math.sqrt(variance) if variance > ROUNDING * square else 0.0
 
 
 def _standardised(values: pd.Series, column: NumericColumn) -> NDArray[np.float64]:
-    """(value - mean) / scale, or 0 for a column that was constant in training rows."""
+    """The feature of a column, if it is finite."""
     if column.scale == 0:
         return np.zeros(len(values))
     with np.errstate(over="ignore"):
-        scaled: NDArray[np.float64] = (numbers(values) - column.mean) / column.scale
+        scaled = column.standardised(numbers(values))
     if not bool((np.abs(scaled) <= _FARTHEST).all()):
         raise PublicError(f"The column {column.name!r} has values too far from those of training rows.")
     return scaled

@@ -54,8 +54,9 @@ PARTS = {
 class Table:
     """A table of your own, with a label of two or more values and two or more groups.
 
-    `favourable` is the label value for which fairness is measured. Numeric columns are standardised, all others are
-    one-hot encoded; `categorical` lists numeric columns that are codes. The group column is a feature unless
+    `favourable` is the label value for which fairness is measured. Numeric columns are standardised, those with a long
+    tail (not negative, standard deviation above twice the mean) after taking the fourth root; all others are one-hot
+    encoded; `categorical` lists numeric columns that are codes. The group column is a feature unless
     `use_group_as_feature` is false; label, owner, split and `drop` columns never are. `groups` lists the groups in
     order; the default is every value, in natural order. `against_rest` compares one group (or several, merged) with
     all others; the feature keeps its original values.
@@ -141,6 +142,7 @@ class Table:
             parts=parts,
             owner=owner,
             owner_names=owners,
+            long_tails=True,
             notes=(*notes, *assumed, *unseen, *found.notes, *gaps, *remarks(features, y, train)),
             preprocessing=Preprocessing(
                 missing=self.missing,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Literal
 
 from ffalm.data.encoding import NumericSummary, TableSummary
@@ -82,12 +82,14 @@ def _checked(summary: TableSummary) -> TableSummary:
 
 def _possible(column: NumericSummary) -> bool:
     """Whether some numbers have these sums: (sum x)^2 <= n sum x^2, up to rounding; infinite ones are named later."""
-    if not _count(column.count) or not all(type(value) in (int, float) for value in (column.total, column.squares)):
+    sums = astuple(column)[1:]
+    if not _count(column.count) or not all(type(value) in (int, float) for value in sums):
         return False
-    total, squares = float(column.total), float(column.squares)
-    if not (math.isfinite(total) and math.isfinite(squares)):
-        return True
-    return squares >= 0 and total * total <= column.count * squares * (1 + 1e-6) + 1e-9
+    return all(
+        squares >= 0 and total * total <= column.count * squares * (1 + 1e-6) + 1e-9
+        for total, squares in (sums[:2], sums[2:])
+        if math.isfinite(total) and math.isfinite(squares)
+    )
 
 
 def _count(value: object) -> bool:

@@ -37,11 +37,8 @@ def choice_rows(answer: Answer) -> str:
 
 def how_chosen(answer: Answer) -> str:
     """Which rows decided, and which did not."""
-    why = "; the models are no more accurate on the latter" if answer.training_rows else ""
-    return (
-        f"Thresholds and the choice rest on the same {choice_rows(answer)}{why}. "
-        "Test rows were used for these scores alone."
-    )
+    rows = choice_rows(answer)
+    return f"Thresholds and the choice rest on the same {rows}. Test rows were used for these scores alone."
 
 
 def name_of(candidate: Candidate) -> str:
@@ -136,7 +133,9 @@ def _doubts(answer: Answer, scored: Scores) -> list[str]:
             lines += _too_few(answer)
     elif answer.verdict == "not met" and answer.scope == "federation":
         lines += _missed(answer, scored)
-    return [*lines, *(rows_to_confirm(answer.target, scored) if answer.verdict == "met in the sample" else [])]
+    if answer.verdict == "met in the sample":
+        return [*lines, *rows_to_confirm(answer.target, scored)]
+    return [*lines, *(_not_ruled_out(answer.target, scored) if scored.verdict(answer.target) == "not met" else [])]
 
 
 def _missed(answer: Answer, scored: Scores) -> list[str]:
@@ -149,6 +148,18 @@ def _missed(answer: Answer, scored: Scores) -> list[str]:
         f"It was within the target on {choice_rows(answer)} and is not on {part} rows: {margin}more rows{few} make the "
         "choice surer."
     ]
+
+
+def _not_ruled_out(target: Target, scored: Scores) -> list[str]:
+    """Where gaps are beyond a target by less than their confidence bounds are away."""
+    uncertain = []
+    for bound in target.bounds:
+        value, end = scored.metrics[bound.metric], scored.ends[bound.metric]
+        if not bound.meets(value):
+            if not abs(end - value) >= abs(value - bound.value):
+                return []
+            uncertain.append(f"{metric_title(bound.metric)} by about {bound_number(bound, abs(end - value))}")
+    return [f"These rows are too few to rule the target out: they leave {', '.join(uncertain)} uncertain."]
 
 
 def rows_to_confirm(target: Target, scored: Scores) -> list[str]:

@@ -106,7 +106,8 @@ def answer_of(
         rows = choice_rows([{part: one for part, one in run.scores.items() if part != "training"} for run in runs])
     runs = [replace(run, scores=parts) for run, parts in zip(runs, rows.parts, strict=True)]
     answer = _answer_of(runs, target, repair, group_names, confidence, costs)
-    notes = (*answer.notes, f"Held-out rows alone decided: {rows.why}.") if rows.why else answer.notes
+    told = "Training rows decided too" if rows.training else "Held-out rows alone decided"
+    notes = (*answer.notes, f"{told}: {rows.why}.") if rows.why else answer.notes
     return replace(answer, training_rows=rows.training, notes=notes)
 
 

@@ -123,7 +123,12 @@ def _columns(graph: Graph, encoding: TableEncoding, fill: bool) -> tuple[list[on
             value = column.name
             if fill:
                 value = graph.add("Where", graph.add("IsNaN", value), mean, value)
-            scale = graph.constant(np.array(1 / column.scale if column.scale > 0 else 0.0))
+            deviation = column.scale
+            if column.root is not None:
+                mean, deviation = graph.constant(np.array(column.root[0])), column.root[1]
+                root = graph.add("Sqrt", graph.add("Sqrt", graph.add("Abs", value)))
+                value = graph.add("Mul", graph.add("Sign", value), root)
+            scale = graph.constant(np.array(1 / deviation if column.scale > 0 else 0.0))
             standard = graph.add("Mul", graph.add("Sub", value, mean), scale)
             parts.append(graph.add("Cast", standard, to=TensorProto.FLOAT))
         else:

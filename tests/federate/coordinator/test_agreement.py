@@ -52,6 +52,15 @@ def test_the_encoding_is_that_of_all_rows_put_together() -> None:
     assert agreement.task.label_names == ("no", "yes") and agreement.task.favourable == 1
 
 
+def test_long_tails_are_encoded_as_in_a_simulation() -> None:
+    parts = [one.assign(hours=np.exp(one["age"] / 4)) for one in (NORTH, SOUTH, WEST)]
+    agreement, _ = agree(config(), dict(zip(("north", "south", "west"), map(told, parts), strict=True)))
+    together = TableEncoding.of(TableSummary.of(pd.concat(parts)[FEATURES]), long_tails=True)
+    mine, theirs = (one.columns[FEATURES.index("hours")] for one in (agreement.encoding, together) if one)
+    assert isinstance(mine, NumericColumn) and isinstance(theirs, NumericColumn)
+    assert mine.root is not None and np.allclose(mine.root, theirs.root or (), rtol=1e-12)
+
+
 def test_a_site_may_lack_a_group_or_a_label_that_others_have() -> None:
     sites = three(south=told(SOUTH, groups=("male",)), west=told(WEST, labels=("no",)))
     agreement, wrong = agree(config(), sites)

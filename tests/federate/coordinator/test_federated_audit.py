@@ -23,7 +23,8 @@ def predicted(rows: int, seed: int) -> pd.DataFrame:
     """People with a score that somebody else made, and its decision."""
     frame, draw = people(rows, seed), np.random.default_rng(100 + seed)
     score = np.clip((frame["age"] - 18) / 62 + draw.normal(0, 0.2, rows), 0, 1).round(3)
-    return frame.assign(p=score, said=np.where(score >= 0.5, "yes", "no"))
+    rare = np.where(draw.random(rows) < 0.9, 0.0, score)  # a long tail
+    return frame.assign(p=score, rare=rare, said=np.where(score >= 0.5, "yes", "no"))
 
 
 @pytest.fixture
@@ -64,9 +65,10 @@ def test_a_column_of_predictions_is_pooled_exactly(tmp_path: Path, sites: World,
     assert not {kind for kind, _ in sites.asked} & {"train"}
 
 
-def test_a_column_of_scores_is_decided_where_asked(tmp_path: Path, sites: World) -> None:
-    found = audited(config(), tmp_path / "audit", sites, score="p", decision=0.6)
-    whole = expected(config(), sites, score="p", decision=0.6)
+@pytest.mark.parametrize("score", ["p", "rare"])
+def test_a_column_of_scores_is_decided_where_asked(tmp_path: Path, sites: World, score: str) -> None:
+    found = audited(config(), tmp_path / "audit", sites, score=score, decision=0.6)
+    whole = expected(config(), sites, score=score, decision=0.6)
     rates = [[one.metrics["selection_rate"] for one in audit.groupings[0].groups] for audit in (found, whole)]
     assert rates[0] == rates[1]
     assert found.metrics["eod"] == pytest.approx(whole.metrics["eod"])

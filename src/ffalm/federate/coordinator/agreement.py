@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -114,7 +114,8 @@ def agree(config: FederationConfig, told: Mapping[str, Description]) -> tuple[Ag
     ungrouped = any(one.ungrouped or any(place_of(group, groups) < 0 for group in one.groups) for one in fitting)
     task = Task(config.name, config.data.label, ", ".join(config.data.group_columns), labels, groups, len(labels) - 1)
     task = task if not ungrouped else _with_others(task, config.data)
-    encoding = None if kinds is None else TableEncoding.of(_summed(fitting, kinds, config.rules.max_share))
+    summary = None if kinds is None else _summed(fitting, kinds, config.rules.max_share)
+    encoding = None if summary is None else TableEncoding.of(summary, long_tails=True)
     wrong = {site: reason for site, reason in misfits.items() if reason}
     return Agreement(task, config.data, encoding, from_scratch(config.model), config.sites), wrong
 
@@ -245,7 +246,7 @@ def _bounded(columns: Sequence[ColumnSummary], max_share: float) -> list[ColumnS
     numeric = [column for column in columns if isinstance(column, NumericSummary)]
     bound = largest_size(sorted(column.count for column in numeric), max_share)
     return [
-        NumericSummary(bound, column.total * bound / column.count, column.squares * bound / column.count)
+        NumericSummary(bound, *(total * bound / column.count for total in astuple(column)[1:]))
         if isinstance(column, NumericSummary) and column.count > bound
         else column
         for column in columns

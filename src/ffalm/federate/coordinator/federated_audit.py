@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -240,7 +241,7 @@ def column_weights(request: AuditRequest, agreed: Agreement) -> tuple[Tensor, Te
     require(task.labels == 2, "Scores are audited for labels of two values.")
     require(column.scale > 0, f"All scores in {column.name!r} are equal.")
     weight[task.favourable, 0] = 1.0
-    bias[task.favourable] = (column.mean - request.decision) / column.scale + _TOLERANCE
+    bias[task.favourable] = _TOLERANCE - column.standardised(np.array([request.decision]))[0]
     return weight, bias
 
 
