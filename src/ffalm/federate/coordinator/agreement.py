@@ -74,6 +74,8 @@ class Agreement:
             secure=config.secure,
             privacy=None if config.secure is None else config.privacy,
             run=run,
+            repair=config.repair if config.thresholds_at_sites else None,
+            confidence=(config.confidence or 0.5) if config.thresholds_at_sites else 0.5,
             blind=config.blind,
         )
 
