@@ -152,3 +152,20 @@ def test_a_liars_held_out_tally_does_not_set_the_multipliers_of_a_federation(tmp
     held = multipliers(Measuring, "held", **rules)
     assert float((held - honest).abs().max()) < 0.1
     assert "its Tally is most unlike" in (tmp_path / "held" / "history.jsonl").read_text()
+
+
+def test_held_out_losses_far_beyond_the_others_are_refused_where_an_algorithm_reads_them(tmp_path: Path) -> None:
+    def louder(message: Message) -> Message:
+        held_out = message.tensors["validation"]
+        return replace(
+            message, tensors={**message.tensors, "validation": {**held_out, "loss": held_out["loss"] + 1e6}}
+        )
+
+    quarantined = {}
+    for gap in ("held_out", "clients"):
+        sites = world(tmp_path / gap, (90, 70, 80), mishaps={("south", 2): louder})
+        coordinate(config(algorithm={"name": "ffalm", "gap": gap}), tmp_path / gap / "run", sites, pause=0.001)
+        lines = (tmp_path / gap / "run" / "history.jsonl").read_text().splitlines()
+        quarantined[gap] = json.loads(lines[1])["quarantined"]
+    assert quarantined["held_out"].keys() == {"south"} and "mean loss" in quarantined["held_out"]["south"]
+    assert not quarantined["clients"]
