@@ -157,9 +157,7 @@ def test_a_liars_held_out_tally_does_not_set_the_multipliers_of_a_federation(tmp
 def test_held_out_losses_far_beyond_the_others_are_refused_where_an_algorithm_reads_them(tmp_path: Path) -> None:
     def louder(message: Message) -> Message:
         held_out = message.tensors["validation"]
-        return replace(
-            message, tensors={**message.tensors, "validation": {**held_out, "loss": held_out["loss"] + 1e6}}
-        )
+        return replace(message, tensors={**message.tensors, "validation": {**held_out, "loss": held_out["loss"] + 1e6}})
 
     quarantined = {}
     for gap in ("held_out", "clients"):
