@@ -1,6 +1,6 @@
 """Lying sites against the thresholds of a fairness target: true accuracy and DPD of the answer, with and without rules.
 
-    python benchmarks/attacked_histograms.py --seeds 5
+    python -m benchmarks.attacked_histograms --seeds 5
 
 The last sites of ten tell false score histograms of all parts. The rules are the coordinator's own functions
 (`aggregation`, `liars`, `max_share`); what counts is the DPD of the chosen thresholds on everybody's true test rows.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import reduce
 from operator import add
 from statistics import mean
@@ -18,8 +17,9 @@ from statistics import mean
 import torch
 
 import ffalm
+from benchmarks import lies
 from ffalm.config import entry_of
-from ffalm.data.types import Examples
+from ffalm.data.types import Examples, Task
 from ffalm.engines import ClientSpec, Job, Training
 from ffalm.engines.loop import Learner, LoopClients
 from ffalm.engines.server import ServerContext, rounds
@@ -32,24 +32,17 @@ from ffalm.targets.repair import Repair
 from ffalm.targets.target import Target
 
 SITES = 10
-ATTACKS = {"groups far apart": (None, 1), "1 logit": (16, 1), "1/4 logit": (4, 1), "1/4 logit, rows x 1000": (4, 1000),
-           "groups far apart, rows x 1000": (None, 1000)}  # fmt: skip
-"""By how many bins the first group's scores are told higher and the others' lower, and how many times the rows."""
+TARGET = "dpd <= 0.05"
+ATTACKS = {"groups far apart": 1, "1 logit": 1, "1/4 logit": 1, "1/4 logit, rows x 1000": 1000,
+           "groups far apart, rows x 1000": 1000}  # fmt: skip
+"""How many times the rows each lie of `lies.SCORES` claims."""
 
 Parts = dict[str, ScoreHistogram]
 
 
-def told(true: ScoreHistogram, bins: int | None, times: int) -> ScoreHistogram:
-    """A lie that fits the agreed counts of cells."""
-    counts = torch.zeros_like(true.counts)
-    for group in range(true.groups):
-        own, sign = true.counts[..., group], 1 if group == 0 else -1
-        if bins is None:
-            counts[480 if sign > 0 else 30, ..., group] = own.sum(0)
-        else:
-            places = (torch.arange(len(own)) + sign * bins).clamp(0, len(own) - 1)
-            counts[..., group].index_add_(0, places, own)
-    return replace(true, counts=counts * times)
+def false(true: ScoreHistogram, attack: str) -> ScoreHistogram:
+    """What a liar tells of its scores."""
+    return lies.told_scores(true, lies.SCORES[attack.partition(",")[0]], ATTACKS[attack])
 
 
 def trained(seed: int, rows: int) -> tuple[list[Parts], ffalm.Federation]:
@@ -70,12 +63,17 @@ def trained(seed: int, rows: int) -> tuple[list[Parts], ffalm.Federation]:
     ], federation
 
 
-def judged(own: Mapping[str, Parts], truth: ScoreHistogram, federation: ffalm.Federation) -> tuple[float, float]:
-    """Accuracy and DPD of the answer's thresholds on the true rows, in percent."""
+def thresholds(own: Mapping[str, Parts], task: Task) -> Repair:
+    """The thresholds of the answer, by the sum of what sites told."""
     pooled = {part: reduce(add, (one[part] for one in own.values())) for part in next(iter(own.values()))}
     run = FinishedRun("fedavg", 0, None, ".", pooled, None)
-    answer = answer_of([run], Target.parse("dpd <= 0.05"), "groups", federation.task.group_names, None)
-    metrics = Repair.from_plain(answer.best.repair).tally(truth).metrics(federation.task.favourable)
+    answer = answer_of([run], Target.parse(TARGET), "groups", task.group_names, None)
+    return Repair.from_plain(answer.best.repair)
+
+
+def judged(own: Mapping[str, Parts], truth: ScoreHistogram, task: Task) -> tuple[float, float]:
+    """Accuracy and DPD of the answer's thresholds on the true rows, in percent."""
+    metrics = thresholds(own, task).tally(truth).metrics(task.favourable)
     return 100 * metrics["accuracy"], 100 * metrics["dpd"]
 
 
@@ -93,10 +91,10 @@ def main() -> None:
         for attack, liars in [("none", 0), *((attack, liars) for attack in ATTACKS for liars in (1, 2))]:
             own = {str(site): parts for site, parts in enumerate(true)}
             for site in range(SITES - liars, SITES):
-                own[str(site)] = {part: told(one, *ATTACKS[attack]) for part, one in true[site].items()}
+                own[str(site)] = {part: false(one, attack) for part, one in true[site].items()}
             out = farthest(own, max(1, liars))
             kept = bounded({site: parts for site, parts in own.items() if site not in out}, 0.2)
-            pair = (*judged(own, truth, federation), *judged(kept, truth, federation))
+            pair = (*judged(own, truth, federation.task), *judged(kept, truth, federation.task))
             found.setdefault((attack, liars), []).append(pair)
     print("| told | liars | accuracy / DPD without rules | largest DPD | with the rules | largest DPD |")
     print("|---|---|---|---|---|---|")

@@ -1,12 +1,13 @@
 """Lying sites against the rules of a federation: accuracy and DPD of FFALM with some of ten sites lying every round.
 
-    python benchmarks/attacks.py --rounds 30 --liars 1 2 3
-    python benchmarks/attacks.py --rounds 20 --liars 1 2 --rows 6000 --seeds 5 --defences none trimmed
+    python -m benchmarks.attacks --rounds 30 --liars 1 2 3
+    python -m benchmarks.attacks --rounds 20 --liars 1 2 --rows 6000 --seeds 5 --defences none trimmed
 
 With several seeds a cell is the mean and the worst over seeds of what is lost in accuracy and gained in DPD against the
 honest mean of the same seed (first column of the row "none").
 The rounds are those of the simulation, with the coordinator's own checks (`outlier`), aggregation and `max_share`
-between the clients' answers and the mean; answers are those of sites that take the dual step themselves.
+between the clients' answers and the mean; answers are those of sites that take the dual step themselves. With real
+processes in the place of the simulation: `attacked_federation.py`.
 """
 
 from __future__ import annotations
@@ -20,19 +21,21 @@ from statistics import mean
 import torch
 
 import ffalm
+from benchmarks import lies
 from ffalm.config import entry_of
-from ffalm.data.types import Examples
+from ffalm.data.types import Task
 from ffalm.engines import ClientSpec, Job, Snapshot, Training
+from ffalm.engines.jobs import Model
 from ffalm.engines.loop import Learner, LoopClients
 from ffalm.engines.server import ClientUpdate, ServerContext, own_step, rounds
+from ffalm.fairness import Tally
 from ffalm.federate.coordinator.robust_aggregation import Rule, capped, robust
 from ffalm.federate.coordinator.update_validation import outliers
 from ffalm.models import Linear
 from ffalm.simulation import Built
 
 SITES = 10
-TIMES = {"update x -9": -9.0, "update x -1": -1.0, "rows x 1e6, update x -1": -1.0, "unfair labels x 5": 5.0}
-ATTACKS = ("none", *TIMES, "dual +1e6", "dual -1e6")
+ATTACKS = ("none", *lies.ALONE, *lies.INFORMED)
 
 
 @dataclass(frozen=True)
@@ -63,31 +66,37 @@ class Attacked(LoopClients):
         self._clients = list(self._clients)
         self._liars = range(SITES - liars, SITES) if attack != "none" else range(0)
         self._assumed = max(1, liars)
-        if attack == "unfair labels x 5":
-            for client in self._liars:
-                rows = self._clients[client]
-                self._clients[client] = Examples(rows.x, rows.group.clone(), rows.group)
+        for client in self._liars:
+            self._clients[client] = lies.trained_rows(attack, self._clients[client])
 
     def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, ClientUpdate]:
         spec, sizes = self._job.spec, self._job.federation.counts().sum((-1, -2)).tolist()
         updates = {}
-        for client, update in super().train(chosen, sent).items():
+        for client, true in super().train(chosen, sent).items():
+            update = lies.measured(self._attack, true) if client in self._liars else true
             state = own_step(spec.algorithm, sent, update.tally, sizes[client], spec.task)
-            told = replace(update, tally=None, state=state)
-            updates[client] = self._lie(told, sent) if client in self._liars else told
+            updates[client] = replace(update, tally=None, state=state)
+        honest = [update for client, update in updates.items() if client not in self._liars]
+        for client in self._liars:
+            if self._attack in lies.INFORMED:
+                updates[client] = lies.informed(self._attack, updates[client], honest)
+            else:
+                updates[client] = lies.told(self._attack, updates[client], sent)
         far = outliers(sent, updates, self._defence.outlier)
         usable = {client: update for client, update in updates.items() if client not in far}
         rows = dict(enumerate(self._claimed.sum((-1, -2)).tolist()))
         return robust(self._defence.aggregation, self._assumed, sent, usable, rows)
 
-    def _lie(self, update: ClientUpdate, sent: Snapshot) -> ClientUpdate:
-        if self._attack in TIMES:
-            by = TIMES[self._attack]
-            model = {name: value + by * (update.model[name] - value) for name, value in sent.model.items()}
-            return replace(update, model=model)
-        state = dict(update.state or {})
-        state["dual"] = torch.full_like(state["dual"], 1e6 if self._attack == "dual +1e6" else -1e6)
-        return replace(update, state=state)
+
+def trained(job: Job, attack: str, liars: int, defence: Defence) -> Model:
+    """The final model."""
+    rows = job.federation.counts()
+    if liars:
+        rows[SITES - liars :] = lies.claimed(attack, rows[SITES - liars :])
+    rows = capped(rows, defence.max_share)
+    context = replace(ServerContext.of(job), counts=rows)
+    *_, last = rounds(context, Attacked(job, attack, liars, defence, rows))
+    return last.snapshot.model
 
 
 def result(
@@ -97,15 +106,14 @@ def result(
     entry, task = entry_of("ffalm", {"preset": "safe"}), federation.task
     built = Built(Linear(), tuple(federation.clients[0].x.shape[1:]), task.labels)
     spec = ClientSpec(entry.algorithm, built, Training(rounds=number), task, seed, torch.device("cpu"))
-    job = Job(spec, federation)
-    claimed = federation.counts()
-    if attack.startswith("rows"):
-        claimed[SITES - liars :] *= 10**6
-    claimed = capped(claimed, defence.max_share)
-    context = replace(ServerContext.of(job), counts=claimed)
-    *_, last = rounds(context, Attacked(job, attack, liars, defence, claimed))
     assert federation.test is not None
-    metrics = Learner(spec).score(last.snapshot.model, federation.test).metrics(task.favourable)
+    model = trained(Job(spec, federation), attack, liars, defence)
+    return percent(Learner(spec).score(model, federation.test), task)
+
+
+def percent(tally: Tally, task: Task) -> tuple[float, float]:
+    """Accuracy and DPD."""
+    metrics = tally.metrics(task.favourable)
     return 100 * metrics["accuracy"], 100 * metrics["dpd"]
 
 
@@ -146,11 +154,12 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--alpha", type=float, default=5.0)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--attacks", nargs="+", default=list(ATTACKS), choices=list(ATTACKS))
     parser.add_argument("--defences", nargs="+", default=list(DEFENCES), choices=list(DEFENCES))
     asked = parser.parse_args()
     torch.set_num_threads(1)
     print(f"| attack | liars | {' | '.join(asked.defences)} |\n|---|---|{'---|' * len(asked.defences)}")
-    for attack in ATTACKS:
+    for attack in asked.attacks:
         for liars in asked.liars if attack != "none" else [0]:
             cells = [cell(asked, attack, liars, DEFENCES[name]) for name in asked.defences]
             print(f"| {attack} | {liars} | {' | '.join(cells)} |", flush=True)

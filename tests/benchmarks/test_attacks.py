@@ -32,7 +32,7 @@ def test_lies_about_scores_fit_the_counts_of_cells(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["attacked_histograms", "--seeds", "1", "--rows", "2000"])
-    monkeypatch.setattr(attacked_histograms, "ATTACKS", {"1 logit": (16, 1)})
+    monkeypatch.setattr(attacked_histograms, "ATTACKS", {"1 logit": 1})
     attacked_histograms.main()
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 + 1 + 2 * len(attacked_histograms.ATTACKS)

@@ -163,6 +163,11 @@ class FederationConfig(SettingsFile):
         return self.target is not None and self.repair == "blind"
 
     @property
+    def thresholds_at_sites(self) -> bool:
+        """Whether each site fits thresholds by itself, which nobody else is told."""
+        return self.target is not None and self.scope == "sites" and self.rules.secure
+
+    @property
     def secure(self) -> Secure | None:
         """How answers are hidden in sums; None where they are not."""
         return self.masking if self.rules.secure else None
@@ -251,9 +256,15 @@ def _check_secure(config: FederationConfig) -> None:
             f"{config.masking.model_range:g} in [secure]: widen it.",
         )
     require(
-        config.scope == "federation",
-        f"A target at every site takes each site's own scores, which secure aggregation hides: choose one of scope = "
-        f"{config.scope!r} and the rule 'secure'. A site can fit thresholds to its own rows with `ffalm repair`.",
+        config.scope != "both",
+        "With scope = 'both' the thresholds of all sites are fitted together, each step from every site's score "
+        "histogram, and secure aggregation shows the coordinator their sum alone: choose scope = 'sites', for which "
+        "each site fits its own and tells nobody, or take the rule 'secure' out.",
+    )
+    require(
+        not config.thresholds_at_sites or config.confidence is not None,
+        "With scope = 'sites' and the rule 'secure' each site fits its thresholds by itself, and must agree on the "
+        "confidence before: set 'confidence', such as 0.8.",
     )
     require(
         config.rules.min_sites >= 2,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -24,6 +25,7 @@ from ffalm.run_settings import Privacy
 from ffalm.settings import build, to_plain
 from ffalm.simulation import Built
 from ffalm.system.files import parsed_json
+from ffalm.targets.target import Repair
 
 NO_CELL = 2**40  # a `min_group` that no cell reaches
 GROUPS = "groups"
@@ -61,6 +63,8 @@ class SiteTerms:
     secure: Secure | None = None  # where the coordinator sees sums alone
     privacy: Privacy | None = None  # where sites bound their numbers and add noise themselves
     run: str = ""  # a name that no other run has; sites answer each question of a run once
+    repair: Repair | None = None  # the thresholds that a site fits for itself and keeps: a target for sites, in secret
+    confidence: float = 0.5  # with which its held-out gaps must then be within the target
     blind: bool = False  # whether the answer may use a blind rule: then a model of the groups is trained after the run
 
     @property
@@ -114,6 +118,6 @@ class SiteTerms:
     @property
     def run_key(self) -> str:
         """The same for all terms under which one run may go on: rounds, rules and the target may change on the way."""
-        return replace(
-            self, training=replace(self.training, rounds=1), min_group=0, secure=None, target=None, blind=False
-        ).key
+        training = replace(self.training, rounds=1)
+        aim: dict[str, Any] = {"target": None, "repair": None, "confidence": 0.5, "blind": False}
+        return replace(self, training=training, min_group=0, secure=None, **aim).key

@@ -49,7 +49,7 @@ def with_sites(
     held_out = {site: parts["validation"] for site, parts in sites.items()}
     fitted = SiteThresholds({}, shared)
     if scope != "federation":
-        each = {site: _own(one, answer.target, repair, level) for site, one in held_out.items()}
+        each = {site: own_thresholds(one, answer.target, repair, level) for site, one in held_out.items()}
         fitted = SiteThresholds({site: own for site, own in each.items() if own is not None}, shared)
     if scope == "both" and fitted.sites and repair in ("groups", "randomised"):
         pooled = judged(fitted.tally(held_out), answer.target, favourable, group_names, level)
@@ -75,7 +75,7 @@ def with_sites(
     return replace(answer, scope=scope, sites=tuple(found), together=together)
 
 
-def _own(held_out: ScoreHistogram, target: Target, repair: RepairSetting, level: float) -> Repair | None:
+def own_thresholds(held_out: ScoreHistogram, target: Target, repair: RepairSetting, level: float) -> Repair | None:
     """Thresholds fitted to a site's held-out rows; None where these are too few, or none are allowed."""
     trials = [one.trials.min() for one in RateTable.of(held_out.compared(), target).constraints]
     if repair == "none" or min(trials) < ENOUGH_ROWS:
@@ -91,7 +91,7 @@ def _own(held_out: ScoreHistogram, target: Target, repair: RepairSetting, level:
 def _jointly(
     held_out: Mapping[str, ScoreHistogram], target: Target, shared: Repair, level: float, apart: SiteThresholds
 ) -> SiteThresholds:
-    """Thresholds of all sites fitted together, with the margin of `_own`; those fitted apart where there are none."""
+    """Thresholds of all sites fitted together, with the margin of those fitted apart, or these where there are none."""
     plain = fit_sites(held_out, target, others=shared)
     if plain is None:
         return apart

@@ -114,6 +114,7 @@ def test_a_site_whose_sums_are_out_of_scale_is_a_misfit() -> None:
     agreement, wrong = agree(config(), three(west=lie))
     assert "values in the column 'age' that are" in wrong["west"]
     assert agreement == agree(config(), {"north": told(NORTH), "south": told(SOUTH)})[0]
+    assert "west" not in agree(config(rules={"outlier": 1e200}), three(west=lie))[1]
 
 
 def test_a_site_that_claims_too_many_rows_has_no_more_than_its_share_in_means_and_spreads() -> None:

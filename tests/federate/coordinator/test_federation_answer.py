@@ -181,9 +181,11 @@ def test_a_site_without_histograms_keeps_the_federations_thresholds(
     assert found["south"].verdict(Target.parse(TARGET)) is None
 
 
-def test_a_target_at_every_site_is_refused_where_single_answers_are_hidden() -> None:
-    with pytest.raises(UserError, match="secure aggregation hides"):
-        plan(scope="sites", rules={"secure": True})
+def test_thresholds_fitted_together_are_refused_where_single_answers_are_hidden() -> None:
+    with pytest.raises(UserError, match="each step from every site's score histogram"):
+        plan(scope="both", rules={"secure": True})
+    with pytest.raises(UserError, match="must agree on the confidence before"):
+        plan(scope="sites", rules={"secure": True}, confidence="none")
 
 
 def test_each_site_is_told_before_and_after(finished: tuple[Path, Scoring, FederationConfig]) -> None:

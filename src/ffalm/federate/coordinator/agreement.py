@@ -74,6 +74,8 @@ class Agreement:
             secure=config.secure,
             privacy=None if config.secure is None else config.privacy,
             run=run,
+            repair=config.repair if config.thresholds_at_sites else None,
+            confidence=(config.confidence or 0.5) if config.thresholds_at_sites else 0.5,
             blind=config.blind,
         )
 
@@ -266,7 +268,7 @@ def _out_of_scale(told: Mapping[str, Description], config: FederationConfig) -> 
         }
         for site, size in sizes.items():
             others = [other for name_of, other in sizes.items() if name_of != site]
-            if others and size > config.rules.outlier**2 * median(others) > 0:
+            if others and size > config.rules.outlier * config.rules.outlier * median(others) > 0:
                 found[site] = (
                     f"The site {site!r} has values in the column {name!r} that are {size / median(others):.3g} times "
                     "as large as the others': use the same unit everywhere."

@@ -34,6 +34,10 @@ _SHOWN = {
     "worst_group_accuracy": "Worst group's accuracy",
 }
 _STAR = "* of the rows in the cells that the site tells"
+_FITTED_AT_SITES = (
+    "This answer is for the federation. For the target at every site each site has fitted thresholds of its own, in "
+    "thresholds.json of its folder, where it has enough held-out rows; nobody else knows them, nor what they give."
+)
 _PER_SITE = ("accuracy", "dpd", "eod")
 
 
@@ -140,6 +144,7 @@ def write_record(folder: Path) -> None:
     result, sites, task = _read(folder)
     settings = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
     sections = {name: values for name, values in settings.items() if isinstance(values, dict)}
+    fitted = settings.get("scope") == "sites" and settings["rules"]["secure"]  # by each site, which keeps them
     record = {
         "title": f"{result['label']} over {len(sites)} sites",
         "task": {
@@ -159,9 +164,9 @@ def write_record(folder: Path) -> None:
         "data_notes": result["notes"],
         "target": settings.get("target"),
         "repair": settings["repair"],
-        "scope": settings.get("scope", "federation"),
+        "scope": "federation" if fitted else settings.get("scope", "federation"),
         "confidence": None if settings["confidence"] == "none" else settings["confidence"],
-        "answer_notes": answer_notes(sites),
+        "answer_notes": [*answer_notes(sites), *([_FITTED_AT_SITES] if fitted else [])],
         "federated": True,
         "versions": {"ffalm": ffalm.__version__},
         "command": f"ffalm federate run {settings['name']}",

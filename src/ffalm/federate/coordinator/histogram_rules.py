@@ -1,9 +1,11 @@
-"""Score histograms under the rules against lying sites: thresholds must not be one site's choice.
+"""Score histograms and Tallies under the rules against lying sites: neither thresholds nor the gaps that an algorithm
+measures must be one site's choice.
 
 `max_share` bounds the rows that a site counts with, as in means by rows. Under a robust `aggregation`, up to `liars`
 sites are left out: those whose scores are distributed most unlike the others'. The distance of a site is the largest
 over (label, group) cells of sqrt(n) times the Kolmogorov-Smirnov distance between the scores of its n rows there and
-the median of the others' distribution functions.
+the median of the others' distribution functions. Of a Tally, predictions stand for scores, and mean losses of cells
+are compared likewise.
 """
 
 from __future__ import annotations
@@ -11,29 +13,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from statistics import median
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from ffalm.fairness import ScoreHistogram
+from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.federate.coordinator.robust_aggregation import FEWEST_COMPARED, largest_size
 
 _UNUSUAL = 2.0  # times the median of the other sites' distances
+_UNUSUAL_TALLY = 3.0  # the same of Tallies, whose distances scatter more: a few rates, not whole distributions
+_Site = TypeVar("_Site", str, int)
 
 
 def farthest(own: Mapping[str, Mapping[str, ScoreHistogram]], liars: int) -> list[str]:
     """Up to `liars` sites whose scores are most unlike the others', one after the other."""
-    left, found = dict(own), list[str]()
-    while len(left) > FEWEST_COMPARED and len(found) < liars:
-        distances = _distances({site: torch.stack([one.counts for one in parts.values()]).sum((0, 2))
-                                for site, parts in left.items()})  # fmt: skip
-        site = max(distances, key=lambda name: distances[name])
-        others = median(distance for name, distance in distances.items() if name != site)
-        if distances[site] <= _UNUSUAL * others:
-            break
-        found.append(site)
-        del left[site]
-    return found
+    return _unlike(
+        {site: _shares(torch.stack([one.counts for one in parts.values()]).sum((0, 2))) for site, parts in own.items()},
+        liars,
+        _UNUSUAL,
+    )
+
+
+def unlike(tallies: Mapping[int, Tally], liars: int) -> list[int]:
+    """Up to `liars` clients whose predictions or mean losses of a cell are most unlike the others'."""
+    by_predictions = _unlike({client: _shares(one.confusion) for client, one in tallies.items()}, liars, _UNUSUAL_TALLY)
+    losses = {client: _Measured((one.loss / one.count.clamp(min=1)).unsqueeze(0), one.count)
+              for client, one in tallies.items() if client not in by_predictions}  # fmt: skip
+    return [*by_predictions, *_unlike(losses, liars - len(by_predictions), _UNUSUAL_TALLY)]
 
 
 def bounded(own: Mapping[str, Mapping[str, ScoreHistogram]], max_share: float) -> dict[str, dict[str, ScoreHistogram]]:
@@ -50,14 +57,54 @@ def bounded(own: Mapping[str, Mapping[str, ScoreHistogram]], max_share: float) -
     return scaled
 
 
-def _distances(counts: Mapping[str, Tensor]) -> dict[str, float]:
-    """By site, from counts of shape (bin, label, group)."""
-    sizes = torch.stack([one.sum(0) for one in counts.values()]).double()  # (site, label, group)
-    shares = torch.stack([one.cumsum(0) for one in counts.values()]).double() / sizes.clamp(min=1).unsqueeze(1)
-    shares = torch.where(sizes.unsqueeze(1) > 0, shares, torch.nan)
+def bounded_tallies(tallies: Mapping[int, Tally], max_share: float) -> dict[int, Tally]:
+    """The Tallies, of which those of too many rows are scaled down; mean losses of cells stay."""
+    rows = {client: int(one.count.sum()) for client, one in tallies.items()}
+    bound = largest_size(sorted(size for size in rows.values() if size > 0), max_share)
+    return {
+        client: one if rows[client] <= bound else _fewer(one, bound / rows[client]) for client, one in tallies.items()
+    }
+
+
+def _fewer(tally: Tally, factor: float) -> Tally:
+    confusion = (tally.confusion.double() * factor).floor().long()
+    return Tally(confusion, tally.loss * confusion.sum(-3) / tally.count.clamp(min=1), tally.excluded)
+
+
+class _Measured(NamedTuple):
+    """What a site tells of each (label, group) cell, numbers on the first axis, and of how many rows."""
+
+    values: Tensor
+    rows: Tensor
+
+
+def _shares(counts: Tensor) -> _Measured:
+    """The distribution function over the bins or predictions on the first axis."""
+    rows = counts.sum(0)
+    return _Measured(counts.cumsum(0).double() / rows.clamp(min=1), rows)
+
+
+def _unlike(told: Mapping[_Site, _Measured], liars: int, times: float) -> list[_Site]:
+    left, found = dict(told), list[_Site]()
+    while len(left) > FEWEST_COMPARED and len(found) < liars:
+        distances = _distances(left)
+        site = max(distances, key=lambda name: distances[name])
+        others = median(distance for name, distance in distances.items() if name != site)
+        if distances[site] <= times * others:
+            break
+        found.append(site)
+        del left[site]
+    return found
+
+
+def _distances(told: Mapping[_Site, _Measured]) -> dict[_Site, float]:
+    """By site, the largest over cells of sqrt(rows) times how far its values are from the median of the others'."""
+    rows = torch.stack([one.rows for one in told.values()]).double()  # (site, label, group)
+    values = torch.stack([one.values for one in told.values()])
+    values = torch.where(rows.unsqueeze(1) > 0, values, torch.nan)
     found = {}
-    for place, site in enumerate(counts):
-        others = torch.cat([shares[:place], shares[place + 1 :]]).nanmedian(0).values
-        apart = (shares[place] - others).abs().amax(0) * sizes[place].sqrt()
+    for place, site in enumerate(told):
+        others = torch.cat([values[:place], values[place + 1 :]]).nanmedian(0).values
+        apart = (values[place] - others).abs().amax(0) * rows[place].sqrt()
         found[site] = float(apart.nan_to_num(0.0).max())
     return found

@@ -16,6 +16,7 @@ from ffalm.engines.remote.round_messages import addressed, train_message
 from ffalm.engines.server import ClientUpdate, average
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
+from ffalm.federate.coordinator.histogram_rules import bounded_tallies, unlike
 from ffalm.federate.coordinator.histogram_sum import HistogramSum
 from ffalm.federate.coordinator.members import Membership, Say, too_few
 from ffalm.federate.coordinator.robust_aggregation import FEWEST_COMPARED, robust
@@ -169,7 +170,24 @@ class SiteClients(Asking):
             names.index(site): replace(answer.reply, own={}, validation=None if private else answer.validation.tally)
             for site, answer in sorted(usable.items(), key=lambda item: names.index(item[0]))
         }
-        return self._robust(sent, updates)
+        return self._robust(sent, updates if private else self._measured(updates))
+
+    def _measured(self, updates: dict[int, ClientUpdate]) -> dict[int, ClientUpdate]:
+        """The updates with the Tallies that the algorithm reads under the rules against lying sites."""
+        rules, names, held_out = self._config.rules, self._config.sites, self._config.algorithm.needs_held_out
+        read = {client: update.validation if held_out else update.tally for client, update in updates.items()}
+        told = {client: tally for client, tally in read.items() if tally is not None}
+        out = unlike(told, rules.liars) if rules.aggregation != "mean" else []
+        for client in out:
+            self._quarantine(
+                names[client], "the rule 'aggregation' leaves it out: its Tally is most unlike the others'"
+            )
+        told = bounded_tallies({client: told[client] for client in told if client not in out}, rules.max_share)
+        kept = {client: update for client, update in updates.items() if client not in out}
+        return kept | {
+            client: replace(kept[client], validation=tally) if held_out else replace(kept[client], tally=tally)
+            for client, tally in told.items()
+        }
 
     def _robust(self, sent: Snapshot, updates: dict[int, ClientUpdate]) -> dict[int, ClientUpdate]:
         """The updates under the rule `aggregation`; those that it leaves out are named."""
@@ -256,8 +274,11 @@ class SiteClients(Asking):
         for site in answers.keys() - finite.keys():
             self._quarantine(site, "its answer holds numbers that are not finite")
             del answers[site]
-        names = self._config.sites
-        replies = {names.index(site): answer.reply for site, answer in finite.items()}
+        names, held_out = self._config.sites, self._config.algorithm.needs_held_out
+        replies = {
+            names.index(site): replace(answer.reply, tally=answer.validation.tally) if held_out else answer.reply
+            for site, answer in finite.items()
+        }
         for client, reason in outliers(sent, replies, self._config.rules.outlier).items():
             self._quarantine(names[client], reason)
             del finite[names[client]], answers[names[client]]

@@ -21,6 +21,7 @@ from ffalm.engines.remote.message import Fact, Kind, Message, printable
 from ffalm.engines.remote.round_messages import update_message
 from ffalm.engines.server import ClientUpdate, own_step
 from ffalm.errors import PublicError, UserError, require_public
+from ffalm.fairness import ScoreHistogram
 from ffalm.federate.answer_ledger import AnswerLedger, described
 from ffalm.federate.disclosure import Disclosed, fewest_rows, withheld, without
 from ffalm.federate.federation_config import SiteConfig
@@ -32,12 +33,18 @@ from ffalm.federate.site.blind_counts import CountQuestion, read_shares, told_gr
 from ffalm.federate.site.cache import Parts, SiteCache, rows_key
 from ffalm.federate.site.questions import check_model, read_greeting, read_round
 from ffalm.federate.terms import GROUPS, SiteTerms
+from ffalm.system.files import write_private
 from ffalm.system.hardware import deterministic, threads_for
 from ffalm.system.hardware import device as device_of
 from ffalm.targets.predicted_rows import cells_of
+from ffalm.targets.site_answers import own_thresholds
+from ffalm.targets.target import Target
+from ffalm.trained_models.trained_model import thresholds_text
 
 log = logging.getLogger("ffalm.federate")
 
+THRESHOLDS = "thresholds.json"
+"""The thresholds of a site's own, to be put in the place of `repair.json` in its copy of the model's folder."""
 _NO_HISTOGRAMS = "Its site.toml says to send no score histograms"
 
 
@@ -145,7 +152,9 @@ class LocalSite:
             histograms = terms.target is not None and self._config.histograms
             names = ("train", "validation", "test") if histograms else ("validation", "test")
             with deterministic(threads):
-                return {name: self._scored(learner, model, name, parts[name], terms, histograms) for name in names}
+                told = {name: self._scored(learner, model, name, parts[name], terms, histograms) for name in names}
+            self._fit_thresholds(told["validation"].histogram, terms)
+            return told
 
         if terms.secure is not None:
             return answered_scores(asked, self._party(terms, terms), worked)
@@ -153,6 +162,19 @@ class LocalSite:
         counted = {name: one.histogram for name, one in told.items() if one.histogram is not None}
         scores = {"scores": {"histograms": packed_histograms(counted)}} if counted else {}
         return Message({name: one.record() for name, one in told.items() if name != "train"} | scores)
+
+    def _fit_thresholds(self, held_out: ScoreHistogram | None, terms: SiteTerms) -> None:
+        """Fit thresholds of this site's own, where the terms ask for them; they stay in its folder."""
+        if terms.repair is None or terms.target is None or held_out is None:
+            return
+        own = own_thresholds(held_out, Target.parse(terms.target), terms.repair, terms.confidence)
+        file = self._folder / THRESHOLDS
+        if own is None:
+            file.unlink(missing_ok=True)
+            log.warning("This site has too few held-out rows for thresholds of its own: the federation's are for it.")
+        else:
+            write_private(file, thresholds_text(own.to_plain(terms.task.group_names)).encode())
+            log.warning("This site's own thresholds within %s are in %s.", terms.target, THRESHOLDS)
 
     def _counted(self, asked: Message, agreed: SiteTerms) -> Message:
         """Counts for a blind rule: see `blind_counts`."""
