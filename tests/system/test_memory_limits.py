@@ -1,0 +1,33 @@
+"""Limits of memory that torch could not be imported under."""
+
+import subprocess
+import sys
+
+import pytest
+
+from ffalm.system.memory_limits import refusal
+
+resource = pytest.importorskip("resource")
+MB = 2**20
+
+
+@pytest.mark.parametrize(("kind", "command"), [("RLIMIT_AS", "ulimit -v"), ("RLIMIT_DATA", "ulimit -d")])
+def test_a_limit_that_torch_needs_more_than_is_refused(monkeypatch, kind, command):
+    limits = {resource.RLIMIT_AS: resource.RLIM_INFINITY, resource.RLIMIT_DATA: resource.RLIM_INFINITY}
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (limits[which], resource.RLIM_INFINITY))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert refusal() is None
+    limits[getattr(resource, kind)] = 300 * MB
+    assert command in refusal() and "300 MB" in refusal()
+    limits[getattr(resource, kind)] = 1200 * MB
+    assert refusal() is None
+
+
+@pytest.mark.parametrize("megabytes", [80, 300, 700])
+def test_the_command_line_refuses_in_one_sentence(megabytes):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (megabytes * MB, megabytes * MB))
+
+    done = subprocess.run([sys.executable, "-m", "ffalm", "models"], preexec_fn=limit, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("ffalm: Memory is limited to") and done.stderr.count("\n") == 1
