@@ -10,7 +10,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 #: A variance below this share of the mean square is rounding error: the column is constant.
 ROUNDING = 1e-13
-_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
 _FARTHEST = 1e15  # standard deviations from the mean: products of such features are finite in every layer
 
 
@@ -345,14 +345,24 @@ def category_positions(column: pd.Series, categories: tuple[str | None, ...]) ->
     """
     codes, texts = distinct(column)
     place = {category: number for number, category in enumerate(categories)}
-    written: dict[str, list[int]] = {}
-    for category, number in place.items():
-        if category is not None:
-            written.setdefault(_written_value(category), []).append(number)
+    written = _by_written_value(categories)
     for text in texts:
         if text not in place and len(alike := written.get(_written_value(text), [])) == 1:
-            place[text] = alike[0]
+            place[text] = place[alike[0]]
     return np.array([place.get(text, -1) for text in [*texts, None]], dtype=np.int64)[codes]
+
+
+def written_alike(categories: Iterable[str | None]) -> bool:
+    """Whether some categories, such as 01 and 1, are one number or truth value once a file is read by what it holds."""
+    return any(len(alike) > 1 for alike in _by_written_value(categories).values())
+
+
+def _by_written_value(categories: Iterable[str | None]) -> dict[str, list[str]]:
+    written: dict[str, list[str]] = {}
+    for category in dict.fromkeys(categories):
+        if category is not None:
+            written.setdefault(_written_value(category), []).append(category)
+    return written
 
 
 def _written_value(text: str) -> str:
