@@ -131,7 +131,7 @@ def test_rows_may_be_dicts_as_json_has_them() -> None:
     assert TABLE.encode(TABLE.read(rows[0])).equal(TABLE.encode(FRAME)[:1])
 
 
-@pytest.mark.parametrize("codes", [("u", "007", "7"), ("u", "1e3", "1000"), ("u", "TRUE", "True")])
+@pytest.mark.parametrize("codes", [("u", "007", "7"), ("u", "1e3", "1000"), ("u", ".5", "0.5"), ("u", "TRUE", "True")])
 def test_a_file_without_texts_keeps_codes_apart_that_are_one_number(codes: tuple[str, ...], tmp_path: Path) -> None:
     own = Preprocessing(TableEncoding.of(TableSummary.of(pd.DataFrame({"code": codes, "age": [1.0, 2.0, 3.0]}))))
     file = tmp_path / "new.csv"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 #: A variance below this share of the mean square is rounding error: the column is constant.
 ROUNDING = 1e-13
-_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _FARTHEST = 1e15  # standard deviations from the mean: products of such features are finite in every layer
 
 
