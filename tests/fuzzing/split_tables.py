@@ -90,7 +90,9 @@ def call(draws: random.Random, here: Path) -> Callable[[], object]:
             assert own is not None
             parts = [own.encode(own.read(here / f"{name}.csv")).tolist() for name in ("split", "tables")]
             together = own.encode(own.read(here / "whole.csv")).tolist()
-            assert [row for part in parts for row in part] == together, "new rows are others when fewer are read with them"
+            assert [row for part in parts for row in part] == together, (
+                "new rows are others when fewer are read with them"
+            )
         with _in_pieces(values):
             assert _loaded(str(here / "whole.csv"), {**settings, "owner": "bank"}) == whole, "pieces are not the table"
             assert _loaded(apart, settings) == whole, "pieces of two files are not the table"

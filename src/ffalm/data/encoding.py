@@ -292,7 +292,7 @@ def distinct(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
     """Each row's index in the returned list of values, in order of appearance; -1 for a missing value."""
     try:
         codes, uniques = pd.factorize(column)
-    except TypeError:
+    except (TypeError, NotImplementedError):  # the latter is what Arrow says of its maps
         raise PublicError(f"The column {str(column.name)!r} holds lists or records, which are no category.") from None
     places: dict[str, int] = {}
     lookup = np.full(len(uniques) + 1, -1, dtype=np.int64)  # the last one serves the code -1
