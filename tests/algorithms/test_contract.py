@@ -122,7 +122,7 @@ def test_a_name_that_is_taken_is_refused_whatever_the_class_is_called() -> None:
         ffalm.register(FedAvg)
     for no_algorithm in (None, "fedavg", int, object()):
         with pytest.raises(UserError, match=r"extend `ffalm\.Algorithm`"):
-            ffalm.register(no_algorithm)  # type: ignore[type-var]
+            ffalm.register(no_algorithm)  # type: ignore[arg-type]
 
 
 def test_rows_behind_the_mask_get_no_slope_from_autograd() -> None:

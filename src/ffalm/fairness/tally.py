@@ -42,11 +42,12 @@ class Tally:
     excluded: int = 0
 
     def __post_init__(self) -> None:
-        counted, lost = getattr(self.confusion, "shape", ()), getattr(self.loss, "shape", ())
+        shapes = [tuple[int, ...](getattr(one, "shape", ())) for one in (self.confusion, self.loss)]
+        counted, lost = shapes
         require(
             len(counted) > 2 and len(lost) > 1 and counted[-2:] == lost[-2:] and counted[-3] == counted[-2],
             f"A Tally has counts per (prediction, label, group) and losses per (label, group); got "
-            f"{tuple(counted)} and {tuple(lost)}.",
+            f"{counted} and {lost}.",
         )
         some = isinstance(self.excluded, int) and 0 <= self.excluded <= lost[-1]
         require(some, f"Of {lost[-1]} groups, {shown(self.excluded)} cannot be left out.")
