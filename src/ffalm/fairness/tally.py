@@ -45,7 +45,7 @@ class Tally:
         shapes = [tuple[int, ...](getattr(one, "shape", ())) for one in (self.confusion, self.loss)]
         counted, lost = shapes
         require(
-            len(counted) > 2 and len(lost) > 1 and counted[-2:] == lost[-2:] and counted[-3] == counted[-2],
+            len(counted) > 2 and len(lost) > 1 and counted[-2:] == lost[-2:],
             f"A Tally has counts per (prediction, label, group) and losses per (label, group); got "
             f"{counted} and {lost}.",
         )
@@ -84,6 +84,8 @@ class Tally:
     def of_counts(cls, confusion: Any, excluded: int = 0) -> Tally:
         """The Tally of rows counted by prediction, label and group; their losses are not known."""
         counts = numbers(confusion, "counts")
+        square = counts.ndim > 2 and counts.shape[-3] == counts.shape[-2]
+        require(square, "Counts are by prediction, label and group, with as many predictions as labels.")
         counts = counts if counts.is_floating_point() else counts.long()
         return cls(counts, torch.full(counts.shape[1:], torch.nan, dtype=torch.float64), excluded)
 
