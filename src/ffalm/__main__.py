@@ -10,6 +10,12 @@ gc.set_threshold(10_000)
 def main() -> None:
     """Run the command line; Ctrl-C ends it without a traceback while its modules are still being imported."""
     try:
+        from ffalm.system.memory_limits import refusal
+
+        refused = refusal()
+        if refused is not None:
+            print(f"ffalm: {refused}", file=sys.stderr)
+            sys.exit(2)
         from ffalm.cli import main as command
 
         command()

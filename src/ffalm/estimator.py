@@ -273,7 +273,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def _logits(self, X: Any) -> tuple[Tensor, Tensor]:  # noqa: N803
         """Each row's logits, and its features as the model takes them."""
-        check_is_fitted(self)
+        check_is_fitted(self, "module_")
         with np.errstate(invalid="ignore", over="ignore"):
             rows = self._scaled(validate_data(self, _on_cpu(X), dtype=np.float64, reset=False))
         with torch.inference_mode():

@@ -120,6 +120,9 @@ def test_a_name_that_is_taken_is_refused_whatever_the_class_is_called() -> None:
 
     with pytest.raises(ffalm.UserError, match=r"'fedavg' already belongs to the algorithm ffalm\.algorithms\.fedavg"):
         ffalm.register(FedAvg)
+    for no_algorithm in (None, "fedavg", int, object()):
+        with pytest.raises(UserError, match=r"extend `ffalm\.Algorithm`"):
+            ffalm.register(no_algorithm)  # type: ignore[arg-type]
 
 
 def test_rows_behind_the_mask_get_no_slope_from_autograd() -> None:

@@ -163,6 +163,9 @@ def test_conditions_name_a_metric_of_the_audit() -> None:
     found = audited(scored())
     assert found.failures(["dpd > 0", "accuracy < 1 %"])[0].condition == "dpd > 0"
     assert len(found.failures(["dpd > 0", "accuracy < 1 %"])) == 1
+    assert found.failures("dpd > 0") == found.failures(["dpd > 0"])
+    with pytest.raises(UserError, match="Give conditions"):
+        found.failures(True)  # type: ignore[arg-type]
     for wrong in ("dpd", "dpd == 1", "dpd > x", "dpd > ."):
         with pytest.raises(UserError):
             found.failures([wrong])

@@ -226,3 +226,10 @@ def test_values_too_far_for_a_model_are_refused() -> None:
     assert encoding.encode(pd.DataFrame({"age": [60.0]})).tolist() == [[1.0]]
     with pytest.raises(UserError, match="'age' has values too far"):
         encoding.encode(pd.DataFrame({"age": [60.0, 1e300]}))
+
+
+def test_maps_of_arrow_are_no_category() -> None:
+    pa = pytest.importorskip("pyarrow")
+    maps = pa.array([[("a", 1)]] * 3, pa.map_(pa.string(), pa.int64()))
+    with pytest.raises(UserError, match="lists or records"):
+        distinct(pd.Series(pd.arrays.ArrowExtensionArray(maps), name="x"))

@@ -129,3 +129,14 @@ def test_rows_may_be_dicts_as_json_has_them() -> None:
     rows = FRAME.to_dict("records")
     assert TABLE.encode(TABLE.read(rows)).equal(TABLE.encode(FRAME))
     assert TABLE.encode(TABLE.read(rows[0])).equal(TABLE.encode(FRAME)[:1])
+
+
+@pytest.mark.parametrize("codes", [("u", "007", "7"), ("u", "1e3", "1000"), ("u", ".5", "0.5"), ("u", "TRUE", "True")])
+def test_a_file_without_texts_keeps_codes_apart_that_are_one_number(codes: tuple[str, ...], tmp_path: Path) -> None:
+    own = Preprocessing(TableEncoding.of(TableSummary.of(pd.DataFrame({"code": codes, "age": [1.0, 2.0, 3.0]}))))
+    file = tmp_path / "new.csv"
+    file.write_text(f"code,age\n{codes[1]},2\n{codes[1]},2\n")
+    wanted = own.encode(pd.DataFrame({"code": codes[1], "age": [2.0, 2.0]}))
+    assert own.encode(own.read(file)).tolist() == wanted.tolist()
+    file.write_text(f"shop,code,age\n{codes[1]},u,2\n")
+    assert own.groups(own.read(file, "shop", codes), "shop", codes, 1).tolist() == [1]

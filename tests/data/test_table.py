@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 import pytest
 
@@ -835,3 +836,17 @@ def test_a_word_for_a_missing_value_is_one_beside_numbers_of_twenty_digits(write
     assert {"hash=3", "hash=18446744073709551615", "hash=(missing)"} == {
         name for name in features(table(write(frame))) if name.startswith("hash")
     }
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.run_end_encoded(pa.int32(), pa.string())], ids=str)
+def test_texts_of_arrow_that_pandas_has_no_name_for_are_categories(kind: Any) -> None:
+    texts = pa.array(["m", "f"] * 30)
+    odd = pa.compute.run_end_encode(texts) if pa.types.is_run_end_encoded(kind) else texts.cast(kind)
+    frame = pa.table({"sex": odd, "age": range(60), "paid": [0, 1, 1] * 20}).to_pandas(types_mapper=pd.ArrowDtype)
+    assert ffalm.load(frame, label="paid", group="sex", clients=2, min_rows=1).task.group_names == ("f", "m")
+
+
+def test_a_table_of_arrow_that_pandas_cannot_hold_is_refused() -> None:
+    twice = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 30), pa.array(["m", "m"]))
+    with pytest.raises(UserError, match="cannot be made a data frame"):
+        ffalm.load(pa.table({"sex": twice, "paid": [0, 1] * 30}), label="paid", group="sex")

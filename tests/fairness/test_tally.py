@@ -188,3 +188,22 @@ def test_many_rows_of_many_cells_are_counted_in_pieces(monkeypatch: pytest.Monke
 def test_true_is_the_label_1() -> None:
     counted = metrics.tally([0, 1, 1, 0], [0, 1, 0, 1], [0, 0, 1, 1], losses=[1, 2, 3, 4])
     assert counted.metrics(True) == counted.metrics(1)
+
+
+@pytest.mark.parametrize(
+    "joined",
+    [
+        lambda one: one + metrics.tally([0, 1], [0, 1], [0, 2]),
+        lambda one: Tally.stack([one, metrics.tally([0, 2], [0, 1], [0, 1])]),
+        lambda one: Tally.stack([]),
+        lambda one: one.pooled(),
+        lambda one: one.metrics_of_each(),
+        lambda one: one.excluding(3),
+        lambda one: Tally.of_counts([[[1, 2], [3, 4]]] * 3),
+        lambda one: Tally.of_counts("x"),
+        lambda one: Tally(one.confusion, one.loss[0]),
+    ],
+)
+def test_tallies_of_other_shapes_are_refused(joined: Any) -> None:
+    with pytest.raises(UserError):
+        joined(metrics.tally([0, 1], [0, 1], [0, 1]))

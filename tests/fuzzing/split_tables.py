@@ -85,6 +85,14 @@ def call(draws: random.Random, here: Path) -> Callable[[], object]:
         whole = _loaded(str(here / "whole.csv"), {**settings, "owner": "bank"})
         apart = f"{here / 'split.csv'},{here / 'tables.csv'}"
         assert _loaded(apart, settings) == whole, "two files are not the table"
+        if whole:
+            own = ffalm.load(str(here / "whole.csv"), **settings, owner="bank").preprocessing
+            assert own is not None
+            parts = [own.encode(own.read(here / f"{name}.csv")).tolist() for name in ("split", "tables")]
+            together = own.encode(own.read(here / "whole.csv")).tolist()
+            assert [row for part in parts for row in part] == together, (
+                "new rows are others when fewer are read with them"
+            )
         with _in_pieces(values):
             assert _loaded(str(here / "whole.csv"), {**settings, "owner": "bank"}) == whole, "pieces are not the table"
             assert _loaded(apart, settings) == whole, "pieces of two files are not the table"

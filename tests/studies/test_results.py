@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,3 +83,19 @@ def test_a_data_frame_has_one_row_per_run() -> None:
 
 def test_a_study_is_shown_in_a_few_words() -> None:
     assert repr(TWO) == "Study(A / B on arrays: 4 runs, folder='results')"
+
+
+@pytest.mark.parametrize("run", [0, "fedavg", None])
+def test_what_is_no_run_of_a_study_is_refused(run: Any) -> None:
+    for asked in (study().scores, study().client_scores, study().blind_model):
+        with pytest.raises(UserError, match=r"Give a run of this study"):
+            asked(run)
+
+
+def test_unknown_settings_of_an_answer_are_refused_and_not_taken_for_none() -> None:
+    with pytest.raises(UserError, match="There is no repair 3"):
+        study().answer(repair=3)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="There is no scope of a target ''"):
+        study().answer(scope="")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="The target '' is not understood"):
+        study().answer("")

@@ -92,6 +92,7 @@ def test_a_limit_of_the_process_is_its_own_and_not_shared(tmp_path: Path, monkey
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
         RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"),
         RuntimeError("std::bad_alloc"),
+        RuntimeError("can't start new thread"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     ],
     ids=str,

@@ -44,3 +44,9 @@ def test_a_gap_that_equals_its_bound_meets_it_and_an_undefined_one_does_not() ->
     assert not target.meets({"dpd": math.nan, "impact_ratio": 0.9})
     assert target.excess({"dpd": 0.35, "impact_ratio": 0.7}) == pytest.approx(0.1)
     assert target.excess({"dpd": 0.35}) == math.inf
+
+
+def test_metrics_that_are_no_dict_are_refused() -> None:
+    for asked in (Target.parse("dpd <= 0.1").meets, Target.parse("dpd <= 0.1").excess):
+        with pytest.raises(UserError, match="a dict of numbers by name"):
+            asked(0.05)  # type: ignore[arg-type]

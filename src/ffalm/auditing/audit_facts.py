@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -156,10 +156,11 @@ class AuditFacts:
         }
         return DataFrame.from_dict(rows, orient="index").rename_axis(chosen.name)
 
-    def failures(self, conditions: Sequence[str]) -> list[Failure]:
+    def failures(self, conditions: str | Sequence[str]) -> list[Failure]:
         """Those of conditions such as "dpd > 0.1" that hold for some grouping; an undefined metric fails too."""
+        require(isinstance(conditions, Iterable), f'Give conditions such as "dpd > 0.1"; got {shown(conditions)}.')
         found = []
-        for condition in conditions:
+        for condition in [conditions] if isinstance(conditions, str) else conditions:
             metric, compare, bound = parsed_condition(condition, self.groupings[0].metrics)
             for one in self.groupings:
                 value = one.metrics[metric].value

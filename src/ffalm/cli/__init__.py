@@ -129,6 +129,10 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:  # as in `ffalm data | head`
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         return 141
+    except SystemExit as leaving:  # rich leaves with 1 where nobody reads its tables any more
+        if not isinstance(leaving.__context__, BrokenPipeError):
+            raise
+        return 141
     except Exception as error:
         explanation = explained(error)
         if explanation is not None:
@@ -170,4 +174,18 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):  # escapes where the terminal or file does not take UTF-8
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(_flushed(run(sys.argv[1:])))
+
+
+def _flushed(code: int) -> int:
+    """The exit code once the rest of the output is written; what cannot be is dropped, or Python would try it again."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return 141
+        if code == 0:
+            _say(explained(error))
+            return 2
+    return code

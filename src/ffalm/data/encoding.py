@@ -11,7 +11,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 #: A variance below this share of the mean square is rounding error: the column is constant.
 ROUNDING = 1e-13
 _LONG_TAIL = 2.0  # standard deviation over mean of numbers that are not negative (log-normal: sigma 1.27)
-_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _FARTHEST = 1e15  # standard deviations from the mean: products of such features are finite in every layer
 
 
@@ -308,7 +308,7 @@ def distinct(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
     """Each row's index in the returned list of values, in order of appearance; -1 for a missing value."""
     try:
         codes, uniques = pd.factorize(column)
-    except TypeError:
+    except (TypeError, NotImplementedError):  # the latter is what Arrow says of its maps
         raise PublicError(f"The column {str(column.name)!r} holds lists or records, which are no category.") from None
     places: dict[str, int] = {}
     lookup = np.full(len(uniques) + 1, -1, dtype=np.int64)  # the last one serves the code -1
@@ -374,14 +374,24 @@ def category_positions(column: pd.Series, categories: tuple[str | None, ...]) ->
     """
     codes, texts = distinct(column)
     place = {category: number for number, category in enumerate(categories)}
-    written: dict[str, list[int]] = {}
-    for category, number in place.items():
-        if category is not None:
-            written.setdefault(_written_value(category), []).append(number)
+    written = _by_written_value(categories)
     for text in texts:
         if text not in place and len(alike := written.get(_written_value(text), [])) == 1:
-            place[text] = alike[0]
+            place[text] = place[alike[0]]
     return np.array([place.get(text, -1) for text in [*texts, None]], dtype=np.int64)[codes]
+
+
+def written_alike(categories: Iterable[str | None]) -> bool:
+    """Whether some categories, such as 01 and 1, are one number or truth value once a file is read by what it holds."""
+    return any(len(alike) > 1 for alike in _by_written_value(categories).values())
+
+
+def _by_written_value(categories: Iterable[str | None]) -> dict[str, list[str]]:
+    written: dict[str, list[str]] = {}
+    for category in dict.fromkeys(categories):
+        if category is not None:
+            written.setdefault(_written_value(category), []).append(category)
+    return written
 
 
 def _written_value(text: str) -> str:

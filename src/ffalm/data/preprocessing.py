@@ -16,7 +16,15 @@ from torch import Tensor
 
 from ffalm import arrays
 from ffalm.data.decode import ENDINGS, Recipe, decode_bytes
-from ffalm.data.encoding import CategoryColumn, NumericColumn, TableEncoding, category_positions, distinct, is_numeric
+from ffalm.data.encoding import (
+    CategoryColumn,
+    NumericColumn,
+    TableEncoding,
+    category_positions,
+    distinct,
+    is_numeric,
+    written_alike,
+)
 from ffalm.data.table_files import as_frame, read_table, without_copies
 from ffalm.data.table_groups import group_column
 from ffalm.data.table_values import Codes, listed, place_of
@@ -39,14 +47,28 @@ class Preprocessing:
     group_values: Mapping[str, str] = field(default_factory=dict)  # value -> group, where groups are merged values
     encoding: str | None = None  # of the file's text
 
-    def read(self, data: Data) -> Data:
-        """A table as a data frame, images as a list of files; arrays stay as they are."""
+    def read(self, data: Data, group: Any = None, group_names: Sequence[str] = ()) -> Data:
+        """A table as a data frame, images as a list of files; arrays stay as they are.
+
+        `group` may be the column of groups, which are called `group_names`.
+        """
         if self.table is not None:
             if isinstance(data, str | Path):
-                return read_table(str(data), self.separator, self.decimal, self.encoding)[0]
+                texts = self._texts(group, group_names)
+                return read_table(str(data), self.separator, self.decimal, self.encoding, texts)[0]
             frame = as_frame(_records(data))
             return data if frame is None else without_copies(frame)[0]
         return _image_files(data) if self.images is not None and isinstance(data, str | Path) else data
+
+    def _texts(self, group: Any, group_names: Sequence[str]) -> list[str]:
+        """Columns that no number may be read of: 01 and 1 are two of their values."""
+        assert self.table is not None
+        values = {one.name: [*one.categories] for one in self.table.columns if isinstance(one, CategoryColumn)}
+        if isinstance(group, str):
+            names = [part for name in (*group_names, *self.group_values) for part in name.split(", ")]
+            for column in {group, *map(str.strip, group.split(","))}:
+                values[column] = [*values.get(column, ()), *names]
+        return [name for name, known in values.items() if written_alike(known)]
 
     def read_verbatim(self, file: Path) -> pd.DataFrame:
         """A file's values as they are written."""

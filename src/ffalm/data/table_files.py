@@ -178,7 +178,10 @@ def without_copies(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 def as_frame(values: Any) -> pd.DataFrame | None:
     """A data frame of pandas, or of anything that becomes one (pyarrow, polars); None if it is not a table."""
     if not isinstance(values, pd.DataFrame) and not isinstance(values, type) and hasattr(values, "to_pandas"):
-        values = values.to_pandas()
+        try:
+            values = values.to_pandas()
+        except (ValueError, TypeError, NotImplementedError) as error:  # such as a dictionary with a value twice
+            raise UserError(f"The table cannot be made a data frame of pandas: {error}.") from None
     if not isinstance(values, pd.DataFrame):
         return None
     frame = values.reset_index(drop=True)
@@ -205,9 +208,19 @@ def _plain_column(column: pd.Series) -> pd.Series:
 
         if pyarrow.types.is_decimal(dtype.pyarrow_dtype):
             return column.astype(pd.ArrowDtype(pyarrow.float64()))
+        if not _known_to_pandas(dtype):
+            return pd.Series(pyarrow.array(column.array).to_pylist(), name=column.name)
         if pyarrow.types.is_nested(dtype.pyarrow_dtype):
             return column.astype(object)
     return column
+
+
+def _known_to_pandas(dtype: pd.ArrowDtype) -> bool:
+    """Whether pandas can tell what a type of Arrow holds; of views and run-length encodings it cannot."""
+    try:
+        return dtype.type is not None
+    except NotImplementedError:
+        return False
 
 
 def require_file(file: str) -> Path:

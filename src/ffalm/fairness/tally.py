@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from ffalm.errors import require
+from ffalm.errors import require, shown
 from ffalm.fairness import group_metrics, intervals
 from ffalm.fairness.array_library import whole
 from ffalm.fairness.power import rows_needed
@@ -38,6 +38,17 @@ class Tally:
     confusion: Tensor
     loss: Tensor
     excluded: int = 0
+
+    def __post_init__(self) -> None:
+        shapes = [tuple[int, ...](getattr(one, "shape", ())) for one in (self.confusion, self.loss)]
+        counted, lost = shapes
+        require(
+            len(counted) > 2 and len(lost) > 1 and counted[-2:] == lost[-2:],
+            f"A Tally has counts per (prediction, label, group) and losses per (label, group); got "
+            f"{counted} and {lost}.",
+        )
+        some = isinstance(self.excluded, int) and 0 <= self.excluded <= lost[-1]
+        require(some, f"Of {lost[-1]} groups, {shown(self.excluded)} cannot be left out.")
 
     @classmethod
     def of(
@@ -75,7 +86,11 @@ class Tally:
         """The Tally of rows counted by prediction, label and group; their losses are not known."""
         import torch
 
-        counts = torch.as_tensor(confusion)
+        from ffalm.arrays import numbers
+
+        counts = numbers(confusion, "counts")
+        square = counts.ndim > 2 and counts.shape[-3] == counts.shape[-2]
+        require(square, "Counts are by prediction, label and group, with as many predictions as labels.")
         counts = counts if counts.is_floating_point() else counts.long()
         return cls(counts, torch.full(counts.shape[1:], torch.nan, dtype=torch.float64), excluded)
 
@@ -93,10 +108,12 @@ class Tally:
         """Several Tallies along a new leading axis."""
         import torch
 
+        _check_alike(tallies)
         confusion, loss = torch.stack([t.confusion for t in tallies]), torch.stack([t.loss for t in tallies])
         return cls(confusion, loss, tallies[0].excluded)
 
     def __add__(self, other: Tally) -> Tally:
+        _check_alike([self, other])
         excluded = max(self.excluded, other.excluded)
         return Tally(self.confusion + other.confusion, self.loss + other.loss, excluded)
 
@@ -106,6 +123,7 @@ class Tally:
 
     def pooled(self) -> Tally:
         """Summed over the last leading axis: the clients' Tallies become the federation's."""
+        require(self.loss.ndim > 2, "This is one Tally, without a leading axis to sum over.")
         return Tally(self.confusion.sum(-4), self.loss.sum(-3), self.excluded)
 
     def rounded(self) -> Tally:
@@ -174,6 +192,7 @@ class Tally:
 
     def metrics_of_each(self, favourable: int = 1) -> list[dict[str, float]]:
         """Every metric by name, for each Tally along the one leading axis."""
+        require(self.loss.ndim == 3, f"There must be one leading axis; got {self.loss.ndim - 2}.")
         columns = {name: metric(self, favourable).tolist() for name, metric in group_metrics.METRICS.items()}
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
@@ -213,6 +232,13 @@ class Tally:
     def rows_needed(self, metric: str = "dpd", level: float = 0.95, power: float = 0.8, favourable: int = 1) -> float:
         """Rows, in the same shares, that it takes to tell a gap of this size from 0 with the probability `power`."""
         return rows_needed(self, metric, level, power, favourable)
+
+
+def _check_alike(tallies: Sequence[Tally]) -> None:
+    """Refuse Tallies of other labels and groups: numbers of theirs would be added to those of others."""
+    given = isinstance(tallies, Sequence) and len(tallies) > 0 and all(isinstance(one, Tally) for one in tallies)
+    alike = given and len({one.loss.shape[-2:] for one in tallies}) == 1
+    require(alike, "Tallies can be joined only where all have the same number of labels and groups.")
 
 
 def tally(y_true: Any, y_pred: Any, group: Any, losses: Any = None) -> Tally:

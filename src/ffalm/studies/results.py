@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
-from ffalm.errors import UserError, require
+from ffalm.errors import UserError, require, require_known, shown
 from ffalm.outcome import Outcome, StudyOutcome, StudyRecord, degenerate
 from ffalm.report.summary import more_is_better
 from ffalm.studies.describe import describe, read_study
@@ -132,9 +132,11 @@ class Study:
         A blind rule needs the rows again: give the `federation` of a study of one in memory.
         """
         record = self.record
-        asked = Target.parse(target or record.target or DEFAULT)
+        asked = Target.parse(target if target is not None else record.target or DEFAULT)
         level = record.confidence if confidence is None else confidence
-        allowed = repair or record.repair
+        allowed, where = repair if repair is not None else record.repair, scope if scope is not None else record.scope
+        require_known("repair", get_args(Repair), allowed)
+        require_known("scope of a target", get_args(Scope), where)
         ended = [run for run in self._runs(alpha) if run.diverged is None and run.label not in record.references]
         blind = {run.place: self._blind_fit(run, federation) for run in ended if allowed == "blind"}
         runs = [FinishedRun(run.label, run.seed, run.alpha, run.place, self.scores(run), blind.get(run.place))
@@ -156,13 +158,13 @@ class Study:
         answer = replace(answer, notes=notes, federated=record.federated)
         if answer.chosen.kind == "blind":
             require(
-                (scope or record.scope) == "federation",
+                where == "federation",
                 "A blind rule is one for all sites: give the target's scope as federation, or another repair.",
             )
             return answer
         own = self.client_scores(next(run for run in self.results if run.place == answer.best.run))
         sites_may_use = "single" if allowed == "blind" else allowed
-        return with_sites(answer, own, scope or record.scope, sites_may_use, record.group_names)
+        return with_sites(answer, own, where, sites_may_use, record.group_names)
 
     def blind(
         self,
@@ -178,7 +180,7 @@ class Study:
         The run's own settings train the model of the groups, unless `groups` is given. A study of federations in memory
         needs the run's `federation`; others load it again.
         """
-        aim = Target.parse(target or self.record.target or DEFAULT)
+        aim = Target.parse(target if target is not None else self.record.target or DEFAULT)
         level = self.record.confidence if confidence is None else confidence
         answer = self.blind_model(run, federation, groups).fit(aim, level)
         if answer.warning:
@@ -199,7 +201,7 @@ class Study:
         from ffalm.simulation import rebuilt
         from ffalm.studies.grid import federation_of, plans
 
-        folder = RunFolder(self.folder / run.place)
+        folder = self._folder(run)
         config = parse(read(folder.path / "config.toml"))
         owned, settings = federation or federation_of(config, plans(config)[0]), cast("RunKeywords", config.keywords())
         known, key = self._group_models, (run.alpha, run.seed)
@@ -214,7 +216,7 @@ class Study:
     def _blind_rules(self, run: Outcome, federation: Federation | None) -> Callable[[Target, float], JudgedRule]:
         """What makes a run's blind rule for a target at a confidence; a real federation keeps those of its target."""
         if self.record.federated:
-            return RunFolder(self.folder / run.place).blind_rules().judged
+            return self._folder(run).blind_rules().judged
         return self.blind_model(run, federation).fit
 
     def _blind_fit(self, run: Outcome, federation: Federation | None) -> BlindFit:
@@ -232,13 +234,17 @@ class Study:
 
     def scores(self, run: Outcome) -> dict[str, ScoreHistogram]:
         """The score histograms of a run on its "training", "validation" and "test" rows."""
-        return RunFolder(self.folder / run.place).scores(self.record.favourable, self.record.excluded)
+        return self._folder(run).scores(self.record.favourable, self.record.excluded)
 
     def client_scores(self, run: Outcome) -> dict[str, dict[str, ScoreHistogram]]:
         """The same of each client's own rows, by client and part; empty if row owners are unknown."""
         names = (str(one["client"]) for one in self.record.clients)
-        folder = RunFolder(self.folder / run.place)
-        return dict(zip(names, folder.client_scores(self.record.favourable, self.record.excluded), strict=False))
+        scores = self._folder(run).client_scores(self.record.favourable, self.record.excluded)
+        return dict(zip(names, scores, strict=False))
+
+    def _folder(self, run: Outcome) -> RunFolder:
+        require(isinstance(run, Outcome), f"Give a run of this study, such as study.results[0]; got {shown(run)}.")
+        return RunFolder(self.folder / run.place)
 
     def _runs(self, alpha: float | None) -> list[Outcome]:
         """The runs at one skew."""

@@ -14,7 +14,8 @@ import torch
 
 from ffalm.errors import require
 
-_EXHAUSTED = re.compile(r"DefaultCPUAllocator|bad_alloc|out of memory|STATUS_ALLOC_FAILED", re.IGNORECASE)
+_WORDS = r"DefaultCPUAllocator|bad_alloc|out of memory|STATUS_ALLOC_FAILED|can't start new thread"
+_EXHAUSTED = re.compile(_WORDS, re.IGNORECASE)
 _ROOT = Path("/")
 
 

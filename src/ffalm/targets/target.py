@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ffalm.errors import UserError, require, require_number, unknown
+from ffalm.errors import UserError, require, require_number, shown, unknown
 
 #: The metrics that a target can bound, with the sign of the bound.
 SIGNS = {
@@ -117,14 +117,20 @@ class Target:
 
     def meets(self, metrics: Mapping[str, float]) -> bool:
         """Whether metrics are within every bound."""
+        _check_metrics(metrics)
         return all(bound.meets(metrics.get(bound.metric, math.nan)) for bound in self.bounds)
 
     def excess(self, metrics: Mapping[str, float]) -> float:
         """The largest distance beyond a bound."""
+        _check_metrics(metrics)
         return max(bound.excess(metrics.get(bound.metric, math.nan)) for bound in self.bounds)
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.bounds))
+
+
+def _check_metrics(metrics: Mapping[str, float]) -> None:
+    require(isinstance(metrics, Mapping), f"Metrics are a dict of numbers by name; got {shown(metrics)}.")
 
 
 def check_confidence(level: float | None) -> None:

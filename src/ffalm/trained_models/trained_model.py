@@ -158,7 +158,7 @@ class TrainedModel:
 
     def decide(self, data: Data, group: Any = None) -> Tensor:
         """The number of the label that `predict` names, for each row."""
-        rows = self._read(data)
+        rows = self._read(data, group)
         features, repair = self.features(rows), self.repair
         logits = self.logits(features)
         if self.rule is not None and self.groups is not None:
@@ -209,9 +209,9 @@ class TrainedModel:
         takes = f"arrays of features of shape {shape}" if own is None else own.describe()
         return card(facts, ModelUse(takes, kind, self.task.group, self.by_group, self.description.model, guarantee))
 
-    def _read(self, data: Data) -> Data:
+    def _read(self, data: Data, group: Any = None) -> Data:
         own = self.description.preprocessing
-        return data if own is None else own.read(data)
+        return data if own is None else own.read(data, group, self.task.group_names)
 
     def _groups(self, rows: Data, features: Tensor, group: Any) -> Tensor:
         """The number of each row's group; -1 where it is none of the task's."""

@@ -23,7 +23,7 @@ def run(tmp_path: Path) -> Path:
 
 def test_the_page_says_the_metrics_each_site_and_what_to_know(run: Path) -> None:
     page = (run / "report.md").read_text()
-    assert "# FFALM over 3 sites" in page
+    assert "# FFALM (safe) over 3 sites" in page
     assert "| Accuracy |" in page and " to " in page
     north = next(line for line in page.splitlines() if line.startswith("| north |"))
     assert north.split(" | ")[1] == "63" and "| 1-2 |" in north
@@ -43,7 +43,7 @@ def test_the_terminal_shows_the_same_in_plain_text(run: Path) -> None:
 
 def test_the_run_folder_is_a_study_of_one_run(run: Path) -> None:
     record = json.loads((run / "study.json").read_text())
-    assert record["title"] == "FFALM over 3 sites" and record["runs"] == ["."]
+    assert record["title"] == "FFALM (safe) over 3 sites" and record["runs"] == ["."]
     assert record["task"] == {"data": "loans", "label": "loan", "favourable": "yes", "groups": "sex: female, male"}
     assert [client["client"] for client in record["clients"]] == ["north", "south", "west"]
     north = record["clients"][0]

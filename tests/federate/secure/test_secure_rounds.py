@@ -104,7 +104,7 @@ def assert_close(run: Path, outcome: Outcome, expected: list[Round], within: flo
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "fedavg": {"name": "fedavg"},
     "ffalm": {"name": "ffalm"},
-    "ffalm-bounded": {"name": "ffalm", "dual_bound": 0.1},
+    "ffalm-bounded": {"name": "ffalm", "preset": "paper", "dual_bound": 0.1},
     "fpfl": {"name": "fpfl"},
     "scaffold": {"name": "scaffold"},
     "fedgft": {"name": "fedgft"},
