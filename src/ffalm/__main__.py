@@ -3,12 +3,10 @@
 import gc
 import sys
 
-# Of what importing torch makes, all stays: to look through it for garbage as often as usual takes a sixth of a second.
-gc.set_threshold(10_000)
-
 
 def main() -> None:
     """Run the command line; Ctrl-C ends it without a traceback while its modules are still being imported."""
+    gc.set_threshold(10_000)  # nothing that importing torch makes is garbage: looking for it takes a sixth of a second
     try:
         from ffalm.system.memory_limits import refusal
 

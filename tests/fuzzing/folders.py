@@ -113,7 +113,7 @@ def prepare_models(here: Path) -> dict[str, tuple[Any, ...]]:
 
     prepare_files(here)
     study = train(here)
-    run = sorted((study / "runs").iterdir())[0]
+    run = sorted((study / "runs").glob("*/result.json"))[0].parent
     ffalm.load_model(study).save(here / "saved")
     places = {"study": ".", "study/run": str(run.relative_to(study)), "saved": "."}
     return {name: (*_predictions(here / name.partition("/")[0] / place), place) for name, place in places.items()}

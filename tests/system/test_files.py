@@ -132,6 +132,17 @@ def test_devices_pipes_and_links_stay_what_they_are(tmp_path: Path) -> None:
     assert null.is_symlink() and Path("/dev/null").is_char_device()
 
 
+def test_a_pipe_is_written_to_and_refused_where_nobody_reads_it(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match="Nobody reads the pipe"):
+        write_whole(pipe, "lost")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_whole(pipe, "read")
+    assert os.read(reader, 10) == b"read" and pipe.is_fifo()
+    os.close(reader)
+
+
 def test_a_file_of_the_users_own_is_not_replaced(tmp_path: Path) -> None:
     file = tmp_path / "loans.csv"
     require_replaceable(file, "row,prediction", "a file of predictions")

@@ -172,6 +172,7 @@ def test_thresholds_survive_a_file(tmp_path: Any) -> None:
         ({"labels": [1, 0]}, "one entry per row"),
         ({"target": "loss <= 0.1"}, "metric of a target"),
         ({"repair": "none"}, "There is no repair 'none'"),
+        ({"repair": np.zeros(3)}, "There is no repair"),
         ({"confidence": 0.2}, "from 0.5"),
         ({"cost_false_favourable": -1}, "0 or more"),
         ({"test_share": 1.0}, "between 0 and 1"),

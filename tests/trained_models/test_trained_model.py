@@ -65,6 +65,8 @@ def test_arrays_get_labels_as_numbers() -> None:
     assert float((predicted == part[1].numpy()).mean()) == pytest.approx(result.test["accuracy"])
     with pytest.raises(UserError, match="takes rows of shape"):
         result.predict(x[:, 1:])
+    with pytest.raises(UserError, match="missing or not finite"):
+        result.predict_proba(np.full((2, 3), np.nan))
 
 
 def test_a_model_of_ones_own_needs_its_function_again(federation: ffalm.Federation, tmp_path: Path) -> None:

@@ -127,7 +127,6 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except BrokenPipeError:  # as in `ffalm data | head`
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         return 141
     except SystemExit as leaving:  # rich leaves with 1 where nobody reads its tables any more
         if not isinstance(leaving.__context__, BrokenPipeError):

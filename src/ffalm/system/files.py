@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -83,7 +84,8 @@ def write_whole(path: Path, content: str | bytes) -> Path:
     """
     content = content.encode() if isinstance(content, str) else content
     if path.exists() and not path.is_file() and not path.is_dir():
-        path.write_bytes(content)
+        with open(path, "wb", opener=_open_at_once) as file:
+            file.write(content)
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     place = Path(os.path.realpath(path)) if path.is_symlink() else path
@@ -98,6 +100,19 @@ def write_whole(path: Path, content: str | bytes) -> Path:
     finally:
         beside.unlink(missing_ok=True)
     return path
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a device or pipe for writing; a pipe that nobody reads is refused instead of waited for."""
+    try:
+        handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise UserError(f"Nobody reads the pipe {path}: start its reader first.") from None
+        raise
+    if hasattr(os, "O_NONBLOCK"):
+        os.set_blocking(handle, True)
+    return handle
 
 
 def unfinished(path: Path) -> Path:

@@ -22,7 +22,7 @@ from ffalm.data.splits import split_rows
 from ffalm.data.table import code_label
 from ffalm.data.table_groups import spelled_alike
 from ffalm.data.table_values import natural, place_of
-from ffalm.errors import UserError, require, require_number, unknown
+from ffalm.errors import UserError, require, require_known, require_number, unknown
 from ffalm.fairness import ScoreHistogram
 from ffalm.fairness.score_metrics import group_auc, group_calibration
 from ffalm.targets.answer import Answer, Candidate, Scores, Verdict
@@ -233,8 +233,7 @@ def repair_table(
     decision: float | None,
 ) -> RepairedScores:
     """Fit, choose and judge."""
-    if kind not in REPAIRS:
-        raise unknown("repair", str(kind), REPAIRS)
+    require_known("repair", REPAIRS, kind)
     names, rows = table.group_names, table.rows
     probabilities = bool(rows.scores.min() >= 0 and rows.scores.max() <= 1)
     own, note = own_decision(rows.scores, probabilities, decision)

@@ -41,6 +41,13 @@ def test_how_many_rows_hold_a_value_does_not_follow_from_asking_with_ever_larger
     assert "description" in greeted(folder, 20).facts
 
 
+def test_a_floor_that_is_no_number_of_rows_is_refused_and_not_noted(tmp_path: Path) -> None:
+    folder = site_folder(tmp_path, "north", people(200, 1))
+    for floor in (10**309, -1):
+        assert "no number of rows" in str(greeted(folder, floor).facts["misfit"])
+    assert "description" in greeted(folder, 20).facts
+
+
 def test_a_column_of_names_is_refused_in_an_encoding_that_nobody_described(tmp_path: Path) -> None:
     """With the one feature "name is Ann" the Tally of a model that predicts it would tell Ann's label and group."""
     frame = people(80, 1).assign(name=[f"person {number}" for number in range(80)])

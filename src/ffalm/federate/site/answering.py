@@ -39,7 +39,7 @@ from ffalm.system.hardware import device as device_of
 from ffalm.targets.predicted_rows import cells_of
 from ffalm.targets.site_answers import own_thresholds
 from ffalm.targets.target import Target
-from ffalm.trained_models.trained_model import thresholds_text
+from ffalm.trained_models.threshold_file import thresholds_text
 
 log = logging.getLogger("ffalm.federate")
 

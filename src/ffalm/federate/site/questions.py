@@ -28,6 +28,7 @@ def read_greeting(asked: Message) -> tuple[SharedData, list[str] | None, int]:
         min_group = int(asked.facts.get("min_group", 0))
     named = columns is None or (isinstance(columns, list) and all(isinstance(name, str) for name in columns))
     require_public(isinstance(given, dict) and named, "The coordinator's question does not say which data it wants.")
+    require_public(0 <= min_group < 2**53, "The coordinator's min_group is no number of rows.")
     return shared_of(given), columns, min_group
 
 
