@@ -96,9 +96,8 @@ class SiteTerms:
         try:
             values = {"encoding": None, **parsed_json(text)}  # a text that is None is left out
             algorithm = study.entry_of(values["contender"]["name"], values["contender"])
-            model = from_scratch(
-                study.model_of(study.section(values, "model"))
-            )  # no file of this machine is read for a coordinator
+            given = study.section(values, "model")
+            model = from_scratch(study.model_of(given))  # no file of this machine is read for a coordinator
             return build(cls, {**values, "model": model, "contender": algorithm}, "terms")
         except UserError as error:  # the text came from the coordinator, so the sentence holds nothing of this site
             raise PublicError(str(error)) from None
