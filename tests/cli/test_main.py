@@ -174,6 +174,7 @@ def test_ctrl_c_before_the_command_has_begun_ends_without_a_traceback(monkeypatc
         raise KeyboardInterrupt
 
     monkeypatch.setattr("ffalm.cli.main", interrupted)
+    monkeypatch.setattr("gc.set_threshold", lambda *_: None)  # a setting of the whole process, for other tests too
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 130
