@@ -19,6 +19,15 @@ from ffalm.targets.target import DEFAULT, Target
 
 _SOURCE, _MODEL = "census", "mlp"
 _WEIGHTS = "File of pretrained weights: safetensors, or a state_dict that torch saved."
+_ABOUT_ALGORITHMS = (
+    "The algorithms to compare; their settings: ffalm algorithms NAME. Left out, they are these, and the Lagrangians\n"
+    "follow the target. A file that names algorithms has no others, and no target but the one above."
+)
+#: Settings that a study chooses where they are left out, which a line at its default would prevent; and what it does.
+_CHOSEN = {
+    "kind": "Left out: plain, or silos where [data] names an owner.",
+    "lr": "Left out: 0.05, or for a file of your own with a target the best of 0.05, 0.2, 0.5 and 1 on held-out rows.",
+}
 _EXAMPLES = {"leave_out": '"north"', "weights": '"resnet18.safetensors"'}  # for text settings whose default is none
 
 
@@ -53,7 +62,12 @@ def sections() -> list[SettingSection]:
             'source = "table", file = "loans.csv", label = "paid", group = "sex", favourable = "yes"',
             (data, *settings_of(of_source)),
         ),
-        SettingSection("partition", "How training rows are given to clients.", tuple(partition.values())),
+        SettingSection(
+            "partition",
+            "How training rows are given to clients. Where [data] names an owner, its values are the clients: remove\n"
+            "clients and alpha then.",
+            tuple(partition.values()),
+        ),
         SettingSection(
             "model",
             "The model. Settings of others: ffalm models.",
@@ -73,16 +87,18 @@ def configuration() -> str:
     """A configuration file with every setting at its default: the study that `ffalm compare` makes without flags."""
     lines = [
         "# Settings of a study: run it with `ffalm compare --config THIS_FILE`; flags override this file.",
-        "# Every setting is at its default, so any line may be left out. What is commented out is off.",
+        "# Every setting is at its default, so any line may be left out. What is commented out is off, or follows from",
+        "# the rest as its comment says.",
     ]
     for section in sections():
         quiet = "# " if section.optional else ""
         lines += ["", *_comment(section.about)]
         lines += [f"{quiet}[{section.name}]"] if section.name else []
         for one in section.settings:
-            lines += [f"{quiet}{_line(one)}  # {one.help}" if one.help else f"{quiet}{_line(one)}"]
-    lines += ["", *_comment("The algorithms to compare; their settings: ffalm algorithms NAME."), ""]
-    return "\n".join(lines) + toml.dumps({"algorithms": _algorithms()})
+            off, words = ("# ", f"{one.help} {_CHOSEN[one.name]}") if one.name in _CHOSEN else (quiet, one.help)
+            lines += [f"{off}{_line(one)}  # {words}" if words else f"{off}{_line(one)}"]
+    lines += ["", *_comment(_ABOUT_ALGORITHMS), *_comment(toml.dumps({"algorithms": _algorithms()}))]
+    return "\n".join(lines) + "\n"
 
 
 def _algorithms() -> dict[str, Any]:
@@ -101,4 +117,4 @@ def _line(one: Setting) -> str:
 
 
 def _comment(text: str) -> list[str]:
-    return [f"# {line}" for line in text.splitlines()]
+    return [f"# {line}".rstrip() for line in text.splitlines()]

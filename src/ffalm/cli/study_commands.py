@@ -136,23 +136,24 @@ def _study(
         whole = merged(configs.read(folder / "config.toml"), settings)
     else:
         file = configs.read(values["config"]) if values["config"] else {}
-        names = named or ([] if file else list(usual))
         configs.check(merged(file, settings))
+        stated = bool(
+            configs.section(file, "algorithms")
+        )  # a file that names algorithms states its target too, or none
+        names = named or ([] if stated else list(usual))
         if not named:  # the default algorithms that no flag names
             optional = {*names} - {*settings.get("algorithms", {})} - {"ffalm" if values["preset"] is not None else ""}
         base: dict[str, Any] = {"seeds": list(range(seeds))}
-        if command == "compare" and not file:
+        if command == "compare" and not stated:
             base["target"] = DEFAULT
         whole = _with_algorithms(merged(merged(base, file), settings), names, values["preset"])
-        if not named and not file and command == "compare" and whole["target"] != "none":
+        if not named and not stated and command == "compare" and whole["target"] != "none":
             aiming = lagrangians(Target.parse(whole["target"]))
             whole["algorithms"] |= aiming
             optional = {*optional, *aiming}
     config = configs.parse(whole)
     _check_effects(config, values)
-    values["free_rate"] = (
-        isinstance(config.data, Table) and not values["config"] and "lr" not in whole.get("training", {})
-    )
+    values["free_rate"] = isinstance(config.data, Table) and "lr" not in whole.get("training", {})
     runs = len(plans(config))
     require(
         command == "compare" or runs == 1,
