@@ -128,7 +128,12 @@ class RunSettings:
     engine: str | Any = field(  # a name or an `Engine`
         default="auto", metadata=flag("Engine: auto, loop, stacked, graphed or flower.", _RUNNING)
     )
-    device: str = field(default="auto", metadata=flag("Device: auto, cpu or cuda.", _RUNNING))
+    device: str = field(
+        default="auto",
+        metadata=flag(
+            "Device: auto (a GPU where there is one, except for small models of tables), cpu or cuda.", _RUNNING
+        ),
+    )
     precision: Precision = field(
         default="fp32", metadata=flag("Precision: fp32, or for speed on a GPU tf32 or bf16.", _RUNNING)
     )

@@ -37,6 +37,7 @@ from ffalm.trained_models.trained_model import TrainedModel
 Model = str | Architecture | ModelFactory
 
 _MOST_THREADS = 1024  # OpenMP ends the process where it cannot have as many as were asked for
+_SMALL = 2**18  # bytes of a model: 64 hidden units for up to 1,000 features
 _COPIES = 4  # of a model that a run holds at least: the server's, a client's, its gradient, the last snapshot
 
 
@@ -77,14 +78,15 @@ def run_of(
         "pooled": lambda: [federation.pooled()],
         "alone": lambda: [federation.alone(client) for client in range(len(federation.clients))],
     }[algorithm.trains_on]()
+    factory = model_factory(settings.model, trained[0])
     jobs = [
         Job.of(
             algorithm,
             owned,
-            model_factory(settings.model, owned),
+            factory,
             settings.training,
             seed,
-            device_of(device or settings.device),
+            device_of(device or placed(settings.device, factory)),
             precision=settings.precision,
             channels_last=settings.channels_last,
             compiled=settings.compiled,
@@ -230,6 +232,18 @@ class Built:
 
     def __call__(self) -> nn.Module:
         return self.architecture.build(self.shape, self.labels)
+
+    @property
+    def small(self) -> bool:
+        """Whether a core computes a batch in the time that a GPU takes to start its kernels, as for most tables."""
+        plain = replace(self, architecture=from_scratch(self.architecture))
+        ours = type(plain.architecture) in ARCHITECTURES.values()
+        return ours and len(self.shape) == 1 and _bytes_of(plain) < _SMALL
+
+
+def placed(device: str, factory: ModelFactory) -> str:
+    """The device that a study asks for, where "auto" is the CPU for small models of tables, whatever GPU there is."""
+    return "cpu" if device == "auto" and isinstance(factory, Built) and factory.small else device
 
 
 def model_factory(model: Model, federation: Federation) -> ModelFactory:

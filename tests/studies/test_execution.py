@@ -8,14 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from ffalm.config import parse
 from ffalm.engines import Engine, Job, Round, choose
 from ffalm.engines.loop import LoopEngine
 from ffalm.errors import UserError
+from ffalm.models import CNN, MLP
+from ffalm.simulation import Built, placed
 from ffalm.studies import execution
 from ffalm.studies.execution import _tasks, execute, plan_execution, resumable
-from ffalm.studies.grid import plans
+from ffalm.studies.grid import plans, run_of
+from ffalm.system import hardware
 
 SMALL: dict[str, Any] = {"data": {"source": "census", "rows": 600}, "partition": {"clients": 3, "alpha": [1.0, 5.0]}}
 
@@ -49,6 +54,24 @@ def test_memory_is_planned_for_as_many_processes_as_share_it(monkeypatch: pytest
         machine = {"workers": workers, "device": "cpu"}
         plan_execution(parse({**SMALL, **machine, "seeds": [0, 1, 2], "algorithms": {"fedavg": {}}}))
     assert asked == [(1, 3), (3, 2), (6, 1)]
+
+
+def test_small_models_of_tables_are_spread_over_the_cores_even_where_there_is_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(hardware, "cores", lambda: 4)
+    config = parse({**SMALL, "seeds": [0, 1], "algorithms": {"fedavg": {}}})
+    assert plan_execution(config).devices == ["cpu"] * 4
+    assert run_of(config, plans(config)[0]).jobs[0].spec.device.type == "cpu"
+
+
+def test_auto_leaves_large_models_images_and_models_of_users_to_the_gpu() -> None:
+    assert placed("auto", Built(MLP(), (100,), 2)) == "cpu"
+    assert placed("cuda", Built(MLP(), (100,), 2)) == "cuda"
+    assert placed("auto", Built(MLP(hidden=(1000, 1000)), (100,), 2)) == "auto"
+    assert placed("auto", Built(CNN(), (3, 8, 8), 2)) == "auto"
+    assert placed("auto", lambda: nn.Linear(4, 2)) == "auto"
 
 
 def test_runs_know_how_many_processes_share_their_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

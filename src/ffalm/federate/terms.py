@@ -81,10 +81,15 @@ class SiteTerms:
             min_group=NO_CELL,
         )
 
+    @property
+    def model_factory(self) -> Built:
+        """A function that makes a fresh model."""
+        return Built(self.model, self.shape, self.task.labels)
+
     def client_spec(self, device: torch.device) -> ClientSpec:
         """The local training that these terms ask for."""
-        factory = Built(self.model, self.shape, self.task.labels)
-        return ClientSpec(self.contender.algorithm, factory, self.training, self.task, self.seed, device)
+        own = self.contender.algorithm, self.model_factory, self.training, self.task, self.seed
+        return ClientSpec(*own, device)
 
     def to_text(self) -> str:
         """As text for the wire and the site's folder."""

@@ -20,8 +20,9 @@ import ffalm
 from ffalm.config import StudyConfig
 from ffalm.errors import UserError
 from ffalm.plugins import import_plugin
+from ffalm.simulation import placed
 from ffalm.studies.execution import ExecutionPlan, Listener, execute, plan_execution
-from ffalm.studies.grid import RunPlan, run_folder
+from ffalm.studies.grid import RunPlan, plans, run_folder, run_of
 from ffalm.studies.store import RunFolder
 from ffalm.system.files import write_whole
 from ffalm.system.hardware import cores, device
@@ -40,6 +41,7 @@ def run_on_cluster(config: StudyConfig, folder: Path, address: str, listener: Li
 
 def _run(ray: Any, config: StudyConfig, folder: Path, listener: Listener) -> None:
     found = ray.cluster_resources()
+    config = replace(config, device=placed(config.device, run_of(config, plans(config)[0]).jobs[0].spec.model))
     gpus = int(found.get("GPU", 0)) if config.device != "cpu" else 0
     spread = plan_execution(replace(config, workers=gpus or max(1, int(found.get("CPU", 1)))))
     work = ray.remote(_compute).options(num_cpus=spread.threads, num_gpus=1 if gpus else 0, max_retries=-1)

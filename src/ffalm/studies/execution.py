@@ -15,6 +15,7 @@ from ffalm.engines.common import checked_model
 from ffalm.errors import require
 from ffalm.outcome import Record
 from ffalm.runs import Result, Run, compute
+from ffalm.simulation import placed
 from ffalm.studies.grid import RunPlan, check_owner, federation_of, plans, refusal, run_folder, run_of
 from ffalm.studies.store import RunFolder, locked, outcome_of
 from ffalm.system import toml
@@ -53,7 +54,7 @@ def plan_execution(config: StudyConfig) -> ExecutionPlan:
     typical = next((one for one in grid if one.entry.algorithm.trains_on == "clients"), grid[0])
     first = run_of(config, typical).jobs[0]
     model = checked_model(first)
-    devices = spread_over(config.device, config.workers)
+    devices = spread_over(placed(config.device, first.spec.model), config.workers)
     stacked = _tasks(grid, True, len(devices))
     beside = devices[: len(stacked)].count(devices[0])
     engine, reason = choose(config.engine, replace(first, processes=beside), max(map(len, stacked)))

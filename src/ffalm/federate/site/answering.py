@@ -33,6 +33,7 @@ from ffalm.federate.site.blind_counts import CountQuestion, read_shares, told_gr
 from ffalm.federate.site.cache import Parts, SiteCache, rows_key
 from ffalm.federate.site.questions import check_model, read_greeting, read_round
 from ffalm.federate.terms import GROUPS, SiteTerms
+from ffalm.simulation import placed
 from ffalm.system.files import write_private
 from ffalm.system.hardware import deterministic, threads_for
 from ffalm.system.hardware import device as device_of
@@ -314,7 +315,7 @@ class LocalSite:
 
     def _ready(self, terms: SiteTerms, agreed: SiteTerms) -> tuple[Parts, Learner, int]:
         """The rows and what trains and scores by these terms; they may be those of the model of the groups."""
-        device = device_of(self._config.device)
+        device = device_of(placed(self._config.device, terms.model_factory))
         spec = terms.client_spec(device)
         parts = {name: rows.to(device) for name, rows in self._rows(agreed).items()}
         if terms is not agreed:
