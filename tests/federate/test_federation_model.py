@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -14,6 +15,7 @@ from tests.federate.makers import Simulated, World, config, people, world
 from tests.federate.site.test_answering import pictures
 
 from ffalm import TrainedModel, load_model
+from ffalm.data.encoding import NumericColumn
 from ffalm.errors import UserError
 from ffalm.fairness.histograms import AS_TRAINED, BINS
 from ffalm.federate.coordinator.federated_run import coordinate
@@ -34,6 +36,25 @@ def test_predictions_are_those_that_the_sites_scored(tmp_path: Path) -> None:
     chances = torch.from_numpy(trained.predict_proba(frame)).float()
     assert torch.allclose(chances, trained.module(part.x).softmax(-1), atol=1e-6)
     assert set(trained.predict(frame).tolist()) <= {"no", "yes"}
+
+
+def test_missing_numbers_are_the_mean_of_all_sites_in_training_and_in_prediction(tmp_path: Path) -> None:
+    plan, sites = config(training={"rounds": 2}, data={"missing": "mean"}), world(tmp_path)
+    for site, share in (("north", 0.3), ("west", 1.0)):
+        frame = pd.read_csv(sites.folders[site] / "rows.csv")
+        gaps = np.random.default_rng(0).random(len(frame)) < share
+        frame.assign(hours=frame["hours"].mask(gaps)).to_csv(sites.folders[site] / "rows.csv", index=False)
+    coordinate(plan, tmp_path / "run", sites, pause=0.001)
+    simulated = Simulated(plan, sites.folders, tmp_path / "run")
+    assert set(simulated.parts[2]["train"].x[:, 1].tolist()) == {0.0}
+    trained, new = load_model(tmp_path), people(20, 5)
+    encoding = simulated.agreement.encoding
+    assert encoding is not None
+    mean = next(
+        column.mean for column in encoding.columns if isinstance(column, NumericColumn) and column.name == "hours"
+    )
+    empty, filled = new.assign(hours=np.nan), new.assign(hours=mean)
+    assert np.array_equal(trained.predict_proba(empty), trained.predict_proba(filled))
 
 
 def test_a_file_is_predicted_too_though_it_has_no_label_and_new_categories(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ _FLAGS = (
     _sets("data.label", "label", "The label column at every site."),
     _sets("data.group", "group", "The group column at every site."),
     _sets("data.favourable", "favourable", "The favourable value of the label."),
+    _sets("data.missing", "missing", "Missing numbers: refuse them, or mean: that of all sites. Default: refuse."),
     _sets("algorithm.name", "algorithm", "Algorithm to train with. Default: ffalm."),
     _sets("algorithm.preset", "preset", "Preset of the algorithm; by default safe for FFALM."),
     _sets("model.name", "model", "linear, mlp, cnn or resnet18. Default: mlp."),

@@ -42,7 +42,7 @@ _FARTHEST = 1e15  # standard deviations from the mean: products of such features
 class NumericSummary:
     """Statistics of a numeric column: count, sum and sum of squares, also of the fourth roots of its values.
 
-    The latter are infinite where a value is negative.
+    The latter are infinite where a value is negative. `missing` further rows have no value.
     """
 
     count: int
@@ -50,9 +50,26 @@ class NumericSummary:
     squares: float
     roots: float = math.inf
     root_squares: float = math.inf
+    missing: int = 0
 
     def __add__(self, other: NumericSummary) -> NumericSummary:
         return NumericSummary(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
+
+    @property
+    def rows(self) -> int:
+        """All rows, with and without a value."""
+        return self.count + self.missing
+
+    def filled(self) -> NumericSummary:
+        """The summary of the same rows, where missing values are the mean of the others."""
+        if not self.missing or not self.count:
+            return self
+        mean = self.total / self.count
+        root = math.sqrt(math.sqrt(mean)) if mean >= 0 else math.inf
+        added = NumericSummary(
+            self.missing, *(self.missing * power for power in (mean, mean * mean, root, root * root))
+        )
+        return replace(self, missing=0) + added
 
 
 @dataclass(frozen=True)
@@ -83,11 +100,14 @@ class TableSummary:
         return cls.of_rows(frame, None)
 
     @classmethod
-    def of_rows(cls, frame: pd.DataFrame, rows: NDArray[np.int64] | None) -> TableSummary:
-        """The summary of these row numbers, None for all; one column is read at a time."""
+    def of_rows(cls, frame: pd.DataFrame, rows: NDArray[np.int64] | None, gaps: bool = False) -> TableSummary:
+        """The summary of these row numbers, None for all; one column is read at a time.
+
+        With `gaps` numbers may be missing, and are counted.
+        """
         found: dict[str, ColumnSummary] = {}
         for name in frame.columns:
-            found[str(name)] = _summarise(frame[name] if rows is None else frame[name].iloc[rows])
+            found[str(name)] = _summarise(frame[name] if rows is None else frame[name].iloc[rows], gaps)
             release_pages()
         return cls(found)
 
@@ -102,7 +122,9 @@ class TableSummary:
             name: {"counts": list(column.counts.items())} if isinstance(column, CategorySummary) else asdict(column)
             for name, column in self.columns.items()
         }
-        return json.dumps(columns)
+        return json.dumps(
+            {name: {k: v for k, v in one.items() if (k, v) != ("missing", 0)} for name, one in columns.items()}
+        )
 
     @classmethod
     def from_json(cls, text: str) -> TableSummary:
@@ -319,15 +341,16 @@ def distinct(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
     return lookup[codes], list(places)
 
 
-def _summarise(column: pd.Series) -> ColumnSummary:
+def _summarise(column: pd.Series, gaps: bool) -> ColumnSummary:
     if is_numeric(column):
-        values = numbers(column)
+        values = numbers(column.dropna() if gaps else column)
         with np.errstate(over="ignore"):  # an overflow is reported when the encoding is made
             sums = [float(values.sum()), float(np.square(values).sum())]
+        roots = [math.inf, math.inf]
         if bool((values >= 0).all()):
             half = np.sqrt(values)
-            sums += [float(np.sqrt(half).sum()), float(half.sum())]
-        return NumericSummary(len(values), *sums)
+            roots = [float(np.sqrt(half).sum()), float(half.sum())]
+        return NumericSummary(len(values), *sums, *roots, missing=len(column) - len(values))
     codes, texts = distinct(column)
     tally = np.bincount(codes + 1, minlength=len(texts) + 1).tolist()
     counts = zip([None, *texts], tally, strict=True)
@@ -340,6 +363,7 @@ def _column(name: str, summary: ColumnSummary, long_tails: bool) -> NumericColum
         missing = [None] if None in summary.counts else []
         return CategoryColumn(name, (*present, *missing))
     require(summary.count > 0, f"The column {name!r} has no training rows to take a mean of.")
+    summary = summary.filled()
     require(math.isfinite(summary.squares), f"The values of the column {name!r} are too large to be standardised.")
     mean, scale = _moments(summary.count, summary.total, summary.squares)
     root = None

@@ -90,7 +90,7 @@ class Preprocessing:
         twice = [column.name for column in self.table.columns if list(data.columns).count(column.name) > 1]
         if twice:
             raise PublicError(f"The table has more than one column named {twice[0]!r}.")
-        return self.table.encode(self._filled(data))
+        return self.table.encode(self.filled(data))
 
     def unseen(self, frame: pd.DataFrame) -> dict[str, int]:
         """For each column, the number of rows with a category that no training row had."""
@@ -125,12 +125,15 @@ class Preprocessing:
             known |= _by_number(known, names)
         return torch.tensor([known.get(value, -1) for value in values.astype(object)], dtype=torch.int64)
 
-    def _filled(self, frame: pd.DataFrame) -> pd.DataFrame:
+    def filled(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The table with the training rows' means where numbers are missing, if that is how the model was trained."""
         if self.missing == "refuse" or self.table is None:
             return frame
         means = {column.name: column.mean for column in self.table.columns if isinstance(column, NumericColumn)}
         filled = frame.copy(deep=False)
         for name, mean in means.items():
+            if name not in frame.columns:  # encoding such a table says so
+                continue
             if is_numeric(frame[name]):
                 filled[name] = frame[name].astype(np.float64).fillna(mean)
             elif frame[name].isna().all():  # None in a single row has no type

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from ffalm.data.encoding import NumericSummary, TableSummary
@@ -82,8 +82,8 @@ def _checked(summary: TableSummary) -> TableSummary:
 
 def _possible(column: NumericSummary) -> bool:
     """Whether some numbers have these sums: (sum x)^2 <= n sum x^2, up to rounding; infinite ones are named later."""
-    sums = astuple(column)[1:]
-    if not _count(column.count) or not all(type(value) in (int, float) for value in sums):
+    sums = column.total, column.squares, column.roots, column.root_squares
+    if not _count(column.count) or not _count(column.missing) or not all(type(value) in (int, float) for value in sums):
         return False
     return all(
         squares >= 0 and total * total <= column.count * squares * (1 + 1e-6) + 1e-9

@@ -60,6 +60,7 @@ class SharedTable(Roles):
     """What a table must hold at every site.
 
     Columns in `drop` are no features anywhere; those in `categorical` are categories even where they are numbers.
+    `missing = "mean"` puts the mean of all sites' training rows where a number is missing.
     """
 
     source: ClassVar[str] = "table"
@@ -68,6 +69,7 @@ class SharedTable(Roles):
     categorical: tuple[str, ...] = ()
     use_group_as_feature: bool = True
     columns: tuple[str, ...] = ()  # the features; left empty, the columns that most sites have
+    missing: Literal["refuse", "mean"] = "refuse"
 
 
 @dataclass(frozen=True)

@@ -104,4 +104,5 @@ def _agreed(task: Task, values: Mapping[str, Any]) -> ModelDescription:
         preprocessing = Preprocessing(images=Recipe(data["size"], data["crop"]))
         return ModelDescription(task, (3, data["size"], data["size"]), values["model"], preprocessing, "uint8")
     table = TableEncoding.from_json(json.dumps(encoding))
-    return ModelDescription(task, (len(table.features),), values["model"], Preprocessing(table))
+    preprocessing = Preprocessing(table, missing=data.get("missing", "refuse"))  # which 0.9 and earlier did not have
+    return ModelDescription(task, (len(table.features),), values["model"], preprocessing)

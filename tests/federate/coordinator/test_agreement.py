@@ -52,6 +52,45 @@ def test_the_encoding_is_that_of_all_rows_put_together() -> None:
     assert agreement.task.label_names == ("no", "yes") and agreement.task.favourable == 1
 
 
+@pytest.mark.parametrize("tail", [False, True])
+def test_missing_numbers_are_encoded_as_in_a_simulation_that_fills_in_the_mean(tail: bool) -> None:
+    draw = np.random.default_rng(0)
+    parts = [one.assign(hours=np.exp(one["age"] / 3) if tail else one["hours"]) for one in (NORTH, SOUTH, WEST)]
+    parts = [
+        one.assign(hours=one["hours"].where(draw.random(len(one)) > share))
+        for one, share in zip(parts, (0.3, 0.1, 0.05 if tail else 1.0), strict=True)
+    ]
+    described = [
+        replace(told(one.drop(columns="hours")), columns=TableSummary.of_rows(one[FEATURES], None, gaps=True))
+        for one in parts
+    ]
+    kinds: dict[str, ColumnKind] = {"age": "numbers", "hours": "numbers", "job": "text", "sex": "text"}
+    sites = {name: replace(one, kinds=kinds) for name, one in zip(("north", "south", "west"), described, strict=True)}
+    sent = {name: Description.from_json(one.to_json()) for name, one in sites.items()}
+    agreement, wrong = agree(config(data={"missing": "mean"}), sent)
+    whole = pd.concat(parts)[FEATURES]
+    whole = whole.assign(hours=whole["hours"].fillna(whole["hours"].mean()))
+    together = TableEncoding.of(TableSummary.of(whole), long_tails=True)
+    mine, theirs = (one.columns[FEATURES.index("hours")] for one in (agreement.encoding, together) if one)
+    assert not wrong and isinstance(mine, NumericColumn) and isinstance(theirs, NumericColumn)
+    assert np.allclose([mine.mean, mine.scale], [theirs.mean, theirs.scale], rtol=1e-12)
+    assert (mine.root is None) == (theirs.root is None) == (not tail)
+    if mine.root and theirs.root:
+        assert np.allclose(mine.root, theirs.root, rtol=1e-12)
+
+
+def test_a_site_cannot_shrink_a_columns_spread_by_claiming_many_missing_numbers() -> None:
+    liar = NumericSummary(10, 400.0, 17000.0, missing=10**9)
+    rows = told(WEST)
+    assert rows.columns is not None
+    lie = replace(rows, columns=TableSummary({**rows.columns.columns, "age": liar}))
+    agreement, _ = agree(config(data={"missing": "mean"}, rules={"max_share": 0.4}), three(west=lie))
+    honest, _ = agree(config(), three())
+    mine, theirs = (one.encoding.columns[0] for one in (agreement, honest) if one.encoding)
+    assert isinstance(mine, NumericColumn) and isinstance(theirs, NumericColumn)
+    assert mine.scale > 0.6 * theirs.scale
+
+
 def test_long_tails_are_encoded_as_in_a_simulation() -> None:
     parts = [one.assign(hours=np.exp(one["age"] / 4)) for one in (NORTH, SOUTH, WEST)]
     agreement, _ = agree(config(), dict(zip(("north", "south", "west"), map(told, parts), strict=True)))

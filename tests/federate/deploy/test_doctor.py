@@ -75,7 +75,8 @@ def test_what_is_wrong_at_a_site_is_found(clinics: FederationFolder, monkeypatch
     assert _bad(examine(site)) == {}
     (site.path / "data.csv").write_text("a,b\n1,x\n,y\n")
     level, told = _bad(examine(site))["data columns"]
-    assert level == "warn" and "'a' has 1 missing or infinite value, first in data row 2" in told
+    assert level == "warn" and "'a' of 'data.csv' is empty in 1 of 2 rows, first in data row 2" in told
+    assert 'missing = "mean"' in told
     (site.path / "data.csv").unlink()
     public = (site.path / "node.pub").read_bytes()
     write_key_pair(site.path, "north")

@@ -70,6 +70,27 @@ def test_a_site_says_names_counts_and_sums_of_its_training_rows_alone(tmp_path: 
     assert set(told.columns.columns) == {"age", "hours", "job", "sex"}
 
 
+@pytest.mark.parametrize(
+    ("gaps", "told_count", "told_missing"),
+    [(0, 70, 0), (3, 70, 0), (20, 50, 20), (65, 0, 70), (70, 0, 70)],
+    ids=["none", "too few to tell", "enough", "too few are left", "all"],
+)
+def test_missing_numbers_are_counted_where_neither_they_nor_the_others_are_few(
+    tmp_path: Path, gaps: int, told_count: int, told_missing: int
+) -> None:
+    frame, shared = people(100, 1), config(data={"missing": "mean"}).data
+    folder = site_folder(tmp_path, "north", frame)
+    site = SiteConfig.read(folder / "site.toml")
+    train = read_rows(site, shared, folder).parts[0]  # type: ignore[union-attr]
+    frame = frame.assign(age=frame["age"].astype(float))
+    frame.loc[train[:gaps], "age"] = np.nan
+    frame.to_csv(folder / "rows.csv", index=False)
+    told = read_rows(site, shared, folder).description(["age"], 10).columns.columns["age"]  # type: ignore[union-attr]
+    assert (told.count, told.missing) == (told_count, told_missing)  # type: ignore[union-attr]
+    known = frame["age"].iloc[train].dropna()
+    assert told.total == pytest.approx(known.mean() * told_count if told_count else 0.0)  # type: ignore[union-attr]
+
+
 def test_a_file_with_decimal_commas_is_read_where_the_site_says_so(tmp_path: Path) -> None:
     frame = people(100, 1).assign(hours=lambda rows: rows["hours"] + 0.5)
     folder = site_folder(tmp_path, "north", frame)
@@ -105,6 +126,10 @@ def test_held_out_rows_are_the_same_every_time_and_do_not_depend_on_the_agreemen
         ),
         (
             lambda frame: frame.assign(age=[None, *frame["age"][1:]]),
+            "Its numeric column 'age' is empty in some rows: fill them in there, or set missing = ",
+        ),
+        (
+            lambda frame: frame.assign(age=[np.inf, *frame["age"][1:]]),
             "Its numeric column 'age' has missing or infinite values.",
         ),
         (lambda frame: frame.iloc[:2], "It has too few rows to split"),

@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -207,7 +207,7 @@ def _kind(column: ColumnSummary | None) -> ColumnKind | None:
 def _boundless(column: ColumnSummary) -> bool:
     """Whether a column's sums are not finite, or of no rows."""
     return isinstance(column, NumericSummary) and not (
-        column.count > 0 and math.isfinite(column.total) and math.isfinite(column.squares)
+        column.rows > 0 and math.isfinite(column.total) and math.isfinite(column.squares)
     )
 
 
@@ -246,13 +246,18 @@ def _summed(told: Sequence[Description], kinds: Mapping[str, ColumnKind], max_sh
 def _bounded(columns: Sequence[ColumnSummary], max_share: float) -> list[ColumnSummary]:
     """A column's summaries, of which those of too many rows are scaled down."""
     numeric = [column for column in columns if isinstance(column, NumericSummary)]
-    bound = largest_size(sorted(column.count for column in numeric), max_share)
+    bound = largest_size(sorted(column.rows for column in numeric), max_share)
     return [
-        NumericSummary(bound, *(total * bound / column.count for total in astuple(column)[1:]))
-        if isinstance(column, NumericSummary) and column.count > bound
-        else column
+        _scaled(column, bound) if isinstance(column, NumericSummary) and column.rows > bound else column
         for column in columns
     ]
+
+
+def _scaled(column: NumericSummary, rows: int) -> NumericSummary:
+    """A summary like this one, of so many rows."""
+    count = round(column.count * rows / column.rows)
+    sums = column.total, column.squares, column.roots, column.root_squares
+    return NumericSummary(count, *(total * count / max(1, column.count) for total in sums), missing=rows - count)
 
 
 def _out_of_scale(told: Mapping[str, Description], config: FederationConfig) -> dict[str, str]:

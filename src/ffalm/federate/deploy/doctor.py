@@ -73,8 +73,10 @@ def _site(folder: SiteFolder) -> Iterator[Check]:
 
 def _columns(file: Path, data: LocalTable) -> Iterator[Check]:
     """What a federation that wants them could not use: better known before the coordinator asks."""
+    from ffalm.data.encoding import is_numeric
     from ffalm.data.table_columns import check_feature
     from ffalm.data.table_files import read_table
+    from ffalm.federate.site.rows import check_complete
 
     try:
         frame, _ = read_table(str(file), data.separator, data.decimal, data.encoding)
@@ -84,6 +86,8 @@ def _columns(file: Path, data: LocalTable) -> Iterator[Check]:
     for name in frame.columns:
         try:
             if name not in data.drop:
+                if is_numeric(frame[name]):
+                    check_complete(frame[name], file.name)
                 check_feature(frame[name], False, file.name)
         except UserError as error:
             yield Check("data columns", "warn", str(error))

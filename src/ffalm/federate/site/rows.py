@@ -17,6 +17,7 @@ from ffalm.data.decode import Recipe
 from ffalm.data.encoding import (
     CategorySummary,
     ColumnSummary,
+    NumericSummary,
     RawTable,
     TableEncoding,
     TableSummary,
@@ -25,6 +26,7 @@ from ffalm.data.encoding import (
 )
 from ffalm.data.images import image_names
 from ffalm.data.pictures import examples, existing_folder, load_usable, split_by_content
+from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.splits import split_rows
 from ffalm.data.table import Table, parts_of
 from ffalm.data.table_columns import FEWEST_IDS, MOST_CATEGORIES
@@ -130,6 +132,11 @@ class TableRows:
         """The site's own name of its file."""
         return self.table.file
 
+    @property
+    def _fills(self) -> bool:
+        """Whether the federation's means take the place of missing numbers."""
+        return self.table.missing == "mean"
+
     def problems(self) -> list[UserError]:
         """What is wrong with any column, for the site's own log."""
         found = []
@@ -155,15 +162,19 @@ class TableRows:
         )
         for name in asked:
             self._check(name)
-        summary = TableSummary.of_rows(self.features[asked], self.parts[0])
+        summary = TableSummary.of_rows(self.features[asked], self.parts[0], gaps=self._fills)
         told = {name: _without_rare(column, fewest) for name, column in summary.columns.items()}
         return Description("table", labels, groups, kinds, TableSummary(told), ungrouped=ungrouped)
 
     def _check(self, name: str) -> None:
         """Refuse a column that is not worth learning from, or in which most rows hold a text of their own."""
         column = self.features[name]
-        self.table.check(column)
-        if not is_numeric(column):
+        if is_numeric(column):
+            if not self._fills:
+                check_complete(column, self.file)
+            self.table.check(column.dropna())
+        else:
+            self.table.check(column)
             counts = column.astype(str).str.strip().value_counts()
             require(
                 len(counts) < FEWEST_IDS or 2 * int((counts == 1).sum()) <= len(column),
@@ -181,7 +192,8 @@ class TableRows:
                 self._check(column.name)
         y = self.label.among(task.label_names, "label", self.file)
         group = self.group.groups(task, self.file)
-        raw = RawTable(task, self.features, y, group, self.parts)
+        features = Preprocessing(agreed, missing=self.table.missing).filled(self.features)
+        raw = RawTable(task, features, y, group, self.parts)
         dataset = raw.encoded(agreed)
         return {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}
 
@@ -228,10 +240,27 @@ class ImageRows:
         return {name: examples(decoded, good[rows], y, group) for name, rows in zip(names, parts, strict=True)}
 
 
+def check_complete(column: pd.Series, file: str) -> None:
+    """Refuse a column of numbers with gaps, which only the coordinator's `missing` can have filled."""
+    gaps = column.isna().to_numpy()
+    name, setting = str(column.name), 'missing = "mean" under [data] in federation.toml'
+    require(
+        not gaps.any(),
+        f"The numeric column {name!r} of {file!r} is empty in {gaps.sum():,} of {len(gaps):,} rows, first in data row "
+        f"{gaps.argmax() + 1}: fill them in, list the column in drop, or ask the coordinator for {setting}.",
+        f"Its numeric column {name!r} is empty in some rows: fill them in there, or set {setting}.",
+    )
+
+
 def _without_rare(column: ColumnSummary, fewest: int) -> ColumnSummary:
-    """The categories that enough rows hold. How many do stays here: of the group, it would tell withheld cells."""
-    if not isinstance(column, CategorySummary):
-        return column
+    """The categories that enough rows hold. How many do stays here: of the group, it would tell withheld cells.
+
+    Of numbers, sums over too few rows stay here; where too few rows have none, these count as the mean of the others.
+    """
+    if isinstance(column, NumericSummary):
+        if column.count < fewest:
+            return NumericSummary(0, 0.0, 0.0, 0.0, 0.0, column.rows)
+        return column.filled() if column.missing < fewest else column
     return CategorySummary({category: fewest for category, count in column.counts.items() if count >= fewest})
 
 
@@ -259,6 +288,7 @@ def _table(local: LocalTable, split: Split, shared: SharedTable, folder: Path) -
         drop=tuple(name for name in (*shared.drop, *local.drop) if name in frame.columns),
         categorical=tuple(name for name in shared.categorical if name in frame.columns),
         use_group_as_feature=shared.use_group_as_feature,
+        missing=shared.missing,
     )
     parts = _parts(frame, split, label, group, file)
     return TableRows(table, label, group, table.unchecked_features(frame), parts)
