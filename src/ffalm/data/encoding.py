@@ -66,9 +66,8 @@ class NumericSummary:
             return self
         mean = self.total / self.count
         root = math.sqrt(math.sqrt(mean)) if mean >= 0 else math.inf
-        added = NumericSummary(
-            self.missing, *(self.missing * power for power in (mean, mean * mean, root, root * root))
-        )
+        many = self.missing
+        added = NumericSummary(many, many * mean, many * mean * mean, many * root, many * root * root)
         return replace(self, missing=0) + added
 
 
@@ -345,12 +344,12 @@ def _summarise(column: pd.Series, gaps: bool) -> ColumnSummary:
     if is_numeric(column):
         values = numbers(column.dropna() if gaps else column)
         with np.errstate(over="ignore"):  # an overflow is reported when the encoding is made
-            sums = [float(values.sum()), float(np.square(values).sum())]
-        roots = [math.inf, math.inf]
+            total, squares = float(values.sum()), float(np.square(values).sum())
+        roots = root_squares = math.inf
         if bool((values >= 0).all()):
             half = np.sqrt(values)
-            roots = [float(np.sqrt(half).sum()), float(half.sum())]
-        return NumericSummary(len(values), *sums, *roots, missing=len(column) - len(values))
+            roots, root_squares = float(np.sqrt(half).sum()), float(half.sum())
+        return NumericSummary(len(values), total, squares, roots, root_squares, len(column) - len(values))
     codes, texts = distinct(column)
     tally = np.bincount(codes + 1, minlength=len(texts) + 1).tolist()
     counts = zip([None, *texts], tally, strict=True)

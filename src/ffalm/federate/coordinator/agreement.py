@@ -257,7 +257,8 @@ def _scaled(column: NumericSummary, rows: int) -> NumericSummary:
     """A summary like this one, of so many rows."""
     count = round(column.count * rows / column.rows)
     sums = column.total, column.squares, column.roots, column.root_squares
-    return NumericSummary(count, *(total * count / max(1, column.count) for total in sums), missing=rows - count)
+    total, squares, roots, root_squares = (one * count / max(1, column.count) for one in sums)
+    return NumericSummary(count, total, squares, roots, root_squares, rows - count)
 
 
 def _out_of_scale(told: Mapping[str, Description], config: FederationConfig) -> dict[str, str]:
