@@ -75,6 +75,11 @@ def test_two_algorithms_that_tables_would_take_for_one_are_refused() -> None:
         parse({"algorithms": {"fedavg": {}, "FedAvg": {"name": "fedprox", "mu": 5.0}}})
 
 
+def test_two_algorithms_whose_run_folders_would_be_one_on_macos_are_refused() -> None:
+    with pytest.raises(UserError, match="'Mine' and 'mine' differ in the case of letters alone"):
+        parse({"algorithms": {"Mine": {"name": "fedavg"}, "mine": {"name": "fedprox"}}})
+
+
 @pytest.mark.parametrize("key", ["a/b", "../a", ""])
 def test_a_section_that_could_not_name_a_folder_is_refused(key: str) -> None:
     with pytest.raises(UserError, match="run folders"):

@@ -8,8 +8,9 @@ def main() -> None:
     """Run the command line; Ctrl-C ends it without a traceback while its modules are still being imported."""
     gc.set_threshold(10_000)  # nothing that importing torch makes is garbage: looking for it takes a sixth of a second
     try:
-        from ffalm.system.memory_limits import refusal
+        from ffalm.system.process_limits import allow_open_files, refusal
 
+        allow_open_files()
         refused = refusal()
         if refused is not None:
             print(f"ffalm: {refused}", file=sys.stderr)

@@ -84,6 +84,14 @@ class StudyConfig(StudySettings):
                 labels.count(label) == 1,
                 f"Two algorithms would both be called {label!r} in tables: give one of their sections another name.",
             )
+        folders = {entry.key.casefold(): entry.key for entry in self.entries}
+        for entry in self.entries:
+            other = folders[entry.key.casefold()]
+            require(
+                other == entry.key,
+                f"The algorithms {entry.key!r} and {other!r} differ in the case of letters alone, and on macOS and "
+                "Windows their run folders would be one: give one of their sections another name.",
+            )
         check_confidence(self.confidence)
         require(bool(self.seeds), "A study needs at least one seed.")
         require(len(self.seeds) <= MOST_SEEDS, f"A study takes at most {MOST_SEEDS:,} seeds; got {len(self.seeds):,}.")

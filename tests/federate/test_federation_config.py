@@ -62,6 +62,7 @@ def test_images_have_a_size() -> None:
         ({"name": "a b"}, "letters, digits"),
         ({"sites": []}, "at least one site"),
         ({"sites": ["a", "a"]}, "different names"),
+        ({"sites": ["North", "north"]}, "different names"),
         ({"sites": ["north", "coordinator"]}, "cannot be named 'coordinator'"),
         ({"sites": ["../a", "b"]}, "letters, digits"),
         ({"address": "here"}, "HOST:PORT"),

@@ -89,6 +89,7 @@ def test_sites_must_be_known_and_more_than_one(done: ffalm.LeaveOneOut, table: P
 
 def test_folders_of_sites_with_odd_names_differ() -> None:
     assert list(_folder_names(["a/b", "a:b", "c"]).values()) == ["without-a_b", "without-a_b-1", "without-c"]
+    assert list(_folder_names(["North", "north"]).values()) == ["without-North", "without-north-1"]
 
 
 def test_studies_are_told_by_their_folders_in_order(done: ffalm.LeaveOneOut) -> None:

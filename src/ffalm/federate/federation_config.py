@@ -115,7 +115,10 @@ class FederationConfig(SettingsFile):
         for name in self.sites:
             check_name("site", name)
         require("coordinator" not in self.sites, "A site cannot be named 'coordinator', since there is one already.")
-        require(len(set(self.sites)) == len(self.sites), f"Sites must have different names; got {list(self.sites)}.")
+        require(  # in more than the case of letters: each is a folder, and macOS would take North and north for one
+            len({name.casefold() for name in self.sites}) == len(self.sites),
+            f"Sites must have different names; got {list(self.sites)}.",
+        )
         require(self.seed >= 0, f"The seed must be 0 or more; got {self.seed}.")
         for name in self.removed:
             require(name in self.sites, f"The setting 'removed' names {name!r}, which is none of the 'sites'.")

@@ -161,5 +161,6 @@ def _folder_names(sites: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for number, site in enumerate(sites):
         name = f"without-{re.sub(r'[^A-Za-z0-9._-]', '_', site)}"[:100]
-        found[site] = name if name not in found.values() else f"{name}-{number}"
+        taken = {other.casefold() for other in found.values()}  # on macOS and Windows North and north are one folder
+        found[site] = name if name.casefold() not in taken else f"{name}-{number}"
     return found

@@ -82,6 +82,25 @@ def test_sites_end_before_the_coordinator_so_that_they_can_sign_off(
     assert ended[-1] == COORDINATOR and len(ended) == 3
 
 
+def test_a_coordinator_that_is_starting_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinator = CoordinatorProcess(FederationFolder(tmp_path))
+    with pytest.raises(UserError, match="is not running: start it"):
+        coordinator.require_running()
+    monkeypatch.setattr(FlowerProcess, "pid", lambda _: 7)
+    asked: list[bool] = []
+
+    def sleep(_: float) -> None:
+        asked.append(coordinator.control.configured or coordinator.control.knows_keys)
+        if len(asked) == 3:
+            coordinator.control.configure("127.0.0.1:9", tmp_path / "ca.crt")
+
+    monkeypatch.setattr("ffalm.federate.deploy.operations.time.sleep", sleep)
+    coordinator.require_running()
+    assert asked == [False] * 3 and coordinator.control.knows_keys
+    coordinator.control.forget()
+    assert not coordinator.control.configured
+
+
 @pytest.mark.parametrize("content", [None, "", "[]", "{"])
 def test_without_the_record_of_keys_that_were_let_in_the_coordinator_does_not_start(
     tmp_path: Path, content: str | None

@@ -24,20 +24,29 @@ class Control:
     def __init__(self, home: Path, folder: Path) -> None:
         self._home = home
         self._folder = folder  # for messages
+        self._file = home / "config.toml"
 
     def configure(self, address: str, authority: Path | None) -> None:
         """Tell Flower where the SuperLink is; without an authority the connection is not encrypted."""
         trust = {"insecure": True} if authority is None else {"root-certificates": str(authority)}
         connection = {"address": address, **trust}
-        write_whole(
-            self._home / "config.toml",
-            toml.dumps({"superlink": {"default": CONNECTION, CONNECTION: connection}}),
-        )
+        write_whole(self._file, toml.dumps({"superlink": {"default": CONNECTION, CONNECTION: connection}}))
+
+    def forget(self) -> None:
+        """Remove where a SuperLink was that has ended: another listens on another port."""
+        self._file.unlink(missing_ok=True)
+
+    @property
+    def configured(self) -> bool:
+        """Whether the SuperLink can be asked: not before it has started."""
+        return self._file.exists()
 
     @property
     def knows_keys(self) -> bool:
         """Whether the SuperLink was started with keys; not so with --insecure."""
-        connection = toml.read(self._home / "config.toml").get("superlink", {}).get(CONNECTION, {})
+        if not self.configured:
+            return False
+        connection = toml.read(self._file).get("superlink", {}).get(CONNECTION, {})
         return not connection.get("insecure", False)
 
     def register(self, public_key: Path) -> None:

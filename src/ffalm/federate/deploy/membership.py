@@ -159,7 +159,10 @@ def _take_key(folder: FederationFolder, name: str, public_key: Path | None) -> N
 def _registered(folder: FederationFolder) -> bool:
     """Tell a coordinator that is running; one that is not does it when it starts."""
     coordinator = CoordinatorProcess(folder)
-    if coordinator.process.pid() is None or not coordinator.control.knows_keys:
+    if coordinator.process.pid() is None:
+        return False
+    coordinator.require_running()  # one that is starting may have read the keys already
+    if not coordinator.control.knows_keys:
         return False
     coordinator.register_keys()
     return True

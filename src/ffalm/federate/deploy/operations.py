@@ -34,6 +34,7 @@ _SECONDS_TO_CONNECT = 5.0
 _CALLS_AT_ONCE = 4
 _LOOPBACK = "127.0.0.1"
 _SECONDS_BETWEEN_TRIES = 3.0
+_SECONDS_BETWEEN_LOOKS = 0.1
 _UNKNOWN_KEY = "[code: 2004]"
 _REFUSALS = {
     "[code: 2001]": "asks for keys that this site does not show: start it without --insecure",
@@ -81,6 +82,7 @@ class CoordinatorProcess:
             write_whole(self._registered, "{}")  # a new database knows no keys
         upgrade(self.folder.path)
         erase_contents(self._database)
+        self.control.forget()
         self.process.start(self._command(listen, port, inner, insecure), logs_of(self.folder.facts))
         up = self.process.wait(lambda _: _answers(listen, port) and _answers(_LOOPBACK, inner), _SECONDS_TO_START)
         if not up:
@@ -101,7 +103,10 @@ class CoordinatorProcess:
         return host if host in ("localhost", "::1") or host.startswith("127.") else "0.0.0.0"
 
     def require_running(self) -> None:
-        """Refuse to go on without a coordinator."""
+        """Refuse to go on without a coordinator; one that is starting is waited for."""
+        deadline = time.monotonic() + _SECONDS_TO_START
+        while self.process.pid() is not None and not self.control.configured and time.monotonic() < deadline:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
         named = shlex.quote(str(self.folder.path))
         require(
             self.process.pid() is not None,

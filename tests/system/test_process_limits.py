@@ -1,4 +1,4 @@
-"""Limits of memory that torch could not be imported under."""
+"""Limits of memory that torch could not be imported under, and of open files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ffalm.system.memory_limits import refusal
+from ffalm.system.process_limits import allow_open_files, refusal
 
 resource = pytest.importorskip("resource")
 MB = 2**20
@@ -35,3 +35,16 @@ def test_the_command_line_refuses_in_one_sentence(megabytes: int) -> None:
     done = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("ffalm: Memory is limited to") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "then"),
+    [(256, -1, 4096), (256, 1024, 1024), (256, 9000, 4096), (5000, 9000, 5000)],
+    ids=["macOS", "a low hard limit", "Linux", "enough"],
+)
+def test_a_few_thousand_files_may_be_open(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, then: int) -> None:
+    limits = {resource.RLIMIT_NOFILE: (soft, resource.RLIM_INFINITY if hard < 0 else hard)}
+    monkeypatch.setattr(resource, "getrlimit", limits.__getitem__)
+    monkeypatch.setattr(resource, "setrlimit", limits.__setitem__)
+    allow_open_files()
+    assert limits[resource.RLIMIT_NOFILE][0] == then
