@@ -90,7 +90,7 @@ def filled(
         require(
             mean,
             f"{where} is empty in {count:,} of {len(column):,} rows, first in data row {int(missing.argmax()) + 1}: "
-            "fill them in, list the column in drop, or set missing to 'mean'.",
+            "fill them in, list the column in drop (--drop), or set missing to 'mean' (--missing mean).",
         )
         known = column.iloc[train].dropna()
         require(len(known) > 0, f"{where} is empty in every training row: list it in drop.")

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 
 from ffalm.errors import UserError
+from ffalm.federate.deploy import operations, site_node
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
 from ffalm.federate.deploy.operations import COORDINATOR, CoordinatorProcess, SiteProcess, _obstacle, stop_all
 from ffalm.federate.deploy.processes import FlowerProcess, free_port
@@ -65,6 +66,29 @@ def test_a_site_that_is_given_up_does_not_try_again(tmp_path: Path, monkeypatch:
             starting.result(30)
     assert time.monotonic() - began < 20
     assert site.process.family() == []
+
+
+def test_a_site_that_comes_before_its_key_is_let_in_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import pathlib, sys, time; f = pathlib.Path(sys.argv[1]); seen = f.exists(); f.touch()"
+    code += f"; print('{site_node.LET_IN}' if seen else '[code: 2004]', flush=True); time.sleep(60 * seen)"
+    command = [sys.executable, "-c", code, str(tmp_path / "seen")]
+    monkeypatch.setattr(SiteProcess, "_command", lambda self, insecure: command)
+    monkeypatch.setattr(operations, "_SECONDS_BETWEEN_TRIES", 0.01)
+    (tmp_path / "site.toml").write_text('name = "north"\n')
+    (tmp_path / "coordinator.toml").write_text('address = "127.0.0.1:18000"\n')
+    site = SiteProcess(SiteFolder.find(tmp_path))
+    try:
+        site.start(60.0)
+        assert site.process.pid() is not None
+    finally:
+        site.give_up()
+    (tmp_path / "seen").unlink()
+    (tmp_path / "home" / "let-in").unlink()
+    monkeypatch.setattr(operations, "_SECONDS_TO_LET_IN", 0.0)
+    with pytest.raises(UserError, match="not let in"):
+        site.start(60.0)
 
 
 def test_sites_end_before_the_coordinator_so_that_they_can_sign_off(

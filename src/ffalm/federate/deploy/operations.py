@@ -34,6 +34,7 @@ _SECONDS_TO_CONNECT = 5.0
 _CALLS_AT_ONCE = 4
 _LOOPBACK = "127.0.0.1"
 _SECONDS_BETWEEN_TRIES = 3.0
+_SECONDS_TO_LET_IN = 30.0
 _SECONDS_BETWEEN_LOOKS = 0.1
 _UNKNOWN_KEY = "[code: 2004]"
 _REFUSALS = {
@@ -180,12 +181,14 @@ class SiteProcess:
         """Start the process and return when the coordinator has let it in; raises where it is refused.
 
         A site that died a moment ago still counts as connected, and Flower refuses it in the words it has for unknown
-        keys. So one that was let in before tries again, as long as it may wait.
+        keys. So one that was let in before tries again, as long as it may wait. One that never was does so for a while:
+        a coordinator that was started beside it listens before it has let all keys in.
         """
         running = self.process.pid()
         require(running is None, f"The site {self.folder.name} is running already, as process {running}.")
         upgrade(self.folder.path)
         command, deadline = self._command(insecure), time.monotonic() + wait
+        patient = deadline if self._was_let_in.exists() else min(deadline, time.monotonic() + _SECONDS_TO_LET_IN)
         refused = ""  # what the last refused try said; the one after it may be cut short by the deadline
         self.process.clear()
         while True:
@@ -196,8 +199,7 @@ class SiteProcess:
                 write_whole(self._was_let_in, "")
                 return
             refused = said if _refusal(said) is not None else refused
-            may_be_let_in = _UNKNOWN_KEY in said and self._was_let_in.exists()
-            if not may_be_let_in or time.monotonic() + _SECONDS_BETWEEN_TRIES > deadline:
+            if _UNKNOWN_KEY not in said or time.monotonic() + _SECONDS_BETWEEN_TRIES > patient:
                 break
             self.process.stop()
             if self._given_up.wait(_SECONDS_BETWEEN_TRIES):
