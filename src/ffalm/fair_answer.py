@@ -22,6 +22,7 @@ from ffalm.studies.learning_rate import choose_rate
 from ffalm.studies.model_folders import facts_of
 from ffalm.studies.store import RunFolder
 from ffalm.studies.study import Named, compare
+from ffalm.studies.study_answer import StudyAnswer
 from ffalm.targets.answer import Answer
 from ffalm.targets.blind import BlindRule
 from ffalm.targets.candidates import lagrangians
@@ -35,7 +36,7 @@ BASELINES = ("fedavg", "ffalm")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class FairAnswer(Answer):
+class FairAnswer(StudyAnswer):
     """The answer to a target: `test`, `verdict`, `bounds`, `candidates`, and the `model` with its thresholds.
 
     Where the answer is a blind rule, `rule` and `groups`, the model of the groups, replace the thresholds.
@@ -62,18 +63,6 @@ class FairAnswer(Answer):
         """Write the model with its thresholds, or its blind rule and the model of the groups, into a folder, from
         which `ffalm.load_model` reads it again."""
         return self.model.save(folder)
-
-    def explain(self) -> str:
-        """The answer in sentences: how sure it is, what it costs and what it needs."""
-        from ffalm.report.answer_report import sentences
-
-        return "\n".join(sentences(self))
-
-    def _repr_html_(self) -> str:
-        from ffalm.report.answer_report import sentences, who_pays
-        from ffalm.report.rendering import sentences_html
-
-        return sentences_html(sentences(self), who_pays(self))
 
 
 @with_keywords(RunSettings, Training)

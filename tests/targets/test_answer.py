@@ -10,6 +10,7 @@ import torch
 from ffalm.errors import UserError
 from ffalm.fairness import ScoreHistogram
 from ffalm.report.answer_report import candidates, rows_to_confirm, sentences, to_plain, who_pays
+from ffalm.studies.study_answer import StudyAnswer
 from ffalm.targets import Target
 from ffalm.targets.answer import Answer, Candidate, CandidateRun, GroupRates, Scores, choose
 from ffalm.targets.candidates import FinishedRun, answer_of, candidates_of, kinds_of, lagrangians
@@ -166,6 +167,10 @@ def test_the_report_names_the_model_its_cost_and_who_pays(answer: Answer) -> Non
     assert candidates(answer, brief=True).records()[0]["Algorithm"] == answer.chosen.label
     assert repr(answer).startswith(f"Answer({answer.target}: ") and len(repr(answer)) < 200
     assert repr(answer.chosen).startswith(f"Candidate({answer.chosen.label}, ") and len(repr(answer.chosen)) < 100
+    of_study = StudyAnswer.of(answer)
+    assert of_study.explain() == "\n".join(told)
+    shown = of_study._repr_html_()
+    assert "<table" in shown and answer.chosen.label in shown and "women" in shown
     plain = to_plain(answer)
     assert plain["run"] == answer.best.run
     assert plain["repair"]["groups"].keys() == {"men", "women"}

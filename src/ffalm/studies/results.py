@@ -17,6 +17,7 @@ from ffalm.outcome import Outcome, StudyOutcome, StudyRecord, degenerate
 from ffalm.report.summary import more_is_better
 from ffalm.studies.describe import describe, read_study
 from ffalm.studies.store import RunFolder
+from ffalm.studies.study_answer import StudyAnswer
 from ffalm.system.files import path_of, write_whole
 from ffalm.targets.answer import Answer, choose
 from ffalm.targets.candidates import BlindFit, FinishedRun, answer_of
@@ -117,7 +118,7 @@ class Study:
         alpha: float | None = None,
         scope: Scope | None = None,
         federation: Federation | None = None,
-    ) -> Answer:
+    ) -> StudyAnswer:
         """The most accurate model within a fairness target: `study.answer("eod <= 0.05").verdict`.
 
         Every finished run is tried with every kind of thresholds up to `repair`: "none", "single" (one threshold for
@@ -130,6 +131,7 @@ class Study:
         `scope` says where the target is to hold: over the "federation", at all "sites", or "both". For sites the chosen
         model gets thresholds of each site's own, where its held-out rows suffice; an `owner` column must name them.
         A blind rule needs the rows again: give the `federation` of a study of one in memory.
+        `explain()` of the answer says it in sentences; notebooks show these and who pays.
         """
         record = self.record
         asked = Target.parse(target if target is not None else record.target or DEFAULT)
@@ -161,10 +163,10 @@ class Study:
                 where == "federation",
                 "A blind rule is one for all sites: give the target's scope as federation, or another repair.",
             )
-            return answer
+            return StudyAnswer.of(answer)
         own = self.client_scores(next(run for run in self.results if run.place == answer.best.run))
         sites_may_use = "single" if allowed == "blind" else allowed
-        return with_sites(answer, own, where, sites_may_use, record.group_names)
+        return StudyAnswer.of(with_sites(answer, own, where, sites_may_use, record.group_names))
 
     def blind(
         self,

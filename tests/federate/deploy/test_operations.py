@@ -88,7 +88,7 @@ def test_a_site_that_comes_before_its_key_is_let_in_tries_again(
     (tmp_path / "home" / "let-in").unlink()
     monkeypatch.setattr(operations, "_SECONDS_TO_LET_IN", 0.0)
     with pytest.raises(UserError, match="not let in"):
-        site.start(60.0)
+        SiteProcess(SiteFolder.find(tmp_path)).start(60.0)
 
 
 def test_sites_end_before_the_coordinator_so_that_they_can_sign_off(
