@@ -34,7 +34,7 @@ _SECONDS_TO_CONNECT = 5.0
 _CALLS_AT_ONCE = 4
 _LOOPBACK = "127.0.0.1"
 _SECONDS_BETWEEN_TRIES = 3.0
-_SECONDS_TO_LET_IN = 30.0
+_SECONDS_TO_LET_IN = 45.0
 _SECONDS_BETWEEN_LOOKS = 0.1
 _UNKNOWN_KEY = "[code: 2004]"
 _REFUSALS = {
@@ -188,7 +188,7 @@ class SiteProcess:
         require(running is None, f"The site {self.folder.name} is running already, as process {running}.")
         upgrade(self.folder.path)
         command, deadline = self._command(insecure), time.monotonic() + wait
-        patient = deadline if self._was_let_in.exists() else min(deadline, time.monotonic() + _SECONDS_TO_LET_IN)
+        patient = deadline  # until when a refused site tries again
         refused = ""  # what the last refused try said; the one after it may be cut short by the deadline
         self.process.clear()
         while True:
@@ -198,6 +198,8 @@ class SiteProcess:
             if site_node.LET_IN in said:
                 write_whole(self._was_let_in, "")
                 return
+            if _UNKNOWN_KEY in said and not refused and not self._was_let_in.exists():
+                patient = min(deadline, time.monotonic() + _SECONDS_TO_LET_IN)
             refused = said if _refusal(said) is not None else refused
             if _UNKNOWN_KEY not in said or time.monotonic() + _SECONDS_BETWEEN_TRIES > patient:
                 break
