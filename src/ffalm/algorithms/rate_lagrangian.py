@@ -20,7 +20,7 @@ held-out rows, since a large model memorises its training rows and their gaps va
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -40,18 +40,18 @@ class Lagrangian(PricedRates):
     rows. The group is needed for training alone, not for prediction.
     """
 
-    name: ClassVar[str] = "lagrangian"
-    title: ClassVar[str] = "Lagrangian"
-    paper: ClassVar[str] = (
+    name = "lagrangian"
+    title = "Lagrangian"
+    paper = (
         "After Cotter, Jiang and Sridharan, Two-Player Games for Efficient Non-Convex Constrained "
         "Optimization, ALT 2019"
     )
-    limits: ClassVar[str] = (
+    limits = (
         "Needs held-out rows, unless measured is train. With very few held-out rows of a group its rates are noise."
     )
-    server_settings: ClassVar[tuple[str, ...]] = ("constraint", "tolerance", "dual_lr", "penalty", "dual_bound")
-    duals_by_group: ClassVar[bool] = True
-    remedies: ClassVar[str] = "a smaller dual_lr or dual_bound"
+    server_settings = ("constraint", "tolerance", "dual_lr", "penalty", "dual_bound")
+    duals_by_group = True
+    remedies = "a smaller dual_lr or dual_bound"
 
     constraint: str = setting("eo", "Rates to be equal: dp, eo, odds, accuracy or loss; several with commas.")
     tolerance: float = setting(0.0, "Largest gap that is allowed.", least=0)

@@ -12,7 +12,6 @@ group.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -27,7 +26,7 @@ from ffalm.fairness.groups import equal_weights
 class PricedRates(Algorithm):
     """A subclass has a setting `constraint`, one name of `RATES` or several joined by commas, and sets `prices`."""
 
-    broadcasts: ClassVar[tuple[str, ...]] = ("prices",)
+    broadcasts = ("prices",)
 
     constraint: str
 

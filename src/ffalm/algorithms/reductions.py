@@ -16,7 +16,7 @@ of a grid train in one stack. The model is that of the last round; the paper ret
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -37,14 +37,14 @@ class Reductions(PricedRates):
     held-out rows, on which large models still show gaps.
     """
 
-    name: ClassVar[str] = "reductions"
-    title: ClassVar[str] = "Reductions"
-    paper: ClassVar[str] = "Agarwal et al., ICML 2018 (arXiv 1803.02453)"
-    limits: ClassVar[str] = (
+    name = "reductions"
+    title = "Reductions"
+    paper = "Agarwal et al., ICML 2018 (arXiv 1803.02453)"
+    limits = (
         "The last round's model stands for the paper's mixture of all rounds. A fixed multiplier is for two groups."
     )
-    server_settings: ClassVar[tuple[str, ...]] = ("constraint", "multiplier", "tolerance", "dual_lr", "bound")
-    remedies: ClassVar[str] = "a smaller dual_lr, bound or multiplier"
+    server_settings = ("constraint", "multiplier", "tolerance", "dual_lr", "bound")
+    remedies = "a smaller dual_lr, bound or multiplier"
 
     constraint: str = setting("dp", "Rates to be equal: dp, eo, odds, accuracy or loss; several with commas.")
     multiplier: float | None = setting(None, "Fixed multiplier of the gap of two groups; none: it is learned.")
