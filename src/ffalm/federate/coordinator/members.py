@@ -29,6 +29,9 @@ _SILENCE = 60.0  # seconds until one that said nothing is greeted again: it may 
 Say = Callable[[str, str], None]
 """Takes what the coordinator is doing, in a word, and a sentence."""
 
+Owner = Callable[[int], str | None]
+"""Says whose key a node has; None where that is not known."""
+
 
 class Membership(Protocol):
     """What questions to the members of a federation need to know of them."""
@@ -68,14 +71,14 @@ class Membership(Protocol):
 class Members:
     """The sites of a federation as the coordinator knows them.
 
-    `owners` says whose key a node has, where that is known: a site that gives another's name is refused.
+    A site that gives the name of another than its key's `owner` is refused.
     """
 
     def __init__(
-        self, sites: Sites, config: FederationConfig, owners: Mapping[int, str], say: Say, pause: float, run: str = ""
+        self, sites: Sites, config: FederationConfig, owner: Owner, say: Say, pause: float, run: str = ""
     ) -> None:
         self.run = run  # a name that no other run has
-        self._sites, self._config, self._owners, self._say, self._pause = sites, config, owners, say, pause
+        self._sites, self._config, self._owner, self._say, self._pause = sites, config, owner, say, pause
         self.agreement: Agreement | None = None
         self.counts: dict[str, Counts] = {}  # of those that belong
         self.refused: dict[str, str] = {}  # of those whose file does not fit, why
@@ -286,7 +289,8 @@ class Members:
 
     def _hear(self, node: int, answer: Message | Failure) -> None:
         if isinstance(answer, Failure):
-            who = f"The site {self._owners[node]!r}" if node in self._owners else f"The node {node}"
+            owner = self._owner(node)
+            who = f"The node {node}" if owner is None else f"The site {owner!r}"
             self._say("meeting", f"{who} did not introduce itself: {answer.reason}")
             if answer.kind == "late":
                 self._silent[node] = time.monotonic() + min(_SILENCE, self._config.rules.patience)
@@ -345,8 +349,9 @@ class Members:
             )
         if site in self._config.removed:
             return f"The site {site!r} was removed from the federation: it is left out."
-        if self._owners.get(node, site) != site:
-            return f"A node says it is the site {site!r}, but has the key of {self._owners[node]!r}: it is left out."
+        owner = self._owner(node)
+        if owner not in (None, site):
+            return f"A node says it is the site {site!r}, but has the key of {owner!r}: it is left out."
         return ""
 
     def _bind(self, sites: Iterable[str]) -> None:
