@@ -31,7 +31,7 @@ from ffalm.engines.common import (
 from ffalm.engines.jobs import ClientSpec, Engine, Job, Model, Round, Snapshot
 from ffalm.engines.local import LocalOptimizer
 from ffalm.engines.sampling import batches
-from ffalm.engines.server import ClientUpdate, ServerContext, average, rounds
+from ffalm.engines.server import Clients, ClientUpdate, ServerContext, rounds
 from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.randomness import Purpose, torch_seeded
 
@@ -147,7 +147,7 @@ class Learner:
             return evaluate(self._model, examples, self._task)
 
 
-class LoopClients:
+class LoopClients(Clients):
     """Clients that take turns on one module."""
 
     def __init__(self, job: Job) -> None:
@@ -161,10 +161,6 @@ class LoopClients:
     def begin(self) -> Model:
         """The freshly initialised model."""
         return self._learner.fresh()
-
-    def average(self, models: Sequence[Model], weights: Tensor) -> Model:
-        """Their weighted mean."""
-        return average(models, weights)
 
     def validate(self, model: Model) -> Tally | None:
         """The validation part's Tally of a model."""

@@ -214,12 +214,12 @@ class Clients(Protocol):
         ...
 
     def average(self, models: Sequence[Model], weights: Tensor) -> Model:
-        """The weighted mean of models or of vectors."""
-        ...
+        """The weighted mean of models."""
+        return average(models, weights)
 
     def validate(self, model: Model) -> Tally | None:
-        """The validation part's Tally of a model; None where there is no such part."""
-        ...
+        """The validation part's Tally of a model; None where there is no such part, or not here."""
+        return None
 
 
 def rounds(context: ServerContext, clients: Clients) -> Iterator[Round]:

@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 from ffalm.engines import Snapshot
-from ffalm.engines.jobs import Model
 from ffalm.engines.remote.message import Fact, Failure, Kind, Message, Sites, printable
 from ffalm.engines.remote.round_messages import addressed, train_message
-from ffalm.engines.server import ClientUpdate, average
+from ffalm.engines.server import Clients, ClientUpdate
 from ffalm.errors import UserError
-from ffalm.fairness import Tally
 from ffalm.federate.coordinator.histogram_rules import bounded_tallies, unlike
 from ffalm.federate.coordinator.histogram_sum import HistogramSum
 from ffalm.federate.coordinator.members import Membership, Say, too_few
@@ -134,16 +132,11 @@ class Asking:
         return [*missed, *(f"{site}: {reason}." for site, reason in self.quarantined.items())]
 
 
-class SiteClients(Asking):
-    """`Clients` of `rounds`, over sites: one message per round, and every answer is judged."""
+class SiteClients(Asking, Clients):
+    """The sites as `rounds` leads them: one message per round, and every answer is judged.
 
-    def average(self, models: Sequence[Model], weights: Tensor) -> Model:
-        """Their weighted mean."""
-        return average(models, weights)
-
-    def validate(self, model: dict[str, Tensor]) -> Tally | None:
-        """Nothing yet: sites score a model when they receive it, which is in the next round."""
-        return None
+    There is no validation part here: sites score a model when they receive it, which is in the next round.
+    """
 
     def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, ClientUpdate]:
         """One message to each chosen member that is here; where too few answer well, ask again as patience allows.
