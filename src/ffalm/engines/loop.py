@@ -96,7 +96,7 @@ class Learner:
             tally = self._tally(examples)
         dtype = dtype_of(model)
         state = broadcast(spec.algorithm, sent.state, dtype, spec.device)
-        if spec.algorithm.overrides_own_state:
+        if spec.algorithm.overrides("own_state"):
             state |= own_state(spec.algorithm, self._task, examples.counts(self._task), dtype, spec.device)
         parameters = list(self._parameters.values())
         lr = spec.training.lr_at(round)

@@ -128,7 +128,7 @@ class ServerContext:
     ) -> Snapshot:
         """The next snapshot, from the weighted mean of what the clients sent; `own` is what each client keeps."""
         model, vectors = mean.model, now.vectors
-        if self.algorithm.overrides_server_step:
+        if self.algorithm.overrides("server_step"):
             stepped, after = self.algorithm.server_step(
                 self._vector(now.model),
                 self._vector(model),
