@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,9 +18,10 @@ from ffalm.engines.remote.message import Fact, Failure, Message, Sites, printabl
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.agreement import Agreement, agree, common_kinds, misfit, without_small_groups
 from ffalm.federate.coordinator.robust_aggregation import capped
-from ffalm.federate.coordinator.update_validation import Counts
+from ffalm.federate.coordinator.update_validation import PARTS, Counts
 from ffalm.federate.description import Description
 from ffalm.federate.federation_config import FederationConfig, SharedTable
+from ffalm.federate.terms import group_run
 from ffalm.settings import to_plain
 
 _GREETING = 60.0  # seconds that a node has to say who it is
@@ -31,41 +32,6 @@ Say = Callable[[str, str], None]
 
 Owner = Callable[[int], str | None]
 """Says whose key a node has; None where that is not known."""
-
-
-class Membership(Protocol):
-    """What questions to the members of a federation need to know of them."""
-
-    @property
-    def run(self) -> str:
-        """A name that no other training has."""
-
-    @property
-    def agreed(self) -> Agreement:
-        """What was agreed."""
-
-    @property
-    def counts(self) -> Mapping[str, Counts]:
-        """The rows of each member."""
-
-    def rows(self) -> Tensor:
-        """Training rows per (client, label, group)."""
-
-    def node(self, site: str) -> int | None:
-        """The node of a member that is here and has agreed."""
-
-    def key(self, site: str) -> str:
-        """The key of a site's terms."""
-
-    @property
-    def common(self) -> str:
-        """The key of what all sites' terms have in common."""
-
-    def settle(self) -> None:
-        """Greet who is new or has come back."""
-
-    def forget(self, site: str) -> None:
-        """Take a site as gone."""
 
 
 class Members:
@@ -390,6 +356,38 @@ class Members:
         self._say("agreeing", f"{reason} It is left out.")
         if site in self._nodes:
             self._sites.ask("agree", {self._nodes[site]: Message(facts={"refused": reason})}, _GREETING)
+
+
+@dataclass(frozen=True)
+class GroupMembers:
+    """The members as the second training sees them, of a model of the groups: other labels, and no cell is told."""
+
+    members: Members
+
+    @property
+    def run(self) -> str:
+        """The name of the second training."""
+        return group_run(self.members.run)
+
+    @property
+    def agreed(self) -> Agreement:
+        """The agreement with the labels of the second training."""
+        return replace(self.members.agreed, task=self.members.agreed.task.with_group_labels())
+
+    @property
+    def counts(self) -> dict[str, Counts]:
+        """Each member's number of rows, and nothing of their cells."""
+        task = self.agreed.task
+        nobody = torch.zeros(task.labels, task.groups, dtype=torch.int64)
+        told, hidden = dict.fromkeys(PARTS, nobody), dict.fromkeys(PARTS, torch.ones_like(nobody, dtype=torch.bool))
+        return {site: Counts(one.rows, told, hidden) for site, one in self.members.counts.items()}
+
+    def rows(self) -> Tensor:
+        """Training rows per (client, label, group), of which FedAvg needs each client's sum alone."""
+        task, of_clients = self.agreed.task, self.members.rows().sum((-1, -2))
+        rows = torch.zeros(len(of_clients), task.labels, task.groups, dtype=torch.int64)
+        rows[:, 0, 0] = of_clients
+        return rows
 
 
 def too_few(found: int, needed: int, patience: float, reasons: list[str]) -> str:
