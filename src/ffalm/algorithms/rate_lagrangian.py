@@ -25,15 +25,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.contract import Measure, RoundReport, State, Task
-from ffalm.algorithms.rate_prices import PricedRates, measured_tally
+from ffalm.algorithms.contract import RoundReport, State, Task
+from ffalm.algorithms.rate_prices import MeasuredRates
 from ffalm.algorithms.registry import register
 from ffalm.settings import setting
 
 
 @register
 @dataclass(frozen=True)
-class Lagrangian(PricedRates):
+class Lagrangian(MeasuredRates):
     """The most accurate model whose gaps are at most `tolerance`: one rate constraint, or several joined by commas.
 
     `measured="train"` drives the multipliers by the training rows of the clients that take part instead of held-out
@@ -60,16 +60,6 @@ class Lagrangian(PricedRates):
     dual_bound: float = setting(5.0, "Largest multiplier.", above=0)
     measured: Literal["held_out", "train"] = setting("held_out", "Rows on which the gaps are measured.")
 
-    @property
-    def measure(self) -> Measure:
-        """Held-out Tallies come with every report; those of training rows must be asked for."""
-        return Measure.NOTHING if self.measured == "held_out" else Measure.RECEIVED
-
-    @property
-    def needs_held_out(self) -> bool:
-        """Unless training rows are measured."""
-        return self.measured == "held_out"
-
     def start(self, task: Task, counts: Tensor) -> State:
         """No multipliers, no prices."""
         shares = self.shares(counts, task)
@@ -79,7 +69,7 @@ class Lagrangian(PricedRates):
     def dual_step(self, state: State, report: RoundReport) -> State:
         """Move the multipliers by the pooled rates of the model that was sent, and price the cells anew."""
         task, half = report.task, self.tolerance / 2
-        rates = self.rates(measured_tally(self, self.measured, report), task)
+        rates = self.rates(self.measured_tally(report), task)
         known = ~rates.isnan() & (torch.arange(task.groups) < task.compared)
         rates = rates.masked_fill(~known, torch.nan)
         highest = rates.nan_to_num(-torch.inf).amax(-1, keepdim=True)

@@ -22,15 +22,15 @@ import torch
 from torch import Tensor
 
 from ffalm.algorithms.checks import finite, two_groups
-from ffalm.algorithms.contract import Measure, RoundReport, State, Task
-from ffalm.algorithms.rate_prices import PricedRates, measured_tally
+from ffalm.algorithms.contract import RoundReport, State, Task
+from ffalm.algorithms.rate_prices import MeasuredRates
 from ffalm.algorithms.registry import register
 from ffalm.settings import setting
 
 
 @register
 @dataclass(frozen=True)
-class Reductions(PricedRates):
+class Reductions(MeasuredRates):
     """Multipliers on one rate constraint, or several joined by commas: by exponentiated gradient, or fixed.
 
     `measured="train"` drives them by the training rows of the clients that take part, as in the paper, instead of
@@ -59,14 +59,9 @@ class Reductions(PricedRates):
             finite(self, "multiplier")
 
     @property
-    def measure(self) -> Measure:
-        """Held-out Tallies come with every report; those of training rows must be asked for."""
-        return Measure.NOTHING if self.measured == "held_out" else Measure.RECEIVED
-
-    @property
     def needs_held_out(self) -> bool:
         """Where the multipliers are learned on held-out rows."""
-        return self.measured == "held_out" and self.multiplier is None
+        return super().needs_held_out and self.multiplier is None
 
     def start(self, task: Task, counts: Tensor) -> State:
         """All theta 0, where the two multipliers of every group cancel; or the prices of the fixed multiplier."""
@@ -82,7 +77,7 @@ class Reductions(PricedRates):
         """Exponentiated gradient by the violations of the model that was sent."""
         if self.multiplier is not None:
             return state
-        task, tally = report.task, measured_tally(self, self.measured, report)
+        task, tally = report.task, self.measured_tally(report)
         rows = self.shares(tally.count.unsqueeze(-3), task)
         known = rows > 0
         rates = torch.where(known, self.rates(tally, task), 0.0)

@@ -20,13 +20,13 @@ from ffalm.engines.common import (
     built_model,
     dtype_of,
     evaluate,
+    evaluate_with_scores,
     gradients,
     inputs,
     logits_of,
     objective_gradients,
     own_state,
     row_losses,
-    score_histogram,
 )
 from ffalm.engines.jobs import ClientSpec, Engine, Job, Model, Round, Snapshot
 from ffalm.engines.local import LocalOptimizer
@@ -72,7 +72,7 @@ class Learner:
         """The histogram of a model's scores on examples."""
         self._model.load_state_dict(model)
         with autocast(self._spec):
-            return score_histogram(self._model, examples, self._task)
+            return evaluate_with_scores(self._model, examples, self._task)[1]
 
     def logits(self, model: Model, examples: Examples) -> Tensor:
         """A model's logits of each row."""

@@ -30,7 +30,6 @@ from ffalm.federate.site_data import (
     Split,
     local_data,
     shared_data,
-    shared_of,
 )
 from ffalm.models import Architecture
 from ffalm.privacy import Privacy
@@ -39,7 +38,7 @@ from ffalm.targets.target import Repair, Scope, Target, check_confidence
 
 __all__ = [
     "FederationConfig", "LocalData", "LocalImages", "LocalTable", "Rules", "SharedData", "SharedImages", "SharedTable",
-    "SiteConfig", "Split", "shared_of", "why_not_federated",
+    "SiteConfig", "Split", "why_not_federated",
 ]  # fmt: skip
 
 

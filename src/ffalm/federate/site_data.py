@@ -143,11 +143,6 @@ def local_data(settings: Mapping[str, Any]) -> LocalData:
     return local
 
 
-def shared_of(settings: Mapping[str, Any]) -> SharedData:
-    """What every site must bring, as the coordinator wrote it by `to_plain`."""
-    return shared_data({"data": settings})
-
-
 def _one_of(kinds: Mapping[str, type[Any]], settings: Mapping[str, Any], what: str) -> Any:
     """The settings of one of several kinds of data, told apart by `source`; "table" where it is left out."""
     data = study.section(settings, "data")
