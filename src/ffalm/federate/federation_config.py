@@ -51,7 +51,7 @@ class Rules:
     patience: float = setting(600.0, "Seconds to wait for enough sites before stopping with the state kept.", least=0)
     misfit: Literal["go_on", "wait"] = "go_on"  # with a site whose file does not fit: leave it out, or wait for a fix
     min_group: int = setting(10, "Fewest rows for a site to tell a (label, group) cell, or to name a value.", least=0)
-    outlier: float = setting(10.0, "How many times the others' median an update's norm is when quarantined.", above=1)
+    outlier: float = setting(10.0, "An update whose norm is this many times the others' median is quarantined.", above=1)
     aggregation: Literal["mean", "clip", "trimmed", "median", "krum"] = "mean"  # how answers are put together
     liars: int = setting(1, "How many sites 'trimmed' and 'krum' assume to lie.", least=1)
     max_share: float = setting(1.0, "The largest share of a site in means by rows.", above=0, most=1)

@@ -37,7 +37,7 @@ Owner = Callable[[int], str | None]
 class Members:
     """The sites of a federation as the coordinator knows them.
 
-    A site that gives the name of another than its key's `owner` is refused.
+    `owner` says whose key a node has: one that introduces itself by the name of another site is refused.
     """
 
     def __init__(
