@@ -47,15 +47,21 @@ class Rules:
     """How the coordinator deals with missing, slow, unsuitable or deviating sites."""
 
     min_sites: int = setting(2, "Usable updates that a round needs; with fewer, wait and ask again.", least=1)
-    deadline: float = setting(600.0, "Seconds that a site has to answer in a round.", above=0)
-    patience: float = setting(600.0, "Seconds to wait for enough sites before stopping with the state kept.", least=0)
+    deadline: float = 600.0  # seconds that a site has to answer in a round
+    patience: float = 600.0  # seconds to wait for enough sites before stopping with the state kept
     misfit: Literal["go_on", "wait"] = "go_on"  # with a site whose file does not fit: leave it out, or wait for a fix
     min_group: int = setting(10, "Fewest rows for a site to tell a (label, group) cell, or to name a value.", least=0)
-    outlier: float = setting(10.0, "An update whose norm is this many times the others' median is quarantined.", above=1)
+    outlier: float = 10.0  # an update whose norm is this many times the others' median is quarantined
     aggregation: Literal["mean", "clip", "trimmed", "median", "krum"] = "mean"  # how answers are put together
     liars: int = setting(1, "How many sites 'trimmed' and 'krum' assume to lie.", least=1)
     max_share: float = setting(1.0, "The largest share of a site in means by rows.", above=0, most=1)
     secure: bool = False  # the coordinator sees sums over sites and no single answer; the section [secure] says how
+
+    def __post_init__(self) -> None:
+        """These three may be infinite, unlike settings whose range stands in their field."""
+        require(self.deadline > 0, f"The rule 'deadline' must be above 0 seconds; got {self.deadline}.")
+        require(self.patience >= 0, f"The rule 'patience' must be 0 seconds or more; got {self.patience}.")
+        require(self.outlier > 1, f"The rule 'outlier' must be above 1; got {self.outlier}.")
 
 
 @dataclass(frozen=True)
