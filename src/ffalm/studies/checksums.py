@@ -59,6 +59,6 @@ def read_sealed(file: Path) -> dict[str, Any]:
     """What `sealed` wrote; `OSError` or `ValueError` where it cannot be read or its checksum does not match."""
     values: dict[str, Any] = read_json(file)
     rest = {name: value for name, value in values.items() if name != _OWN}
-    if _OWN in values and values[_OWN] != digest(json.dumps(rest, sort_keys=True)):  # earlier versions wrote none
+    if _OWN in values and values[_OWN] != digest(json.dumps(rest, sort_keys=True)):  # federations of 0.9 have none
         raise ValueError("its checksum does not fit")
     return rest
