@@ -92,7 +92,7 @@ class TrainedModel:
         require(
             (folder / ENCODING).exists(),
             f"There is no model to apply in {folder}: {ENCODING} is missing. Runs of 'local' train a model per "
-            "client and have none for new rows; folders of version 0.3 and earlier lack the file: run the study again.",
+            "client and have none for new rows.",
         )
         broken = checksums.damaged(folder)
         require(
