@@ -211,11 +211,11 @@ def _show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opt
     require(
         not begun or values["resume"], f"The folder {folder} is not empty: resume it with --resume, or name another."
     )
-    if folder is None:
-        require(not values["resume"], "--resume needs the folder of the study: name it with --out.")
+    require(folder is not None or not values["resume"], "--resume needs the folder of the study: name it with --out.")
+    whole, left_out = drop_incompatible(_without(config, None), optional)
+    if folder is None:  # only now that the data is known to be there
         folder = new_folder(Path("ffalm-results"), f"{command}-{config.data.name}-{time.strftime('%Y%m%d-%H%M%S')}")
     make_folder(folder)
-    whole, left_out = drop_incompatible(_without(config, None), optional)
     plain = _without(whole, config.partition.leave_out).to_plain()
     if values["free_rate"]:  # each study records its own rate in its folder
         del plain["training"]["lr"]
