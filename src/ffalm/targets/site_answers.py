@@ -12,9 +12,8 @@ from ffalm.errors import require
 from ffalm.fairness import ScoreHistogram
 from ffalm.targets.answer import Answer, SiteAnswer
 from ffalm.targets.candidates import LEVELS, MARGIN_COST, judged
-from ffalm.targets.rate_table import RateTable
 from ffalm.targets.repair import Repair, fit
-from ffalm.targets.site_thresholds import ENOUGH_ROWS, SiteThresholds, fit_sites
+from ffalm.targets.site_thresholds import ENOUGH_ROWS, SiteThresholds, fewest_trials, fit_sites
 from ffalm.targets.target import Repair as RepairSetting
 from ffalm.targets.target import Scope, Target
 
@@ -81,8 +80,7 @@ def with_sites(
 
 def own_thresholds(held_out: ScoreHistogram, target: Target, repair: RepairSetting, level: float) -> Repair | None:
     """Thresholds fitted to a site's held-out rows; None where these are too few, or none are allowed."""
-    trials = [one.trials.min() for one in RateTable.of(held_out.compared(), target).constraints]
-    if repair == "none" or min(trials) < ENOUGH_ROWS:
+    if repair == "none" or fewest_trials(held_out, target) < ENOUGH_ROWS:
         return None
     return _surest(lambda at: fit(held_out, target, repair, level=at), held_out, level)
 
