@@ -245,8 +245,7 @@ def _summed(told: Sequence[Description], kinds: Mapping[str, ColumnKind], max_sh
 
 def _bounded(columns: Sequence[ColumnSummary], max_share: float) -> list[ColumnSummary]:
     """A column's summaries, of which those of too many rows are scaled down."""
-    numeric = [column for column in columns if isinstance(column, NumericSummary)]
-    bound = largest_size(sorted(column.rows for column in numeric), max_share)
+    bound = largest_size((column.rows for column in columns if isinstance(column, NumericSummary)), max_share)
     return [
         _scaled(column, bound) if isinstance(column, NumericSummary) and column.rows > bound else column
         for column in columns

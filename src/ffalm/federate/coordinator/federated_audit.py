@@ -8,7 +8,6 @@ the favourable label the logit s - decision, up to a positive factor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from torch import Tensor
 from ffalm import config as study
 from ffalm.auditing.counted_groups import CountedGroups
 from ffalm.auditing.fairness_audit import Audit
-from ffalm.data.encoding import CategoryColumn, NumericColumn
+from ffalm.data.encoding import FARTHEST, CategoryColumn, NumericColumn
 from ffalm.data.table_values import listed, place_of
 from ffalm.engines import Snapshot
 from ffalm.engines.remote.message import Sites
@@ -28,6 +27,7 @@ from ffalm.fairness import Tally
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.coordinator.federated_run import PAUSE, Coordinator, federation_outcome
 from ffalm.federate.coordinator.federation_report import notes_on, secure_notes
+from ffalm.federate.coordinator.members import Owner
 from ffalm.federate.coordinator.site_clients import SiteClients
 from ffalm.federate.disclosure import cells
 from ffalm.federate.federation_config import FederationConfig, SharedTable
@@ -94,7 +94,7 @@ def audit_sites(
     config: FederationConfig,
     folder: Path,
     sites: Sites,
-    owners: Mapping[int, str] | None = None,
+    owner: Owner = lambda node: None,
     pause: float = PAUSE,
 ) -> Audit:
     """Audit what the request in a folder names, and keep there what the sites told."""
@@ -105,7 +105,7 @@ def audit_sites(
     run.start(toml.dumps(plan.settings()))
     with locked(folder):
         if run.outcome() is None:
-            Auditor(plan, run, sites, owners or {}, pause, request, model).run()
+            Auditor(plan, run, sites, owner, pause, request, model).run()
     return read_audit(folder)
 
 
@@ -148,12 +148,12 @@ class Auditor(Coordinator):
         config: FederationConfig,
         run: RunFolder,
         sites: Sites,
-        owners: Mapping[int, str],
+        owner: Owner,
         pause: float,
         request: AuditRequest,
         model: TrainedModel | None,
     ) -> None:
-        super().__init__(config, run, sites, owners, pause)
+        super().__init__(config, run, sites, owner, pause)
         self._request, self._model = request, model
 
     def _open(self) -> None:
@@ -241,7 +241,8 @@ def column_weights(request: AuditRequest, agreed: Agreement) -> tuple[Tensor, Te
     require(task.labels == 2, "Scores are audited for labels of two values.")
     require(column.scale > 0, f"All scores in {column.name!r} are equal.")
     weight[task.favourable, 0] = 1.0
-    bias[task.favourable] = _TOLERANCE - column.standardised(np.array([request.decision]))[0]
+    decision = column.standardised(np.array([request.decision]))[0]
+    bias[task.favourable] = _TOLERANCE - float(np.clip(decision, -2 * FARTHEST, 2 * FARTHEST))  # no score lies beyond
     return weight, bias
 
 
