@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pandas as pd
 import torch
 
+from ffalm.data.table_codes import spell_codes
 from ffalm.data.table_pieces import column_room, frame_of, has_words_for_missing, joined, stored_column
 from ffalm.data.table_values import column_name
 from ffalm.errors import require, shown
@@ -38,14 +39,15 @@ def check_encoding(encoding: Encoding) -> None:
 def read_text(
     path: Path,
     separator: str | None,
-    decimal: str,
+    decimal: Literal[".", ","],
     encoding: Encoding,
     usual: str,
     texts: Collection[str] | Literal["all"] = (),
+    codes: Collection[str] = (),
 ) -> pd.DataFrame:
     """The table with its header as written (pandas would rename repeated and empty names); `usual` is the separator
     where the header does not tell. Columns named in `texts` are not made numbers; with "all" none is, and no value is
-    taken for a missing one.
+    taken for a missing one. Those named in `codes` hold categories, each cell read by itself.
 
     Some programs write a line such as `sep=;` before the header, which says what the separator is.
     """
@@ -78,9 +80,15 @@ def read_text(
         for place in range(len(header)):
             if has_words_for_missing(frame.iloc[:, place]):
                 frame.isetitem(place, whole(place))
-        return frame
-    with pd.read_csv(path, chunksize=max(1, _PIECE_VALUES // len(header)), **options) as reader:
-        return joined((_named(piece, header) for piece in reader), whole, size)
+    else:
+        with pd.read_csv(path, chunksize=max(1, _PIECE_VALUES // len(header)), **options) as reader:
+            frame = joined((_named(piece, header) for piece in reader), whole, size)
+    coded = [place for place, name in enumerate(header) if column_name(name) in codes]
+    if coded:
+        rows = max(1, _PIECE_VALUES // len(coded))
+        as_texts = {**options, "dtype": str, "chunksize": rows}
+        spell_codes(frame, coded, decimal, lambda places: pd.read_csv(path, usecols=list(places), **as_texts))
+    return frame
 
 
 def read_parquet(path: Path) -> pd.DataFrame:
