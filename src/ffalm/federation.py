@@ -54,6 +54,7 @@ class Federation:
     test_client: Tensor | None = None
     all_groups: bool = field(default=True, repr=False)  # whether every compared group must have training rows
     preprocessing: Preprocessing | None = None  # that made the features, None where they were given as arrays
+    feature_names: tuple[str, ...] = ()  # the names of features that were given as data frames
 
     def __post_init__(self) -> None:
         require(len(self.clients) > 0, "A federation needs at least one client.")
@@ -89,7 +90,8 @@ class Federation:
         """A federation of arrays that are already cut up by client.
 
         Each client is (x, y, group), a torch dataset of such rows, or a Hugging Face dataset (or dict) with these three
-        columns. `x` is an array, tensor or data frame of numbers; labels and groups are whole numbers from 0, or texts.
+        columns. `x` is an array, tensor or data frame of numbers, whose columns are matched by name where data frames
+        have names. Labels and groups are whole numbers from 0, or texts.
         `favourable` is the label that people want, 1 unless given; of labels that are texts it must be named.
 
         Rows of the group `unknown`, such as -1 or "?", and rows without one where groups are texts, train and are
@@ -106,9 +108,15 @@ class Federation:
         require(len(owned) > 0, "A federation needs at least one client.")
         others = [(part, arrays) for part, arrays in (("validation part", validation), ("test part", test))
                   if arrays is not None]  # fmt: skip
-        examples, task = read_parts([*owned, *others], favourable, name, unknown)
+        examples, task, columns = read_parts([*owned, *others], favourable, name, unknown)
         parts = dict(zip([part for part, _ in others], examples[len(owned) :], strict=True))
-        federation = cls(tuple(examples[: len(owned)]), parts.get("validation part"), parts.get("test part"), task)
+        federation = cls(
+            tuple(examples[: len(owned)]),
+            parts.get("validation part"),
+            parts.get("test part"),
+            task,
+            feature_names=columns,
+        )
         warn_of_scale([client.x for client in federation.clients], stacklevel=2)
         return federation
 

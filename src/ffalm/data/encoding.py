@@ -285,8 +285,7 @@ def numbers(column: pd.Series) -> NDArray[np.float64]:
     """The values of a numeric column; a `UserError` unless all are finite."""
     if not is_numeric(column) and not column.isna().all():
         raise PublicError(f"The column {str(column.name)!r} must hold numbers only, such as 0.73; it holds text.")
-    if pd.api.types.is_complex_dtype(column.dtype):
-        raise PublicError(f"The column {str(column.name)!r} holds complex numbers: give real ones.")
+    require_real(column)
     values: NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
@@ -296,6 +295,12 @@ def numbers(column: pd.Series) -> NDArray[np.float64]:
             f"Its numeric column {str(column.name)!r} has missing or infinite values.",
         )
     return values
+
+
+def require_real(column: pd.Series) -> None:
+    """Refuse complex numbers, of which a conversion would leave the real part."""
+    if pd.api.types.is_complex_dtype(column.dtype):
+        raise PublicError(f"The column {str(column.name)!r} holds complex numbers: give real ones.")
 
 
 def as_text(value: object) -> str:
@@ -407,10 +412,10 @@ def _by_written_value(categories: Iterable[str | None]) -> dict[str, list[str]]:
 
 
 def _written_value(text: str) -> str:
-    """The number or boolean that a text spells, in one normal form; other texts as they are."""
+    """The number that a text spells in one normal form, 1 and 0 for true and false; other texts as they are."""
     if _NUMBER.fullmatch(text):
         return as_text(float(text))
-    return text.lower() if text.lower() in ("true", "false") else text
+    return {"true": "1", "false": "0"}.get(text.lower(), text)
 
 
 def _parsed(text: str, what: str) -> Any:

@@ -23,6 +23,7 @@ from ffalm.data.encoding import (
     category_positions,
     distinct,
     is_numeric,
+    require_real,
     written_alike,
 )
 from ffalm.data.table_files import as_frame, read_table, without_copies
@@ -132,6 +133,7 @@ class Preprocessing:
         filled = frame.copy(deep=False)
         for name, mean in means.items():
             if is_numeric(frame[name]):
+                require_real(frame[name])
                 filled[name] = frame[name].astype(np.float64).fillna(mean)
             elif frame[name].isna().all():  # None in a single row has no type
                 filled[name] = mean

@@ -35,6 +35,7 @@ class ModelDescription:
     preprocessing: Preprocessing | None = None  # None where features were given as arrays
     dtype: Literal["float32", "float64", "uint8"] = "float32"  # of features; bytes are pixels, of which 255 counts as 1
     precision: Precision = "fp32"
+    feature_names: tuple[str, ...] = ()  # the names of features that were given as data frames
 
     def to_plain(self) -> dict[str, Any]:
         """Plain values for a file."""
@@ -58,6 +59,7 @@ class ModelDescription:
                 values["preprocessing"] and Preprocessing.from_plain(values["preprocessing"]),
                 values["dtype"],
                 values["precision"],
+                tuple(values.get("feature_names", ())),  # models of version 0.9 and earlier have none
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError) as error:
             raise UserError(
