@@ -36,7 +36,7 @@ def test_no_warning_of_torch_reaches_a_user() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert numbers([np.arange(2.0), np.arange(2.0)], "features").tolist() == [[0, 1], [0, 1]]
-    assert numbers(torch._neg_view(torch.arange(2.0)), "features").numpy().tolist() == [0, -1]  # type: ignore[attr-defined]
+    assert numbers(torch._neg_view(torch.arange(2.0)), "features").numpy().tolist() == [0, -1]
 
 
 def test_codes_are_whole_numbers_from_0_up() -> None:

@@ -57,6 +57,7 @@ class Federation:
     feature_names: tuple[str, ...] = ()  # the names of features that were given as data frames
 
     def __post_init__(self) -> None:
+        self._check_types()
         require(len(self.clients) > 0, "A federation needs at least one client.")
         if not self.client_names:
             object.__setattr__(self, "client_names", tuple(str(i) for i in range(len(self.clients))))
@@ -76,6 +77,23 @@ class Federation:
                 f"No client has a row of group {self.task.group_names[group]!r}: a model cannot learn about it; leave "
                 "the group out or give some client its rows.",
             )
+
+    def _check_types(self) -> None:
+        """Refuse what is no federation; rows that a client gathers when asked are not gathered for this."""
+        parts = (self.validation, self.test)
+        dealt = isinstance(self.clients, Dealt)
+        require(
+            (dealt or _all_examples(self.clients))
+            and all(part is None or isinstance(part, Examples) for part in parts),
+            "Clients are a list of Examples, and so are the validation and test parts: Federation.from_arrays takes "
+            "arrays.",
+        )
+        require(isinstance(self.task, Task), f"The task of a federation is a Task; got {shown(self.task)}.")
+        names = self.client_names
+        require(
+            isinstance(names, tuple | list) and len(names) in (0, len(self.clients)),
+            f"There are {len(self.clients)} clients, with one name each; got {shown(names)}.",
+        )
 
     @classmethod
     def from_arrays(
@@ -164,6 +182,7 @@ class Federation:
 
     def own_parts(self, part: Literal["validation", "test"]) -> Sequence[Examples] | None:
         """Each client's own rows of the validation or test part; None if their owners are unknown."""
+        require_known("part of held-out rows", ("validation", "test"), part)
         rows, client = getattr(self, part), getattr(self, f"{part}_client")
         if rows is None or client is None:
             return None
@@ -197,7 +216,9 @@ class Federation:
 
     def first_rows(self, count: int) -> Examples:
         """The first client's first rows, to inspect the shape and type of features."""
-        return self.holdings[0].first(count)
+        whole = isinstance(count, Integral) and count >= 0
+        require(whole, f"The number of rows must be a whole number from 0 up; got {shown(count)}.")
+        return self.holdings[0].first(int(count))
 
     def pooled(self) -> Federation:
         """All clients' rows held by one client, for central training; the other parts stay as they are."""
@@ -213,6 +234,9 @@ class Federation:
 
     def alone(self, client: int) -> Federation:
         """One client by itself, with the shared validation and test rows."""
+
+        known = isinstance(client, Integral) and 0 <= client < len(self.clients)
+        require(known, f"The client must be a number from 0 to {len(self.clients) - 1}; got {shown(client)}.")
 
         def renumbered(owners: Tensor | None) -> Tensor | None:
             return None if owners is None else torch.where(owners == client, 0, -1)
@@ -256,6 +280,10 @@ class Federation:
                 row[f"group {group_name}"] = float(counts[:, group].sum()) / size
             rows.append(row)
         return rows
+
+
+def _all_examples(clients: Any) -> bool:
+    return isinstance(clients, Sequence) and all(isinstance(one, Examples) for one in clients)
 
 
 def load(

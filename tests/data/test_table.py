@@ -854,7 +854,8 @@ def test_a_table_of_arrow_that_pandas_cannot_hold_is_refused() -> None:
 
 def test_a_missing_quotation_mark_does_not_hide_rows(tmp_path: Path) -> None:
     rows = "".join(f'{n},"ab",{"mf"[n % 2]},{n % 3 % 2}\n' for n in range(40))
-    file, settings = tmp_path / "a.csv", {"label": "paid", "group": "sex", "clients": 2, "min_rows": 1}
+    file = tmp_path / "a.csv"
+    settings: dict[str, Any] = {"label": "paid", "group": "sex", "clients": 2, "min_rows": 1}
     file.write_text("age,job,sex,paid\n" + rows.replace('3,"ab",f', '3,"a\nb",f').replace('"ab",m', '"ab" ,m', 1))
     assert "job=a\nb" in ffalm.load(file, **settings).preprocessing.table.features  # type: ignore
     file.write_text("age,job,sex,paid\n" + rows.replace('"ab",f', '"ab,f', 1))

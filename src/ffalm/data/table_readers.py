@@ -90,7 +90,7 @@ def read_text(
         _require_closed_quotes(path, sign, spelled["encoding"])
     coded = [place for place, name in enumerate(header) if column_name(name) in codes]
     if coded:
-        rows = max(1, _PIECE_VALUES // len(coded))
+        rows = max(1, _PIECE_VALUES // 8 // len(coded))  # texts take more room than numbers
         as_texts = {**options, "dtype": str, "chunksize": rows}
         spell_codes(frame, coded, decimal, lambda places: pd.read_csv(path, usecols=list(places), **as_texts))
     return frame

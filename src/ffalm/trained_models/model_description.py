@@ -17,7 +17,7 @@ from ffalm.errors import UserError, require
 from ffalm.models import Architecture, architecture
 from ffalm.run_settings import Precision
 from ffalm.settings import build
-from ffalm.system.files import parsed_json
+from ffalm.system.files import read_json
 
 if TYPE_CHECKING:
     from ffalm.data.preprocessing import Preprocessing  # it imports pandas, which sites avoid
@@ -48,7 +48,7 @@ class ModelDescription:
         from ffalm.data.preprocessing import Preprocessing
 
         try:
-            values = parsed_json(file.read_text(encoding="utf-8"))
+            values = read_json(file)
             task = build(Task, values["task"], "task")
             if "preprocessing" not in values:
                 return _agreed(task, values)

@@ -36,7 +36,7 @@ from ffalm.models import Architecture
 from ffalm.privacy import describe_guarantee
 from ffalm.report.model_card import ModelUse, card
 from ffalm.studies import checksums
-from ffalm.system.files import json_text, parsed_json, path_of, write_whole
+from ffalm.system.files import folder_of, json_text, read_json, write_whole
 from ffalm.targets.blind import BlindRule
 from ffalm.targets.predicted_rows import cells_of
 from ffalm.targets.repair import Repair, draws_of
@@ -232,8 +232,7 @@ class TrainedModel:
 
     def save(self, folder: str | Path) -> Path:
         """Write the model into a folder, from which `ffalm.load_model` reads it again."""
-        place = path_of(folder)
-        require(not place.is_file(), f"The output {place} is a file: name a folder.")
+        place = folder_of(folder)
         others = [name for name in (MODEL, REPAIR, FACTS, CARD) if (place / name).exists()]
         require(
             not others or (place / ENCODING).exists(),
@@ -278,7 +277,7 @@ def _thresholds(file: Path) -> Repair | BlindRule | None:
     if not file.exists():
         return None
     try:
-        plain = checksums.unsealed(parsed_json(file.read_text(encoding="utf-8")))
+        plain = checksums.unsealed(read_json(file))
         return BlindRule.from_plain(plain) if plain.get("kind") == "blind" else Repair.from_plain(plain)
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(f"The thresholds {file} cannot be read ({error}): make the report again.") from None
