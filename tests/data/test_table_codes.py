@@ -42,3 +42,7 @@ def test_columns_are_codes_if_they_are_groups_or_listed(tmp_path: Path) -> None:
     assert read.preprocessing is not None and read.preprocessing.table is not None
     assert read.preprocessing.table.features == ("code=007", "code=7", "sex=01", "sex=02")
     assert read.task.group_names == ("01", "02")
+    owned = ffalm.load(tmp_path / "a.csv", label="paid", group="sex", owner="code", min_rows=1)
+    assert owned.client_names == ("007", "7")
+    audited = ffalm.audit(tmp_path / "a.csv", label="paid", prediction="paid", group="code", min_group=1)
+    assert list(audited.by_group().index) == ["007", "7"]

@@ -156,7 +156,8 @@ class Table:
 
     def _opened(self) -> tuple[pd.DataFrame, tuple[str, ...]]:
         """The columns, and notes on those that were left out."""
-        return read_tables(self.file, self.separator, self.decimal, self.encoding, self._codes)
+        codes = self._codes | ({self.owner} if self.owner is not None else set())
+        return read_tables(self.file, self.separator, self.decimal, self.encoding, codes)
 
     @property
     def _title(self) -> str:

@@ -18,10 +18,13 @@ Reader = Callable[[Sequence[int]], Iterable[pd.DataFrame]]
 """Reads some columns, by their places in ascending order, as text in pieces."""
 
 
-def code_columns(categorical: Collection[str], group_columns: Collection[str]) -> set[str]:
-    """The columns that are categories even if their values are numbers; a name with commas may list several."""
+def code_columns(categorical: Collection[str], others: Collection[str] = ()) -> set[str]:
+    """The columns that are categories even if their values are numbers; a name with commas may list several.
+
+    `others`, such as groups, are names of single columns.
+    """
     parts = [part.strip() for name in categorical for part in name.split(",")]
-    return {*categorical, *parts, *group_columns}
+    return {*categorical, *parts, *others}
 
 
 def spell_codes(frame: pd.DataFrame, places: Sequence[int], decimal: Literal[".", ","], texts: Reader) -> None:
