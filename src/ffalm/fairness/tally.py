@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ffalm.errors import UserError, require, shown
 from ffalm.fairness import group_metrics, intervals
-from ffalm.fairness.array_library import whole
+from ffalm.fairness.array_library import library, whole
 from ffalm.fairness.power import rows_needed
 from ffalm.frame_html import frame_html
 
@@ -110,11 +110,9 @@ class Tally:
     @classmethod
     def stack(cls, tallies: list[Tally]) -> Tally:
         """Several Tallies along a new leading axis."""
-        import torch
-
         _check_alike(tallies)
-        confusion, loss = torch.stack([t.confusion for t in tallies]), torch.stack([t.loss for t in tallies])
-        return cls(confusion, loss, tallies[0].excluded)
+        xp = library(tallies[0].loss)
+        return cls(xp.stack([t.confusion for t in tallies]), xp.stack([t.loss for t in tallies]), tallies[0].excluded)
 
     def __add__(self, other: Tally) -> Tally:
         _check_alike([self, other])
@@ -136,15 +134,13 @@ class Tally:
 
     def to(self, device: torch.device | str) -> Tally:
         """The same Tally on another device."""
+        import torch
+
         try:
-            return Tally(self.confusion.to(device), self.loss.to(device), self.excluded)
-        except (
-            RuntimeError,
-            TypeError,
-            ValueError,
-            AttributeError,
-        ) as error:  # what torch raises for a device that is not there
+            confusion, loss = (torch.as_tensor(one, device=device) for one in (self.confusion, self.loss))
+        except (RuntimeError, TypeError, ValueError) as error:  # by torch, for a device that is not there
             raise UserError(f"The device {shown(device)} cannot be used: {str(error).splitlines()[0]}.") from None
+        return Tally(confusion, loss, self.excluded)
 
     def excluding(self, groups: int) -> Tally:
         """The same Tally, whose last so many groups are not compared."""
