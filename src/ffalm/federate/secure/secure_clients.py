@@ -99,19 +99,19 @@ class SecureClients(Asking):
         `upcoming` are the clients of the round after, whose offers are asked for on the way; None of the last, after
         which everybody scores.
         """
-        names, task = self._config.sites, self._members.agreed.task
+        names, task = self._config.sites, self._seen.agreed.task
         layout = round_layout(sent, uploads, task, self._secure, len(names), self._private)
         message = train_message(sent, self._config.algorithm, own_step=True)
 
         def after() -> Sequence[str]:
-            return list(self._members.counts) if upcoming is None else [names[client] for client in upcoming]
+            return list(self._seen.counts) if upcoming is None else [names[client] for client in upcoming]
 
         number = sent.round + 1
         following = "score" if upcoming is None else f"train {number + 1}"
         asked = Sum("train", f"train {number}", message, layout, following, after)
         sums, summed = self._sum(asked, [names[client] for client in chosen])
         found = round_sum(layout, layout.values(sums), sent, uploads, len(summed), self._largest())
-        self._check(int(self._members.rows()[self._numbers(summed)].sum()) == found.rows, "training")
+        self._check(int(self._seen.rows()[self._numbers(summed)].sum()) == found.rows, "training")
         validation = found.validation
         if validation is not None:
             self._check_tally("validation", validation, summed)
@@ -120,19 +120,19 @@ class SecureClients(Asking):
 
     def score(self, final: Snapshot) -> Scores:
         """The sums of the final model's scores on the held-out rows of every member that is here."""
-        task = self._members.agreed.task
+        task = self._seen.agreed.task
         layout = score_layout(task, self._secure, len(self._config.sites), self._private)
-        told = [counts.told for counts in self._members.counts.values()]
+        told = [counts.told for counts in self._seen.counts.values()]
         facts: dict[str, Fact] = {"reach": max(reach(one["test"]) for one in told)} if self._private else {}
         bits = count_bits(told)
         if self._config.target is not None:
             layout = with_histograms(layout, task, bits)
             facts["count_bits"] = bits
         question = Message({"model": final.model}, facts)
-        sums, summed = self._sum(Sum("score", "score", question, layout), list(self._members.counts))
+        sums, summed = self._sum(Sum("score", "score", question, layout), list(self._seen.counts))
         values, scores = layout.values(sums), Scores()
         if self._private:
-            rows = torch.stack([self._members.counts[site].told["test"] for site in summed]).sum(0)
+            rows = torch.stack([self._seen.counts[site].told["test"] for site in summed]).sum(0)
             nobody = Scored((), Tally.zeros((task.labels, task.groups)), {})
             return {
                 "validation": nobody,
@@ -143,7 +143,7 @@ class SecureClients(Asking):
             self._check_tally(part, tally, summed)
             scores[part] = Scored(summed, tally, {})
         if self._config.target is not None:
-            counts = {site: self._members.counts[site] for site in summed}
+            counts = {site: self._seen.counts[site] for site in summed}
             self.histograms = HistogramSum.of_sums(read_histograms(values, task, layout.sites, bits), counts)
         return scores
 
@@ -161,7 +161,7 @@ class SecureClients(Asking):
 
     def _sum(self, asking: Sum, wanted: Sequence[str]) -> tuple[Words, tuple[str, ...]]:
         """The summed words and whose they are; where too few answer, everybody is asked again as patience allows."""
-        members = list(wanted) if asking.whole else list(self._members.counts)
+        members = list(wanted) if asking.whole else list(self._seen.counts)
         asked = [site for site in wanted if site in members]
         self.missed, self.quarantined = {}, {}
         until: float | None = None
@@ -250,7 +250,7 @@ class SecureClients(Asking):
             else:
                 self._quarantine(site, "its answer lacks its public key")
         known = {self._config.sites.index(site): self._keys[site] for site in sites if site in self._keys}
-        return Aggregator.of(self._members.run, purpose, known, self._secure.neighbours, self._secure.threshold)
+        return Aggregator.of(self._seen.run, purpose, known, self._secure.neighbours, self._secure.threshold)
 
     def _take_offers(self, gathering: Aggregator, answers: Mapping[str, Message]) -> None:
         for site, answer in answers.items():
@@ -337,7 +337,7 @@ class SecureClients(Asking):
         return max(min(self._config.rules.min_sites, len(asked)), needed_of(circle, self._secure.threshold))
 
     def _largest(self) -> int:
-        return int(self._members.rows().sum((-1, -2)).max())
+        return int(self._seen.rows().sum((-1, -2)).max())
 
     def _named(self, clients: Collection[int]) -> dict[int, str]:
         return {client: self._config.sites[client] for client in sorted(clients)}
@@ -346,7 +346,7 @@ class SecureClients(Asking):
         return [self._config.sites.index(site) for site in sites]
 
     def _check_tally(self, part: str, tally: Tally, summed: Sequence[str]) -> None:
-        told = torch.stack([self._members.counts[site].told[part] for site in summed]).sum(0)
+        told = torch.stack([self._seen.counts[site].told[part] for site in summed]).sum(0)
         self._check(torch.equal(tally.count, told), part)
 
     def _check(self, right: bool, part: str) -> None:
