@@ -29,6 +29,7 @@ from ffalm.data.pictures import examples, existing_folder, load_usable, split_by
 from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.splits import split_rows
 from ffalm.data.table import Table, parts_of
+from ffalm.data.table_codes import code_columns
 from ffalm.data.table_columns import FEWEST_IDS, MOST_CATEGORIES
 from ffalm.data.table_files import read_table
 from ffalm.data.table_groups import group_column
@@ -277,7 +278,8 @@ def read_rows(site: SiteConfig, shared: SharedData, folder: Path) -> TableRows |
 
 def _table(local: LocalTable, split: Split, shared: SharedTable, folder: Path) -> TableRows:
     file = str(folder / Path(local.file).expanduser())
-    frame, _ = read_table(file, local.separator, local.decimal, local.encoding)
+    codes = code_columns(shared.categorical, shared.group_columns)
+    frame, _ = read_table(file, local.separator, local.decimal, local.encoding, codes=codes)
     label = Coded.of(pick(frame, shared.label, file), "label", file)
     group = Coded.of_group(frame, shared, file)
     table = Table(
