@@ -170,8 +170,8 @@ def rows_to_confirm(target: Target, scored: Scores) -> list[str]:
         return []
     if factor > _MOST_FACTOR:
         return [
-            f"A gap so near its bound takes over {_MOST_FACTOR} times as many rows to confirm: a stricter target leaves "
-            "a margin."
+            f"A gap so near its bound takes over {_MOST_FACTOR} times as many rows to confirm: a stricter target "
+            "leaves a margin."
         ]
     total = sum(one.rows for one in scored.groups)
     of_smallest = (
