@@ -3,6 +3,7 @@
 Tensors may carry leading axes (seed, client), so algorithms use masks and never branch on data. What runs where:
 
     server   start, start_vectors                    once
+    server   recounted                               before a round, where sites of a real federation have come or gone
     client   own_state                               before its first local step
     client   objective (slopes), drift               every local step
     client   finish                                  after its last local step
@@ -203,6 +204,14 @@ class Algorithm:
     def start(self, task: Task, counts: Tensor) -> State:
         """The state before round 1, from the clients' row counts of shape (..., client, label, group)."""
         return {}
+
+    def recounted(self, state: State, task: Task, counts: Tensor, new: Tensor) -> State:
+        """The state once other clients are known than those that it was computed from; `counts` are of those now.
+
+        In a real federation sites come late or are removed: `new` marks the clients whose rows were not known until
+        now, and one that is gone has no rows. A state that depends on counts overrides this.
+        """
+        return state
 
     def start_vectors(self, model: ModelVector) -> Vectors:
         """The server's vectors before round 1."""
