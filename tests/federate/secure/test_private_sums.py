@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.federate.makers import NAMES, World, config, exchange_keys, world
 import ffalm
 from ffalm.data.types import Task
 from ffalm.engines import Snapshot
+from ffalm.engines.remote.message import Failure, Kind, Message
 from ffalm.engines.server import ClientUpdate
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
@@ -114,6 +116,26 @@ def test_scores_have_noise_of_a_sites_reach_whatever_the_coordinator_says(tmp_pa
         drawn.append(told["counts of the test rows"] - tally.confusion.numpy())
         assert abs(told["losses of the test rows"][0, 0] - 2.0 * 30) < 10 * 2 * 3 * math.sqrt(3) / 2 * 50
     assert np.std(drawn) == pytest.approx(3.0 * math.sqrt(3) / 2 * 50, rel=0.15)
+
+
+def test_scores_are_not_told_again_with_other_noise_of_the_same_draw(tmp_path: Path) -> None:
+    """Sums T + r Z and T + 2 r Z would give T: a site answers for one r."""
+    sites, asked = keyed(tmp_path), plan(LOUD, rounds=1)
+    coordinate(asked, tmp_path / "run", sites, pause=0.001)
+    (tmp_path / "run" / "result.json").unlink()
+    answer, refused = sites._answer, list[str]()
+
+    def louder(kind: Kind, name: str, message: Message) -> Message | Failure:
+        if "reach" in message.facts:
+            message = replace(message, facts={**message.facts, "reach": 2 * float(message.facts["reach"])})
+        given = answer(kind, name, message)
+        refused.extend([given.reason] if isinstance(given, Failure) else [])
+        return given
+
+    sites._answer = louder  # type: ignore[method-assign]
+    with pytest.raises(UserError):
+        coordinate(asked, tmp_path / "run", sites, pause=0.001)
+    assert refused and all("for another model or other terms" in why for why in refused)
 
 
 def test_a_range_that_noise_would_leave_is_refused() -> None:

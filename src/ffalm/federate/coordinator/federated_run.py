@@ -38,6 +38,7 @@ from ffalm.federate.coordinator.site_clients import Scores, SiteClients
 from ffalm.federate.disclosure import Scored
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.peer_versions import keep_versions
+from ffalm.federate.secure.first_asked import FirstAsked
 from ffalm.federate.secure.secure_clients import SecureClients
 from ffalm.federate.secure.secure_rounds import secure_round
 from ffalm.models import Pretrained
@@ -114,6 +115,8 @@ class Coordinator:
             kind = SiteClients if config.secure is None else SecureClients
             fresh = self._fresh(last)
             clients = kind(self._sites, members, config, fresh, self._trained, self._log.say, self._pause)
+            if isinstance(clients, SecureClients):
+                clients.first = FirstAsked(self._run.path)
             now, diverged = self._train(clients, self._run.snapshot(last))
             return self._finish(clients, now, diverged)
         except UserError as error:

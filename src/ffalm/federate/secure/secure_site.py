@@ -191,7 +191,7 @@ def answered_round(
 ) -> Message:
     """The answer to a round, masked. `worked` scores and trains, once it is clear that the answer may be sent."""
     terms, purpose = site.terms, f"train {sent.round + 1}"
-    algorithm, largest = terms.contender.algorithm, _largest(asked, rows)
+    algorithm, largest = terms.contender.algorithm, largest_weight(asked, rows)
     counted = min(rows, largest)  # a rule may bound the share of a site
 
     def found(secure: Secure, sites: int, fewest: int) -> tuple[VectorLayout, Numbers]:
@@ -212,11 +212,9 @@ def answered_round(
 def answered_scores(asked: Message, site: SecureSite, worked: Callable[[], dict[str, Disclosed]]) -> Message:
     """The answer to the last scoring, masked."""
 
-    terms = site.terms
+    terms, reach = site.terms, told_reach(asked)
     with understood():
-        reach = float(asked.facts.get("reach", 0.0))
         bits = int(asked.facts.get("count_bits", MOST_BITS))
-    require_public(math.isfinite(reach) and reach >= 0, "The coordinator tells no size of the test parts.")
     require_public(1 <= bits <= MOST_BITS, "The coordinator tells no number of bits of a count.")
 
     def found(secure: Secure, sites: int, fewest: int) -> tuple[VectorLayout, Numbers]:
@@ -288,7 +286,15 @@ def _masked(
     return Message({"masked": tensors(mask(kept, words, same))}, {"question": same})
 
 
-def _largest(asked: Message, rows: int) -> int:
+def told_reach(asked: Message) -> float:
+    """The largest site's reach in a question for scores under privacy, by which noise is scaled."""
+    with understood():
+        reach = float(asked.facts.get("reach", 0.0))
+    require_public(math.isfinite(reach) and reach >= 0, "The coordinator tells no size of the test parts.")
+    return reach
+
+
+def largest_weight(asked: Message, rows: int) -> int:
     """The rows that count in full, at most; this site's own where the question is none."""
     if "secure" not in asked.facts:
         return rows

@@ -28,7 +28,15 @@ from ffalm.federate.federation_config import SiteConfig
 from ffalm.federate.histogram_bytes import packed_histograms
 from ffalm.federate.keys import NodeSigner
 from ffalm.federate.peer_versions import keep_versions
-from ffalm.federate.secure.secure_site import SecureSite, answered_counts, answered_round, answered_scores, respond
+from ffalm.federate.secure.secure_site import (
+    SecureSite,
+    answered_counts,
+    answered_round,
+    answered_scores,
+    largest_weight,
+    respond,
+    told_reach,
+)
 from ffalm.federate.site.blind_counts import CountQuestion, read_shares, told_groups
 from ffalm.federate.site.cache import Parts, SiteCache, rows_key
 from ffalm.federate.site.questions import check_model, read_greeting, read_round
@@ -115,7 +123,10 @@ class LocalSite:
         terms = agreed.of_groups if _of_groups(asked) else agreed
         parts, learner, threads = self._ready(terms, agreed)
         sent, counted = read_round(asked, terms, learner.fresh(), parts["train"].counts(terms.task))
-        AnswerLedger(self._folder, terms).question(f"train {sent.round + 1}", asked.tensors)
+        under = {"counted": counted} if terms.contender.algorithm.client_vectors else {}
+        if terms.secure is not None:
+            under |= {"largest": largest_weight(asked, len(parts["train"])), **self._floor(agreed)}
+        AnswerLedger(self._folder, terms).question(f"train {sent.round + 1}", asked.tensors, under=under)
         vectors = self._cache.client_vectors(terms, counted)
         if counted and terms.contender.algorithm.client_vectors and not vectors:
             log.warning("What this site kept from round %d is gone: it trains as in its first round.", counted)
@@ -146,7 +157,8 @@ class LocalSite:
         parts, learner, threads = self._ready(terms, terms)
         model = asked.tensors.get("model", {})
         check_model(model, learner.fresh())
-        AnswerLedger(self._folder, terms).question("score", asked.tensors)
+        under = {"reach": told_reach(asked), **self._floor(terms)} if terms.secure is not None else {}
+        AnswerLedger(self._folder, terms).question("score", asked.tensors, under=under)
 
         def worked() -> dict[str, Disclosed]:
             histograms = terms.target is not None and self._config.histograms
@@ -189,7 +201,7 @@ class LocalSite:
                 "A blind rule is for the final model of the run, whose scores this site has told; this is another.",
             )
             outputs = self._predicted(asked, agreed)
-            ledger.question("predict", asked.tensors)
+            ledger.question("predict", asked.tensors, under=self._floor(agreed))
             self._cache.keep_outputs(key, outputs)
             return self._told("predict", asked, agreed, lambda: told_groups(outputs, parts, agreed, fewest))
         kept = self._cache.outputs(key)
@@ -197,7 +209,7 @@ class LocalSite:
             raise PublicError("This site no longer has the two models' outputs for a blind rule: run again.")
         shares = kept["shares"]
         question = CountQuestion.read(asked, agreed, shares)
-        purpose = question.noted(ledger, agreed, shares)
+        purpose = question.noted(ledger, agreed, shares, self._floor(agreed))
         return self._told(purpose, asked, agreed, lambda: question.answer(kept, parts, agreed, fewest))
 
     def _predicted(self, asked: Message, agreed: SiteTerms) -> Model:
@@ -284,6 +296,10 @@ class LocalSite:
     def _min_group(self, asked: int) -> int:
         """The larger of the federation's rule and the site's own."""
         return max(asked, self._config.min_group)
+
+    def _floor(self, terms: SiteTerms) -> dict[str, int]:
+        """The fewest rows of a cell that is told, which the answers to one question must have in common."""
+        return {"min_group": self._min_group(terms.min_group)}
 
     def _key(self) -> str:
         """The key of the terms that this site holds; empty where it holds none that it can read."""
