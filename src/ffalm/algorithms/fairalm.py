@@ -43,6 +43,7 @@ class FairALM(AugmentedLagrangian):
     title: ClassVar[str] = "FairALM"
     paper: ClassVar[str] = "Lokhande et al., ECCV 2020 (arXiv 2004.01355)"
     limits: ClassVar[str] = "Compares mean losses, not rates: equal losses need not mean equal rates."
+    tells_gaps: ClassVar[bool] = True
     broadcasts: ClassVar[tuple[str, ...]] = ("dual", "step")
     server_settings: ClassVar[tuple[str, ...]] = ("step", "step_growth")
     dual_name: ClassVar[str] = "dual"

@@ -77,6 +77,7 @@ class FFALM(AugmentedLagrangian):
         "step the dual may diverge: the preset safe bounds it."
     )
     default_preset: ClassVar[str | None] = "safe"
+    tells_gaps: ClassVar[bool] = True
     broadcasts: ClassVar[tuple[str, ...]] = ("dual", "penalty")
     server_settings: ClassVar[tuple[str, ...]] = (
         "penalty",

@@ -51,7 +51,8 @@ class AnswerLedger:
                 known = self._noted().keys() - {self._training + purpose}
             others = sum(one.startswith(self._training + most[0]) for one in known)
             require_public(others < most[1], "This site has answered as many questions of this kind as a run may ask.")
-        asked = {"question": f"{self._terms.run_key} {digest(tensors)}", "under": dict(under or {})}
+        asked: dict[str, Any] = {f"under {name}": value for name, value in (under or {}).items()}
+        asked["question"] = f"{self._terms.run_key} {digest(tensors)}"
         self._note(
             self._training + purpose,
             asked,

@@ -30,7 +30,7 @@ from ffalm.system.files import read_json, reason, unfinished
 MANIFEST = "backup.json"
 FORMAT = 1
 _DATABASE = "coordinator/state.db"
-_LEFT_OUT_FOLDERS = ("home",)  # of Flower's processes, which write them anew
+_LEFT_OUT_FOLDERS = ("home", ".secure")  # Flower's processes write theirs anew; secrets of a round end with it
 _LEFT_OUT_ENDINGS = (".pid", ".lock", ".db-wal", ".db-shm")
 _ATTEMPTS, _SECONDS_BETWEEN = 20, 0.3
 _CHUNK = 2**20

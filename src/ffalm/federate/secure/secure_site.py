@@ -191,7 +191,7 @@ def answered_round(
 ) -> Message:
     """The answer to a round, masked. `worked` scores and trains, once it is clear that the answer may be sent."""
     terms, purpose = site.terms, f"train {sent.round + 1}"
-    algorithm, largest = terms.contender.algorithm, largest_weight(asked, rows)
+    algorithm, largest = terms.contender.algorithm, largest_weight(asked)
     counted = min(rows, largest)  # a rule may bound the share of a site
 
     def found(secure: Secure, sites: int, fewest: int) -> tuple[VectorLayout, Numbers]:
@@ -294,10 +294,9 @@ def told_reach(asked: Message) -> float:
     return reach
 
 
-def largest_weight(asked: Message, rows: int) -> int:
-    """The rows that count in full, at most; this site's own where the question is none."""
-    if "secure" not in asked.facts:
-        return rows
+def largest_weight(asked: Message) -> int:
+    """The rows that count in full in a sum, at most."""
+    require_public("secure" in asked.facts, "This federation agreed on secure sums: this site answers in no other way.")
     with understood():
         return max(1, int(parsed_json(str(asked.facts["secure"]))["largest"]))
 

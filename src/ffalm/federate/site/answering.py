@@ -21,9 +21,9 @@ from ffalm.engines.remote.message import Fact, Kind, Message, printable
 from ffalm.engines.remote.round_messages import update_message
 from ffalm.engines.server import ClientUpdate, own_step
 from ffalm.errors import PublicError, UserError, require_public
-from ffalm.fairness import ScoreHistogram
+from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.federate.answer_ledger import AnswerLedger, described
-from ffalm.federate.disclosure import Disclosed, fewest_rows, withheld, without
+from ffalm.federate.disclosure import Disclosed, fewest_rows, spread, withheld, without
 from ffalm.federate.federation_config import SiteConfig
 from ffalm.federate.histogram_bytes import packed_histograms
 from ffalm.federate.keys import NodeSigner
@@ -125,7 +125,7 @@ class LocalSite:
         sent, counted = read_round(asked, terms, learner.fresh(), parts["train"].counts(terms.task))
         under = {"counted": counted} if terms.contender.algorithm.client_vectors else {}
         if terms.secure is not None:
-            under |= {"largest": largest_weight(asked, len(parts["train"])), **self._floor(agreed)}
+            under |= {"largest": largest_weight(asked), **self._floor(agreed)}
         AnswerLedger(self._folder, terms).question(f"train {sent.round + 1}", asked.tensors, under=under)
         vectors = self._cache.client_vectors(terms, counted)
         if counted and terms.contender.algorithm.client_vectors and not vectors:
@@ -136,7 +136,7 @@ class LocalSite:
                 scores = Disclosed.of(learner.score(sent.model, parts["validation"]), self._min_group(terms.min_group))
                 update = learner.learn(terms.client, self._compared(parts["train"], terms), sent, vectors)
             self._cache.keep_client_vectors(terms, sent.round + 1, counted, update.own)
-            return scores, update
+            return scores, self._stepping(update, parts["train"].counts(terms.task), terms)
 
         if terms.secure is not None:
             return answered_round(asked, self._party(terms, agreed), sent, len(parts["train"]), worked)
@@ -254,6 +254,21 @@ class LocalSite:
         group = torch.where(hidden.to(rows.group.device)[rows.group], task.groups, rows.group)
         return Examples(rows.x, rows.y, group)
 
+    def _stepping(self, update: ClientUpdate, counts: Tensor, terms: SiteTerms) -> ClientUpdate:
+        """The update with the Tally by which this site takes the dual step.
+
+        Where the step tells sums of single groups, not only gaps between them, small cells are in it as one.
+        """
+        algorithm, tally = terms.contender.algorithm, update.tally
+        if tally is None or not algorithm.needs_only_sums or algorithm.tells_gaps:
+            return update
+        return replace(update, tally=spread(tally, self._hidden(tally, counts, terms)))
+
+    def _hidden(self, tally: Tally, counts: Tensor, terms: SiteTerms) -> Tensor:
+        """The cells of training rows of which nothing is told, neither of all rows nor of those in the Tally."""
+        fewest = self._min_group(terms.min_group)
+        return withheld(counts.cpu(), fewest, total_known=True) | withheld(tally.count.cpu(), fewest, total_known=True)
+
     def _disclosed(self, update: ClientUpdate, sent: Snapshot, counts: Tensor, terms: SiteTerms) -> Message:
         """The update without numbers that tell of too few training rows.
 
@@ -261,10 +276,10 @@ class LocalSite:
         it without small cells. Where there are small cells the mean loss is withheld too: together with the state or
         the Tally it can reveal the loss of a single row, and a few such losses reveal the row.
         """
-        algorithm, tally, fewest = terms.contender.algorithm, update.tally, self._min_group(terms.min_group)
+        algorithm, tally = terms.contender.algorithm, update.tally
         if algorithm.measure is Measure.NOTHING or tally is None:
             return update_message(replace(update, tally=None), keeps_own=True)
-        hidden = withheld(counts.cpu(), fewest, total_known=True) | withheld(tally.count, fewest, total_known=True)
+        hidden = self._hidden(tally, counts, terms)
         if algorithm.needs_only_sums:
             state = own_step(algorithm, sent, tally, int(counts.sum()), terms.task)
             update = replace(update, tally=None, state=state)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ffalm.data.decode import Recipe
 from ffalm.data.encoding import (
@@ -22,6 +23,7 @@ from ffalm.data.encoding import (
     TableSummary,
     distinct,
     is_numeric,
+    numbers,
 )
 from ffalm.data.images import image_names
 from ffalm.data.pictures import examples, existing_folder, load_usable, split_by_content
@@ -155,9 +157,21 @@ class TableRows:
         )
         for name in asked:
             self._check(name)
-        summary = TableSummary.of_rows(self.features[asked], self.parts[0])
-        told = {name: _without_rare(column, fewest) for name, column in summary.columns.items()}
+        told = {name: self._summary(name, fewest) for name in asked}
         return Description("table", labels, groups, kinds, TableSummary(told), ungrouped=ungrouped)
+
+    def _summary(self, name: str, fewest: int) -> ColumnSummary:
+        """What is told of a column's training rows.
+
+        Where fewer rows than `fewest` differ from the number that all others hold, as in a column of zeros with one
+        entry, the sums would be the values of these rows: they count as the others.
+        """
+        rows = self.features[name].iloc[self.parts[0]]
+        if is_numeric(rows):
+            usual = _usual(numbers(rows))  # numbers that are missing or not finite are refused
+            if int((rows != usual).sum()) < fewest:
+                rows = pd.Series(np.full(len(rows), usual), name=name)
+        return _without_rare(TableSummary.of(rows.to_frame()).columns[name], fewest)
 
     def _check(self, name: str) -> None:
         """Refuse a column that is not worth learning from, or in which most rows hold a text of their own."""
@@ -228,11 +242,21 @@ class ImageRows:
         return {name: examples(decoded, good[rows], y, group) for name, rows in zip(names, parts, strict=True)}
 
 
+def _usual(values: NDArray[np.float64]) -> float:
+    """The number that more than half of the rows hold, where there is one."""
+    middle = len(values) // 2
+    return float(np.partition(values, middle)[middle])
+
+
 def _without_rare(column: ColumnSummary, fewest: int) -> ColumnSummary:
-    """The categories that enough rows hold. How many do stays here: of the group, it would tell withheld cells."""
+    """The categories that enough rows hold. How many do stays here: of the group, it would tell withheld cells.
+
+    So does their order, in which the first of each column is the first row's.
+    """
     if not isinstance(column, CategorySummary):
         return column
-    return CategorySummary({category: fewest for category, count in column.counts.items() if count >= fewest})
+    named = [category for category, count in column.counts.items() if count >= fewest]
+    return CategorySummary(dict.fromkeys(sorted(named, key=lambda name: (name is None, name or "")), fewest))
 
 
 def read_rows(site: SiteConfig, shared: SharedData, folder: Path) -> TableRows | ImageRows:
