@@ -180,6 +180,8 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "fairfed": {"name": "fairfed"},
     "fedminmax": {"name": "fedminmax"},
     "fedgft by loss": {"name": "fedgft", "constraint": "loss"},
+    "fairalm": {"name": "fairalm"},
+    "fairalm of one label": {"name": "fairalm", "labels": "favourable"},
 }
 
 
@@ -211,6 +213,21 @@ def test_a_step_that_tells_a_groups_losses_tells_none_of_a_group_of_one(tmp_path
     sites, plan = attacked(tmp_path / "floor", True, algorithm=ALGORITHMS[algorithm])
     for model, loss in group_losses(sites, plan):
         assert abs(loss - persons_loss(model, tmp_path / "floor" / "run")) > 1
+
+
+@pytest.mark.parametrize("algorithm", ["ffalm", "ffalm by batches", "fairalm"])
+def test_a_group_of_few_rows_moves_no_dual(tmp_path: Path, algorithm: str) -> None:
+    """The gap would be the losses of many less that of one person."""
+
+    def steps(sites: Curious) -> list[float]:
+        states = [(asked.tensors["state"], given.tensors["state"]) for _, asked, given in sites.training]
+        return [float(after["dual"] - before["dual"]) for before, after in states]
+
+    asked = ALGORITHMS.get(algorithm, {"name": algorithm})
+    shown, _ = attacked(tmp_path / "open", True, algorithm=asked, rules={"min_group": 0})
+    assert 0.0 not in steps(shown)
+    hidden, _ = attacked(tmp_path / "floor", True, algorithm=asked)
+    assert steps(hidden) == [0.0] * ROUNDS
 
 
 def test_the_steps_of_fpfl_do_not_tell_how_many_are_in_a_small_group(tmp_path: Path) -> None:

@@ -43,7 +43,6 @@ class FairALM(AugmentedLagrangian):
     title: ClassVar[str] = "FairALM"
     paper: ClassVar[str] = "Lokhande et al., ECCV 2020 (arXiv 2004.01355)"
     limits: ClassVar[str] = "Compares mean losses, not rates: equal losses need not mean equal rates."
-    tells_gaps: ClassVar[bool] = True
     broadcasts: ClassVar[tuple[str, ...]] = ("dual", "step")
     server_settings: ClassVar[tuple[str, ...]] = ("step", "step_growth")
     dual_name: ClassVar[str] = "dual"
@@ -61,6 +60,11 @@ class FairALM(AugmentedLagrangian):
     def measure(self) -> Measure:
         """Where the clients measure their gap."""
         return _MEASURES[self.dual_data]
+
+    @property
+    def tells_gaps(self) -> bool:  # type: ignore[override]
+        """Of favourable rows alone a group is a single cell."""
+        return self.labels == "all"
 
     @property
     def fairness_constraint(self) -> LossParity:

@@ -86,7 +86,7 @@ def without(tally: Tally, cells: Tensor) -> Tally:
 def spread(tally: Tally, hidden: Tensor) -> Tally:
     """The Tally with the rows of the marked cells spread evenly over them, by prediction; so is the sum of losses.
 
-    It tells no more of these cells than their sum, which `withheld` makes one over enough rows where the total is known.
+    It tells no more of these cells than their sum: one over enough rows, where `withheld` knew the total.
     """
     number = int(hidden.sum())
     if number == 0:

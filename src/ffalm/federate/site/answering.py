@@ -257,12 +257,16 @@ class LocalSite:
     def _stepping(self, update: ClientUpdate, counts: Tensor, terms: SiteTerms) -> ClientUpdate:
         """The update with the Tally by which this site takes the dual step.
 
-        Where the step tells sums of single groups, not only gaps between them, small cells are in it as one.
+        A step that tells gaps between the means of groups is that of a site without the groups of too few rows. Where
+        a step tells sums of single groups, small cells are in it as one.
         """
-        algorithm, tally = terms.contender.algorithm, update.tally
-        if tally is None or not algorithm.needs_only_sums or algorithm.tells_gaps:
+        algorithm, tally, fewest = terms.contender.algorithm, update.tally, self._min_group(terms.min_group)
+        if tally is None or not algorithm.needs_only_sums:
             return update
-        return replace(update, tally=spread(tally, self._hidden(tally, counts, terms)))
+        if not algorithm.tells_gaps:
+            return replace(update, tally=spread(tally, self._hidden(tally, counts, terms)))
+        small = withheld(torch.minimum(counts.cpu().sum(0), tally.count.sum(0)), fewest)
+        return replace(update, tally=without(tally, small.expand_as(tally.loss)))
 
     def _hidden(self, tally: Tally, counts: Tensor, terms: SiteTerms) -> Tensor:
         """The cells of training rows of which nothing is told, neither of all rows nor of those in the Tally."""

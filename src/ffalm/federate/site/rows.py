@@ -34,7 +34,7 @@ from ffalm.data.table_files import read_table
 from ffalm.data.table_groups import group_column
 from ffalm.data.table_values import Codes, complete, listed, natural, pick, place_of
 from ffalm.data.types import Task
-from ffalm.errors import PublicError, UserError, require
+from ffalm.errors import PublicError, UserError, require, require_public
 from ffalm.federate.description import ColumnKind, Description
 from ffalm.federate.federation_config import (
     LocalImages,
@@ -271,6 +271,10 @@ def read_rows(site: SiteConfig, shared: SharedData, folder: Path) -> TableRows |
 
 
 def _table(local: LocalTable, split: Split, shared: SharedTable, folder: Path) -> TableRows:
+    for name in (shared.label, *shared.group_columns):  # which the coordinator names, and may name anew in any run
+        require_public(
+            name not in local.drop, f"Its site.toml lists the column {name!r} in drop: it is told of nobody."
+        )
     file = str(folder / Path(local.file).expanduser())
     frame, _ = read_table(file, local.separator, local.decimal, local.encoding)
     label = Coded.of(pick(frame, shared.label, file), "label", file)
