@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,8 @@ from ffalm.errors import UserError
 from ffalm.fairness import Tally
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.federation_config import FederationConfig
+from ffalm.federate.secure import secure_site
+from ffalm.federate.secure.first_asked import FILE
 from ffalm.federate.secure.private_payload import NoiseShare, private_round_numbers, private_score_numbers
 from ffalm.privacy import Privacy, epsilon_of
 
@@ -136,6 +140,29 @@ def test_scores_are_not_told_again_with_other_noise_of_the_same_draw(tmp_path: P
     with pytest.raises(UserError):
         coordinate(asked, tmp_path / "run", sites, pause=0.001)
     assert refused and all("for another model or other terms" in why for why in refused)
+
+
+def test_sites_that_lost_their_ledgers_draw_other_noise_for_another_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sites, drawn = keyed(tmp_path), list[tuple[str, bytes]]()
+
+    def noted(settings: Privacy, folder: Path, run: str, purpose: str, fewest: int) -> NoiseShare:
+        found = NoiseShare.of(settings, folder, run, purpose, fewest)
+        drawn.append((folder.name, found.key))
+        return found
+
+    monkeypatch.setattr(secure_site, "NoiseShare", SimpleNamespace(of=noted))
+    for share in (1.0, 1.0, 0.34):  # the largest weight of the third is another
+        coordinate(plan(LOUD, rounds=1, max_share=share), tmp_path / "run", sites, pause=0.001)
+        (tmp_path / "run" / "result.json").unlink()
+        (tmp_path / "run" / FILE).unlink()
+        shutil.rmtree(tmp_path / "run" / "checkpoint")
+        for folder in sites.folders.values():
+            for ledger in (folder / ".answered").glob("*.json"):
+                ledger.unlink()
+    of_rounds = [drawn[first : first + 3] for first in (0, 6, 12)]  # those of the scores are between
+    assert of_rounds[0] == of_rounds[1] and not {*of_rounds[0]} & {*of_rounds[2]}
 
 
 def test_a_range_that_noise_would_leave_is_refused() -> None:

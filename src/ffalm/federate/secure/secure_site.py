@@ -201,7 +201,7 @@ def answered_round(
         layout = round_layout(sent, uploads, terms.task, secure, sites, terms.privacy is not None)
         if terms.privacy is None:
             return layout, round_numbers(sent, reply, moved, scores.tally, counted)
-        share = NoiseShare.of(terms.privacy, site.folder, terms.run, purpose, fewest)
+        share = NoiseShare.of(terms.privacy, site.folder, terms.run, _drawn_for(purpose, asked, largest), fewest)
         weight = counted / largest
         frozen = frozen_parameters(built_model(terms.client_spec(torch.device("cpu"))))
         return layout, private_round_numbers(sent, reply, moved, weight, counted, share, algorithm, terms.task, frozen)
@@ -226,7 +226,7 @@ def answered_scores(asked: Message, site: SecureSite, worked: Callable[[], dict[
             return with_histograms(layout, terms.task, bits), {**score_numbers(tallies), **counts}
         if terms.privacy is None:
             return layout, score_numbers(tallies)
-        share = NoiseShare.of(terms.privacy, site.folder, terms.run, "score", fewest)
+        share = NoiseShare.of(terms.privacy, site.folder, terms.run, _drawn_for("score", asked, reach), fewest)
         return layout, private_score_numbers(tallies["test"], reach, share)
 
     return _masked(asked, "score", site, 1, found)
@@ -284,6 +284,11 @@ def _masked(
     except OutOfRange as error:
         return Message(facts={"refused": error.public})
     return Message({"masked": tensors(mask(kept, words, same))}, {"question": same})
+
+
+def _drawn_for(purpose: str, asked: Message, scale: float) -> str:
+    """What noise is drawn for: another question has other noise, also where a ledger was lost that would refuse it."""
+    return f"{purpose} {digest(asked.tensors)} {scale!r}"
 
 
 def told_reach(asked: Message) -> float:
