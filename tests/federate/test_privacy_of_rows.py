@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 from tests.federate.makers import World, after, config, people, site_folder, world
 
-from ffalm.engines.remote.message import Failure, Kind, Message
+from ffalm.engines.remote.message import Fact, Failure, Kind, Message
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.federation_config import FederationConfig, SiteConfig
@@ -292,7 +292,7 @@ def test_a_category_is_named_only_if_enough_rows_of_a_site_hold_it(
 def description(root: Path, frame: pd.DataFrame, min_group: int = 10) -> dict[str, Any]:
     """What a site tells of the columns of its table."""
     folder = site_folder(root, "north", frame)
-    asked = {"describe": True, "min_group": min_group, "columns": json.dumps([*frame.columns])}
+    asked: dict[str, Fact] = {"describe": True, "min_group": min_group, "columns": json.dumps([*frame.columns])}
     asked["data"] = json.dumps({"label": "loan", "group": "sex", "favourable": "yes"})
     given = answer("hello", Message(facts=asked), {"site": str(folder)})
     told: dict[str, Any] = json.loads(json.loads(str(given.facts["description"]))["columns"])

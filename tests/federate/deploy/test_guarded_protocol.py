@@ -47,7 +47,9 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 @contextmanager
 def served(tls: Path | None = None, **limits: Any) -> Iterator[tuple[str, int]]:
     """A gateway on a loopback port that counts as the network, with the certificate in a folder or without TLS."""
-    keys = {} if tls is None else {"ssl_keyfile": tls / "server.key", "ssl_certfile": tls / "server.pem"}
+    keys: dict[str, Any] = (
+        {} if tls is None else {"ssl_keyfile": tls / "server.key", "ssl_certfile": tls / "server.pem"}
+    )
     with listener("127.0.0.1", 0) as door:
         inner = ("127.0.0.1", 1)
         config = uvicorn.Config(
