@@ -149,7 +149,9 @@ def test_broken_json_is_told_in_one_sentence() -> None:
     with pytest.raises(UserError, match="table encoding is not valid JSON"):
         TableEncoding.from_json("{")
     for partial in ('{"columns": [{}]}', "[1]", '{"columns": [{"name": "age", "mean": "x", "scale": 1}]}',
-                    '{"columns": [{"name": "age", "mean": 1, "scale": 1, "root": [1]}]}'):  # fmt: skip
+                    '{"columns": [{"name": "age", "mean": 1, "scale": 1, "root": [1]}]}', '{"columns": ["name"]}',
+                    '{"columns": [{"name": 1, "categories": []}]}', '{"columns": [{"name": "a", "categories": "bc"}]}',
+                    '{"columns": [{"name": "a", "categories": ["b", 1]}]}'):  # fmt: skip
         with pytest.raises(UserError, match="table encoding lacks parts"):
             TableEncoding.from_json(partial)
     with pytest.raises(UserError, match="table summary is not valid JSON"):

@@ -207,3 +207,30 @@ def test_true_is_the_label_1() -> None:
 def test_tallies_of_other_shapes_are_refused(joined: Any) -> None:
     with pytest.raises(UserError):
         joined(metrics.tally([0, 1], [0, 1], [0, 1]))
+
+
+METHODS = sorted(name for name in {*vars(Tally)} - {"of", "of_counts", "zeros", "excluded"} if not name.startswith("_"))
+CALLS: dict[str, Any] = {
+    "stack": lambda one: Tally.stack([one, one]),
+    "pooled": lambda one: Tally.stack([one, one]).pooled(),
+    "metrics_of_each": lambda one: Tally.stack([one, one]).metrics_of_each(2),
+    "to": lambda one: one.to("cpu"),
+    "excluding": lambda one: one.excluding(0),
+    "interval": lambda one: [one.interval(metric, 0.9, 2) for metric in ("accuracy", "dpd", "equalized_odds")],
+    "count": lambda one: one.count,
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_takes_counts_that_were_read_from_a_file(name: str) -> None:
+    """Such counts are numpy arrays: each public method must give what it gives for tensors."""
+    predictions, losses, labels, groups = random_rows(3, 300, 3, 3)
+    made = Tally.of(predictions, (8 * losses).round() / 8, labels, groups, (3, 3)).excluding(1)  # sums are exact
+    stored = Tally(made.confusion.numpy(), made.loss.numpy(), 1)  # type: ignore[arg-type]
+    call = CALLS.get(name, lambda one: getattr(one, name)())
+    own, expected = call(stored), call(made)
+    if isinstance(expected, Tally):
+        assert own.excluded == expected.excluded
+        own, expected = ([one.confusion.tolist(), one.loss.tolist()] for one in (own, expected))
+    own, expected = (one.tolist() if hasattr(one, "tolist") else str(one) for one in (own, expected))
+    np.testing.assert_equal(own, expected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from functools import reduce
 from operator import add
 
@@ -51,6 +52,12 @@ def test_a_gap_between_sites_is_closed_at_the_least_cost() -> None:
     assert edges(found) in ({"north": [0, 0], "south": [0, 0]}, {"north": [2, 2], "south": [2, 2]})
     assert found.tally(SITES).dpd() == 0.0
     assert found.tally(SITES).accuracy() == 0.5
+
+
+@pytest.mark.parametrize("target", ["dpd <= 0.1", "dpd <= 0.4"])
+def test_histograms_read_from_a_file_give_the_same_thresholds(target: str) -> None:
+    stored = {site: replace(one, counts=one.counts.numpy()) for site, one in SITES.items()}  # type: ignore[arg-type]
+    assert fit_sites(stored, Target.parse(target), smooth=False, enough=1) == fitted(target)
 
 
 def test_the_federation_may_have_a_bound_of_its_own() -> None:

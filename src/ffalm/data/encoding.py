@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 ROUNDING = 1e-13
 _LONG_TAIL = 2.0  # standard deviation over mean of numbers that are not negative (log-normal: sigma 1.27)
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
-_FARTHEST = 1e15  # standard deviations from the mean: products of such features are finite in every layer
+FARTHEST = 1e15  # standard deviations from the mean: products of such features are finite in every layer
 
 
 @dataclass(frozen=True)
@@ -218,19 +218,11 @@ class TableEncoding:
     @classmethod
     def from_json(cls, text: str) -> TableEncoding:
         """The encoding that `to_json` wrote."""
-        columns: list[NumericColumn | CategoryColumn] = []
         parsed = _parsed(text, "table encoding")
         try:
-            for fields in parsed["columns"]:
-                if "categories" in fields:
-                    columns.append(CategoryColumn(fields["name"], tuple(fields["categories"])))
-                else:
-                    root = fields.get("root")
-                    root = None if root is None else (float(root[0]), float(root[1]))
-                    columns.append(NumericColumn(fields["name"], float(fields["mean"]), float(fields["scale"]), root))
+            return cls(tuple(_column_of(fields) for fields in parsed["columns"]))
         except (ValueError, LookupError, TypeError):
             raise UserError("This table encoding lacks parts: make it again or restore the file.") from None
-        return cls(tuple(columns))
 
 
 @dataclass(frozen=True)
@@ -361,7 +353,7 @@ def _standardised(values: pd.Series, column: NumericColumn) -> NDArray[np.float6
         return np.zeros(len(values))
     with np.errstate(over="ignore"):
         scaled = column.standardised(numbers(values))
-    if not bool((np.abs(scaled) <= _FARTHEST).all()):
+    if not bool((np.abs(scaled) <= FARTHEST).all()):
         raise PublicError(f"The column {column.name!r} has values too far from those of training rows.")
     return scaled
 
@@ -399,6 +391,20 @@ def _written_value(text: str) -> str:
     if _NUMBER.fullmatch(text):
         return as_text(float(text))
     return text.lower() if text.lower() in ("true", "false") else text
+
+
+def _column_of(fields: Any) -> NumericColumn | CategoryColumn:
+    """A column as `to_json` wrote it; what is not one raises a TypeError, LookupError or ValueError."""
+    if not isinstance(fields, dict) or not isinstance(fields["name"], str):
+        raise TypeError
+    if "categories" not in fields:
+        root = fields.get("root")
+        root = None if root is None else (float(root[0]), float(root[1]))
+        return NumericColumn(fields["name"], float(fields["mean"]), float(fields["scale"]), root)
+    categories = fields["categories"]
+    if not isinstance(categories, list) or not all(isinstance(one, str | None) for one in categories):
+        raise TypeError
+    return CategoryColumn(fields["name"], tuple(categories))
 
 
 def _parsed(text: str, what: str) -> Any:

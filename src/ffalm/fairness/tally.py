@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ffalm.errors import require, shown
 from ffalm.fairness import group_metrics, intervals
-from ffalm.fairness.array_library import whole
+from ffalm.fairness.array_library import library, whole
 from ffalm.fairness.power import rows_needed
 from ffalm.frame_html import frame_html
 
@@ -106,11 +106,9 @@ class Tally:
     @classmethod
     def stack(cls, tallies: list[Tally]) -> Tally:
         """Several Tallies along a new leading axis."""
-        import torch
-
         _check_alike(tallies)
-        confusion, loss = torch.stack([t.confusion for t in tallies]), torch.stack([t.loss for t in tallies])
-        return cls(confusion, loss, tallies[0].excluded)
+        xp = library(tallies[0].loss)
+        return cls(xp.stack([t.confusion for t in tallies]), xp.stack([t.loss for t in tallies]), tallies[0].excluded)
 
     def __add__(self, other: Tally) -> Tally:
         _check_alike([self, other])
@@ -132,7 +130,10 @@ class Tally:
 
     def to(self, device: torch.device | str) -> Tally:
         """The same Tally on another device."""
-        return Tally(self.confusion.to(device), self.loss.to(device), self.excluded)
+        import torch
+
+        confusion, loss = (torch.as_tensor(one, device=device) for one in (self.confusion, self.loss))
+        return Tally(confusion, loss, self.excluded)
 
     def excluding(self, groups: int) -> Tally:
         """The same Tally, whose last so many groups are not compared."""

@@ -94,9 +94,10 @@ class RateTable:
 
         Values are of all groups, constraints of those that are compared.
         """
-        above = tally.confusion[:, favourable].double().numpy().transpose(2, 1, 0)  # (group, label, rule)
-        right = tally.confusion.diagonal(dim1=1, dim2=2).sum(-1).double().numpy().T
-        total = tally.count[0].double().numpy().T
+        counts = np.asarray(tally.confusion, np.float64)  # (rule, prediction, label, group)
+        above = counts[:, favourable].transpose(2, 1, 0)  # (group, label, rule)
+        right = np.einsum("rllg->gr", counts)
+        total = counts[0].sum(0).T
         value = right - total.sum(1)[:, None]
         groups = slice(len(total) - tally.excluded)
         constraints = _constraints(above[groups], total[groups], right[groups], favourable, target)

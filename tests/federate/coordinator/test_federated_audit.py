@@ -75,6 +75,11 @@ def test_a_column_of_scores_is_decided_where_asked(tmp_path: Path, sites: World,
     assert found.threshold == 0.6
 
 
+def test_a_decision_beyond_every_score_selects_nobody(tmp_path: Path, sites: World) -> None:
+    found = audited(config(), tmp_path / "audit", sites, score="p", decision=1e300)
+    assert [one.metrics["selection_rate"].value for one in found.groupings[0].groups] == [0, 0]
+
+
 def test_a_trained_model_is_audited_with_its_thresholds(tmp_path: Path, sites: World) -> None:
     plan = config(training={"rounds": 2}, data={"drop": ["said", "p"]}, target="dpd <= 0.05")
     coordinate(plan, tmp_path / "fed" / "run", sites, pause=0.001)

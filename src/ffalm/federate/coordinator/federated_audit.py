@@ -19,7 +19,7 @@ from torch import Tensor
 from ffalm import config as study
 from ffalm.auditing.counted_groups import CountedGroups
 from ffalm.auditing.fairness_audit import Audit
-from ffalm.data.encoding import CategoryColumn, NumericColumn
+from ffalm.data.encoding import FARTHEST, CategoryColumn, NumericColumn
 from ffalm.data.table_values import listed, place_of
 from ffalm.engines import Snapshot
 from ffalm.engines.remote.message import Sites
@@ -241,7 +241,8 @@ def column_weights(request: AuditRequest, agreed: Agreement) -> tuple[Tensor, Te
     require(task.labels == 2, "Scores are audited for labels of two values.")
     require(column.scale > 0, f"All scores in {column.name!r} are equal.")
     weight[task.favourable, 0] = 1.0
-    bias[task.favourable] = _TOLERANCE - column.standardised(np.array([request.decision]))[0]
+    decision = column.standardised(np.array([request.decision]))[0]
+    bias[task.favourable] = _TOLERANCE - float(np.clip(decision, -2 * FARTHEST, 2 * FARTHEST))  # no score lies beyond
     return weight, bias
 
 
