@@ -49,8 +49,6 @@ def served(tls: Path | None = None, **limits: Any) -> Iterator[tuple[str, int]]:
     """A gateway on a loopback port that counts as the network, with the certificate in a folder or without TLS."""
     files = {"ssl_keyfile": "server.key", "ssl_certfile": "server.pem"}
     keys: dict[str, Any] = {} if tls is None else {option: tls / name for option, name in files.items()}
-        {} if tls is None else {"ssl_keyfile": tls / "server.key", "ssl_certfile": tls / "server.pem"}
-    )
     with listener("127.0.0.1", 0) as door:
         inner = ("127.0.0.1", 1)
         config = uvicorn.Config(
