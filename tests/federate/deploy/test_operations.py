@@ -82,6 +82,14 @@ def test_sites_end_before_the_coordinator_so_that_they_can_sign_off(
     assert ended[-1] == COORDINATOR and len(ended) == 3
 
 
+def test_a_site_that_is_stopped_keeps_no_secrets_of_secure_sums(tmp_path: Path) -> None:
+    secrets = tmp_path / ".secure"
+    secrets.mkdir()
+    (secrets / "key").write_bytes(b"secret")
+    assert stop_all({"north": FlowerProcess(tmp_path, "supernode")}) == []  # it had been killed
+    assert not secrets.exists()
+
+
 @pytest.mark.parametrize("content", [None, "", "[]", "{"])
 def test_without_the_record_of_keys_that_were_let_in_the_coordinator_does_not_start(
     tmp_path: Path, content: str | None

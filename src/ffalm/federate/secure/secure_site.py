@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from ffalm.engines.server import ClientUpdate, own_step
 from ffalm.errors import PublicError, require_public
 from ffalm.federate.answer_ledger import AnswerLedger, digest
 from ffalm.federate.disclosure import Disclosed
-from ffalm.federate.keys import Signer
+from ffalm.federate.keys import SECRETS, Signer, forget_secrets
 from ffalm.federate.secure.crypto import KeyPair
 from ffalm.federate.secure.fixed_point import OutOfRange, VectorLayout, Words
 from ffalm.federate.secure.histogram_payload import MOST_BITS, histogram_numbers, with_histograms
@@ -108,7 +107,7 @@ class Vault:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._site, self._folder = folder, folder / ".secure"
+        self._site, self._folder = folder, folder / SECRETS
         self._key, self._attempt = self._folder / "key", self._folder / "attempt.json"
 
     def alone(self) -> AbstractContextManager[None]:
@@ -139,7 +138,12 @@ class Vault:
 
     def forget(self) -> None:
         """Delete everything: the run is over."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        forget_secrets(self._site)
+
+    def end(self) -> None:
+        """Delete everything, unless another process of this site is in the middle of a move."""
+        with self.alone():
+            self.forget()
 
     def _write(self, path: Path, content: bytes) -> None:
         self._folder.mkdir(mode=0o700, exist_ok=True)

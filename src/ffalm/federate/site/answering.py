@@ -30,6 +30,7 @@ from ffalm.federate.keys import NodeSigner
 from ffalm.federate.peer_versions import keep_versions
 from ffalm.federate.secure.secure_site import (
     SecureSite,
+    Vault,
     answered_counts,
     answered_round,
     answered_scores,
@@ -111,6 +112,8 @@ class LocalSite:
         try:
             terms = self._acceptable(SiteTerms.from_text(str(asked.facts.get("terms", ""))))
             parts = self._rows(terms)
+            if self._run() != terms.run:
+                Vault(self._folder).end()  # secrets of a run whose end this site missed
             self._cache.keep_terms(terms)
             log.warning("This site takes part in the run %r of %r.", terms.run, terms.task.name)
             return Message({"counts": _counts(parts, terms.task, self._min_group(terms.min_group))}, facts)
@@ -322,11 +325,19 @@ class LocalSite:
 
     def _key(self) -> str:
         """The key of the terms that this site holds; empty where it holds none that it can read."""
-        try:
-            terms = self._cache.terms()
-        except UserError:
-            return ""
+        terms = self._held()
         return "" if terms is None else terms.key
+
+    def _run(self) -> str | None:
+        """The run of these terms."""
+        terms = self._held()
+        return None if terms is None else terms.run
+
+    def _held(self) -> SiteTerms | None:
+        try:
+            return self._cache.terms()
+        except UserError:
+            return None
 
     def _agreed(self, asked: Message) -> SiteTerms:
         terms = self._cache.terms()
