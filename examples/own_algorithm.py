@@ -6,7 +6,6 @@ To use it from the command line: ffalm compare --plugin examples/own_algorithm.p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -18,8 +17,8 @@ import ffalm
 class WorstGroup(ffalm.Algorithm):
     """max over groups s of the batch of mean loss_s; groups absent from the batch do not count."""
 
-    name: ClassVar[str] = "worst-group"
-    title: ClassVar[str] = "Worst group"
+    name = "worst-group"
+    title = "Worst group"
 
     def objective(self, batch: ffalm.Batch, state: dict[str, Tensor]) -> Tensor:
         means, present = ffalm.fairness.group_means(batch.losses, batch.groups, batch.mask, batch.task.compared)

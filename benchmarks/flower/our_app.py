@@ -65,9 +65,8 @@ def lead(sites: Sites, settings: dict[str, Fact]) -> None:
     said = [hello[known[client]] for client in sorted(known)]
     counts = torch.stack([message.tensors["counts"]["counts"] for message in said if isinstance(message, Message)])
     context = ServerContext(ALGORITHM, training(), TASK, counts, 0, trained_parameters(work.model()))
-    begin = Learner(spec()).fresh
     clock = work.Clock()
-    for _ in rounds(context, RemoteClients(sites, known, ALGORITHM, begin, 300.0)):
+    for _ in rounds(context, RemoteClients(spec(), sites, known, 300.0)):
         clock.tick()
 
 

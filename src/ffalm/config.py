@@ -145,7 +145,7 @@ def check(settings: Mapping[str, Any]) -> None:
     """
     known = (*_SECTIONS, *_PLAIN, "seeds", "plugins")
     for name in settings:
-        if name not in (*known, "left_out"):  # which folders of version 0.1 have
+        if name not in known:
             raise unknown("section or setting", name, known)
     for name in _SECTIONS:
         section(settings, name)

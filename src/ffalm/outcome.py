@@ -68,6 +68,12 @@ class Outcome:
         return rounds[-1] if rounds else {}
 
     @property
+    def held_out(self) -> dict[str, float]:
+        """The validation metrics of that model; empty where nothing was held out."""
+        scored = self.scored_round
+        return {name: scored[name] for name in self.test if name in scored}
+
+    @property
     def majority(self) -> float:
         """The share of the most frequent label among the test rows; NaN in runs that kept no counts."""
         return math.nan if self.confusion is None else majority_share(_labels(self.confusion))

@@ -159,6 +159,12 @@ def with_keywords(*classes: type) -> Callable[[T], T]:
     return decorate
 
 
+def number_text(value: float) -> str:
+    """A number as a part of a name: six digits where these are the number, else all of its digits."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
+
+
 def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """Nested settings with others on top."""
     result = dict(base)

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
@@ -27,3 +29,13 @@ def test_every_branch_is_left_out_in_turn_and_the_command_resumes(cli: Cli, loan
     assert code == 2 and "is not empty" in told
     code, shown, _ = cli("report", out / "without-west")
     assert code == 0 and (out / "without-west" / "report.html").exists()
+
+
+def test_data_that_is_not_there_leaves_no_folder_behind(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags = ["--data", "gone.csv", "--label", "paid", "--group", "sex", "--favourable", "yes", "--owner", "branch"]
+    code, _, told = cli("compare", *flags, "--leave-out", "each")
+    assert code == 2 and "There is no file" in told
+    assert not list(tmp_path.iterdir())

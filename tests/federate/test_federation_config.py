@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ def test_what_is_left_out_has_the_designs_defaults() -> None:
     config = FederationConfig.parse(SMALL)
     rules = config.rules
     assert (rules.min_sites, rules.deadline, rules.patience) == (2, 600.0, 600.0)
+    endless = FederationConfig.parse({**SMALL, "rules": {"patience": math.inf, "outlier": math.inf}}).rules
+    assert (endless.patience, endless.outlier) == (math.inf, math.inf)
     assert (rules.misfit, rules.min_group, rules.outlier) == ("go_on", 10, 10.0)
     assert config.algorithm.name == "ffalm" and config.training.rounds == 70
 
@@ -66,11 +69,17 @@ def test_images_have_a_size() -> None:
         ({"sites": ["../a", "b"]}, "letters, digits"),
         ({"address": "here"}, "HOST:PORT"),
         ({"address": "host:99999"}, "HOST:PORT"),
-        ({"seed": -1}, "seed must be 0 or more"),
+        ({"seed": -1}, "'seed' of federation must be 0 or more"),
         ({"rules": {"min_sites": 3}}, "asks for 3 sites, but the federation has 2"),
-        ({"rules": {"min_sites": 0}}, "at least 1"),
+        ({"rules": {"min_sites": 0}}, "'min_sites' of rules must be 1 or more"),
         ({"rules": {"outlier": 1}}, "above 1"),
         ({"rules": {"deadline": 0}}, "above 0 seconds"),
+        ({"logs": {"keep": 1000}}, "'keep' of logs must be at most 999"),
+        ({"metrics": {"port": 65536}}, "'port' of metrics must be at most 65,535"),
+        (
+            {"data": {"source": "images", "label": "y", "group": "g", "size": 4}},
+            "'size' of federation's data must be 8",
+        ),
         ({"rules": {"misfit": "stop"}}, "must be one of go_on, wait"),
         ({"rules": {"min_site": 1}}, "did you mean 'min_sites'"),
         ({"data": {"source": "census"}}, "no data source of a federation 'census'"),

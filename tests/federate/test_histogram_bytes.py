@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 
 import pytest
 import torch
@@ -70,7 +71,16 @@ def test_the_histograms_of_three_sites_are_less_than_one_per_cent_of_a_round() -
 def test_other_bytes_are_refused() -> None:
     right = packed_histograms(histograms(*(drawn(5, 0.5, seed) for seed in range(3))))
     content = right.numpy().tobytes()
-    for wrong in (b"", b"\0", content[:-1], content + b"\0", content + b"\x80", content[:40] + b"\xff" * 100_000):
+    endless = zlib.compress(bytes(10**8))
+    for wrong in (
+        b"",
+        b"\0",
+        content[:-1],
+        content + b"\0",
+        content + b"\x80",
+        content[:40] + b"\xff" * 100_000,
+        endless,
+    ):
         assert wrong == b"" or unpacked_histograms(bytes_of(wrong), TASK) is None
     assert unpacked_histograms(torch.zeros(0, dtype=torch.uint8), TASK) is None
     assert unpacked_histograms(right.int(), TASK) is None

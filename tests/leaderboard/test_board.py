@@ -89,6 +89,7 @@ def test_a_name_stands_for_its_default_preset(tmp_path: Path) -> None:
 
 def test_the_order_of_settings_does_not_change_a_key() -> None:
     assert key_of({"name": "x", "a": 1, "b": 2.0}) == key_of({"name": "x", "b": 2.0, "a": 1}) == "x-a-1-b-2"
+    assert key_of({"name": "x", "a": 0.12345678}) != key_of({"name": "x", "a": 0.12345679})
 
 
 @pytest.mark.parametrize(

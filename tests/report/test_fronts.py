@@ -94,6 +94,10 @@ def test_the_most_accurate_point_within_a_bound_is_chosen_on_held_out_rows() -> 
         best_at(fronts, Target.parse("dpd <= 0.01"))
 
 
+def test_a_point_is_shown_without_the_rounds_of_its_runs() -> None:
+    assert len(repr(two_fronts()[0].points[0])) < 200
+
+
 def test_without_held_out_rows_test_rows_choose_and_say_so() -> None:
     runs = [run("a", 0.1, 0.9, history=[{"round": 1}])]
     best, part = best_at(fronts_of(runs, {"a": ("A", {})}, "dpd"), Target.parse("dpd <= 0.2"))

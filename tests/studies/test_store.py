@@ -233,6 +233,10 @@ def test_json_is_valid_for_every_reader() -> None:
         "a": [None, None, 1.5],
         "b": {"c": None},
     }
+    place = Path("a", "b")
+    assert json.loads(json_text({"folder": place, "gap": math.nan})) == {"folder": str(place), "gap": None}
+    with pytest.raises(TypeError):
+        json_text({"a": {1, 2}})
 
 
 def test_a_finished_run_tells_what_it_came_to(folder: RunFolder) -> None:

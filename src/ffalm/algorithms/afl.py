@@ -11,7 +11,6 @@ It is about clients, not groups. The paper takes one gradient step a round; here
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -27,14 +26,12 @@ from ffalm.settings import setting
 class AFL(PlainTraining):
     """Weights of clients by projected ascent on their losses. step=0 is FedAvg."""
 
-    name: ClassVar[str] = "afl"
-    title: ClassVar[str] = "AFL"
-    paper: ClassVar[str] = "Mohri, Sivek and Suresh, ICML 2019 (arXiv 1902.00146)"
-    limits: ClassVar[str] = (
-        "About the worst client, not about groups. The server needs each client's loss: no secure aggregation."
-    )
-    server_settings: ClassVar[tuple[str, ...]] = ("step",)
-    remedies: ClassVar[str] = "a smaller step or a smaller lr"
+    name = "afl"
+    title = "AFL"
+    paper = "Mohri, Sivek and Suresh, ICML 2019 (arXiv 1902.00146)"
+    limits = "About the worst client, not about groups. The server needs each client's loss: no secure aggregation."
+    server_settings = ("step",)
+    remedies = "a smaller step or a smaller lr"
     measure = Measure.RECEIVED
 
     step: float = setting(0.1, "Step size of the clients' weights.", least=0)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from ffalm.algorithms.contract import PlainTraining, TrainsOn
+from ffalm.algorithms.contract import PlainTraining
 from ffalm.algorithms.registry import register
 
 
@@ -18,9 +17,9 @@ class Central(PlainTraining):
     model is scored as every other one is: on the shared test part, and on each client's own rows.
     """
 
-    name: ClassVar[str] = "central"
-    title: ClassVar[str] = "Central"
-    paper: ClassVar[str] = "No paper: a reference"
-    limits: ClassVar[str] = "Simulation only: it needs all rows in one place."
-    separable: ClassVar[bool] = True
-    trains_on: ClassVar[TrainsOn] = "pooled"
+    name = "central"
+    title = "Central"
+    paper = "No paper: a reference"
+    limits = "Simulation only: it needs all rows in one place."
+    separable = True
+    trains_on = "pooled"

@@ -333,7 +333,7 @@ class Algorithm:
     @property
     def needs_only_sums(self) -> bool:
         """Whether the server can do without single answers: it needs none, or clients take the dual step themselves."""
-        by_size = type(self).update is Algorithm.update and type(self).weigh_uploads is Algorithm.weigh_uploads
+        by_size = not self.overrides("update", "weigh_uploads")
         return by_size and not self.products and (self.separable or self.measure is Measure.NOTHING)
 
     @property
@@ -341,25 +341,14 @@ class Algorithm:
         """Whether the dual step reads the held-out Tally, `report.validation`."""
         return False
 
-    @property
-    def overrides_own_state(self) -> bool:
-        """Whether clients add something to the state that they received."""
-        return type(self).own_state is not Algorithm.own_state
-
-    @property
-    def overrides_drift(self) -> bool:
-        """Whether local steps are more than the objective's gradient."""
-        return type(self).drift is not Algorithm.drift
-
-    @property
-    def overrides_server_step(self) -> bool:
-        """Whether the next model is something else than the weighted mean."""
-        return type(self).server_step is not Algorithm.server_step
+    def overrides(self, *hooks: Literal["own_state", "drift", "server_step", "update", "weigh_uploads"]) -> bool:
+        """Whether any of these does something else than in federated averaging."""
+        return any(getattr(type(self), hook) is not getattr(Algorithm, hook) for hook in hooks)
 
     @property
     def only_averages(self) -> bool:
         """Whether local steps and the server treat the model as nothing but gradients and weighted means."""
-        return not (self.overrides_drift or self.overrides_server_step or self.client_vectors or self.uploads)
+        return not (self.overrides("drift", "server_step") or self.client_vectors or self.uploads)
 
 
 class PlainTraining(Algorithm):

@@ -14,7 +14,7 @@ dual_data="last_batch" and step_growth=1.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -39,15 +39,15 @@ class FairALM(AugmentedLagrangian):
     opportunity). `dual_data` is as for FFALM.
     """
 
-    name: ClassVar[str] = "fairalm"
-    title: ClassVar[str] = "FairALM"
-    paper: ClassVar[str] = "Lokhande et al., ECCV 2020 (arXiv 2004.01355)"
-    limits: ClassVar[str] = "Compares mean losses, not rates: equal losses need not mean equal rates."
-    broadcasts: ClassVar[tuple[str, ...]] = ("dual", "step")
-    server_settings: ClassVar[tuple[str, ...]] = ("step", "step_growth")
-    dual_name: ClassVar[str] = "dual"
-    duals_by_group: ClassVar[bool] = True
-    remedies: ClassVar[str] = "a smaller step or a smaller lr"
+    name = "fairalm"
+    title = "FairALM"
+    paper = "Lokhande et al., ECCV 2020 (arXiv 2004.01355)"
+    limits = "Compares mean losses, not rates: equal losses need not mean equal rates."
+    broadcasts = ("dual", "step")
+    server_settings = ("step", "step_growth")
+    dual_name = "dual"
+    duals_by_group = True
+    remedies = "a smaller step or a smaller lr"
 
     step: float = setting(1.0, "Step size of the dual, and weight of the sum of the groups' losses.", least=0)
     step_growth: float = setting(1 / 1.01, "Factor of the step from round to round.", above=0)

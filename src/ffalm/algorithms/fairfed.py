@@ -11,7 +11,7 @@ Weights are clipped at 0 and carried normalised; local training is plain.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -37,16 +37,16 @@ class FairFed(PlainTraining):
     global one, and no accuracy fallback.
     """
 
-    name: ClassVar[str] = "fairfed"
-    title: ClassVar[str] = "FairFed"
-    paper: ClassVar[str] = "Ezzeldin et al., FairFed: Enabling Group Fairness in Federated Learning, AAAI 2023"
-    limits: ClassVar[str] = (
+    name = "fairfed"
+    title = "FairFed"
+    paper = "Ezzeldin et al., FairFed: Enabling Group Fairness in Federated Learning, AAAI 2023"
+    limits = (
         "Acts through the clients' weights alone: where every client has the same gap, it is FedAvg. The "
         "server needs each client's Tally."
     )
-    most_groups: ClassVar[int | None] = 2
-    server_settings: ClassVar[tuple[str, ...]] = ("step", "metric", "variant")
-    remedies: ClassVar[str] = "a smaller step or a smaller lr"
+    most_groups = 2
+    server_settings = ("step", "metric", "variant")
+    remedies = "a smaller step or a smaller lr"
     measure = Measure.RECEIVED
 
     step: float = setting(0.5, "How much weight a client loses for its distance from the global gap.", least=0)

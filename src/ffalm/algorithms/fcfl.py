@@ -21,7 +21,7 @@ Stage 2, constrained Pareto. alpha over grad l_1, ..., grad l_K and G_g (0 where
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -45,21 +45,21 @@ class FCFL(Algorithm):
     After `minimax_rounds`, no client's loss may rise either: a step to the Pareto front.
     """
 
-    name: ClassVar[str] = "fcfl"
-    title: ClassVar[str] = "FCFL"
-    paper: ClassVar[str] = (
+    name = "fcfl"
+    title = "FCFL"
+    paper = (
         "Cui et al., Addressing Algorithmic Disparity and Performance Inconsistency in Federated Learning, NeurIPS 2021"
     )
-    limits: ClassVar[str] = (
+    limits = (
         "One full-batch gradient step a round, of size lr: it needs hundreds of rounds and an lr of about 0.01 to 0.1, "
         "since the disparity is steep; batch size, local epochs, optimizer and clip have no effect. The server sees "
         "each client's gradients: no secure aggregation or privacy."
     )
-    uploads: ClassVar[tuple[str, ...]] = ("loss_gradient", "disparity_gradient")
-    gradients: ClassVar[tuple[str, ...]] = uploads
-    products: ClassVar[tuple[str, ...]] = uploads
-    server_settings: ClassVar[tuple[str, ...]] = ("epsilon", "client_epsilons", "minimax_rounds", "delta")
-    remedies: ClassVar[str] = "a smaller lr or sharpness"
+    uploads = ("loss_gradient", "disparity_gradient")
+    gradients = uploads
+    products = uploads
+    server_settings = ("epsilon", "client_epsilons", "minimax_rounds", "delta")
+    remedies = "a smaller lr or sharpness"
 
     epsilon: float | None = setting(0.1, "Largest disparity of a client; none for no constraint.", least=0)
     constraint: Literal["dp", "eo"] = setting("dp", "Disparity: demographic parity or equal opportunity.")

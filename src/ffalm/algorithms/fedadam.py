@@ -7,7 +7,6 @@ x_{t+1} = x_t + server_lr * m / (sqrt(v) + tau),             m_0 = 0, v_0 = tau^
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ffalm.algorithms.contract import PlainTraining, RoundReport
 from ffalm.algorithms.registry import register
@@ -20,16 +19,14 @@ from ffalm.settings import setting
 class FedAdam(PlainTraining):
     """FedAvg with an adaptive server step for every parameter; `tau` bounds how adaptive it is."""
 
-    name: ClassVar[str] = "fedadam"
-    title: ClassVar[str] = "FedAdam"
-    paper: ClassVar[str] = "Reddi et al., Adaptive Federated Optimization, ICLR 2021"
-    limits: ClassVar[str] = (
-        "Nothing is done about gaps between groups. Models with BatchNorm: statistics are averaged, not adapted."
-    )
-    separable: ClassVar[bool] = True
-    server_settings: ClassVar[tuple[str, ...]] = ("server_lr", "beta1", "beta2", "tau")
-    server_vectors: ClassVar[tuple[str, ...]] = ("mean", "variance")
-    remedies: ClassVar[str] = "a smaller server_lr or a larger tau"
+    name = "fedadam"
+    title = "FedAdam"
+    paper = "Reddi et al., Adaptive Federated Optimization, ICLR 2021"
+    limits = "Nothing is done about gaps between groups. Models with BatchNorm: statistics are averaged, not adapted."
+    separable = True
+    server_settings = ("server_lr", "beta1", "beta2", "tau")
+    server_vectors = ("mean", "variance")
+    remedies = "a smaller server_lr or a larger tau"
 
     server_lr: float = setting(0.01, "Step size of the server.", above=0)
     beta1: float = setting(0.9, "Decay of the mean of changes.", least=0, below=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ffalm.algorithms.contract import PlainTraining
 from ffalm.algorithms.registry import register
@@ -17,10 +16,8 @@ class FedAvg(PlainTraining):
     w_t = sum_i p_i w_i,    p_i = n_i / n
     """
 
-    name: ClassVar[str] = "fedavg"
-    title: ClassVar[str] = "FedAvg"
-    paper: ClassVar[str] = (
-        "McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017"
-    )
-    limits: ClassVar[str] = "Nothing is done about gaps between groups."
-    separable: ClassVar[bool] = True
+    name = "fedavg"
+    title = "FedAvg"
+    paper = "McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017"
+    limits = "Nothing is done about gaps between groups."
+    separable = True

@@ -6,7 +6,6 @@ v <- momentum * v + (x_t - sum_i p_i w_i),        x_{t+1} = x_t - server_lr * v
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ffalm.algorithms.contract import PlainTraining, RoundReport
 from ffalm.algorithms.registry import register
@@ -19,17 +18,17 @@ from ffalm.settings import setting
 class FedAvgM(PlainTraining):
     """FedAvg with momentum at the server; `momentum=0, server_lr=1` is FedAvg up to rounding."""
 
-    name: ClassVar[str] = "fedavgm"
-    title: ClassVar[str] = "FedAvgM"
-    paper: ClassVar[str] = (
+    name = "fedavgm"
+    title = "FedAvgM"
+    paper = (
         "Hsu, Qi and Brown, Measuring the Effects of Non-Identical Data Distribution for Federated Visual "
         "Classification, arXiv:1909.06335, 2019"
     )
-    limits: ClassVar[str] = "Nothing is done about gaps between groups."
-    separable: ClassVar[bool] = True
-    server_settings: ClassVar[tuple[str, ...]] = ("momentum", "server_lr")
-    server_vectors: ClassVar[tuple[str, ...]] = ("velocity",)
-    remedies: ClassVar[str] = "a smaller momentum or server_lr"
+    limits = "Nothing is done about gaps between groups."
+    separable = True
+    server_settings = ("momentum", "server_lr")
+    server_vectors = ("velocity",)
+    remedies = "a smaller momentum or server_lr"
 
     momentum: float = setting(0.9, "Momentum of the server.", least=0)
     server_lr: float = setting(1.0, "Step size of the server.", above=0)

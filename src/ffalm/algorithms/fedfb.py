@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -42,15 +42,15 @@ class FedFB(WeightedRows):
     `normalised_step` divides the gaps by their norm, as the paper's text has it.
     """
 
-    name: ClassVar[str] = "fedfb"
-    title: ClassVar[str] = "FedFB"
-    paper: ClassVar[str] = "Zeng, Chen and Lee, 2021 (arXiv 2110.15545)"
-    limits: ClassVar[str] = (
+    name = "fedfb"
+    title = "FedFB"
+    paper = "Zeng, Chen and Lee, 2021 (arXiv 2110.15545)"
+    limits = (
         "Two labels. The gap is measured one round late. Weights can be large where a group has few rows of a label."
     )
-    server_settings: ClassVar[tuple[str, ...]] = ("step", "metric", "normalised_step")
-    duals_by_group: ClassVar[bool] = True
-    remedies: ClassVar[str] = "a smaller step or a smaller lr"
+    server_settings = ("step", "metric", "normalised_step")
+    duals_by_group = True
+    remedies = "a smaller step or a smaller lr"
     measure = Measure.RECEIVED
 
     step: float = setting(0.3, "Step size of the row weights; divided by the root of the round.", least=0)

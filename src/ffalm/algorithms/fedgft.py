@@ -16,7 +16,6 @@ c_g is by hard predictions of the model sent in the round before; the gradient i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -35,13 +34,13 @@ class FedGFT(PricedRates):
     penalty=0 is FedAvg.
     """
 
-    name: ClassVar[str] = "fedgft"
-    title: ClassVar[str] = "FedGFT"
-    paper: ClassVar[str] = "Wang, Payani, Lee and Kompella, TMLR 2024 (arXiv 2305.09931)"
-    limits: ClassVar[str] = "A penalty only trades the gap against the loss: no setting promises a bound."
-    separable: ClassVar[bool] = True
-    server_settings: ClassVar[tuple[str, ...]] = ("constraint", "penalty")
-    remedies: ClassVar[str] = "a smaller penalty or a smaller lr"
+    name = "fedgft"
+    title = "FedGFT"
+    paper = "Wang, Payani, Lee and Kompella, TMLR 2024 (arXiv 2305.09931)"
+    limits = "A penalty only trades the gap against the loss: no setting promises a bound."
+    separable = True
+    server_settings = ("constraint", "penalty")
+    remedies = "a smaller penalty or a smaller lr"
     measure = Measure.RECEIVED
 
     constraint: str = setting("dp", "Rates to be equal: dp, eo, odds, accuracy or loss; several with commas.")

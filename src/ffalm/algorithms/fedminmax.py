@@ -12,7 +12,6 @@ which is the pooled mean loss where all clients take part, and a mean over clien
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -29,13 +28,13 @@ from ffalm.settings import setting
 class FedMinMax(WeightedRows):
     """Weights of groups by projected ascent on their losses; takes any number of groups. step=0 is FedAvg."""
 
-    name: ClassVar[str] = "fedminmax"
-    title: ClassVar[str] = "FedMinMax"
-    paper: ClassVar[str] = "Papadaki et al., FAccT 2022 (arXiv 2201.08304)"
-    limits: ClassVar[str] = "Improves the group with the largest loss; gaps of rates may stay."
-    separable: ClassVar[bool] = True
-    server_settings: ClassVar[tuple[str, ...]] = ("step",)
-    remedies: ClassVar[str] = "a smaller step or a smaller lr"
+    name = "fedminmax"
+    title = "FedMinMax"
+    paper = "Papadaki et al., FAccT 2022 (arXiv 2201.08304)"
+    limits = "Improves the group with the largest loss; gaps of rates may stay."
+    separable = True
+    server_settings = ("step",)
+    remedies = "a smaller step or a smaller lr"
     measure = Measure.RECEIVED
 
     step: float = setting(0.1, "Step size of the groups' weights.", least=0)

@@ -6,7 +6,6 @@ min_w  F_i(w) + mu / 2 * |w - w_t|^2,        so each gradient gains  mu * (w - w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ffalm.algorithms.contract import PlainTraining, Sent
 from ffalm.algorithms.registry import register
@@ -19,12 +18,12 @@ from ffalm.settings import setting
 class FedProx(PlainTraining):
     """FedAvg with a proximal term of strength `mu`; `mu=0` is FedAvg."""
 
-    name: ClassVar[str] = "fedprox"
-    title: ClassVar[str] = "FedProx"
-    paper: ClassVar[str] = "Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020"
-    limits: ClassVar[str] = "Nothing is done about gaps between groups."
-    separable: ClassVar[bool] = True
-    remedies: ClassVar[str] = "a smaller mu or a smaller lr"
+    name = "fedprox"
+    title = "FedProx"
+    paper = "Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020"
+    limits = "Nothing is done about gaps between groups."
+    separable = True
+    remedies = "a smaller mu or a smaller lr"
 
     mu: float = setting(0.1, "Strength of the proximal term; 0 is FedAvg.", least=0)
 

@@ -18,7 +18,7 @@ each of them changes was measured (docs/results/ablation.md).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -66,20 +66,20 @@ class FFALM(AugmentedLagrangian):
     dual + penalty * gap on each batch, so that no group's loss is pushed up.
     """
 
-    name: ClassVar[str] = "ffalm"
-    title: ClassVar[str] = "FFALM"
-    paper: ClassVar[str] = (
+    name = "ffalm"
+    title = "FFALM"
+    paper = (
         "Dunda and Song, Fairness-aware Federated Minimax Optimization with Convergence Guarantee, "
         "arXiv:2307.04417, 2023"
     )
-    limits: ClassVar[str] = (
+    limits = (
         "Constrains mean losses, which need not narrow gaps of predictions. With the paper's growing dual "
         "step the dual may diverge: the preset safe bounds it."
     )
-    default_preset: ClassVar[str | None] = "safe"
-    tells_gaps: ClassVar[bool] = True
-    broadcasts: ClassVar[tuple[str, ...]] = ("dual", "penalty")
-    server_settings: ClassVar[tuple[str, ...]] = (
+    default_preset = "safe"
+    tells_gaps = True
+    broadcasts = ("dual", "penalty")
+    server_settings = (
         "penalty",
         "dual_lr",
         "dual_lr_growth",
@@ -92,9 +92,9 @@ class FFALM(AugmentedLagrangian):
         "dual_proportional",
         "sufficient_decrease",
     )
-    dual_name: ClassVar[str] = "dual"
-    duals_by_group: ClassVar[bool] = True
-    remedies: ClassVar[str] = "dual_bound=1.0, dual_lr_growth=1.0 or the preset 'safe'"
+    dual_name = "dual"
+    duals_by_group = True
+    remedies = "dual_bound=1.0, dual_lr_growth=1.0 or the preset 'safe'"
 
     penalty: float = setting(2.0, "Coefficient of the quadratic penalty.", least=0)
     dual_lr: float = setting(2.0, "Step size of the dual in round 1.", least=0)

@@ -11,7 +11,7 @@ The FFALM paper's formula lacks the absolute value that its own text and its aut
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -28,17 +28,17 @@ from ffalm.settings import setting
 class FPFL(AugmentedLagrangian):
     """Multipliers on each group's distance from the mean loss; takes any number of groups."""
 
-    name: ClassVar[str] = "fpfl"
-    title: ClassVar[str] = "FPFL"
-    paper: ClassVar[str] = (
+    name = "fpfl"
+    title = "FPFL"
+    paper = (
         "Rodríguez-Gálvez et al., Enforcing Fairness in Private Federated Learning via the Modified Method of "
         "Differential Multipliers, arXiv:2109.08604, 2021"
     )
-    limits: ClassVar[str] = "Constrains mean losses, which need not narrow gaps of predictions. Multipliers never fall."
-    broadcasts: ClassVar[tuple[str, ...]] = ("duals",)
-    server_settings: ClassVar[tuple[str, ...]] = ("dual_lr",)
-    duals_by_group: ClassVar[bool] = True
-    remedies: ClassVar[str] = "a smaller dual_lr, a smaller penalty or a tolerance above 0"
+    limits = "Constrains mean losses, which need not narrow gaps of predictions. Multipliers never fall."
+    broadcasts = ("duals",)
+    server_settings = ("dual_lr",)
+    duals_by_group = True
+    remedies = "a smaller dual_lr, a smaller penalty or a tolerance above 0"
     measure = Measure.TRAINED  # as for FFALM
 
     penalty: float = setting(5.0, "Coefficient of the quadratic penalty.", least=0)

@@ -25,7 +25,7 @@ from ffalm.fairness import masked_mean
 class AugmentedLagrangian(Algorithm, ABC):
     """A subclass says which constraint, and how step and penalty change over the rounds."""
 
-    separable: ClassVar[bool] = True
+    separable = True
     dual_name: ClassVar[str] = "duals"  # the state's entry
 
     @property

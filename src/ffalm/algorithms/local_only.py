@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from ffalm.algorithms.contract import PlainTraining, TrainsOn
+from ffalm.algorithms.contract import PlainTraining
 from ffalm.algorithms.registry import register
 
 
@@ -18,9 +17,9 @@ class LocalOnly(PlainTraining):
     `ffalm.runs.ClientsAlone`.
     """
 
-    name: ClassVar[str] = "local"
-    title: ClassVar[str] = "Local only"
-    paper: ClassVar[str] = "No paper: a reference"
-    limits: ClassVar[str] = "Simulation only. Its scores are means over the clients' models: there is no one model."
-    separable: ClassVar[bool] = True
-    trains_on: ClassVar[TrainsOn] = "alone"
+    name = "local"
+    title = "Local only"
+    paper = "No paper: a reference"
+    limits = "Simulation only. Its scores are means over the clients' models: there is no one model."
+    separable = True
+    trains_on = "alone"

@@ -16,7 +16,7 @@ the server needs the weighted mean of the models and the norm of each client's c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -34,16 +34,16 @@ _LEAST_LOSS = 1e-10  # F^(q-1) has no value at 0
 class QFFL(PlainTraining):
     """FedAvg on the clients' losses to the power q + 1; more q, more equal losses. q = 0 is FedAvg."""
 
-    name: ClassVar[str] = "qffl"
-    title: ClassVar[str] = "q-FFL"
-    paper: ClassVar[str] = "Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020"
-    limits: ClassVar[str] = (
+    name = "qffl"
+    title = "q-FFL"
+    paper = "Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020"
+    limits = (
         "Evens out the losses of clients, not of groups. The server needs each client's loss and the norm of "
         "its change: no secure aggregation or privacy."
     )
-    products: ClassVar[tuple[str, ...]] = (CHANGE,)
-    server_settings: ClassVar[tuple[str, ...]] = ("q", "client_weights", "lipschitz")
-    remedies: ClassVar[str] = "a smaller q or a larger lipschitz"
+    products = (CHANGE,)
+    server_settings = ("q", "client_weights", "lipschitz")
+    remedies = "a smaller q or a larger lipschitz"
     measure = Measure.RECEIVED  # for F_k
 
     q: float = setting(1.0, "Power of the losses; 0 is FedAvg.", least=0)

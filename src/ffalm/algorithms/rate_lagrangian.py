@@ -20,38 +20,38 @@ held-out rows, since a large model memorises its training rows and their gaps va
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.contract import Measure, RoundReport, State, Task
-from ffalm.algorithms.rate_prices import PricedRates, measured_tally
+from ffalm.algorithms.contract import RoundReport, State, Task
+from ffalm.algorithms.rate_prices import MeasuredRates
 from ffalm.algorithms.registry import register
 from ffalm.settings import setting
 
 
 @register
 @dataclass(frozen=True)
-class Lagrangian(PricedRates):
+class Lagrangian(MeasuredRates):
     """The most accurate model whose gaps are at most `tolerance`: one rate constraint, or several joined by commas.
 
     `measured="train"` drives the multipliers by the training rows of the clients that take part instead of held-out
     rows. The group is needed for training alone, not for prediction.
     """
 
-    name: ClassVar[str] = "lagrangian"
-    title: ClassVar[str] = "Lagrangian"
-    paper: ClassVar[str] = (
+    name = "lagrangian"
+    title = "Lagrangian"
+    paper = (
         "After Cotter, Jiang and Sridharan, Two-Player Games for Efficient Non-Convex Constrained "
         "Optimization, ALT 2019"
     )
-    limits: ClassVar[str] = (
+    limits = (
         "Needs held-out rows, unless measured is train. With very few held-out rows of a group its rates are noise."
     )
-    server_settings: ClassVar[tuple[str, ...]] = ("constraint", "tolerance", "dual_lr", "penalty", "dual_bound")
-    duals_by_group: ClassVar[bool] = True
-    remedies: ClassVar[str] = "a smaller dual_lr or dual_bound"
+    server_settings = ("constraint", "tolerance", "dual_lr", "penalty", "dual_bound")
+    duals_by_group = True
+    remedies = "a smaller dual_lr or dual_bound"
 
     constraint: str = setting("eo", "Rates to be equal: dp, eo, odds, accuracy or loss; several with commas.")
     tolerance: float = setting(0.0, "Largest gap that is allowed.", least=0)
@@ -59,16 +59,6 @@ class Lagrangian(PricedRates):
     penalty: float = setting(2.0, "Multiplier per unit of the excess gap of this round.", least=0)
     dual_bound: float = setting(5.0, "Largest multiplier.", above=0)
     measured: Literal["held_out", "train"] = setting("held_out", "Rows on which the gaps are measured.")
-
-    @property
-    def measure(self) -> Measure:
-        """Held-out Tallies come with every report; those of training rows must be asked for."""
-        return Measure.NOTHING if self.measured == "held_out" else Measure.RECEIVED
-
-    @property
-    def needs_held_out(self) -> bool:
-        """Unless training rows are measured."""
-        return self.measured == "held_out"
 
     def start(self, task: Task, counts: Tensor) -> State:
         """No multipliers, no prices."""
@@ -79,7 +69,7 @@ class Lagrangian(PricedRates):
     def dual_step(self, state: State, report: RoundReport) -> State:
         """Move the multipliers by the pooled rates of the model that was sent, and price the cells anew."""
         task, half = report.task, self.tolerance / 2
-        rates = self.rates(measured_tally(self, self.measured, report), task)
+        rates = self.rates(self.measured_tally(report), task)
         known = ~rates.isnan() & (torch.arange(task.groups) < task.compared)
         rates = rates.masked_fill(~known, torch.nan)
         highest = rates.nan_to_num(-torch.inf).amax(-1, keepdim=True)

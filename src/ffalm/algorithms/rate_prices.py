@@ -12,12 +12,11 @@ group.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.contract import Algorithm, Batch, Prepared, RoundReport, Rows, State, Task
+from ffalm.algorithms.contract import Algorithm, Batch, Measure, Prepared, RoundReport, Rows, State, Task
 from ffalm.algorithms.rates import RATES, SCORES, RateConstraint
 from ffalm.errors import require, require_known
 from ffalm.fairness import Tally, masked_mean
@@ -27,7 +26,7 @@ from ffalm.fairness.groups import equal_weights
 class PricedRates(Algorithm):
     """A subclass has a setting `constraint`, one name of `RATES` or several joined by commas, and sets `prices`."""
 
-    broadcasts: ClassVar[tuple[str, ...]] = ("prices",)
+    broadcasts = ("prices",)
 
     constraint: str
 
@@ -92,20 +91,38 @@ class PricedRates(Algorithm):
         return [name.strip() for name in self.constraint.split(",")]
 
 
+class MeasuredRates(PricedRates):
+    """A subclass moves multipliers by rates of the model that was sent, of the rows that its setting `measured` names.
+
+    These are held-out rows, or the training rows of the clients that take part ("train").
+    """
+
+    measured: str
+
+    @property
+    def measure(self) -> Measure:
+        """Held-out Tallies come with every report; those of training rows must be asked for."""
+        return Measure.NOTHING if self.measured == "held_out" else Measure.RECEIVED
+
+    @property
+    def needs_held_out(self) -> bool:
+        """Unless training rows are measured."""
+        return self.measured == "held_out"
+
+    def measured_tally(self, report: RoundReport) -> Tally:
+        """The pooled Tally of the measured rows."""
+        if self.measured == "train":
+            assert report.tally is not None
+            return report.tally.pooled()
+        require(
+            report.validation is not None,
+            f"{self.title} measures gaps on held-out rows, and this federation has none: give it a validation part, "
+            "or set measured to train.",
+        )
+        assert report.validation is not None
+        return report.validation
+
+
 def _cells(rows: Rows) -> Tensor:
     """The number of each row's (label, group)."""
     return rows.labels * rows.task.groups + rows.groups
-
-
-def measured_tally(algorithm: Algorithm, measured: str, report: RoundReport) -> Tally:
-    """The pooled Tally of the model that was sent, on `held_out` rows or on the rows of the clients that trained."""
-    if measured == "train":
-        assert report.tally is not None
-        return report.tally.pooled()
-    require(
-        report.validation is not None,
-        f"{algorithm.title} measures gaps on held-out rows, and this federation has none: give it a validation part, "
-        "or set measured to train.",
-    )
-    assert report.validation is not None
-    return report.validation

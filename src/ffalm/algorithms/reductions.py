@@ -16,35 +16,35 @@ of a grid train in one stack. The model is that of the last round; the paper ret
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ffalm.algorithms.checks import finite, two_groups
-from ffalm.algorithms.contract import Measure, RoundReport, State, Task
-from ffalm.algorithms.rate_prices import PricedRates, measured_tally
+from ffalm.algorithms.contract import RoundReport, State, Task
+from ffalm.algorithms.rate_prices import MeasuredRates
 from ffalm.algorithms.registry import register
 from ffalm.settings import setting
 
 
 @register
 @dataclass(frozen=True)
-class Reductions(PricedRates):
+class Reductions(MeasuredRates):
     """Multipliers on one rate constraint, or several joined by commas: by exponentiated gradient, or fixed.
 
     `measured="train"` drives them by the training rows of the clients that take part, as in the paper, instead of
     held-out rows, on which large models still show gaps.
     """
 
-    name: ClassVar[str] = "reductions"
-    title: ClassVar[str] = "Reductions"
-    paper: ClassVar[str] = "Agarwal et al., ICML 2018 (arXiv 1803.02453)"
-    limits: ClassVar[str] = (
+    name = "reductions"
+    title = "Reductions"
+    paper = "Agarwal et al., ICML 2018 (arXiv 1803.02453)"
+    limits = (
         "The last round's model stands for the paper's mixture of all rounds. A fixed multiplier is for two groups."
     )
-    server_settings: ClassVar[tuple[str, ...]] = ("constraint", "multiplier", "tolerance", "dual_lr", "bound")
-    remedies: ClassVar[str] = "a smaller dual_lr, bound or multiplier"
+    server_settings = ("constraint", "multiplier", "tolerance", "dual_lr", "bound")
+    remedies = "a smaller dual_lr, bound or multiplier"
 
     constraint: str = setting("dp", "Rates to be equal: dp, eo, odds, accuracy or loss; several with commas.")
     multiplier: float | None = setting(None, "Fixed multiplier of the gap of two groups; none: it is learned.")
@@ -59,14 +59,9 @@ class Reductions(PricedRates):
             finite(self, "multiplier")
 
     @property
-    def measure(self) -> Measure:
-        """Held-out Tallies come with every report; those of training rows must be asked for."""
-        return Measure.NOTHING if self.measured == "held_out" else Measure.RECEIVED
-
-    @property
     def needs_held_out(self) -> bool:
         """Where the multipliers are learned on held-out rows."""
-        return self.measured == "held_out" and self.multiplier is None
+        return super().needs_held_out and self.multiplier is None
 
     def start(self, task: Task, counts: Tensor) -> State:
         """All theta 0, where the two multipliers of every group cancel; or the prices of the fixed multiplier."""
@@ -82,7 +77,7 @@ class Reductions(PricedRates):
         """Exponentiated gradient by the violations of the model that was sent."""
         if self.multiplier is not None:
             return state
-        task, tally = report.task, measured_tally(self, self.measured, report)
+        task, tally = report.task, self.measured_tally(report)
         rows = self.shares(tally.count.unsqueeze(-3), task)
         known = rows > 0
         rates = torch.where(known, self.rates(tally, task), 0.0)

@@ -9,7 +9,7 @@ for every group. The weights are fixed before training and need nothing but coun
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -28,11 +28,11 @@ class Reweighing(WeightedRows):
     Local weights never leave a client; where a client lacks a group or a label they do nothing for it.
     """
 
-    name: ClassVar[str] = "reweighing"
-    title: ClassVar[str] = "Reweighing"
-    paper: ClassVar[str] = "Kamiran and Calders, 2012; in federated learning: Abay et al., 2020 (arXiv 2012.02447)"
-    limits: ClassVar[str] = "Makes label and group independent in the training rows; the model need not follow."
-    separable: ClassVar[bool] = True
+    name = "reweighing"
+    title = "Reweighing"
+    paper = "Kamiran and Calders, 2012; in federated learning: Abay et al., 2020 (arXiv 2012.02447)"
+    limits = "Makes label and group independent in the training rows; the model need not follow."
+    separable = True
 
     scope: Literal["global", "local"] = setting("global", "Whose counts give the weights.")
 

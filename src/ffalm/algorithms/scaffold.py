@@ -14,7 +14,6 @@ Clients count by their size (p_i, and rows instead of |S| and N); with equal siz
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -28,20 +27,18 @@ from ffalm.algorithms.vectors import ModelVector, Vectors
 class SCAFFOLD(PlainTraining):
     """FedAvg with control variates; each client keeps one between the rounds in which it trains."""
 
-    name: ClassVar[str] = "scaffold"
-    title: ClassVar[str] = "SCAFFOLD"
-    paper: ClassVar[str] = (
-        "Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020"
-    )
-    limits: ClassVar[str] = (
+    name = "scaffold"
+    title = "SCAFFOLD"
+    paper = "Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020"
+    limits = (
         "Nothing is done about gaps between groups. Messages are twice as large, and each client keeps a "
         "vector as large as the model. The local optimizer should be plain SGD."
     )
-    separable: ClassVar[bool] = True
-    broadcasts: ClassVar[tuple[str, ...]] = ("control",)
-    server_vectors: ClassVar[tuple[str, ...]] = ("control",)
-    client_vectors: ClassVar[tuple[str, ...]] = ("control",)
-    uploads: ClassVar[tuple[str, ...]] = ("control_change",)
+    separable = True
+    broadcasts = ("control",)
+    server_vectors = ("control",)
+    client_vectors = ("control",)
+    uploads = ("control_change",)
 
     def drift(self, weights: ModelVector, sent: Sent, own: Vectors) -> ModelVector:
         """c - c_i."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
@@ -14,7 +12,7 @@ from ffalm.fairness.groups import equal_weights
 class WeightedRows(Algorithm):
     """Clients minimise mean_i w[y_i, g_i] loss_i; w is the entry `row_weights` of the state, (..., label, group)."""
 
-    broadcasts: ClassVar[tuple[str, ...]] = ("row_weights",)
+    broadcasts = ("row_weights",)
 
     def objective(self, batch: Batch, state: State) -> Tensor:
         """The weighted sum of the losses, divided by the number of rows."""

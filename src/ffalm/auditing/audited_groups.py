@@ -65,18 +65,12 @@ class AuditedGroups:
     ) -> AuditedGroups:
         """The groups of these columns; those of fewer than `min_group` rows are not compared."""
         found = code_groups(group_column(frame, columns, what), (), (), what)
-        known = len(found.names) - found.excluded
-        counts = np.bincount(found.codes, minlength=len(found.names))
-        few = [place for place in range(known) if counts[place] < min_group]
-        large = [place for place in range(known) if place not in few]
-        small = frozenset(found.names[place] for place in few)
-        if len(large) >= 2:
-            order = [*large, *few, *range(known, len(found.names))]
-            names = tuple(found.names[place] for place in order)
-            coded = np.argsort(order)[found.codes]
-            grouping = Grouping(coded, names, found.excluded + len(few))
-        else:  # nothing would be left to compare: all groups are compared, and flagged
-            grouping = found
+        known = found.names[: len(found.names) - found.excluded]
+        counts = np.bincount(found.codes, minlength=len(known))
+        small = frozenset(name for name, count in zip(known, counts, strict=False) if count < min_group)
+        grouping = found  # where nothing would be left to compare, all groups are compared, and flagged
+        if len(known) - len(small) >= 2:
+            grouping = found.with_small_last(np.arange(len(found.codes)), min_group, what)
         return cls(rows, ", ".join(columns), grouping, small, found.excluded > 0)
 
     def facts(self) -> GroupingFacts:

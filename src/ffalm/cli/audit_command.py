@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ffalm.cli.output import print_json, print_line
+from ffalm.cli.output import print_json, print_results
 from ffalm.system.files import require_output, require_replaceable
 
 if TYPE_CHECKING:
@@ -91,19 +91,14 @@ def _show(found: Audit, failures: Sequence[Failure], out: Path | None) -> None:
     from rich.console import Console
 
     from ffalm.report.audit_report import failed_sentences, gaps, groups, score_table, sentences, sweep
-    from ffalm.report.rendering import to_rich
 
-    console = Console()
-    wide = console.width >= _WIDE
+    wide = Console().width >= _WIDE
+    tables = []
     for one in found.groupings:
-        tables = [groups(found, one, wide), gaps(found, one, brief=not wide), score_table(found, one)]
-        tables.append(sweep(found, one) if one is found.groupings[0] else None)
-        for table in tables:
-            if table is not None:
-                console.print(to_rich(table))
-    for sentence in (*sentences(found), *found.notes):
-        print_line(console, sentence)
+        tables += [groups(found, one, wide), gaps(found, one, brief=not wide), score_table(found, one)]
+        tables += [sweep(found, one)] if one is found.groupings[0] else []
+    print_results(tables, (*sentences(found), *found.notes))
     for sentence in failed_sentences(failures):
-        print_line(console, f"Failed: {sentence}", "bold")
+        print_results([], heading=f"Failed: {sentence}")
     if out is not None:
-        print_line(console, f"Report: {out}")
+        print_results([], [f"Report: {out}"])

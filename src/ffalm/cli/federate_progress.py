@@ -48,8 +48,6 @@ def _scores(record: Record) -> str:
 
 def show_result(run: Path, as_json: bool) -> None:
     """Print the tables of results, or everything as JSON; a training that diverged is an error."""
-    from rich.console import Console
-
     from ffalm.federate.coordinator.federation_answer import read_answer
     from ffalm.federate.coordinator.federation_report import summary
     from ffalm.studies.results import Study
@@ -59,12 +57,12 @@ def show_result(run: Path, as_json: bool) -> None:
     answered = run / "answer.json"
     if as_json:
         answers = read_json(answered) if answered.exists() else {}
-        print_json({"folder": str(run), **found, **answers})
+        print_json({"folder": run, **found, **answers})
     else:
         typer.echo(summary(run).rstrip())
         answer, obstacles = read_answer(run)
         if answer is not None:
-            print_answer(Console(), answer)
+            print_answer(answer)
         for line in obstacles:
             typer.echo(f"- {line}")
         typer.echo(f"Report: {page} and {run / 'report.md'}")

@@ -30,13 +30,13 @@ class Flag:
     panel: str
     path: str | None = None
     default: Any = None
-    literal: bool = False  # the text is parsed as TOML, since the setting may be a number or none
+    parse: Callable[[str], Any] | None = None  # makes a setting of the text
 
     @property
     def parameter(self) -> inspect.Parameter:
         """The option as Typer reads it from a function's signature."""
         declared = f"--{self.name.replace('_', '-')}"
-        metavar = "NUMBER|none" if self.literal else None
+        metavar = "NUMBER|none" if self.parse is literal else None
         option = typer.Option(declared, help=self.help, rich_help_panel=self.panel, metavar=metavar)
         kind: Any = Annotated[self.type, option]
         return inspect.Parameter(self.name, inspect.Parameter.KEYWORD_ONLY, default=self.default, annotation=kind)
@@ -98,6 +98,18 @@ def study_flags() -> tuple[Flag, ...]:
     )
 
 
+def seeds_flag(panel: str) -> Flag:
+    """The seeds of a study of several."""
+    text = "Number of seeds, or a list such as 0,1,2. Default: 5."
+    return Flag("seeds", str | None, text, panel, "seeds", parse=seeds_of)
+
+
+def alpha_flag(several: str = "") -> Flag:
+    """The skew of a study, or its skews."""
+    text = f"Dirichlet alpha of the partition{several}. Default: 5."
+    return Flag("alpha", str | None, text, "Federation", "partition.alpha", parse=alphas_of)
+
+
 def flags_of(cls: type, section: str = "", panel: str = "") -> Iterator[Flag]:
     """A flag for each field of a settings dataclass that has a help text."""
     hints = typing.get_type_hints(cls)
@@ -112,7 +124,7 @@ def flags_of(cls: type, section: str = "", panel: str = "") -> Iterator[Flag]:
         without = any(field.default is one for one in (None, False, dataclasses.MISSING))
         default = "" if without else f" Default: {field.default}."
         where = field.metadata.get("panel", panel)
-        yield Flag(name or field.name, kind | None, f"{help}{default}", where, path, literal=bool(several))
+        yield Flag(name or field.name, kind | None, f"{help}{default}", where, path, parse=literal if several else None)
 
 
 def _options(hint: Any) -> set[Any]:
@@ -162,8 +174,8 @@ def overrides(values: Mapping[str, Any], flags: tuple[Flag, ...] | None = None) 
     for flag in study_flags() if flags is None else flags:
         value = values.get(flag.name)
         if flag.path is not None and value is not None:
-            put(settings, flag.path, literal(value) if flag.literal and isinstance(value, str) else value)
-    if flags is None and values.get("owner") and not values.get("partition"):
+            put(settings, flag.path, flag.parse(value) if flag.parse and isinstance(value, str) else value)
+    if values.get("owner") and "partition" in values and values["partition"] is None:
         for name in ("clients", "alpha"):
             if values.get(name) is not None:
                 raise UserError(f"--owner says who the clients are: leave --{name} out, or name a --partition as well.")

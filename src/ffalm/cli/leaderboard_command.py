@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ffalm.cli.flags import listed, seeds_of
-from ffalm.cli.output import print_json, print_line
+from ffalm.cli.output import print_json, print_results
 from ffalm.cli.running import resumable, say
 from ffalm.progress import RemainingTime
 
@@ -39,13 +39,10 @@ def leaderboard(
     quiet: Annotated[bool, typer.Option(help="Print no progress.")] = False,
 ) -> None:
     """Rank all methods at fixed fairness bounds; the same command resumes one that was stopped."""
-    from rich.console import Console
-
     from ffalm.leaderboard.board import Board
     from ffalm.leaderboard.leaderboard_report import overall, tidy, write_leaderboard
     from ffalm.leaderboard.play import play
     from ffalm.leaderboard.standings import standings
-    from ffalm.report.rendering import to_rich
     from ffalm.studies.study import make_folder
 
     asked = [name.strip() for name in (cells or "").split(";") if name.strip()]
@@ -60,14 +57,10 @@ def leaderboard(
     files = write_leaderboard(chosen, played, out, command)
     found = standings(played.entries)
     if as_json:
-        written = {name: str(path) for name, path in files.items()}
-        print_json({"files": written, "left_out": played.left_out, "standings": tidy(found).records()})
-        return
-    console = Console()
-    console.print(to_rich(overall(chosen, found)))
-    for line in dict.fromkeys(played.left_out):
-        print_line(console, f"Left out: {line}")
-    print_line(console, f"Page: {files['leaderboard.md']}")
+        print_json({"files": files, "left_out": played.left_out, "standings": tidy(found).records()})
+    else:
+        left_out = (f"Left out: {line}" for line in dict.fromkeys(played.left_out))
+        print_results([overall(chosen, found)], [*left_out, f"Page: {files['leaderboard.md']}"])
 
 
 class _Progress:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ffalm.outcome import Record
+    from ffalm.report.tables import Table
     from ffalm.studies.results import Study
     from ffalm.targets.answer import Answer
 
@@ -33,9 +34,9 @@ def print_line(console: Console, text: str, style: str | None = None) -> None:
 def print_table(console: Console, title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table of texts, each as it is."""
     from rich.markup import escape
-    from rich.table import Table
+    from rich.table import Table as RichTable
 
-    table = Table(*heads, title=escape(title), title_justify="left")
+    table = RichTable(*heads, title=escape(title), title_justify="left")
     for one in rows:
         table.add_row(*map(escape, one))
     console.print(table)
@@ -47,19 +48,29 @@ def scores_text(record: Record) -> str:
     return "  ".join(f"{short} {100 * record[name]:.1f}" for name, short in shown if record.get(name) is not None)
 
 
-def print_answer(console: Console, answer: Answer) -> None:
+def print_results(tables: Iterable[Table | None], lines: Iterable[str] = (), heading: str = "") -> None:
+    """Print tables, then lines of text under a heading in bold, if there is one."""
+    from rich.console import Console
+
+    from ffalm.report.rendering import to_rich
+
+    console = Console()
+    for table in filter(None, tables):
+        console.print(to_rich(table))
+    if heading:
+        print_line(console, heading, "bold")
+    for line in lines:
+        print_line(console, line)
+
+
+def print_answer(answer: Answer) -> None:
     """Print the answer, who pays for it, and every candidate."""
     from ffalm.report.answer_report import candidates, sentences, sites, who_pays
-    from ffalm.report.rendering import to_rich
 
     alpha = answer.chosen.alpha
     skew = "" if alpha is None else f" (alpha {alpha:g})"
-    for table in (candidates(answer, brief=True), who_pays(answer), sites(answer)):
-        if table is not None:
-            console.print(to_rich(table))
-    console.print(f"Answer to {answer.target}{skew}", style="bold", highlight=False, markup=False)
-    for sentence in sentences(answer):
-        print_line(console, f"  {sentence}")
+    tables = (candidates(answer, brief=True), who_pays(answer), sites(answer))
+    print_results(tables, [f"  {sentence}" for sentence in sentences(answer)], f"Answer to {answer.target}{skew}")
 
 
 def raise_if_diverged(study: Study) -> None:

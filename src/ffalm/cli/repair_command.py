@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ffalm.cli.output import print_json, print_line
+from ffalm.cli.output import print_json, print_results
 from ffalm.errors import require
 from ffalm.system.files import json_text, require_replaceable, write_whole
 from ffalm.targets.target import DEFAULT
@@ -125,19 +125,13 @@ def _write(result: RepairedScores, frame: pd.DataFrame, folder: Path) -> None:
 
 
 def _show(result: RepairedScores, out: Path | None, as_json: bool) -> None:
-    from rich.console import Console
-
-    from ffalm.report.rendering import to_rich
     from ffalm.report.repair_report import kinds, sentences, thresholds, to_plain, who_pays
 
     if as_json:
         print_json(to_plain(result))
         return
-    console = Console()
-    for table in (kinds(result, brief=True), who_pays(result), thresholds(result)):
-        console.print(to_rich(table))
-    console.print(f"Repair for {result.target}", style="bold", highlight=False, markup=False)
-    for sentence in sentences(result):
-        print_line(console, f"  {sentence}")
+    tables = (kinds(result, brief=True), who_pays(result), thresholds(result))
+    lines = [f"  {sentence}" for sentence in sentences(result)]
     if out is not None:
-        print_line(console, f"Written: {out / 'repair.json'} and {out / 'predictions.csv'}")
+        lines.append(f"Written: {out / 'repair.json'} and {out / 'predictions.csv'}")
+    print_results(tables, lines, f"Repair for {result.target}")

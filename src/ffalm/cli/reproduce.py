@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ffalm.cli.flags import Flag, overrides, seeds_of, study_flags, takes
-from ffalm.cli.output import print_json, print_line
+from ffalm.cli.output import print_json, print_results
 from ffalm.cli.running import Terminal
 from ffalm.errors import UserError, require, require_known
 from ffalm.reproduce.choices import CHOICES, WITHOUT_A_ROLE, answers
@@ -129,7 +129,7 @@ def reproduce(
                 keep()
             artifacts.append(_made(name, request, claimed, run))
             if not values["json"]:
-                _show(Console(), artifacts[-1])
+                _show(artifacts[-1])
         if values["json"]:
             _print_experiments(claimed, artifacts)
 
@@ -225,30 +225,17 @@ def _made(name: str, request: Request, folder: Path, run: Runner) -> Artifact:
     return make(name, request, folder, run)
 
 
-def _show(console: Console, artifact: Artifact) -> None:
+def _show(artifact: Artifact) -> None:
     """Print the tables, the notes, the choices, and where the files are."""
-    from ffalm.report.rendering import to_rich
-
-    if not artifact.tables:
-        console.print(artifact.title, style="bold", highlight=False)
-    for table in artifact.tables:
-        console.print(to_rich(table))
-    for note in artifact.notes:
-        console.print(f"Note: {note}", highlight=False, markup=False)
+    lines = [f"Note: {note}" for note in artifact.notes]
     if artifact.choices:
-        console.print("\nWhat the paper leaves open, and what was chosen:", highlight=False)
-        for sentence in artifact.choices:
-            console.print(f"- {sentence}", highlight=False, markup=False)
-    for path in artifact.files.values():
-        print_line(console, f"Written: {path}")
-    console.print()
+        lines += ["\nWhat the paper leaves open, and what was chosen:", *(f"- {one}" for one in artifact.choices)]
+    lines += [f"Written: {path}" for path in artifact.files.values()]
+    print_results(artifact.tables, [*lines, ""], "" if artifact.tables else artifact.title)
 
 
 def _print_experiments(folder: Path, artifacts: list[Artifact]) -> None:
-    names = {"experiment": "name", "title": "title", "rows": "values", "notes": "notes", "choices": "choices"}
-    shown = [
-        {name: getattr(artifact, own) for name, own in names.items()}
-        | {"files": {name: str(path) for name, path in artifact.files.items()}}
-        for artifact in artifacts
-    ]
-    print_json({"folder": str(folder), "experiments": shown})
+    names = {"experiment": "name", "title": "title", "rows": "values", "notes": "notes", "choices": "choices",
+             "files": "files"}  # fmt: skip
+    shown = [{name: getattr(artifact, own) for name, own in names.items()} for artifact in artifacts]
+    print_json({"folder": folder, "experiments": shown})

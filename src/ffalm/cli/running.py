@@ -8,9 +8,8 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ffalm.cli.output import print_line, scores_text
@@ -118,12 +117,12 @@ class Terminal:
         self._told = time.monotonic()
         self._bars: Progress | None = None
         self._tasks: dict[RunPlan, TaskID] = {}
-        self._interruption = resumable(again)
+        self._again, self._held = again, ExitStack()
         if not quiet:
             self._introduce(clients)
 
     def __enter__(self) -> Self:
-        self._interruption.__enter__()
+        self._held.enter_context(resumable(self._again))
         if self._left and not self._quiet and self._console.is_terminal:
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -136,15 +135,11 @@ class Terminal:
                 console=self._console,
             )
             self._all = self._bars.add_task("[bold]all rounds", total=self._left, seen="")
-            self._bars.start()
+            self._held.enter_context(self._bars)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bars is not None:
-            self._bars.stop()
-        self._interruption.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._held.__exit__(*error)
 
     def __call__(self, plan: RunPlan, record: Record) -> None:
         """Show one round of one run."""

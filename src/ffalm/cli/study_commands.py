@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ffalm.cli.flags import Flag, alphas_of, listed, overrides, put, seeds_of, study_flags, takes
-from ffalm.cli.output import Json, print_answer, print_json, print_line, raise_if_diverged
+from ffalm.cli.flags import Flag, alpha_flag, listed, overrides, seeds_flag, study_flags, takes
+from ffalm.cli.output import Json, print_answer, print_json, print_line, print_results, raise_if_diverged
 from ffalm.cli.running import run_shown, say
 from ffalm.errors import require
 from ffalm.settings import merged
@@ -36,13 +36,8 @@ def _compare_flags() -> tuple[Flag, ...]:
             _WHAT,
         ),
         _PRESET,
-        Flag("seeds", str | None, "Number of seeds, or a list such as 0,1,2. Default: 5.", _WHAT),
-        Flag(
-            "alpha",
-            str | None,
-            "Dirichlet alpha of the partition; comma-separated for several. Default: 5.",
-            "Federation",
-        ),
+        seeds_flag(_WHAT),
+        alpha_flag("; comma-separated for several"),
         *(_with_target(flag) for flag in study_flags()),
     )
 
@@ -61,7 +56,7 @@ def _run_flags() -> tuple[Flag, ...]:
         Flag("algorithm", str | None, "Algorithm to run. Default: ffalm.", _WHAT),
         _PRESET,
         Flag("seed", int | None, "Random seed. Default: 0.", _WHAT),
-        Flag("alpha", str | None, "Dirichlet alpha of the partition. Default: 5.", "Federation"),
+        alpha_flag(),
         *study_flags(),
     )
 
@@ -69,7 +64,7 @@ def _run_flags() -> tuple[Flag, ...]:
 @takes("run", _run_flags)
 def run(**values: Any) -> None:
     """Train one algorithm with one seed."""
-    settings = overrides(values)
+    settings = overrides(values, _run_flags())
     if values["seed"] is not None:
         settings["seeds"] = [values["seed"]]
     _study("run", values, settings, [values["algorithm"]] if values["algorithm"] else [], ("ffalm",), 1)
@@ -80,9 +75,7 @@ def compare(**values: Any) -> None:
     """Compare algorithms over several seeds, and find the most accurate model within a fairness target."""
     from ffalm.studies.study import ALGORITHMS, SEEDS
 
-    settings = overrides(values)
-    if values["seeds"] is not None:
-        settings["seeds"] = seeds_of(values["seeds"])
+    settings = overrides(values, _compare_flags())
     given, named = values["algorithms"], listed(values["algorithms"] or "")
     require(
         given is None or bool(named), f"--algorithms takes comma-separated names, such as fedavg,ffalm; got {given!r}."
@@ -120,8 +113,6 @@ def _study(
     seeds: int,
 ) -> None:
     """Run a study to its end and show the results; `usual` are the algorithms if no flag names any."""
-    if values["alpha"] is not None:
-        put(settings, "partition.alpha", alphas_of(values["alpha"]))
     from ffalm import config as configs
     from ffalm.data.table import Table
     from ffalm.partition import EACH
@@ -200,7 +191,6 @@ def _show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opt
     """Compute or resume the study of all sites and one without each of them; then print and write the table."""
     from rich.console import Console
 
-    from ffalm.report.rendering import to_rich
     from ffalm.studies.grid import drop_incompatible
     from ffalm.studies.left_out_sites import run_each
     from ffalm.studies.study import make_folder, new_folder
@@ -211,16 +201,16 @@ def _show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opt
     require(
         not begun or values["resume"], f"The folder {folder} is not empty: resume it with --resume, or name another."
     )
-    if folder is None:
-        require(not values["resume"], "--resume needs the folder of the study: name it with --out.")
+    require(folder is not None or not values["resume"], "--resume needs the folder of the study: name it with --out.")
+    whole, left_out = drop_incompatible(_without(config, None), optional)
+    if folder is None:  # only now that the data is known to be there
         folder = new_folder(Path("ffalm-results"), f"{command}-{config.data.name}-{time.strftime('%Y%m%d-%H%M%S')}")
     make_folder(folder)
-    whole, left_out = drop_incompatible(_without(config, None), optional)
     plain = _without(whole, config.partition.leave_out).to_plain()
     if values["free_rate"]:  # each study records its own rate in its folder
         del plain["training"]["lr"]
     write_whole(folder / "config.toml", toml.dumps(plain))
-    console, progress = Console(), Console(stderr=True, quiet=values["quiet"])
+    progress = Console(stderr=True, quiet=values["quiet"])
     for one in left_out:
         print_line(progress, f"Left out: {one.reason}")
 
@@ -230,11 +220,9 @@ def _show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opt
     done = run_each(run, folder, lambda name: progress.print(name, highlight=False, markup=False))
     files = done.write()
     if values["json"]:
-        named = {name: str(path) for name, path in files.items()}
-        print_json({"folder": str(folder), "files": named, "sites": done.records()})
-        return
-    console.print(to_rich(done.table()))
-    print_line(console, f"Table: {files['csv']}; each study: ffalm report {folder}/FOLDER")
+        print_json({"folder": folder, "files": files, "sites": done.records()})
+    else:
+        print_results([done.table()], [f"Table: {files['csv']}; each study: ffalm report {folder}/FOLDER"])
 
 
 def _without(config: StudyConfig, site: str | None) -> StudyConfig:
@@ -243,10 +231,7 @@ def _without(config: StudyConfig, site: str | None) -> StudyConfig:
 
 def _show(study: Study, folder: Path, as_json: bool) -> None:
     """Write the report, then print the table and where the files are."""
-    from rich.console import Console
-
     from ffalm.report.answer_report import to_plain
-    from ffalm.report.rendering import to_rich
     from ffalm.report.study_tables import results
 
     written, outcome = study.write_report(folder), study.outcome
@@ -257,22 +242,19 @@ def _show(study: Study, folder: Path, as_json: bool) -> None:
             | {name: value for name, value in one.history[-1].items() if name == "epsilon"}
             for one in study.results
         ]
-        files = {name: str(path) for name, path in written.items()}
         answers = [to_plain(answer) for answer in outcome.answers]
-        plain = {"folder": str(study.folder), "files": files, "notes": outcome.notes, "answers": answers, "runs": runs}
+        plain = {"folder": study.folder, "files": written, "notes": outcome.notes, "answers": answers, "runs": runs}
         print_json(plain)
     else:
-        console = Console()
-        console.print(to_rich(results(outcome)))
+        print_results([results(outcome)])
         for answer in outcome.answers:
-            print_answer(console, answer)
-        for note in outcome.notes:
-            print_line(console, f"Note: {note}")
-        print_line(console, f"Report: {folder / 'report.html'}")
+            print_answer(answer)
+        lines = [*(f"Note: {note}" for note in outcome.notes), f"Report: {folder / 'report.html'}"]
         usable = [
             one for one in outcome.answers if one.verdict != "not met" and not one.degenerate and not one.together
         ]
         if usable and len(outcome.answers) == 1:
             use, card = f"ffalm predict {study.folder} NEW.csv", f"ffalm card {study.folder}"
-            print_line(console, f"Next: `{use}` labels new rows, `{card}` describes the model.")
+            lines.append(f"Next: `{use}` labels new rows, `{card}` describes the model.")
+        print_results([], lines)
     raise_if_diverged(study)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ffalm.cli.flags import Flag, alphas_of, listed, literal, overrides, put, seeds_of, study_flags, takes
-from ffalm.cli.output import print_json, print_line, raise_if_diverged
+from ffalm.cli.flags import Flag, alpha_flag, listed, literal, overrides, seeds_flag, study_flags, takes
+from ffalm.cli.output import print_json, print_results, raise_if_diverged
 from ffalm.cli.running import run_shown
 from ffalm.errors import require
 from ffalm.settings import merged
@@ -29,8 +29,8 @@ def _flags() -> tuple[Flag, ...]:
         ),
         Flag("metric", str, "Gap to draw accuracy against: dpd, eod, equalized_odds and others.", _WHAT, default="dpd"),
         Flag("at", str | None, 'Name the most accurate point within a bound, e.g. "dpd <= 0.05".', _WHAT),
-        Flag("seeds", str | None, "Number of seeds, or a list such as 0,1,2. Default: 5.", _WHAT),
-        Flag("alpha", str | None, "Dirichlet alpha of the partition. Default: 5.", "Federation"),
+        seeds_flag(_WHAT),
+        alpha_flag(),
         *study_flags(),
     )
 
@@ -38,11 +38,7 @@ def _flags() -> tuple[Flag, ...]:
 @takes("sweep", _flags)
 def sweep(**values: Any) -> None:
     """Train algorithms at several values of their settings: fronts of accuracy against a fairness gap."""
-    settings = overrides(values)
-    if values["seeds"] is not None:
-        settings["seeds"] = seeds_of(values["seeds"])
-    if values["alpha"] is not None:
-        put(settings, "partition.alpha", alphas_of(values["alpha"]))
+    settings = overrides(values, _flags())
     from ffalm import config as configs
     from ffalm.plugins import import_plugin
     from ffalm.studies.study import SEEDS
@@ -81,19 +77,16 @@ def _over(given: list[str]) -> dict[str, list[Any]]:
 
 def _show(sweep: Sweep, bound: Target | None, as_json: bool) -> None:
     """Write report and fronts, then print tables, the chosen point and where the files are."""
-    from rich.console import Console
-
     from ffalm.report.front_report import chosen, points, tidy, volumes
     from ffalm.report.fronts import best_at
-    from ffalm.report.rendering import to_rich
 
     fronts, folder = sweep.fronts, sweep.study.folder
     written = sweep.study.write_report() | sweep.write()
     found = None if bound is None else best_at(fronts, bound)
     if as_json:
         plain: dict[str, Any] = {
-            "folder": str(folder),
-            "files": {name: str(path) for name, path in written.items()},
+            "folder": folder,
+            "files": written,
             "metric": sweep.metric,
             "hypervolume": {
                 front.algorithm: {"mean": front.hypervolume, "interval": front.interval, "seeds": front.hypervolumes}
@@ -107,10 +100,7 @@ def _show(sweep: Sweep, bound: Target | None, as_json: bool) -> None:
                           "test": {name: found[0].mean(name) for name in ("accuracy", sweep.metric)}}  # fmt: skip
         print_json(plain)
     else:
-        console = Console()
-        for table in (points(fronts), volumes(fronts)):
-            console.print(to_rich(table))
-        if found is not None and bound is not None:
-            print_line(console, chosen(*found, bound))
-        print_line(console, f"Fronts: {folder / 'fronts.svg'}; report: {folder / 'report.html'}")
+        lines = [chosen(*found, bound)] if found is not None and bound is not None else []
+        lines.append(f"Fronts: {folder / 'fronts.svg'}; report: {folder / 'report.html'}")
+        print_results((points(fronts), volumes(fronts)), lines)
     raise_if_diverged(sweep.study)

@@ -49,7 +49,7 @@ def read_parts(
         for where, (x, _, _), y, group in zip(places, triples, labels.codes, groups.codes, strict=True)
     ]
     if all(_one_hot(part.x) for part in parts if part.x.dtype == torch.uint8):
-        parts = [_as_numbers(part) for part in parts]
+        parts = [replace(part, x=part.x.float()) if part.x.dtype == torch.uint8 else part for part in parts]
     label_names = labels.names or _counted([part.y for part in parts])
     group_names = groups.names or _counted([part.group for part in parts])
     some_unknown = any(bool((part.group < 0).any()) for part in parts)
@@ -183,8 +183,3 @@ def _examples(where: str, values: Any, y: Tensor, group: Tensor) -> Examples:
 def _one_hot(x: Tensor) -> bool:
     """Whether bytes are a table of zeros and ones."""
     return x.ndim == 2 and (x.numel() == 0 or int(x.max()) <= 1)
-
-
-def _as_numbers(examples: Examples) -> Examples:
-    """Examples with bytes converted to floats."""
-    return replace(examples, x=examples.x.float()) if examples.x.dtype == torch.uint8 else examples

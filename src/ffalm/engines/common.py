@@ -106,11 +106,6 @@ def evaluate(model: nn.Module, examples: Examples, task: Task) -> Tally:
     return total.to("cpu").excluding(task.excluded)
 
 
-def score_histogram(model: nn.Module, examples: Examples, task: Task) -> ScoreHistogram:
-    """The histogram of a model's scores on examples, from which thresholds are chosen and judged."""
-    return evaluate_with_scores(model, examples, task)[1]
-
-
 def evaluate_with_scores(model: nn.Module, examples: Examples, task: Task) -> tuple[Tally, ScoreHistogram]:
     """The Tally and the score histogram of a model on examples, from one pass over them."""
     shape = (task.labels, task.groups)

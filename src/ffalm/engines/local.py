@@ -24,7 +24,7 @@ class LocalOptimizer:
         self._names = list(parameters)
         self._parameters = list(parameters.values())
         self._optimizer = local_optimizer(spec.training)
-        self._plain = self._optimizer.plain and not spec.algorithm.overrides_drift
+        self._plain = self._optimizer.plain and not spec.algorithm.overrides("drift")
         self._uses_vectors = not self._plain or bool(spec.algorithm.client_vectors or spec.algorithm.uploads)
         self._sent: Sent | None = None
         self._own: Vectors = {}

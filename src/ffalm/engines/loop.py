@@ -20,18 +20,18 @@ from ffalm.engines.common import (
     built_model,
     dtype_of,
     evaluate,
+    evaluate_with_scores,
     gradients,
     inputs,
     logits_of,
     objective_gradients,
     own_state,
     row_losses,
-    score_histogram,
 )
 from ffalm.engines.jobs import ClientSpec, Engine, Job, Model, Round, Snapshot
 from ffalm.engines.local import LocalOptimizer
 from ffalm.engines.sampling import batches
-from ffalm.engines.server import ClientUpdate, ServerContext, average, rounds
+from ffalm.engines.server import Clients, ClientUpdate, ServerContext, rounds
 from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.randomness import Purpose, torch_seeded
 
@@ -72,7 +72,7 @@ class Learner:
         """The histogram of a model's scores on examples."""
         self._model.load_state_dict(model)
         with autocast(self._spec):
-            return score_histogram(self._model, examples, self._task)
+            return evaluate_with_scores(self._model, examples, self._task)[1]
 
     def logits(self, model: Model, examples: Examples) -> Tensor:
         """A model's logits of each row."""
@@ -96,7 +96,7 @@ class Learner:
             tally = self._tally(examples)
         dtype = dtype_of(model)
         state = broadcast(spec.algorithm, sent.state, dtype, spec.device)
-        if spec.algorithm.overrides_own_state:
+        if spec.algorithm.overrides("own_state"):
             state |= own_state(spec.algorithm, self._task, examples.counts(self._task), dtype, spec.device)
         parameters = list(self._parameters.values())
         lr = spec.training.lr_at(round)
@@ -147,7 +147,7 @@ class Learner:
             return evaluate(self._model, examples, self._task)
 
 
-class LoopClients:
+class LoopClients(Clients):
     """Clients that take turns on one module."""
 
     def __init__(self, job: Job) -> None:
@@ -161,10 +161,6 @@ class LoopClients:
     def begin(self) -> Model:
         """The freshly initialised model."""
         return self._learner.fresh()
-
-    def average(self, models: Sequence[Model], weights: Tensor) -> Model:
-        """Their weighted mean."""
-        return average(models, weights)
 
     def validate(self, model: Model) -> Tally | None:
         """The validation part's Tally of a model."""

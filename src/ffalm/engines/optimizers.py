@@ -1,39 +1,24 @@
 """The optimisers of local training. Their state starts anew each round; `torch.optim` is the reference of the tests.
 
 An optimiser turns a gradient into a direction and works on `ModelVector`s, so it is elementwise and runs on every
-engine. To add one: a frozen dataclass here, and its name in `local_optimizer` and `run_settings.Optimizer`.
+engine. To add one: a frozen dataclass here, and its name in `local_optimizer` and `run_settings.Optimizer`. It says
+    moments     how many model-sized buffers it keeps within a round; they start at 0
+    plain       whether the direction is the gradient itself
+    rotates     whether rotated parameters give the rotated step, and parameters without gradient stay where they are:
+                only then may an engine train rotated coordinates, such as the difference of two logits' weights
+    direction   the direction of step 1, 2, ... of a round; changes the moments in place
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ffalm.algorithms import ModelVector
 from ffalm.run_settings import Training
-
-
-class Optimizer(Protocol):
-    """How a gradient becomes the direction of a step."""
-
-    moments: ClassVar[int]  # how many model-sized buffers it keeps within a round
-
-    @property
-    def rotates(self) -> bool:
-        """Whether rotated parameters give the rotated step, and parameters without gradient stay where they are.
-
-        Only then may an engine train rotated coordinates, such as the difference of two logits' weights.
-        """
-        ...
-
-    def direction(
-        self, gradient: ModelVector, weights: ModelVector, moments: list[ModelVector], step: Tensor
-    ) -> ModelVector:
-        """The direction of step 1, 2, ... of a round; changes the moments in place, which start at 0."""
-        ...
 
 
 @dataclass(frozen=True)

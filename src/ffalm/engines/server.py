@@ -128,7 +128,7 @@ class ServerContext:
     ) -> Snapshot:
         """The next snapshot, from the weighted mean of what the clients sent; `own` is what each client keeps."""
         model, vectors = mean.model, now.vectors
-        if self.algorithm.overrides_server_step:
+        if self.algorithm.overrides("server_step"):
             stepped, after = self.algorithm.server_step(
                 self._vector(now.model),
                 self._vector(model),
@@ -214,12 +214,12 @@ class Clients(Protocol):
         ...
 
     def average(self, models: Sequence[Model], weights: Tensor) -> Model:
-        """The weighted mean of models or of vectors."""
-        ...
+        """The weighted mean of models."""
+        return average(models, weights)
 
     def validate(self, model: Model) -> Tally | None:
-        """The validation part's Tally of a model; None where there is no such part."""
-        ...
+        """The validation part's Tally of a model; None where there is no such part, or not here."""
+        return None
 
 
 def rounds(context: ServerContext, clients: Clients) -> Iterator[Round]:

@@ -121,7 +121,7 @@ def _largest(compared: Sequence[Sequence[Share]], level: float) -> tuple[float, 
     """
     pairs = sum(math.comb(len(shares), 2) for shares in compared)
     low = max(float(_differences(shares, 1 - (1 - level) / pairs)[0].max()) for shares in compared)
-    high = max(float(_off_diagonal(_differences(shares, level)[1]).max()) for shares in compared)
+    high = max(float(_differences(shares, level)[1][~np.eye(len(shares), dtype=bool)].max()) for shares in compared)
     return max(0.0, low), high
 
 
@@ -148,11 +148,6 @@ def _smallest_ratio(shares: Sequence[Share], level: float) -> tuple[float, float
     low = min(katz(*pair, level)[0] for pair in pairs)
     corrected = 1 - (1 - level) / (len(pairs) / 2)
     return low, min(1.0, *(katz(*pair, corrected)[1] for pair in pairs))
-
-
-def _off_diagonal(pairs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The off-diagonal entries."""
-    return pairs[~np.eye(len(pairs), dtype=bool)]
 
 
 def _differences(shares: Sequence[Share], level: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -30,16 +30,15 @@ from ffalm.federate.site_data import (
     Split,
     local_data,
     shared_data,
-    shared_of,
 )
 from ffalm.models import Architecture
 from ffalm.privacy import Privacy
-from ffalm.settings import build, to_plain
+from ffalm.settings import build, setting, to_plain
 from ffalm.targets.target import Repair, Scope, Target, check_confidence
 
 __all__ = [
     "FederationConfig", "LocalData", "LocalImages", "LocalTable", "Rules", "SharedData", "SharedImages", "SharedTable",
-    "SiteConfig", "Split", "shared_of", "why_not_federated",
+    "SiteConfig", "Split", "why_not_federated",
 ]  # fmt: skip
 
 
@@ -47,25 +46,22 @@ __all__ = [
 class Rules:
     """How the coordinator deals with missing, slow, unsuitable or deviating sites."""
 
-    min_sites: int = 2  # usable updates that a round needs; with fewer, wait and ask again
+    min_sites: int = setting(2, "Usable updates that a round needs; with fewer, wait and ask again.", least=1)
     deadline: float = 600.0  # seconds that a site has to answer in a round
     patience: float = 600.0  # seconds to wait for enough sites before stopping with the state kept
     misfit: Literal["go_on", "wait"] = "go_on"  # with a site whose file does not fit: leave it out, or wait for a fix
-    min_group: int = 10  # fewest rows for a site to tell a (label, group) cell, or to name a value
+    min_group: int = setting(10, "Fewest rows for a site to tell a (label, group) cell, or to name a value.", least=0)
     outlier: float = 10.0  # an update whose norm is this many times the others' median is quarantined
     aggregation: Literal["mean", "clip", "trimmed", "median", "krum"] = "mean"  # how answers are put together
-    liars: int = 1  # how many sites 'trimmed' and 'krum' assume to lie
-    max_share: float = 1.0  # the largest share of a site in means by rows
+    liars: int = setting(1, "How many sites 'trimmed' and 'krum' assume to lie.", least=1)
+    max_share: float = setting(1.0, "The largest share of a site in means by rows.", above=0, most=1)
     secure: bool = False  # the coordinator sees sums over sites and no single answer; the section [secure] says how
 
     def __post_init__(self) -> None:
-        require(self.min_sites >= 1, f"The rule 'min_sites' must be at least 1; got {self.min_sites}.")
+        """These three may be infinite, unlike settings whose range stands in their field."""
         require(self.deadline > 0, f"The rule 'deadline' must be above 0 seconds; got {self.deadline}.")
         require(self.patience >= 0, f"The rule 'patience' must be 0 seconds or more; got {self.patience}.")
-        require(self.min_group >= 0, f"The rule 'min_group' must be 0 rows or more; got {self.min_group}.")
         require(self.outlier > 1, f"The rule 'outlier' must be above 1; got {self.outlier}.")
-        require(self.liars >= 1, f"The rule 'liars' must be at least 1; got {self.liars}.")
-        require(0 < self.max_share <= 1, f"The rule 'max_share' must be above 0 and at most 1; got {self.max_share}.")
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,7 @@ class FederationConfig(SettingsFile):
     address: str = "127.0.0.1:18000"
     allow: tuple[str, ...] = ()  # addresses or networks that sites may connect from; none: from anywhere
     removed: tuple[str, ...] = ()  # sites that take part no more; they keep their client numbers
-    seed: int = 0
+    seed: int = field(default=0, metadata={"least": 0})
     rules: Rules = field(default_factory=Rules)
     model: Architecture = field(default_factory=lambda: study.model_of({}))
     training: Training = field(default_factory=Training)
@@ -116,7 +112,6 @@ class FederationConfig(SettingsFile):
             check_name("site", name)
         require("coordinator" not in self.sites, "A site cannot be named 'coordinator', since there is one already.")
         require(len(set(self.sites)) == len(self.sites), f"Sites must have different names; got {list(self.sites)}.")
-        require(self.seed >= 0, f"The seed must be 0 or more; got {self.seed}.")
         for name in self.removed:
             require(name in self.sites, f"The setting 'removed' names {name!r}, which is none of the 'sites'.")
         require(bool(self.active), "All sites are removed: a federation needs at least one.")
@@ -283,13 +278,12 @@ class SiteConfig(SettingsFile):
     secure: bool = False  # whether this site takes no terms under which its own answers can be seen
     histograms: bool = True  # whether this site sends score histograms to a federation with a fairness target
     min_group: int = 0  # the federation's rule of this name counts only where it is stricter
-    min_sites: int = 2  # fewest sites in a secure sum that this site takes part in
+    min_sites: int = setting(2, "Fewest sites in a secure sum that this site takes part in.", least=2)
     plugins: tuple[str, ...] = ()  # files that register algorithms, as the coordinator has them
     logs: Logs = field(default_factory=Logs)
 
     def __post_init__(self) -> None:
         check_name("site", self.name)
-        require(self.min_sites >= 2, f"The setting 'min_sites' of a site must be at least 2; got {self.min_sites}.")
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> Self:

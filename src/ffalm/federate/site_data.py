@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from ffalm import config as study
 from ffalm.data.group_settings import group_columns
 from ffalm.errors import look_up, require
-from ffalm.settings import build
+from ffalm.settings import build, setting
 
 Value = str | int | float | bool
 
@@ -76,12 +76,8 @@ class SharedImages(Roles):
 
     source: ClassVar[str] = "images"
 
-    size: int = 64
+    size: int = setting(64, "Pixels of a picture's sides.", least=8, most=1024)
     crop: Literal["centre", "none"] = "centre"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(8 <= self.size <= 1024, f"The image size must be between 8 and 1024 pixels; got {self.size}.")
 
 
 @dataclass(frozen=True)
@@ -145,11 +141,6 @@ def local_data(settings: Mapping[str, Any]) -> LocalData:
     """The section [data] of a site's settings."""
     local: LocalData = _one_of(_LOCAL, settings, "site's data")
     return local
-
-
-def shared_of(settings: Mapping[str, Any]) -> SharedData:
-    """What every site must bring, as the coordinator wrote it by `to_plain`."""
-    return shared_data({"data": settings})
 
 
 def _one_of(kinds: Mapping[str, type[Any]], settings: Mapping[str, Any], what: str) -> Any:

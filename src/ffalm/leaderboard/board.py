@@ -25,7 +25,7 @@ from ffalm.config import StudyConfig, check, parse, read, section
 from ffalm.data import source_class
 from ffalm.errors import require, require_known
 from ffalm.plugins import import_plugin
-from ffalm.settings import merged
+from ffalm.settings import merged, number_text
 from ffalm.targets.candidates import lagrangians
 from ffalm.targets.target import KINDS, Repair, Scope, Target
 
@@ -144,7 +144,7 @@ def _point(algorithm: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def key_of(point: Mapping[str, Any]) -> str:
     """The name of a run: its algorithm and the settings that it is given."""
-    texts = [f"{key}-{value:g}" if isinstance(value, float) else f"{key}-{value}"
+    texts = [f"{key}-{number_text(value) if isinstance(value, float) else value}"
              for key, value in sorted(point.items()) if key != "name"]  # fmt: skip
     return "-".join([str(point["name"]), *texts]).replace("/", "_")
 

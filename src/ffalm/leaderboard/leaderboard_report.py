@@ -115,6 +115,4 @@ def write_leaderboard(board: Board, played: Played, out: Path, command: str = ""
         "leaderboard.csv": to_csv(tidy(found)),
         "choices.csv": to_csv(tidy(played.entries)),
     }
-    for name, text in files.items():
-        write_whole(out / name, text)
-    return {name: out / name for name in files}
+    return {name: write_whole(out / name, text) for name, text in files.items()}

@@ -29,7 +29,6 @@ def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
         "tables.tex": to_latex(table),
         "tables.csv": to_csv(study_tables.tidy(study)),
         "curves.svg": sheet(drawn) if drawn else None,
-        **dict.fromkeys(("curves.png", "curves.pdf")),  # which versions before 0.8 wrote
         "answer.json": answer_file(study.answers) if study.answers else None,
         "report.html": render(study, drawn),
     }

@@ -99,14 +99,12 @@ def gaps(audit: AuditFacts, one: GroupingFacts, brief: bool = False) -> Table:
         columns.append(Column("with unknown groups"))
     rows = []
     for name, metric in one.metrics.items():
-        ends = "" if math.isnan(metric.low) else _ends(name, metric.low, metric.high)
         pair = one.pairs.get(name)
         apart = "" if pair is None else f"{pair.high} > {pair.low}"
         apart += f" ({audit.label} = {pair.label})" if pair is not None and pair.label is not None and not brief else ""
-        cells = [TITLES[name], _value(name, metric.value), ends, apart]
+        cells = [TITLES[name], metric_text(name, metric.value), ends_text(name, metric.low, metric.high), apart]
         if bounded:
-            both = bounded.get(name)
-            cells.append("" if both is None else _ends(name, *both))
+            cells.append(ends_text(name, *bounded.get(name, (math.nan, math.nan))))
         rows.append(row(*cells))
     among = " EOD: the same among those whose true outcome it is;" if "eod" in one.metrics else ""
     caption = (
@@ -237,13 +235,15 @@ def _cell(metric: Estimate, interval: bool = True) -> Cell:
     return Cell(metric.value, interval=(metric.low, metric.high) if known else None)
 
 
-def _value(name: str, value: float) -> str:
+def metric_text(name: str, value: float) -> str:
+    """A metric with its unit: shares are in percent, differences of shares in points, ratios as they are."""
     unit = "" if name in _RATIOS or math.isnan(value) else " %" if name in _SHARES else " points"
     return _bare(name, value) + unit
 
 
-def _ends(name: str, low: float, high: float) -> str:
-    return f"{_bare(name, low)} to {_bare(name, high)}"
+def ends_text(name: str, low: float, high: float) -> str:
+    """Both ends of an interval of a metric; empty where it has none."""
+    return "" if math.isnan(low) else f"{_bare(name, low)} to {_bare(name, high)}"
 
 
 def _bare(name: str, value: float) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any, Literal
 
@@ -43,22 +43,13 @@ def hypervolume(points: Sequence[tuple[float, float]], reference: Reference) -> 
 
 
 @dataclass(frozen=True)
-class SeedScores:
-    """One finished run."""
-
-    seed: int
-    test: dict[str, float]
-    held_out: dict[str, float]  # empty where nothing was held out
-
-
-@dataclass(frozen=True)
 class FrontPoint:
     """An algorithm with one choice of the settings that are swept."""
 
     label: str
     algorithm: str
     settings: dict[str, Any]  # those that are swept
-    runs: tuple[SeedScores, ...]
+    runs: tuple[Outcome, ...] = field(repr=False)  # the finished ones
     diverged: int = 0
     degenerate: str = ""  # why its models are degenerate; empty if they are not
 
@@ -141,11 +132,10 @@ def fronts_of(
     points: dict[str, list[FrontPoint]] = {}
     for label, (algorithm, settings) in members.items():
         own = [run for run in outcomes if run.label == label]
-        finished = [run for run in own if run.diverged is None]
-        scores = tuple(SeedScores(run.seed, run.test, _held_out(run)) for run in finished)
+        finished = tuple(run for run in own if run.diverged is None)
         lost = len(own) - len(finished)
         points.setdefault(algorithm, []).append(
-            FrontPoint(label, algorithm, settings, scores, lost, degenerate(finished))
+            FrontPoint(label, algorithm, settings, finished, lost, degenerate(finished))
         )
     reference = reference_of([run for run in outcomes if run.diverged is None], metric)
     return [Front(algorithm, metric, tuple(own), reference) for algorithm, own in points.items()]
@@ -166,11 +156,6 @@ def best_at(fronts: Sequence[Front], target: Target) -> tuple[FrontPoint, Part]:
         found = ", ".join(f"{metric} {nearest.mean(metric, part):.3f}" for metric in wanted)
         raise UserError(f"No point of the sweep meets {target}; the nearest is {nearest.label} with {found}.")
     return max(within, key=lambda one: one.mean("accuracy", part)), part
-
-
-def _held_out(run: Outcome) -> dict[str, float]:
-    """The validation metrics of the round whose model was scored."""
-    return {name: run.scored_round[name] for name in run.test if name in run.scored_round}
 
 
 def reference_of(runs: Sequence[Outcome], metric: str) -> Reference:

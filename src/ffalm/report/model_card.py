@@ -9,8 +9,9 @@ from typing import Any
 
 from ffalm.fairness.intervals import wilson
 from ffalm.fairness.tally import Tally
+from ffalm.report.audit_report import ends_text, metric_text
 from ffalm.report.rendering import markdown, to_markdown
-from ffalm.report.tables import Cell, Column, Section, Table, percent, row
+from ffalm.report.tables import Cell, Column, Section, Table, row
 from ffalm.trained_models.model_facts import ModelFacts
 
 #: A text that every card contains.
@@ -110,8 +111,7 @@ def _metrics(facts: ModelFacts) -> list[str]:
     rows = []
     for name, title in _TITLES.items():
         low, high = (math.nan, math.nan) if noisy else tally.interval(name, 0.95, facts.favourable)
-        ends = "" if math.isnan(low) else f"{_shown(name, low)} to {_shown(name, high)}"
-        rows.append(row(title, _shown(name, metrics[name]) + _unit(name, metrics[name]), ends))
+        rows.append(row(title, metric_text(name, metrics[name]), ends_text(name, low, high)))
     columns = [Column("Metric"), Column("Value"), Column("95 % interval")]
     scored = f"{int(tally.count.sum()):,} {_PARTS[facts.part]} rows, by these predictions with their thresholds."
     return [
@@ -174,17 +174,6 @@ def _limits(facts: ModelFacts, by_group: bool) -> str:
     if by_group:
         limits.append("Thresholds by group treat people differently by group, which some uses forbid by law.")
     return _listed(*limits)
-
-
-def _shown(name: str, value: float) -> str:
-    return "undefined" if math.isnan(value) else f"{value:.3f}" if name == "impact_ratio" else percent(value, 1)
-
-
-def _unit(name: str, value: float) -> str:
-    """A share is in percent, a difference of shares in points."""
-    if name == "impact_ratio" or math.isnan(value):
-        return ""
-    return " %" if name.endswith("accuracy") else " points"
 
 
 def _listed(*lines: str) -> str:

@@ -107,8 +107,7 @@ def table(effects: Sequence[Effect], title: str, caption: str = "") -> Table:
     columns = [Column("Choice"), *(Column(HEADS[metric], "percent") for metric in METRICS), Column("Seeds", "count")]
     sections: dict[str, list[Row]] = {}
     for effect in effects:
-        fill = _change_cell if effect.changes else _base_cell
-        cells = [fill(effect, metric) for metric in METRICS]
+        cells = [_cell(effect, metric) for metric in METRICS]
         sections.setdefault(effect.algorithm, []).append(row(effect.label, *cells, effect.summary.seeds))
     return Table(title, columns, [Section(rows) for rows in sections.values()], caption)
 
@@ -204,12 +203,11 @@ def compared(algorithm: str, parts: Mapping[Answer, Sequence[Outcome]]) -> list[
     ]
 
 
-def _base_cell(effect: Effect, metric: str) -> Cell:
-    return replace(effect.summary.cell(metric), bold=False)
-
-
-def _change_cell(effect: Effect, metric: str) -> Cell:
-    change = effect.changes[metric]
+def _cell(effect: Effect, metric: str) -> Cell:
+    """The change against the base; of the base itself its own number."""
+    change = effect.changes.get(metric)
+    if change is None:
+        return replace(effect.summary.cell(metric), bold=False)
     if not math.isfinite(change.mean):
         return Cell("no pair")
     margin = None if change.interval is None else change.interval[1] - change.mean

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ffalm.system.files import read_json
+from ffalm.system.files import json_text, read_json
 
 #: The file, in a folder, with the checksums of the others.
 FILE = "checksums.json"
@@ -49,14 +49,16 @@ def damaged(folder: Path) -> str | None:
     return None
 
 
-def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain values together with their checksum, for a file that is checked by itself."""
-    return {**values, _OWN: digest(json.dumps(values, sort_keys=True))}
+def sealed(values: Mapping[str, Any]) -> str:
+    """Values as JSON together with their checksum: a file that is checked by itself, whenever it is written."""
+    plain = json.loads(json_text(values))
+    return json_text({**plain, _OWN: digest(json.dumps(plain, sort_keys=True))}, 2) + "\n"
 
 
-def unsealed(values: dict[str, Any]) -> dict[str, Any]:
-    """The values without their checksum; a ValueError if it does not match. Earlier versions wrote none."""
+def read_sealed(file: Path) -> dict[str, Any]:
+    """What `sealed` wrote; `OSError` or `ValueError` where it cannot be read or its checksum does not match."""
+    values: dict[str, Any] = read_json(file)
     rest = {name: value for name, value in values.items() if name != _OWN}
-    if _OWN in values and values[_OWN] != digest(json.dumps(rest, sort_keys=True)):
+    if _OWN in values and values[_OWN] != digest(json.dumps(rest, sort_keys=True)):  # federations of 0.9 have none
         raise ValueError("its checksum does not fit")
     return rest

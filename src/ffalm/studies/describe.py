@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import ffalm
 from ffalm.errors import UserError, require
 from ffalm.outcome import LeftOut, Outcome, StudyOutcome, StudyRecord
-from ffalm.studies.checksums import digest, sealed, unsealed
+from ffalm.studies.checksums import digest, read_sealed, sealed
 from ffalm.studies.store import RunFolder
-from ffalm.system.files import json_text, read_json, write_whole
+from ffalm.system.files import write_whole
 
 if TYPE_CHECKING:
     from ffalm.config import StudyConfig
@@ -87,14 +87,13 @@ def check_same(record: StudyRecord, before: StudyRecord, folder: Path) -> None:
 
 def write_record(record: StudyRecord, folder: Path) -> None:
     """Write `study.json`."""
-    plain = json.loads(json_text(dataclasses.asdict(record)))
-    write_whole(folder / RECORD, json_text(sealed(plain), indent=2))
+    write_whole(folder / RECORD, sealed(dataclasses.asdict(record)))
 
 
 def read_record(folder: Path) -> StudyRecord:
     """The `study.json` of a folder."""
     try:
-        return StudyRecord.from_plain(unsealed(read_json(folder / RECORD)))
+        return StudyRecord.from_plain(read_sealed(folder / RECORD))
     except FileNotFoundError:
         raise UserError(
             f"There is no {RECORD} in {folder}: name the folder of a study, a run or a federation."

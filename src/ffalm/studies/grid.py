@@ -19,6 +19,7 @@ from ffalm.outcome import LeftOut, Outcome
 from ffalm.partition import Partition
 from ffalm.privacy import Mechanism
 from ffalm.runs import ClientsAlone, Run
+from ffalm.settings import number_text
 from ffalm.studies.in_memory import InMemory
 from ffalm.studies.store import RunFolder
 
@@ -37,9 +38,7 @@ class RunPlan:
     @property
     def folder_name(self) -> str:
         """The run's folder within the study's."""
-        short = f"{self.alpha:g}"
-        exact = short if float(short) == self.alpha else repr(self.alpha)  # alphas that print alike differ here
-        skew = f"-alpha-{exact}" if self.skewed else ""
+        skew = f"-alpha-{number_text(self.alpha)}" if self.skewed else ""
         return f"{self.entry.key}{skew}-seed-{self.seed}"
 
     @property

@@ -81,9 +81,7 @@ class LeaveOneOut:
     def write(self) -> dict[str, Path]:
         """The table as Markdown and CSV, into the folder."""
         contents = {"md": to_markdown(self.table()), "csv": to_csv(self._tidy())}
-        for ending, content in contents.items():
-            write_whole(self.folder / f"{_FILE}.{ending}", content)
-        return {ending: self.folder / f"{_FILE}.{ending}" for ending in contents}
+        return {end: write_whole(self.folder / f"{_FILE}.{end}", content) for end, content in contents.items()}
 
     def records(self) -> list[dict[str, Any]]:
         """One record for each algorithm and site, for machines."""

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 from ffalm.errors import UserError, require, require_known, shown
 from ffalm.outcome import Outcome, StudyOutcome, StudyRecord, degenerate
 from ffalm.report.summary import more_is_better
+from ffalm.studies.checksums import sealed
 from ffalm.studies.describe import describe, read_study
 from ffalm.studies.store import RunFolder
 from ffalm.system.files import path_of, write_whole
 from ffalm.targets.answer import Answer, choose
 from ffalm.targets.candidates import BlindFit, FinishedRun, answer_of
+from ffalm.targets.repair import REPAIR
 from ffalm.targets.site_answers import with_sites
 from ffalm.targets.target import DEFAULT, Repair, Scope, Target
-from ffalm.trained_models.threshold_file import REPAIR, thresholds_text
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -345,7 +346,7 @@ class Study:
         for run in self.results:
             file = self.folder / run.place / REPAIR
             if run.place in chosen:
-                write_whole(file, thresholds_text(chosen[run.place]))
+                write_whole(file, sealed(chosen[run.place]))
             else:
                 file.unlink(missing_ok=True)
 

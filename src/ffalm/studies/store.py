@@ -309,7 +309,7 @@ class RunFolder:
 
     def keep_blind_rules(self, rules: StoredRules) -> None:
         """Write the blind rules of a real federation."""
-        write_whole(self.path / _BLIND, json_text(checksums.sealed(rules.to_plain()), 2) + "\n")
+        write_whole(self.path / _BLIND, checksums.sealed(rules.to_plain()))
 
     def blind_rules(self) -> StoredRules:
         """What `keep_blind_rules` kept."""
@@ -322,7 +322,7 @@ class RunFolder:
             "another repair, or move the run's folder away and train again.",
         )
         try:
-            return StoredRules.from_plain(checksums.unsealed(read_json(file)))
+            return StoredRules.from_plain(checksums.read_sealed(file))
         except (OSError, ValueError, AttributeError) as error:
             raise UserError(f"The file {file} cannot be read ({error}): restore it.") from None
 

@@ -140,7 +140,9 @@ def compare(
         origin = cast(Source, InMemory.of(data, len(chosen)))
         first, alphas = partitions_of({"kind": "silos"})
     aim = None if target is None else Target.parse(target)
-    usual = () if algorithms is not None else (*entries_of(ALGORITHMS), *entries_for(aim))
+    aiming = {} if aim is None else lagrangians(aim)
+    usual = (*entries_of(ALGORITHMS), *(entry_of(key, values) for key, values in aiming.items()))
+    usual = usual if algorithms is None else ()
     own = {
         "model": _recorded(shared.model),
         "entries": usual if algorithms is None else entries_of(algorithms),
@@ -343,11 +345,6 @@ def entries_of(given: Named | Sequence[Named] | Mapping[str, Named]) -> tuple[Al
         key = name or next(key for key in keys if key not in entries)
         entries[key] = AlgorithmEntry(key, algorithm, preset)
     return tuple(entries.values())
-
-
-def entries_for(target: Target | None) -> tuple[AlgorithmEntry, ...]:
-    """The algorithms that aim at a target, besides the usual ones."""
-    return tuple(entry_of(key, settings) for key, settings in ({} if target is None else lagrangians(target)).items())
 
 
 def _preset_of(algorithm: Any) -> str | None:

@@ -19,7 +19,7 @@ from ffalm.config import entry_of, read, section
 from ffalm.errors import UserError, require, require_known, shown, unknown
 from ffalm.plugins import import_plugin
 from ffalm.report.fronts import Front, FrontPoint, best_at, fronts_of
-from ffalm.settings import to_plain
+from ffalm.settings import number_text, to_plain
 from ffalm.studies.results import Study
 from ffalm.studies.study import compare
 from ffalm.system.files import path_of
@@ -172,9 +172,7 @@ def _aimed(name: str, metric: str) -> dict[str, Any]:
 
 
 def _short(value: Any) -> str:
-    text = f"{value:g}" if isinstance(value, float) else str(value)
-    if isinstance(value, float) and float(text) != value:  # another value may have the same six digits
-        text = repr(value)
+    text = number_text(value) if isinstance(value, float) else str(value)
     if "/" in text:
         raise UserError(f"The value {text!r} of a sweep cannot be part of a folder's name: leave out '/'.")
     return text

@@ -187,11 +187,11 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """JSON that every reader takes: numbers that are not finite become null."""
+    """JSON that every reader takes: numbers that are not finite become null, and paths texts."""
     try:
-        return json.dumps(value, indent=indent, allow_nan=False)
+        return json.dumps(value, indent=indent, allow_nan=False, default=os.fspath)
     except ValueError:
-        return json.dumps(_plain(value), indent=indent, allow_nan=False)
+        return json.dumps(_plain(value), indent=indent, allow_nan=False, default=os.fspath)
 
 
 def parsed_json(text: str | bytes) -> Any:

@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from statistics import NormalDist
+from typing import TypeVar
 
 import numpy as np
 
-from ffalm.targets.rate_table import Array, RateConstraint
+from ffalm.targets.rate_table import Array, RateConstraint, RateTable
+
+T = TypeVar("T")
+_HALVINGS = 10
+
+
+def with_margin(table: RateTable, search: Callable[[RateTable], T | None], confident: Callable[[T], bool]) -> T | None:
+    """What a search finds under the least strict factor of all bounds at which it is confident; None if never."""
+    low, high = 0.0, 1.0
+    found = search(table.stricter(low))
+    if found is None or not confident(found):
+        return None
+    for _ in range(_HALVINGS):
+        factor = (low + high) / 2
+        other = search(table.stricter(factor))
+        if other is not None and confident(other):
+            low, found = factor, other
+        else:
+            high = factor
+    return found
 
 
 def confidence_end(constraint: RateConstraint, hits: Array, level: float) -> Array:

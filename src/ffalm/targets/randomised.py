@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ffalm.targets.rate_table import Array, RateConstraint, RateTable
+from ffalm.targets.rate_table import Array, RateTable
+from ffalm.targets.target import Bound
 
 _NEGLIGIBLE = 1e-9
 
 
-def mixed_thresholds(table: RateTable, factor: float = 1.0) -> Array | None:
-    """P(edge | group) of shape (group, edge); None where nothing is within the bounds times `factor`."""
+def mixed_thresholds(table: RateTable) -> Array | None:
+    """P(edge | group) of shape (group, edge); None where nothing is within the bounds."""
     from scipy.optimize import linprog
 
     groups, edges = table.value.shape
@@ -27,7 +28,7 @@ def mixed_thresholds(table: RateTable, factor: float = 1.0) -> Array | None:
     limits: list[float] = []
     for number, constraint in enumerate(constraints):
         for group in map(int, np.flatnonzero(constraint.trials > 0)):
-            below, above, slack = _window(constraint, factor)
+            below, above, slack = _window(constraint.bound)
             for sign, share, limit in ((1.0, above, slack), (-1.0, below, 0.0)):
                 row = np.zeros(size)
                 row[group * edges : (group + 1) * edges] = sign * constraint.rates[group]
@@ -54,9 +55,6 @@ def mixed_thresholds(table: RateTable, factor: float = 1.0) -> Array | None:
     return np.asarray(weights / weights.sum(1, keepdims=True))
 
 
-def _window(constraint: RateConstraint, factor: float) -> tuple[float, float, float]:
+def _window(bound: Bound) -> tuple[float, float, float]:
     """(a, b, s) such that a x <= rate <= b x + s for the window's own variable x."""
-    bound = constraint.bound
-    if bound.at_most:
-        return 1.0, 1.0, bound.value * factor
-    return 1 - (1 - bound.value) * factor, 1.0, 0.0
+    return (1.0, 1.0, bound.value) if bound.at_most else (bound.value, 1.0, 0.0)

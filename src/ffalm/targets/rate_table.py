@@ -103,6 +103,11 @@ class RateTable:
         constraints = _constraints(above[groups], total[groups], right[groups], favourable, target)
         return cls(value, above.sum(1), constraints)
 
+    def stricter(self, factor: float) -> RateTable:
+        """With every bound at this share of its distance from equal rates."""
+        tighter = tuple(replace(one, bound=one.bound.stricter(factor)) for one in self.constraints)
+        return replace(self, constraints=tighter)
+
     def smoothed(self) -> RateTable:
         """With values averaged over neighbouring edges by a Gaussian kernel, wider where there are fewer rows.
 

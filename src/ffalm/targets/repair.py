@@ -23,7 +23,7 @@ from ffalm.errors import UserError, require, unknown
 from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.fairness.histograms import AS_TRAINED, BINS, bins_of, edge_of, edge_value
 from ffalm.targets.degenerate import ONE_LABEL, Flaws, flaws_of
-from ffalm.targets.margins import confidence_end
+from ffalm.targets.margins import confidence_end, with_margin
 from ffalm.targets.randomised import mixed_thresholds
 from ffalm.targets.rate_table import Array, Costs, RateTable
 from ffalm.targets.target import KINDS, Kind, Target
@@ -32,7 +32,9 @@ from ffalm.targets.thresholds import group_thresholds, single_threshold
 if TYPE_CHECKING:
     from torch import Tensor
 
-_HALVINGS = 10
+#: The file, beside a model, of the thresholds of the answer to a fairness target, or of its blind rule.
+REPAIR = "repair.json"
+
 Mix = tuple[tuple[int, float], ...]
 """Edges with their probabilities; one edge with probability 1 where nothing is drawn."""
 
@@ -157,7 +159,10 @@ def _fit(histogram: ScoreHistogram, free: RateTable, table: RateTable, kind: Kin
     if kind == "groups":
         edges = group_thresholds(table, start, level)
         return None if edges is None else Repair.fixed("groups", [*edges, *[start] * histogram.excluded], start)
-    weights = mixed_thresholds(table) if level <= 0.5 else _mixed_with_margin(table, level)
+    if level > 0.5:
+        weights = with_margin(table, mixed_thresholds, lambda found: _confident(table, found, level))
+    else:
+        weights = mixed_thresholds(table)
     if weights is None:
         return None
     mixes = tuple(tuple((int(edge), float(own[edge])) for edge in np.flatnonzero(own)) for own in weights)
@@ -171,22 +176,6 @@ def draws_of(rows: Iterable[bytes]) -> Tensor:
 
     digests = [int.from_bytes(hashlib.blake2b(row, digest_size=8).digest(), "big") for row in rows]
     return torch.tensor(digests, dtype=torch.float64) / 2.0**64 if digests else torch.zeros(0, dtype=torch.float64)
-
-
-def _mixed_with_margin(table: RateTable, level: float) -> Array | None:
-    """Mixtures under the least strict factor of the bounds at which the confidence bounds are within."""
-    low, high = 0.0, 1.0
-    found = mixed_thresholds(table, 0.0)
-    if found is None or not _confident(table, found, level):
-        return None
-    for _ in range(_HALVINGS):
-        tried = (low + high) / 2
-        weights = mixed_thresholds(table, tried)
-        if weights is not None and _confident(table, weights, level):
-            low, found = tried, weights
-        else:
-            high = tried
-    return found
 
 
 def _confident(table: RateTable, weights: Array, level: float) -> bool:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import add
+from typing import Any, TypeVar
 
 from ffalm.errors import require
 from ffalm.fairness import ScoreHistogram
 from ffalm.targets.answer import Answer, SiteAnswer
 from ffalm.targets.candidates import LEVELS, MARGIN_COST, judged
-from ffalm.targets.rate_table import RateTable
 from ffalm.targets.repair import Repair, fit
-from ffalm.targets.site_thresholds import ENOUGH_ROWS, SiteThresholds, fit_sites
+from ffalm.targets.site_thresholds import ENOUGH_ROWS, SiteThresholds, fewest_trials, fit_sites
 from ffalm.targets.target import Repair as RepairSetting
 from ffalm.targets.target import Scope, Target
 
+F = TypeVar("F", Repair, SiteThresholds)
 _ROWS = {"validation": "held-out", "test": "test"}
 
 
@@ -53,9 +54,11 @@ def with_sites(
         fitted = SiteThresholds({site: own for site, own in each.items() if own is not None}, shared)
     if scope == "both" and fitted.sites and repair in ("groups", "randomised"):
         pooled = judged(fitted.tally(held_out), answer.target, favourable, group_names, level)
-        fitted = (
-            fitted if pooled.excess(answer.target) == 0 else _jointly(held_out, answer.target, shared, level, fitted)
-        )
+        if pooled.excess(answer.target) > 0:
+            fitted = (
+                _surest(lambda at: fit_sites(held_out, answer.target, others=shared, level=at), held_out, level)
+                or fitted
+            )
     found, tallies = [], []
     for site, parts in sites.items():
         scores = parts[part]
@@ -77,25 +80,16 @@ def with_sites(
 
 def own_thresholds(held_out: ScoreHistogram, target: Target, repair: RepairSetting, level: float) -> Repair | None:
     """Thresholds fitted to a site's held-out rows; None where these are too few, or none are allowed."""
-    trials = [one.trials.min() for one in RateTable.of(held_out.compared(), target).constraints]
-    if repair == "none" or min(trials) < ENOUGH_ROWS:
+    if repair == "none" or fewest_trials(held_out, target) < ENOUGH_ROWS:
         return None
-    plain = fit(held_out, target, repair)
+    return _surest(lambda at: fit(held_out, target, repair, level=at), held_out, level)
+
+
+def _surest(fitted_at: Callable[[float], F | None], held_out: Any, most: float) -> F | None:
+    """What is fitted at the largest confidence up to `most` that costs at most a point of accuracy on these rows."""
+    plain = fitted_at(LEVELS[-1])
     if plain is None:
         return None
     enough = plain.tally(held_out).accuracy() - MARGIN_COST
-    margins = (fit(held_out, target, repair, level=one) for one in LEVELS if 0.5 < one <= level)
-    return next((one for one in margins if one and one.tally(held_out).accuracy() >= enough), plain)
-
-
-def _jointly(
-    held_out: Mapping[str, ScoreHistogram], target: Target, shared: Repair, level: float, apart: SiteThresholds
-) -> SiteThresholds:
-    """Thresholds of all sites fitted together, with the margin of those fitted apart, or these where there are none."""
-    plain = fit_sites(held_out, target, others=shared)
-    if plain is None:
-        return apart
-    enough = plain.tally(held_out).accuracy() - MARGIN_COST
-    levels = (one for one in LEVELS if 0.5 < one <= level)
-    margins = (fit_sites(held_out, target, others=shared, level=one) for one in levels)
-    return next((one for one in margins if one and one.tally(held_out).accuracy() >= enough), plain)
+    surer = (fitted_at(level) for level in LEVELS[:-1] if level <= most)
+    return next((one for one in surer if one and one.tally(held_out).accuracy() >= enough), plain)

@@ -84,7 +84,7 @@ def fit_sites(
     pooled, common = reduce(add, held_out.values()), federation or target
     others = others or fit(pooled, common, level=level, smooth=smooth) or fit(pooled, common, "single", smooth=smooth)
     assert others is not None
-    large = {site: one for site, one in held_out.items() if _fewest(one, target) >= enough}
+    large = {site: one for site, one in held_out.items() if fewest_trials(one, target) >= enough}
     small = [one for site, one in held_out.items() if site not in large]
     if not large:
         return SiteThresholds({}, others)
@@ -105,7 +105,8 @@ def fit_sites(
     return SiteThresholds(dict(zip(large, repairs, strict=True)), others)
 
 
-def _fewest(histogram: ScoreHistogram, target: Target) -> float:
+def fewest_trials(histogram: ScoreHistogram, target: Target) -> float:
+    """The rows of the compared group that has the fewest of those that a rate of the target is taken over."""
     return min(float(one.trials.min()) for one in RateTable.of(histogram.compared(), target).constraints)
 
 

@@ -76,6 +76,10 @@ class Bound:
             return math.inf
         return 0.0 if self.meets(value) else abs(value - self.value)
 
+    def stricter(self, factor: float) -> Bound:
+        """The bound at this share of its distance from equal rates, which is 0 for a gap and 1 for a ratio."""
+        return Bound(self.metric, self.value * factor if self.at_most else 1 - (1 - self.value) * factor)
+
     def worst_end(self, interval: tuple[float, float]) -> float:
         """The end of an interval that the bound is about."""
         return interval[1] if self.at_most else interval[0]

@@ -9,21 +9,18 @@ Several rates are several windows, whose intervals intersect.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ffalm.targets.margins import confidence_end
+from ffalm.targets.margins import confidence_end, with_margin
 from ffalm.targets.rate_table import Array, RateConstraint, RateTable
-from ffalm.targets.target import Bound
 
 _ROUNDING = 1e-9
 _WINDOWS = 1_000_000  # combinations of windows that are tried; levels are thinned evenly where there are more
 _ACCURACY_LEVELS = 200  # that are tried of accuracy parity
-_HALVINGS = 10  # in the search for the least strict bounds that leave a margin
 Edges = list[int]
 Flags = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -50,7 +47,9 @@ def group_thresholds(table: RateTable, start: int, level: float = 0.5) -> Edges 
     if len(table.value) == 2:
         return _best_pair(table, level)
     found = _best_windows(table)
-    return found if level <= 0.5 or found is None or confident(table, found, level) else _with_margin(table, level)
+    if level <= 0.5 or found is None or confident(table, found, level):
+        return found
+    return with_margin(table, _best_windows, lambda edges: confident(table, edges, level))
 
 
 def confident(table: RateTable, edges: Edges, level: float) -> bool:
@@ -232,24 +231,3 @@ class _RangeMaximum:
     def _better(self, left: Ints, right: Ints) -> Ints:
         values = np.take_along_axis(self._value, left, 1), np.take_along_axis(self._value, right, 1)
         return np.where(values[1] > values[0], right, left)
-
-
-def _with_margin(table: RateTable, level: float) -> Edges | None:
-    """The best choice under the least strict common factor of all bounds at which the choice is confident."""
-    low, high, found = 0.0, 1.0, None
-    for factor in itertools.chain([0.0], itertools.repeat(None, _HALVINGS)):
-        tried = (low + high) / 2 if factor is None else factor
-        edges = _best_windows(replace(table, constraints=tuple(_stricter(one, tried) for one in table.constraints)))
-        if edges is not None and confident(table, edges, level):
-            low, found = tried, edges
-        elif factor is not None:
-            return None
-        else:
-            high = tried
-    return found
-
-
-def _stricter(constraint: RateConstraint, factor: float) -> RateConstraint:
-    value = constraint.bound.value
-    tighter = value * factor if constraint.bound.at_most else 1 - (1 - value) * factor
-    return replace(constraint, bound=Bound(constraint.bound.metric, tighter))

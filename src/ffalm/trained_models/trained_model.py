@@ -36,14 +36,13 @@ from ffalm.models import Architecture
 from ffalm.privacy import describe_guarantee
 from ffalm.report.model_card import ModelUse, card
 from ffalm.studies import checksums
-from ffalm.system.files import json_text, parsed_json, path_of, write_whole
+from ffalm.system.files import json_text, path_of, write_whole
 from ffalm.targets.blind import BlindRule
 from ffalm.targets.predicted_rows import cells_of
-from ffalm.targets.repair import Repair, draws_of
+from ffalm.targets.repair import REPAIR, Repair, draws_of
 from ffalm.targets.target import TITLES
 from ffalm.trained_models.model_description import ModelDescription
 from ffalm.trained_models.model_facts import ModelFacts
-from ffalm.trained_models.threshold_file import REPAIR, thresholds_text
 
 if TYPE_CHECKING:
     from ffalm.data.preprocessing import Data  # it imports pandas, which sites avoid
@@ -93,7 +92,7 @@ class TrainedModel:
         require(
             (folder / ENCODING).exists(),
             f"There is no model to apply in {folder}: {ENCODING} is missing. Runs of 'local' train a model per "
-            "client and have none for new rows; folders of version 0.3 and earlier lack the file: run the study again.",
+            "client and have none for new rows.",
         )
         broken = checksums.damaged(folder)
         require(
@@ -245,9 +244,9 @@ class TrainedModel:
             MODEL: tensors_as_bytes(weights),
         }
         if self.repair is not None:
-            contents[REPAIR] = thresholds_text(self.repair.to_plain(self.task.group_names))
+            contents[REPAIR] = checksums.sealed(self.repair.to_plain(self.task.group_names))
         elif self.rule is not None and self.groups is not None:
-            contents[REPAIR] = thresholds_text(self.rule.to_plain(self.task.group_names))
+            contents[REPAIR] = checksums.sealed(self.rule.to_plain(self.task.group_names))
             self.groups.save(place / GROUPS)
         else:
             (place / REPAIR).unlink(missing_ok=True)
@@ -278,7 +277,7 @@ def _thresholds(file: Path) -> Repair | BlindRule | None:
     if not file.exists():
         return None
     try:
-        plain = checksums.unsealed(parsed_json(file.read_text(encoding="utf-8")))
+        plain = checksums.read_sealed(file)
         return BlindRule.from_plain(plain) if plain.get("kind") == "blind" else Repair.from_plain(plain)
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(f"The thresholds {file} cannot be read ({error}): make the report again.") from None

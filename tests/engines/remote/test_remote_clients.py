@@ -10,7 +10,7 @@ from tests.engines.test_conformance import assert_same_record, jobs_of
 
 import ffalm
 from ffalm.engines import Job, Round
-from ffalm.engines.loop import LoopClients, LoopEngine
+from ffalm.engines.loop import LoopEngine
 from ffalm.engines.remote.message import Failure
 from ffalm.engines.remote.remote_clients import RemoteClients
 from ffalm.engines.server import ServerContext, rounds
@@ -25,11 +25,8 @@ def job() -> Job:
 
 def led(job: Job, sites: Nearby) -> Iterator[Round]:
     """A run whose clients are at these sites."""
-    here = LoopClients(job)
     order = dict(enumerate(sites.present()))
-    return rounds(
-        ServerContext.of(job), RemoteClients(sites, order, job.spec.algorithm, here.begin, 5.0, here.validate)
-    )
+    return rounds(ServerContext.of(job), RemoteClients(job.spec, sites, order, 5.0, job.federation.validation))
 
 
 def test_a_run_at_sites_gives_the_reference_numbers_in_whatever_order_they_answer() -> None:

@@ -454,7 +454,7 @@ def test_a_node_with_anothers_key_or_an_unknown_name_is_left_out_and_told(tmp_pa
     thief = World({"south": site_folder(tmp_path / "thief", "north", people(50, 7)), **sites.folders})
     owners = {thief.nodes["south"]: "south"}
     with pytest.raises(UserError):
-        coordinate(config(NAMES[:3]), tmp_path / "other", World({"south": thief.folders["south"]}), owners, PAUSE)
+        coordinate(config(NAMES[:3]), tmp_path / "other", World({"south": thief.folders["south"]}), owners.get, PAUSE)
 
 
 def test_a_second_coordinator_on_the_same_folder_waits_and_gives_what_the_first_came_to(

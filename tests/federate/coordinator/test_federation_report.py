@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from tests.federate.makers import config, with_model, world
 
+from ffalm.errors import UserError
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.coordinator.federation_report import _ranges, summary
+from ffalm.studies.results import Study
 
 
 @pytest.fixture
@@ -51,6 +53,13 @@ def test_the_run_folder_is_a_study_of_one_run(run: Path) -> None:
     assert any("missed 2 rounds" in note for note in record["data_notes"])
     assert record["choices"]["training: rounds"] == "5"
     assert "delta" not in record  # the page would say that the noise comes from a seed
+
+
+def test_a_record_that_was_changed_is_no_study(run: Path) -> None:
+    file = run / "study.json"
+    file.write_text(file.read_text().replace("FFALM (safe) over 3 sites", "FFALM (safe) over 4 sites"))
+    with pytest.raises(UserError, match=r"study\.json is damaged"):
+        Study.load(run)
 
 
 def test_rounds_are_written_as_ranges() -> None:

@@ -142,7 +142,7 @@ def test_a_name_that_belongs_to_anothers_key_is_not_believed(tmp_path: Path) -> 
     said: list[str] = []
     owners = {node: name for name, node in sites.nodes.items()}
     owners[sites.nodes["west"]] = "south"
-    members = Members(sites, config(), owners, lambda state, line: said.append(line), 0.001)
+    members = Members(sites, config(), owners.get, lambda state, line: said.append(line), 0.001)
     members.agree_first()
     assert set(members.counts) == {"north", "south"}
     assert any("says it is the site 'west', but has the key of 'south'" in line for line in said)
@@ -152,7 +152,7 @@ def test_a_second_node_of_the_same_name_waits_until_the_first_is_gone(tmp_path: 
     sites = world(tmp_path, (90, 70))
     sites.folders["twin"] = site_folder(tmp_path / "twin", "north", people(90, 0))
     sites.nodes["twin"] = 5
-    members = Members(sites, config(("south", "north")), {}, lambda state, line: None, 0.001)
+    members = Members(sites, config(("south", "north")), lambda node: None, lambda state, line: None, 0.001)
     members.agree_first()
     assert members.node("north") in (5, sites.nodes["north"])
     first = "twin" if members.node("north") == 5 else "north"

@@ -117,5 +117,5 @@ def test_robust_rules_and_hidden_answers_exclude_each_other() -> None:
         config(rules={"aggregation": "median", "secure": True})
     with pytest.raises(UserError, match="take the rule 'aggregation'"):
         config(rules={"aggregation": "median"}, privacy={"noise": 1.0})
-    with pytest.raises(UserError, match="'max_share' must be above 0"):
+    with pytest.raises(UserError, match="'max_share' of rules must be above 0"):
         config(rules={"max_share": 0.0})

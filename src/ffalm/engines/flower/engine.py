@@ -5,15 +5,11 @@ It trains as `loop` does and gives its numbers; what it adds is every message th
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from ffalm.engines.jobs import Engine, Job, Model, Round
-from ffalm.engines.loop import LoopClients
-from ffalm.engines.remote.message import Failure, Kind, Message, Sites
+from ffalm.engines.jobs import Engine, Job, Round
 from ffalm.engines.remote.remote_clients import RemoteClients
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.system import quiet
@@ -46,35 +42,10 @@ class FlowerEngine(Engine):
         with ray_session(min(cores(), nodes)), simulated(nodes, shipped(jobs), gpu) as sites:
             order = dict(enumerate(sites.present()))
             for number, job in enumerate(jobs):
-                for round in _rounds(job, _JobSites(sites, number), order):
+                rows, about = job.federation.validation, {"job": number}
+                clients = RemoteClients(job.spec, sites, order, validation=rows, about=about)
+                for round in rounds(ServerContext.of(job), clients):
                     yield number, round
-
-
-def _rounds(job: Job, sites: Sites, order: Mapping[int, int]) -> Iterator[Round]:
-    here = LoopClients(job)
-
-    def begin() -> Model:
-        return {name: value.cpu() for name, value in here.begin().items()}  # as answers are
-
-    clients = RemoteClients(sites, order, job.spec.algorithm, begin, math.inf, here.validate)
-    return rounds(ServerContext.of(job), clients)
-
-
-@dataclass(frozen=True)
-class _JobSites:
-    """The sites of a simulation as one of its jobs sees them: what it asks says which job it is about."""
-
-    sites: Sites
-    job: int
-
-    def present(self) -> list[int]:
-        """All of them."""
-        return self.sites.present()
-
-    def ask(self, kind: Kind, messages: Mapping[int, Message], deadline: float) -> dict[int, Message | Failure]:
-        """The same question, about this job."""
-        about = {site: replace(message, facts={**message.facts, "job": self.job}) for site, message in messages.items()}
-        return self.sites.ask(kind, about, deadline)
 
 
 def keep_quiet() -> None:

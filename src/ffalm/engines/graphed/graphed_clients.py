@@ -17,7 +17,7 @@ from ffalm.engines.graphed.worker_pool import WorkerPool, shared_out, side_by_si
 from ffalm.engines.jobs import Job, Model, Snapshot
 from ffalm.engines.loop import client_vectors
 from ffalm.engines.sampling import batches
-from ffalm.engines.server import ClientUpdate
+from ffalm.engines.server import Clients, ClientUpdate
 from ffalm.fairness import Tally
 
 
@@ -33,7 +33,7 @@ class _Trained:
     uploads: dict[str, Model]
 
 
-class GraphedClients:
+class GraphedClients(Clients):
     """All the job's rows lie in one array on the GPU; clients are ranges of it."""
 
     def __init__(self, job: Job, pool: WorkerPool) -> None:

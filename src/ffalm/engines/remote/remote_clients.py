@@ -2,42 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from torch import Tensor
-
-from ffalm.algorithms import Algorithm
-from ffalm.engines.jobs import Model, Snapshot
-from ffalm.engines.loop import client_vectors
-from ffalm.engines.remote.message import Failure, Message, Sites
+from ffalm.data.types import Examples
+from ffalm.engines.jobs import ClientSpec, Model, Snapshot
+from ffalm.engines.loop import Learner, client_vectors
+from ffalm.engines.remote.message import Fact, Failure, Message, Sites
 from ffalm.engines.remote.round_messages import addressed, answered, train_message
-from ffalm.engines.server import ClientUpdate, average
+from ffalm.engines.server import Clients, ClientUpdate
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 
 
-@dataclass(frozen=True)
-class RemoteClients:
-    """The clients of one run, each at a site that is asked once a round; a round ends the run unless all answer."""
+class RemoteClients(Clients):
+    """The clients of one run, each at a site that is asked once a round; a round ends the run unless all answer.
 
-    sites: Sites
-    order: Mapping[int, int]  # the site of each client
-    algorithm: Algorithm
-    begin: Callable[[], Model]  # the freshly initialised model
-    deadline: float
-    validate: Callable[[Model], Tally | None] = lambda model: None  # the Tally of a model on rows that are here
+    `order` is the site of each client, `validation` the rows that are scored here, and every question says `about`.
+    """
 
-    def average(self, models: Sequence[Model], weights: Tensor) -> Model:
-        """Their weighted mean."""
-        return average(models, weights)
+    def __init__(
+        self,
+        spec: ClientSpec,
+        sites: Sites,
+        order: Mapping[int, int],
+        deadline: float = math.inf,
+        validation: Examples | None = None,
+        about: Mapping[str, Fact] | None = None,
+    ) -> None:
+        self._learner, self._algorithm = Learner(spec), spec.algorithm
+        self._sites, self._order, self._deadline, self._about = sites, order, deadline, about or {}
+        self._validation = None if validation is None else validation.to(spec.device)
+
+    def begin(self) -> Model:
+        """The freshly initialised model, in main memory as answers are."""
+        return {name: value.cpu() for name, value in self._learner.fresh().items()}
+
+    def validate(self, model: Model) -> Tally | None:
+        """The Tally of a model on the rows that are here."""
+        return None if self._validation is None else self._learner.score(model, self._validation)
 
     def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, ClientUpdate]:
         """One message to each chosen client, all under way at once."""
-        message = train_message(sent, self.algorithm)
-        messages = {self.order[client]: addressed(message, client, client_vectors(sent, client)) for client in chosen}
-        answers = self.sites.ask("train", messages, self.deadline)
-        return {client: answered(_given(answers[self.order[client]], client, sent)) for client in sorted(chosen)}
+        plain = train_message(sent, self._algorithm)
+        message = replace(plain, facts={**plain.facts, **self._about})
+        messages = {self._order[client]: addressed(message, client, client_vectors(sent, client)) for client in chosen}
+        answers = self._sites.ask("train", messages, self._deadline)
+        return {client: answered(_given(answers[self._order[client]], client, sent)) for client in sorted(chosen)}
 
 
 def _given(answer: Message | Failure, client: int, sent: Snapshot) -> Message:

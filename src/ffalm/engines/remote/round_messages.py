@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torch import Tensor
-
 from ffalm.algorithms import Algorithm
 from ffalm.engines.common import broadcast_vectors
 from ffalm.engines.jobs import Model, Snapshot
@@ -55,7 +53,7 @@ def update_message(update: ClientUpdate, keeps_own: bool = False) -> Message:
     """What a client answers; one that keeps its own vectors does not send them."""
     tensors = {"model": _on_cpu(update.model)}
     if update.tally is not None:
-        tensors["tally"] = tally_record(update.tally)
+        tensors["tally"] = {"confusion": update.tally.confusion.cpu(), "loss": update.tally.loss.cpu()}
     if update.state is not None:
         tensors["state"] = update.state
     if update.values is not None:
@@ -76,7 +74,7 @@ def answered(message: Message) -> ClientUpdate:
     )
     return ClientUpdate(
         message.tensors["model"],
-        None if tally is None else tally_of(tally),
+        None if tally is None else Tally(tally["confusion"], tally["loss"]),
         loss,
         negative,
         _vectors(_UPLOAD, message),
@@ -84,16 +82,6 @@ def answered(message: Message) -> ClientUpdate:
         state=message.tensors.get("state"),
         values=message.tensors.get("values", {}).get("values"),
     )
-
-
-def tally_record(tally: Tally) -> dict[str, Tensor]:
-    """A Tally as a record of a message."""
-    return {"confusion": tally.confusion.cpu(), "loss": tally.loss.cpu()}
-
-
-def tally_of(record: dict[str, Tensor]) -> Tally:
-    """The inverse of `tally_record`."""
-    return Tally(record["confusion"], record["loss"])
 
 
 def _records(prefix: str, vectors: dict[str, Model]) -> dict[str, Model]:

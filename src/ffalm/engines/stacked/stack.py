@@ -226,7 +226,7 @@ class Stack:
 
     def _own_states(self, slots: list[ClientSlot]) -> State:
         """What the slots' clients add to the state themselves."""
-        if not self._algorithm.overrides_own_state:
+        if not self._algorithm.overrides("own_state"):
             return {}
         counts = [self._jobs[slot.job].context.counts[slot.client] for slot in slots]
         own = [own_state(self._algorithm, self._spec.task, one, self._dtype, self._device) for one in counts]

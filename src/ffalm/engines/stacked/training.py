@@ -147,7 +147,7 @@ class _LocalSteps:
     def __init__(self, spec: ClientSpec, weights: Weights) -> None:
         self._algorithm, self._clip = spec.algorithm, spec.training.clip
         self._optimizer = local_optimizer(spec.training)
-        self._plain = self._optimizer.plain and not spec.algorithm.overrides_drift
+        self._plain = self._optimizer.plain and not spec.algorithm.overrides("drift")
         moments = 0 if self._plain else self._optimizer.moments
         self._moments = [ModelVector(weights.trained).zeros() for _ in range(moments)]
         self._taken = torch.zeros((), dtype=torch.float64, device=weights.trained[0].device)

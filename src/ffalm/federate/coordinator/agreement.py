@@ -245,8 +245,7 @@ def _summed(told: Sequence[Description], kinds: Mapping[str, ColumnKind], max_sh
 
 def _bounded(columns: Sequence[ColumnSummary], max_share: float) -> list[ColumnSummary]:
     """A column's summaries, of which those of too many rows are scaled down."""
-    numeric = [column for column in columns if isinstance(column, NumericSummary)]
-    bound = largest_size(sorted(column.count for column in numeric), max_share)
+    bound = largest_size((column.count for column in columns if isinstance(column, NumericSummary)), max_share)
     return [
         NumericSummary(bound, *(total * bound / column.count for total in astuple(column)[1:]))
         if isinstance(column, NumericSummary) and column.count > bound

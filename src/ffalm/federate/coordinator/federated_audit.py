@@ -8,7 +8,6 @@ the favourable label the logit s - decision, up to a positive factor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from ffalm.fairness import Tally
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.coordinator.federated_run import PAUSE, Coordinator, federation_outcome
 from ffalm.federate.coordinator.federation_report import notes_on, secure_notes
+from ffalm.federate.coordinator.members import Owner
 from ffalm.federate.coordinator.site_clients import SiteClients
 from ffalm.federate.disclosure import cells
 from ffalm.federate.federation_config import FederationConfig, SharedTable
@@ -94,7 +94,7 @@ def audit_sites(
     config: FederationConfig,
     folder: Path,
     sites: Sites,
-    owners: Mapping[int, str] | None = None,
+    owner: Owner = lambda node: None,
     pause: float = PAUSE,
 ) -> Audit:
     """Audit what the request in a folder names, and keep there what the sites told."""
@@ -105,7 +105,7 @@ def audit_sites(
     run.start(toml.dumps(plan.settings()))
     with locked(folder):
         if run.outcome() is None:
-            Auditor(plan, run, sites, owners or {}, pause, request, model).run()
+            Auditor(plan, run, sites, owner, pause, request, model).run()
     return read_audit(folder)
 
 
@@ -148,12 +148,12 @@ class Auditor(Coordinator):
         config: FederationConfig,
         run: RunFolder,
         sites: Sites,
-        owners: Mapping[int, str],
+        owner: Owner,
         pause: float,
         request: AuditRequest,
         model: TrainedModel | None,
     ) -> None:
-        super().__init__(config, run, sites, owners, pause)
+        super().__init__(config, run, sites, owner, pause)
         self._request, self._model = request, model
 
     def _open(self) -> None:

@@ -7,7 +7,7 @@ that were kept, and comes to the numbers of a run that was never interrupted.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from ffalm.federate.coordinator.federation_report import (
 )
 from ffalm.federate.coordinator.group_training import GroupTraining
 from ffalm.federate.coordinator.histogram_sum import HistogramSum
-from ffalm.federate.coordinator.members import Members
+from ffalm.federate.coordinator.members import Members, Owner
 from ffalm.federate.coordinator.run_continuity import check_unchanged
 from ffalm.federate.coordinator.run_log import RunLog
 from ffalm.federate.coordinator.site_clients import Scores, SiteClients
@@ -58,20 +58,20 @@ def lead(sites: Sites, settings: dict[str, Fact]) -> None:
     require("folder" in settings, "The run does not say where the federation folder is: set folder in its config.")
     folder = Path(str(settings["folder"]))
     config = FederationConfig.read(folder / "federation.toml")
-    owners = NodeOwners(folder / "coordinator" / "registered.json")
+    owner = owner_in(folder / "coordinator" / "registered.json")
     if "audit" in settings:
         from ffalm.federate.coordinator.federated_audit import audit_sites
 
-        audit_sites(config, folder / str(settings["audit"]), sites, owners)
+        audit_sites(config, folder / str(settings["audit"]), sites, owner)
     else:
-        coordinate(config, folder / "run", sites, owners)
+        coordinate(config, folder / "run", sites, owner)
 
 
 def coordinate(
     config: FederationConfig,
     folder: Path,
     sites: Sites,
-    owners: Mapping[int, str] | None = None,
+    owner: Owner = lambda node: None,
     pause: float = PAUSE,
 ) -> Outcome:
     """Train over the sites, from the beginning or from what the run folder holds, and say what came of it.
@@ -85,7 +85,7 @@ def coordinate(
     check_unchanged(config, folder)
     run.start(toml.dumps(config.settings()))
     with locked(folder, patient=True):
-        outcome = run.outcome() or Coordinator(config, run, sites, owners or {}, pause).run()
+        outcome = run.outcome() or Coordinator(config, run, sites, owner, pause).run()
         write_record(folder)
         answer, obstacles = read_answer(folder)
         write_answer(folder, answer)
@@ -96,13 +96,11 @@ def coordinate(
 class Coordinator:
     """One run while it is led."""
 
-    def __init__(
-        self, config: FederationConfig, run: RunFolder, sites: Sites, owners: Mapping[int, str], pause: float
-    ) -> None:
+    def __init__(self, config: FederationConfig, run: RunFolder, sites: Sites, owner: Owner, pause: float) -> None:
         self._config, self._run, self._sites, self._pause = config, run, sites, pause
         self._privacy = None if config.privacy is None else Mechanism(config.privacy, SystemNoise())
         self._log = RunLog(run, config.sites)
-        self._members = Members(sites, config, owners, self._log.say, pause, self._log.run_id())
+        self._members = Members(sites, config, owner, self._log.say, pause, self._log.run_id())
         self._trained: dict[str, tuple[str, ...]] = {}  # the model's trained parameters, once it is built
 
     def run(self) -> Outcome:
@@ -290,33 +288,13 @@ def federation_outcome(config: FederationConfig, result: Result) -> Outcome:
     return outcome if config.privacy is None else replace(outcome, intervals={})
 
 
-class NodeOwners(Mapping[int, str]):
-    """Site names by node, read again where the file has changed: keys are added and replaced while a run goes on."""
+def owner_in(registered: Path) -> Owner:
+    """Whose key a node has, by a file that is read each time: keys are added and replaced while a run goes on."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._read: tuple[tuple[int, int], dict[int, str]] | None = None
-
-    def __getitem__(self, node: int) -> str:
-        """The name of the site."""
-        return self._now()[node]
-
-    def __iter__(self) -> Iterator[int]:
-        """The known nodes."""
-        return iter(self._now())
-
-    def __len__(self) -> int:
-        """How many are known."""
-        return len(self._now())
-
-    def _now(self) -> dict[int, str]:
+    def owner(node: int) -> str | None:
         try:
-            seen = self._file.stat()
-            version = (seen.st_mtime_ns, seen.st_ino)
-            if self._read is None or self._read[0] != version:
-                entries = read_json(self._file)
-                owners = {int(entry["node"]): site for site, entry in entries.items() if entry["node"] is not None}
-                self._read = version, owners
-            return self._read[1]
+            return next((site for site, entry in read_json(registered).items() if entry["node"] == node), None)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return {}
+            return None
+
+    return owner

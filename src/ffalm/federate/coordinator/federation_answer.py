@@ -14,14 +14,15 @@ from ffalm.federate.coordinator.histogram_sum import HistogramSum
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.report import answer_file
 from ffalm.report.tables import Column, Section, Table, row
+from ffalm.studies.checksums import sealed
 from ffalm.studies.results import Study
 from ffalm.system.files import write_whole
 from ffalm.targets.answer import Answer
 from ffalm.targets.candidates import FinishedRun, answer_of
+from ffalm.targets.repair import REPAIR
 from ffalm.targets.site_answers import with_sites
 from ffalm.targets.stored_rules import StoredRules
 from ffalm.targets.target import Target
-from ffalm.trained_models.threshold_file import REPAIR, thresholds_text
 
 _METRICS = {"accuracy": "accuracy", "dpd": "DPD", "eod": "EOD"}
 
@@ -87,7 +88,7 @@ def write_answer(folder: Path, answer: Answer | None) -> None:
         (folder / REPAIR).unlink(missing_ok=True)
         return
     write_whole(folder / "answer.json", answer_file([answer]))
-    write_whole(folder / REPAIR, thresholds_text(answer.best.repair))
+    write_whole(folder / REPAIR, sealed(answer.best.repair))
 
 
 def each_site(sites: Sequence[Mapping[str, Any]], title: str = "") -> Table | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,8 @@ from ffalm.privacy import describe_guarantee
 from ffalm.report.answer_report import candidates, sentences, who_pays
 from ffalm.report.rendering import to_markdown, to_rich
 from ffalm.report.tables import Cell, Column, Section, Table, percent, row
+from ffalm.studies.checksums import sealed
+from ffalm.studies.describe import RECORD
 from ffalm.system.files import read_json, write_whole
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def write_record(folder: Path) -> None:
         "versions": {"ffalm": ffalm.__version__},
         "command": f"ffalm federate run {settings['name']}",
     }
-    write_whole(folder / "study.json", json.dumps(record, indent=2) + "\n")
+    write_whole(folder / RECORD, sealed(record))
 
 
 def _client(site: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:

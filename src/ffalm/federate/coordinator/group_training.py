@@ -7,13 +7,11 @@ history and in the end the model. Sites tell nothing of their held-out rows in i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from safetensors.torch import save
-from torch import Tensor
 
 from ffalm import config as study
 from ffalm.engines import Snapshot
@@ -22,75 +20,19 @@ from ffalm.engines.jobs import Model
 from ffalm.engines.remote.message import Sites
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.errors import UserError
-from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.coordinator.federation_report import absences
-from ffalm.federate.coordinator.members import Members, Say
+from ffalm.federate.coordinator.members import GroupMembers, Members, Say
 from ffalm.federate.coordinator.site_clients import SiteClients
-from ffalm.federate.coordinator.update_validation import PARTS, Counts
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.secure.first_asked import FirstAsked
 from ffalm.federate.secure.secure_clients import SecureClients
 from ffalm.federate.secure.secure_rounds import secure_round
-from ffalm.federate.terms import GROUPS, group_run
 from ffalm.studies.store import RunFolder
 from ffalm.system import toml
 from ffalm.system.files import write_whole
 from ffalm.trained_models.trained_model import ENCODING, MODEL
 
 FOLDER = "groups"
-
-
-@dataclass(frozen=True)
-class GroupMembers:
-    """The members as the second training sees them: other labels, and no cell of any part is told."""
-
-    members: Members
-
-    @property
-    def run(self) -> str:
-        """The name of the second training."""
-        return group_run(self.members.run)
-
-    @property
-    def agreed(self) -> Agreement:
-        """The agreement with the labels of the second training."""
-        return replace(self.members.agreed, task=self.members.agreed.task.with_group_labels())
-
-    @property
-    def counts(self) -> Mapping[str, Counts]:
-        """Each member's number of rows, and nothing of their cells."""
-        task = self.agreed.task
-        nobody = torch.zeros(task.labels, task.groups, dtype=torch.int64)
-        told, hidden = dict.fromkeys(PARTS, nobody), dict.fromkeys(PARTS, torch.ones_like(nobody, dtype=torch.bool))
-        return {site: Counts(one.rows, told, hidden) for site, one in self.members.counts.items()}
-
-    def rows(self) -> Tensor:
-        """Training rows per (client, label, group), of which FedAvg needs each client's sum alone."""
-        task, of_clients = self.agreed.task, self.members.rows().sum((-1, -2))
-        rows = torch.zeros(len(of_clients), task.labels, task.groups, dtype=torch.int64)
-        rows[:, 0, 0] = of_clients
-        return rows
-
-    def node(self, site: str) -> int | None:
-        """The node of a member that is here."""
-        return self.members.node(site)
-
-    def key(self, site: str) -> str:
-        """The key of the site's terms: those of the first training, from which it derives the others."""
-        return self.members.key(site)
-
-    @property
-    def common(self) -> str:
-        """The key of what all sites' terms have in common: likewise."""
-        return self.members.common
-
-    def settle(self) -> None:
-        """Greet who is new or has come back."""
-        self.members.settle()
-
-    def forget(self, site: str) -> None:
-        """Take a site as gone."""
-        self.members.forget(site)
 
 
 class GroupTraining:
@@ -100,7 +42,8 @@ class GroupTraining:
         self, config: FederationConfig, run: Path, sites: Sites, members: Members, say: Say, pause: float
     ) -> None:
         self._config = replace(config, contender=study.entry_of("fedavg", {}), target=None, repair="groups")
-        self._folder, self._members, self._say = RunFolder(run / FOLDER), GroupMembers(members), say
+        self._folder, self._members, self._say = RunFolder(run / FOLDER), members, say
+        self._seen = GroupMembers(members)
         self._folder.start(toml.dumps(self._config.settings()))
         self._done = self._folder.saved_rounds()[-1]
         terms = members.agreed.terms(config.sites[0], config).of_groups
@@ -110,7 +53,7 @@ class GroupTraining:
         self._trained = trained_parameters(fresh)
         begin = {name: value.detach() for name, value in fresh.state_dict().items()}
         kind = SiteClients if config.secure is None else SecureClients
-        self.clients = kind(sites, self._members, self._config, begin, self._trained, say, pause, {"of": GROUPS})
+        self.clients = kind(sites, members, self._config, begin, self._trained, say, pause, self._seen)
         if isinstance(self.clients, SecureClients):
             self.clients.first = FirstAsked(self._folder.path)
 
@@ -122,7 +65,7 @@ class GroupTraining:
             now = self._round(now)
             self._folder.save(now)
             self._members.settle()
-        self._members.agreed.save(self._folder.path / ENCODING)
+        self._seen.agreed.save(self._folder.path / ENCODING)
         write_whole(self._folder.path / MODEL, save({name: one.contiguous() for name, one in now.model.items()}))
         return now.model
 
@@ -133,7 +76,7 @@ class GroupTraining:
     def _round(self, now: Snapshot | None) -> Snapshot:
         config, clients = self._config, self.clients
         context = ServerContext(
-            config.algorithm, config.training, self._members.agreed.task, self._members.rows(), config.seed,
+            config.algorithm, config.training, self._seen.agreed.task, self._seen.rows(), config.seed,
             self._trained, now, None, holds_client_vectors=False,
         )  # fmt: skip
         done = secure_round(context, clients) if isinstance(clients, SecureClients) else next(rounds(context, clients))

@@ -48,7 +48,7 @@ def bounded(own: Mapping[str, Mapping[str, ScoreHistogram]], max_share: float) -
     scaled = {site: dict(parts) for site, parts in own.items()}
     for part in next(iter(own.values()), {}):
         rows = {site: int(parts[part].counts.sum()) for site, parts in own.items()}
-        bound = largest_size(sorted(size for size in rows.values() if size > 0), max_share)
+        bound = largest_size(rows.values(), max_share)
         for site, size in rows.items():
             if size > bound:
                 one = own[site][part]
@@ -60,7 +60,7 @@ def bounded(own: Mapping[str, Mapping[str, ScoreHistogram]], max_share: float) -
 def bounded_tallies(tallies: Mapping[int, Tally], max_share: float) -> dict[int, Tally]:
     """The Tallies, of which those of too many rows are scaled down; mean losses of cells stay."""
     rows = {client: int(one.count.sum()) for client, one in tallies.items()}
-    bound = largest_size(sorted(size for size in rows.values() if size > 0), max_share)
+    bound = largest_size(rows.values(), max_share)
     return {
         client: one if rows[client] <= bound else _fewer(one, bound / rows[client]) for client, one in tallies.items()
     }

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,9 +18,10 @@ from ffalm.engines.remote.message import Fact, Failure, Message, Sites, printabl
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.agreement import Agreement, agree, common_kinds, misfit, without_small_groups
 from ffalm.federate.coordinator.robust_aggregation import capped
-from ffalm.federate.coordinator.update_validation import Counts
+from ffalm.federate.coordinator.update_validation import PARTS, Counts
 from ffalm.federate.description import Description
 from ffalm.federate.federation_config import FederationConfig, SharedTable
+from ffalm.federate.terms import group_run
 from ffalm.settings import to_plain
 
 _GREETING = 60.0  # seconds that a node has to say who it is
@@ -29,53 +30,21 @@ _SILENCE = 60.0  # seconds until one that said nothing is greeted again: it may 
 Say = Callable[[str, str], None]
 """Takes what the coordinator is doing, in a word, and a sentence."""
 
-
-class Membership(Protocol):
-    """What questions to the members of a federation need to know of them."""
-
-    @property
-    def run(self) -> str:
-        """A name that no other training has."""
-
-    @property
-    def agreed(self) -> Agreement:
-        """What was agreed."""
-
-    @property
-    def counts(self) -> Mapping[str, Counts]:
-        """The rows of each member."""
-
-    def rows(self) -> Tensor:
-        """Training rows per (client, label, group)."""
-
-    def node(self, site: str) -> int | None:
-        """The node of a member that is here and has agreed."""
-
-    def key(self, site: str) -> str:
-        """The key of a site's terms."""
-
-    @property
-    def common(self) -> str:
-        """The key of what all sites' terms have in common."""
-
-    def settle(self) -> None:
-        """Greet who is new or has come back."""
-
-    def forget(self, site: str) -> None:
-        """Take a site as gone."""
+Owner = Callable[[int], str | None]
+"""Says whose key a node has; None where that is not known."""
 
 
 class Members:
     """The sites of a federation as the coordinator knows them.
 
-    `owners` says whose key a node has, where that is known: a site that gives another's name is refused.
+    `owner` says whose key a node has: one that introduces itself by the name of another site is refused.
     """
 
     def __init__(
-        self, sites: Sites, config: FederationConfig, owners: Mapping[int, str], say: Say, pause: float, run: str = ""
+        self, sites: Sites, config: FederationConfig, owner: Owner, say: Say, pause: float, run: str = ""
     ) -> None:
         self.run = run  # a name that no other run has
-        self._sites, self._config, self._owners, self._say, self._pause = sites, config, owners, say, pause
+        self._sites, self._config, self._owner, self._say, self._pause = sites, config, owner, say, pause
         self.agreement: Agreement | None = None
         self.counts: dict[str, Counts] = {}  # of those that belong
         self.refused: dict[str, str] = {}  # of those whose file does not fit, why
@@ -286,7 +255,8 @@ class Members:
 
     def _hear(self, node: int, answer: Message | Failure) -> None:
         if isinstance(answer, Failure):
-            who = f"The site {self._owners[node]!r}" if node in self._owners else f"The node {node}"
+            owner = self._owner(node)
+            who = f"The node {node}" if owner is None else f"The site {owner!r}"
             self._say("meeting", f"{who} did not introduce itself: {answer.reason}")
             if answer.kind == "late":
                 self._silent[node] = time.monotonic() + min(_SILENCE, self._config.rules.patience)
@@ -345,8 +315,9 @@ class Members:
             )
         if site in self._config.removed:
             return f"The site {site!r} was removed from the federation: it is left out."
-        if self._owners.get(node, site) != site:
-            return f"A node says it is the site {site!r}, but has the key of {self._owners[node]!r}: it is left out."
+        owner = self._owner(node)
+        if owner not in (None, site):
+            return f"A node says it is the site {site!r}, but has the key of {owner!r}: it is left out."
         return ""
 
     def _bind(self, sites: Iterable[str]) -> None:
@@ -385,6 +356,38 @@ class Members:
         self._say("agreeing", f"{reason} It is left out.")
         if site in self._nodes:
             self._sites.ask("agree", {self._nodes[site]: Message(facts={"refused": reason})}, _GREETING)
+
+
+@dataclass(frozen=True)
+class GroupMembers:
+    """The members as the second training sees them, of a model of the groups: other labels, and no cell is told."""
+
+    members: Members
+
+    @property
+    def run(self) -> str:
+        """The name of the second training."""
+        return group_run(self.members.run)
+
+    @property
+    def agreed(self) -> Agreement:
+        """The agreement with the labels of the second training."""
+        return replace(self.members.agreed, task=self.members.agreed.task.with_group_labels())
+
+    @property
+    def counts(self) -> dict[str, Counts]:
+        """Each member's number of rows, and nothing of their cells."""
+        task = self.agreed.task
+        nobody = torch.zeros(task.labels, task.groups, dtype=torch.int64)
+        told, hidden = dict.fromkeys(PARTS, nobody), dict.fromkeys(PARTS, torch.ones_like(nobody, dtype=torch.bool))
+        return {site: Counts(one.rows, told, hidden) for site, one in self.members.counts.items()}
+
+    def rows(self) -> Tensor:
+        """Training rows per (client, label, group), of which FedAvg needs each client's sum alone."""
+        task, of_clients = self.agreed.task, self.members.rows().sum((-1, -2))
+        rows = torch.zeros(len(of_clients), task.labels, task.groups, dtype=torch.int64)
+        rows[:, 0, 0] = of_clients
+        return rows
 
 
 def too_few(found: int, needed: int, patience: float, reasons: list[str]) -> str:

@@ -12,7 +12,7 @@ single answers, so that none of them works under secure aggregation. `max_share`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -36,12 +36,12 @@ def robust(
     if rule == "krum":
         return {client: updates[client] for client in nearest(sent, updates, liars)}
     if rule == "clip":
-        return _clipped(sent, updates)
+        return _in_every_part(sent, updates, _shortened)
     if rule in ("trimmed", "median"):
         shares = torch.tensor([rows[client] for client in updates], dtype=torch.float64)
         most = (len(updates) - 1) // 2
         trim = most if rule == "median" else min(liars, most)
-        return _replaced(updates, lambda values: trimmed_mean(values, shares, trim))
+        return _in_every_part(sent, updates, lambda _, ends: _replaced(ends, shares, trim))
     return dict(updates)
 
 
@@ -52,13 +52,14 @@ def capped(rows: Tensor, max_share: float) -> Tensor:
     none; a client's cells shrink alike.
     """
     sizes = [int(size) for size in rows.sum((-1, -2))]
-    bound = largest_size(sorted(size for size in sizes if size > 0), max_share)
+    bound = largest_size(sizes, max_share)
     cells = [_shrunk(own, bound) if size > bound else own for own, size in zip(rows, sizes, strict=True)]
     return torch.stack(cells)
 
 
-def largest_size(sizes: list[int], max_share: float) -> int:
-    """`sizes` in ascending order. With the k largest bounded, c = max_share * (rest + k c)."""
+def largest_size(rows: Iterable[int], max_share: float) -> int:
+    """The bound c on the rows of each. With the k largest bounded, c = max_share * (rest + k c)."""
+    sizes = sorted(size for size in rows if size > 0)
     if not sizes or sizes[-1] <= max_share * sum(sizes):
         return sizes[-1] if sizes else 0
     for above in range(1, len(sizes)):
@@ -114,24 +115,25 @@ def _distances(vectors: Sequence[Tensor]) -> Tensor:
     return found / apart.median() if len(apart) else found
 
 
-def _clipped(sent: Snapshot, updates: Updates) -> dict[int, ClientUpdate]:
-    state = {name: value for name, value in sent.state.items() if name != LEDGER}
-    models = _shortened(sent.model, [update.model for update in updates.values()])
-    done = {
-        client: replace(update, model=model) for (client, update), model in zip(updates.items(), models, strict=True)
-    }
-    stepped = [update.state for update in updates.values() if update.state is not None]
-    if len(stepped) == len(done):
-        states = _shortened(state, stepped)
-        done = {client: replace(one, state=own) for (client, one), own in zip(done.items(), states, strict=True)}
-    for name, like in next(iter(updates.values())).uploads.items():
+def _in_every_part(
+    sent: Snapshot, updates: Updates, rule: Callable[[Model, Sequence[Model]], Sequence[Model]]
+) -> dict[int, ClientUpdate]:
+    """The updates with a rule applied to their models, their uploads of each name, and the states that they stepped to.
+
+    A rule takes where all sites began, which is 0 for uploads, and where each ended.
+    """
+    every = list(updates.values())
+    models = rule(sent.model, [one.model for one in every])
+    done = [replace(one, model=model) for one, model in zip(every, models, strict=True)]
+    stepped = [one.state for one in every if one.state is not None]
+    if len(stepped) == len(every):
+        begun = {name: value for name, value in sent.state.items() if name != LEDGER}
+        done = [replace(one, state=state) for one, state in zip(done, rule(begun, stepped), strict=True)]
+    for name, like in every[0].uploads.items():
         nothing = {key: torch.zeros_like(value) for key, value in like.items()}
-        vectors = _shortened(nothing, [update.uploads[name] for update in done.values()])
-        done = {
-            client: replace(one, uploads={**one.uploads, name: vector})
-            for (client, one), vector in zip(done.items(), vectors, strict=True)
-        }
-    return done
+        vectors = rule(nothing, [one.uploads[name] for one in every])
+        done = [replace(one, uploads={**one.uploads, name: vector}) for one, vector in zip(done, vectors, strict=True)]
+    return dict(zip(updates, done, strict=True))
 
 
 def _shortened(start: Model, ends: Sequence[Model]) -> list[Model]:
@@ -155,27 +157,14 @@ def _shortened(start: Model, ends: Sequence[Model]) -> list[Model]:
     ]
 
 
-def _replaced(updates: Updates, rule: Callable[[Tensor], Tensor]) -> dict[int, ClientUpdate]:
-    """Every update with the aggregate in its place; counters, which have no mean, stay."""
-    all_of_them = list(updates.values())
-
-    def joined(many: Sequence[Model]) -> Model:
-        return {
-            name: rule(torch.stack([one[name] for one in many])).to(like.dtype) if like.is_floating_point() else like
-            for name, like in many[0].items()
-        }
-
-    model = joined([update.model for update in all_of_them])
-    counters = [name for name, value in model.items() if not value.is_floating_point()]
-    states = [update.state for update in all_of_them if update.state is not None]
-    state = joined(states) if len(states) == len(all_of_them) else None
-    uploads = {name: joined([update.uploads[name] for update in all_of_them]) for name in all_of_them[0].uploads}
-    return {
-        client: replace(
-            update, model={**model, **{name: update.model[name] for name in counters}}, state=state, uploads=uploads
-        )
-        for client, update in updates.items()
+def _replaced(ends: Sequence[Model], shares: Tensor, trim: int) -> list[Model]:
+    """The trimmed mean in the place of every end; counters, which have no mean, stay."""
+    joined = {
+        name: trimmed_mean(torch.stack([end[name] for end in ends]), shares, trim).to(like.dtype)
+        for name, like in ends[0].items()
+        if like.is_floating_point()
     }
+    return [{**end, **joined} for end in ends]
 
 
 def _vector(sent: Snapshot, update: ClientUpdate) -> Tensor:

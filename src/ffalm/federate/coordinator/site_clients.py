@@ -10,15 +10,13 @@ import torch
 from torch import Tensor
 
 from ffalm.engines import Snapshot
-from ffalm.engines.jobs import Model
 from ffalm.engines.remote.message import Fact, Failure, Kind, Message, Sites, printable
 from ffalm.engines.remote.round_messages import addressed, train_message
-from ffalm.engines.server import ClientUpdate, average
+from ffalm.engines.server import Clients, ClientUpdate
 from ffalm.errors import UserError
-from ffalm.fairness import Tally
 from ffalm.federate.coordinator.histogram_rules import bounded_tallies, unlike
 from ffalm.federate.coordinator.histogram_sum import HistogramSum
-from ffalm.federate.coordinator.members import Membership, Say, too_few
+from ffalm.federate.coordinator.members import GroupMembers, Members, Say, too_few
 from ffalm.federate.coordinator.robust_aggregation import FEWEST_COMPARED, robust
 from ffalm.federate.coordinator.update_validation import (
     Answer,
@@ -30,6 +28,7 @@ from ffalm.federate.coordinator.update_validation import (
 )
 from ffalm.federate.disclosure import Disclosed, Scored
 from ffalm.federate.federation_config import FederationConfig
+from ffalm.federate.terms import GROUPS
 
 Scores = dict[str, Scored]
 """What was told of each held-out part."""
@@ -70,13 +69,14 @@ class Asking:
     not count in `quarantined`."""
 
     _sites: Sites
-    _members: Membership
+    _members: Members
     _config: FederationConfig
     _fresh: dict[str, Tensor]
     _trained: Collection[str]  # the model's trained parameters
     _say: Say
     _pause: float
-    _about: Mapping[str, Fact] = field(default_factory=dict)  # facts that every question carries
+    _groups: GroupMembers | None = None  # the members as the training of a model of the groups sees them
+    _seen: Members | GroupMembers = field(init=False)  # what was agreed and counted, as this training sees it
     missed: dict[str, str] = field(init=False, default_factory=dict)
     quarantined: dict[str, str] = field(init=False, default_factory=dict)
     counted: Mapping[str, int] = field(init=False, default_factory=dict)  # the last round that counted, by site
@@ -84,7 +84,13 @@ class Asking:
     histograms: HistogramSum = field(init=False, default_factory=HistogramSum)  # of the final model, with a target
 
     def __post_init__(self) -> None:
-        self.scored = Scored.of({}, self._members.agreed.task)
+        self._seen = self._groups or self._members
+        self.scored = Scored.of({}, self._seen.agreed.task)
+
+    @property
+    def _about(self) -> dict[str, Fact]:
+        """What every question says beside."""
+        return {} if self._groups is None else {"of": GROUPS}
 
     def begin(self) -> dict[str, Tensor]:
         """The freshly initialised model."""
@@ -134,16 +140,11 @@ class Asking:
         return [*missed, *(f"{site}: {reason}." for site, reason in self.quarantined.items())]
 
 
-class SiteClients(Asking):
-    """`Clients` of `rounds`, over sites: one message per round, and every answer is judged."""
+class SiteClients(Asking, Clients):
+    """The sites as `rounds` leads them: one message per round, and every answer is judged.
 
-    def average(self, models: Sequence[Model], weights: Tensor) -> Model:
-        """Their weighted mean."""
-        return average(models, weights)
-
-    def validate(self, model: dict[str, Tensor]) -> Tally | None:
-        """Nothing yet: sites score a model when they receive it, which is in the next round."""
-        return None
+    There is no validation part here: sites score a model when they receive it, which is in the next round.
+    """
 
     def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, ClientUpdate]:
         """One message to each chosen member that is here; where too few answer well, ask again as patience allows.
@@ -151,7 +152,7 @@ class SiteClients(Asking):
         From the second time on every member is asked, chosen or not: better others than none.
         """
         rules, names = self._config.rules, self._config.sites
-        members = list(self._members.counts)
+        members = list(self._seen.counts)
         asked = [names[client] for client in chosen if names[client] in members]
         needed = min(rules.min_sites, max(1, len(asked)))
         self.missed, self.quarantined, answers = {}, {}, dict[str, Answer]()
@@ -164,7 +165,7 @@ class SiteClients(Asking):
             until = self._wait(until, len(usable), needed)
             asked = members
         told = {site: usable[site].validation for site in names if site in usable}
-        self.scored = Scored.of(told, self._members.agreed.task)
+        self.scored = Scored.of(told, self._seen.agreed.task)
         private = self._config.privacy is not None  # then held-out Tallies of single rounds are told to nobody
         updates = {
             names.index(site): replace(answer.reply, own={}, validation=None if private else answer.validation.tally)
@@ -195,7 +196,7 @@ class SiteClients(Asking):
         finite = all(value.isfinite().all() for update in updates.values() for value in update.model.values())
         if rules.aggregation == "mean" or len(updates) < FEWEST_COMPARED or not finite:
             return updates
-        rows = dict(enumerate(self._members.rows().sum((-1, -2)).tolist()))
+        rows = dict(enumerate(self._seen.rows().sum((-1, -2)).tolist()))
         kept = robust(rules.aggregation, rules.liars, sent, updates, rows)
         for client in updates.keys() - kept.keys():
             self._quarantine(names[client], "the rule 'aggregation' leaves it out, as farthest from the others")
@@ -205,10 +206,10 @@ class SiteClients(Asking):
         """The final model's scores on the held-out rows of every member that is here."""
         rules, names = self._config.rules, self._config.sites
         self.missed, self.quarantined, found, answers = {}, {}, _Told(), dict[str, Message]()
-        needed, until = min(rules.min_sites, len(self._members.counts)), None
+        needed, until = min(rules.min_sites, len(self._seen.counts)), None
         model = {"model": final.model}
         while True:
-            asked = [site for site in self._members.counts if site not in found | self.quarantined]
+            asked = [site for site in self._seen.counts if site not in found | self.quarantined]
             messages = {site: Message(model, {"terms": self._members.key(site)}) for site in asked}
             new = self._answers("score", messages)
             answers |= new
@@ -217,10 +218,10 @@ class SiteClients(Asking):
             if len(found) >= needed:
                 break
             until = self._wait(until, len(found), needed)
-        task = self._members.agreed.task
+        task = self._seen.agreed.task
         if self._config.target is not None:
             usable = {site: answers[site] for site in names if site in found}
-            self.histograms = HistogramSum.of(usable, self._members.counts, task, rules)
+            self.histograms = HistogramSum.of(usable, self._seen.counts, task, rules)
         return {
             part: Scored.of({site: found[site][part] for site in names if site in found}, task)
             for part in ("validation", "test")
@@ -247,7 +248,7 @@ class SiteClients(Asking):
 
     def _ask(self, asked: Iterable[str], sent: Snapshot) -> dict[str, Answer]:
         """The well-formed answers to a round."""
-        task, algorithm = self._members.agreed.task, self._config.algorithm
+        task, algorithm = self._seen.agreed.task, self._config.algorithm
         message = train_message(sent, algorithm, own_step=True)
         messages = {site: self._for_site(message, site) for site in self._config.sites if site in asked}
         read: dict[str, Answer] = {}
@@ -255,7 +256,7 @@ class SiteClients(Asking):
             try:
                 well = read_answer(answer, sent, task, algorithm, self._trained)
                 if well.finite:
-                    check_counts(well, self._members.counts[site], algorithm.measure, self._config.training)
+                    check_counts(well, self._seen.counts[site], algorithm.measure, self._config.training)
                 read[site] = well
             except UserError as error:
                 self._quarantine(site, str(error))
@@ -285,7 +286,7 @@ class SiteClients(Asking):
         return finite
 
     def _take_scores(self, site: str, message: Message, found: _Told) -> None:
-        task, counts = self._members.agreed.task, self._members.counts[site]
+        task, counts = self._seen.agreed.task, self._seen.counts[site]
         try:
             scores = {part: read_scores(message, part, task) for part in ("validation", "test")}
             for part, told in scores.items():

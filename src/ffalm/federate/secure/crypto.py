@@ -58,7 +58,7 @@ def sealed(key: bytes, content: bytes, about: str) -> bytes:
 
 
 def opened(key: bytes, content: bytes, about: str) -> bytes:
-    """What `sealed` was given; raises `UserError` where anything was changed."""
+    """What `sealed` was given; raises `PublicError` where anything was changed."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 

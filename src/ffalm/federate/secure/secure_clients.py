@@ -102,20 +102,20 @@ class SecureClients(Asking):
         `upcoming` are the clients of the round after, whose offers are asked for on the way; None of the last, after
         which everybody scores.
         """
-        names, task = self._config.sites, self._members.agreed.task
+        names, task = self._config.sites, self._seen.agreed.task
         layout = round_layout(sent, uploads, task, self._secure, len(names), self._private)
         message = train_message(sent, self._config.algorithm, own_step=True)
 
         def after() -> Sequence[str]:
-            return list(self._members.counts) if upcoming is None else [names[client] for client in upcoming]
+            return list(self._seen.counts) if upcoming is None else [names[client] for client in upcoming]
 
         number = sent.round + 1
         following = "score" if upcoming is None else f"train {number + 1}"
-        largest = int(self.first.number(f"train {number}", int(self._members.rows().sum((-1, -2)).max())))
+        largest = int(self.first.number(f"train {number}", int(self._seen.rows().sum((-1, -2)).max())))
         asked = Sum("train", f"train {number}", message, layout, largest, following, after)
         sums, summed = self._sum(asked, [names[client] for client in chosen])
         found = round_sum(layout, layout.values(sums), sent, uploads, len(summed), largest)
-        rows = sum(min(self._members.counts[site].rows, largest) for site in summed)
+        rows = sum(min(self._seen.counts[site].rows, largest) for site in summed)
         self._check(rows == found.rows, "training")
         validation = found.validation
         if validation is not None:
@@ -125,9 +125,9 @@ class SecureClients(Asking):
 
     def score(self, final: Snapshot) -> Scores:
         """The sums of the final model's scores on the held-out rows of every member that is here."""
-        task = self._members.agreed.task
+        task = self._seen.agreed.task
         layout = score_layout(task, self._secure, len(self._config.sites), self._private)
-        told = [counts.told for counts in self._members.counts.values()]
+        told = [counts.told for counts in self._seen.counts.values()]
         facts: dict[str, Fact] = {}
         if self._private:
             facts["reach"] = self.first.number("score", max(reach(one["test"]) for one in told))
@@ -136,10 +136,10 @@ class SecureClients(Asking):
             layout = with_histograms(layout, task, bits)
             facts["count_bits"] = bits
         question = Message({"model": final.model}, facts)
-        sums, summed = self._sum(Sum("score", "score", question, layout), list(self._members.counts))
+        sums, summed = self._sum(Sum("score", "score", question, layout), list(self._seen.counts))
         values, scores = layout.values(sums), Scores()
         if self._private:
-            rows = torch.stack([self._members.counts[site].told["test"] for site in summed]).sum(0)
+            rows = torch.stack([self._seen.counts[site].told["test"] for site in summed]).sum(0)
             nobody = Scored((), Tally.zeros((task.labels, task.groups)), {})
             return {
                 "validation": nobody,
@@ -150,7 +150,7 @@ class SecureClients(Asking):
             self._check_tally(part, tally, summed)
             scores[part] = Scored(summed, tally, {})
         if self._config.target is not None:
-            counts = {site: self._members.counts[site] for site in summed}
+            counts = {site: self._seen.counts[site] for site in summed}
             self.histograms = HistogramSum.of_sums(read_histograms(values, task, layout.sites, bits), counts)
         return scores
 
@@ -168,7 +168,7 @@ class SecureClients(Asking):
 
     def _sum(self, asking: Sum, wanted: Sequence[str]) -> tuple[Words, tuple[str, ...]]:
         """The summed words and whose they are; where too few answer, everybody is asked again as patience allows."""
-        members = list(wanted) if asking.whole else list(self._members.counts)
+        members = list(wanted) if asking.whole else list(self._seen.counts)
         asked = [site for site in wanted if site in members]
         self.missed, self.quarantined = {}, {}
         until: float | None = None
@@ -257,7 +257,7 @@ class SecureClients(Asking):
             else:
                 self._quarantine(site, "its answer lacks its public key")
         known = {self._config.sites.index(site): self._keys[site] for site in sites if site in self._keys}
-        return Aggregator.of(self._members.run, purpose, known, self._secure.neighbours, self._secure.threshold)
+        return Aggregator.of(self._seen.run, purpose, known, self._secure.neighbours, self._secure.threshold)
 
     def _take_offers(self, gathering: Aggregator, answers: Mapping[str, Message]) -> None:
         for site, answer in answers.items():
@@ -350,7 +350,7 @@ class SecureClients(Asking):
         return [self._config.sites.index(site) for site in sites]
 
     def _check_tally(self, part: str, tally: Tally, summed: Sequence[str]) -> None:
-        told = torch.stack([self._members.counts[site].told[part] for site in summed]).sum(0)
+        told = torch.stack([self._seen.counts[site].told[part] for site in summed]).sum(0)
         self._check(torch.equal(tally.count, told), part)
 
     def _check(self, right: bool, part: str) -> None:

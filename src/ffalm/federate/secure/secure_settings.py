@@ -1,31 +1,27 @@
-"""The section `[secure]` of `federation.toml`; its presence turns secure aggregation on."""
+"""The section `[secure]` of `federation.toml`: how answers are hidden in sums, where the rule `secure` says so."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from ffalm.algorithms import Algorithm
 from ffalm.errors import require
-from ffalm.settings import check_ranges
+from ffalm.settings import check_ranges, setting
 
 
 @dataclass(frozen=True)
 class Secure:
     """How single answers are hidden in sums, and within which bounds numbers must lie to be summed."""
 
-    threshold: float = 0.6  # share of a site's circle that must answer to the end; above a half, see `docs/privacy.md`
+    threshold: float = setting(0.6, "Share of a site's circle that must answer to the end.", above=0.5, most=1)
     neighbours: int = 32  # with how many others a site shares masks; all of them where there are no more
     bits: Literal[32, 64] = 32  # in which one entry of the model travels
-    model_range: float = field(default=16.0, metadata={"above": 0})  # how far one entry may move in a round
-    state_range: float = field(default=1e6, metadata={"above": 0})  # of the duals and whatever else the server keeps
-    loss_range: float = field(default=1e9, metadata={"above": 0})  # of losses and sums of losses
+    model_range: float = setting(16.0, "How far one entry of the model may move in a round.", above=0)
+    state_range: float = setting(1e6, "Largest of the duals and whatever else the server keeps.", above=0)
+    loss_range: float = setting(1e9, "Largest of losses and sums of losses.", above=0)
 
     def __post_init__(self) -> None:
-        require(
-            0.5 < self.threshold <= 1,
-            f"The setting 'threshold' of secure aggregation must be above 0.5 and at most 1; got {self.threshold}.",
-        )
         require(
             self.neighbours >= 2 and self.neighbours % 2 == 0,
             f"The setting 'neighbours' of secure aggregation must be an even number from 2; got {self.neighbours}.",

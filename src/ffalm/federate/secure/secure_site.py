@@ -318,7 +318,7 @@ def question_key(asked: Message, common: str, layout: str, largest: int) -> str:
 
 
 def passed_text(attempt: str, passed: dict[int, Passed], layout: VectorLayout, largest: int) -> str:
-    """What `masked_answer` reads in the fact "secure"."""
+    """What `_masked` reads in the fact "secure"."""
     lines = {client: [body.mask_key, body.signature, body.sealed, *body.digests] for client, body in passed.items()}
     return json.dumps(
         {"attempt": attempt, "passed": lines, "layout": layout.key, "sites": layout.sites, "largest": largest}

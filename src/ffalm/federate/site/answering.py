@@ -42,13 +42,13 @@ from ffalm.federate.site.blind_counts import CountQuestion, read_shares, told_gr
 from ffalm.federate.site.cache import Parts, SiteCache, rows_key
 from ffalm.federate.site.questions import check_model, read_greeting, read_round
 from ffalm.federate.terms import GROUPS, SiteTerms
+from ffalm.studies.checksums import sealed
 from ffalm.system.files import write_private
 from ffalm.system.hardware import deterministic, threads_for
 from ffalm.system.hardware import device as device_of
 from ffalm.targets.predicted_rows import cells_of
 from ffalm.targets.site_answers import own_thresholds
 from ffalm.targets.target import Target
-from ffalm.trained_models.threshold_file import thresholds_text
 
 log = logging.getLogger("ffalm.federate")
 
@@ -188,7 +188,7 @@ class LocalSite:
             file.unlink(missing_ok=True)
             log.warning("This site has too few held-out rows for thresholds of its own: the federation's are for it.")
         else:
-            write_private(file, thresholds_text(own.to_plain(terms.task.group_names)).encode())
+            write_private(file, sealed(own.to_plain(terms.task.group_names)).encode())
             log.warning("This site's own thresholds within %s are in %s.", terms.target, THRESHOLDS)
 
     def _counted(self, asked: Message, agreed: SiteTerms) -> Message:

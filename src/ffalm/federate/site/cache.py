@@ -49,15 +49,9 @@ class SiteCache:
         Whether this round counts is known only when the next question comes: the answer may be late or be refused, and
         a coordinator that was stopped asks for its last round again. Either starts from the earlier ones.
         """
-        if not vectors:
-            return
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        flat = {name: value.cpu().contiguous() for name, value in flat_tensors(vectors).items()}
-        kept = [self._vector_file(terms, number) for number in (counted, round)]
-        write_whole(kept[1], save(flat))
-        for path in self._folder.glob("client-*.vectors"):
-            if path not in kept:
-                path.unlink()
+        if vectors:
+            before, now = (self._vector_file(terms, number) for number in (counted, round))
+            self._write(now, flat_tensors(vectors), "client-*.vectors", before)
 
     def client_vectors(self, terms: SiteTerms, counted: int) -> dict[str, Model]:
         """What the algorithm left with the client after its last round that counted; nothing before its first."""
@@ -70,11 +64,7 @@ class SiteCache:
 
     def keep_outputs(self, key: str, outputs: Model) -> None:
         """Keep what models say of this site's rows, and forget those of other models or rows."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        write_whole(self._outputs(key), save({name: value.contiguous() for name, value in outputs.items()}))
-        for path in self._folder.glob("*.outputs"):
-            if path != self._outputs(key):
-                path.unlink()
+        self._write(self._outputs(key), outputs, "*.outputs")
 
     def outputs(self, key: str) -> Model | None:
         """What `keep_outputs` kept; None where it is gone, or the rows have changed since."""
@@ -88,11 +78,7 @@ class SiteCache:
 
     def keep(self, key: str, parts: Parts) -> None:
         """Remember encoded rows, for the site's own eyes, and forget those that they replace."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        for old in self._folder.glob("*.safetensors"):
-            with contextlib.suppress(OSError):
-                old.unlink()
-        write_whole(self._folder / f"{key}.safetensors", save(_flat(parts)))
+        self._write(self._folder / f"{key}.safetensors", _flat(parts), "*.safetensors")
 
     def rows(self, key: str) -> Parts | None:
         """The encoded rows of that key, None where there are none or the file is damaged.
@@ -105,6 +91,15 @@ class SiteCache:
             return {name: _examples(flat, name) for name in names}
         except (OSError, SafetensorError, KeyError):
             return None
+
+    def _write(self, path: Path, tensors: Model, kind: str, *kept: Path) -> None:
+        """Write tensors to a file, and forget all others of its kind but those to be kept."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        write_whole(path, save({name: value.cpu().contiguous() for name, value in tensors.items()}))
+        for other in self._folder.glob(kind):
+            if other not in (path, *kept):
+                with contextlib.suppress(OSError):
+                    other.unlink()
 
 
 def rows_key(site: SiteConfig, terms: SiteTerms, folder: Path) -> str:
@@ -133,7 +128,7 @@ def _status(path: Path) -> list[object]:
 
 def _flat(parts: Parts) -> dict[str, Tensor]:
     return {
-        f"{part}.{name}": value.contiguous()
+        f"{part}.{name}": value
         for part, rows in parts.items()
         for name, value in {**as_tensors(rows.x), "y": rows.y, "group": rows.group}.items()
     }

@@ -15,7 +15,7 @@ from ffalm.engines.jobs import Model
 from ffalm.engines.remote.message import Message, same_form, understood
 from ffalm.engines.remote.round_messages import received
 from ffalm.errors import require_public
-from ffalm.federate.federation_config import SharedData, shared_of
+from ffalm.federate.site_data import SharedData, shared_data
 from ffalm.federate.terms import SiteTerms
 from ffalm.privacy import LEDGER
 from ffalm.system.files import parsed_json
@@ -29,7 +29,7 @@ def read_greeting(asked: Message) -> tuple[SharedData, list[str] | None, int]:
     named = columns is None or (isinstance(columns, list) and all(isinstance(name, str) for name in columns))
     require_public(isinstance(given, dict) and named, "The coordinator's question does not say which data it wants.")
     require_public(0 <= min_group < 2**53, "The coordinator's min_group is no number of rows.")
-    return shared_of(given), columns, min_group
+    return shared_data({"data": given}), columns, min_group
 
 
 def read_round(asked: Message, terms: SiteTerms, fresh: Model, counts: Tensor) -> tuple[Snapshot, int]:
