@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -23,6 +25,18 @@ def test_arrays_of_any_kind_become_tensors() -> None:
 def test_what_is_no_array_of_numbers_is_refused(given: object) -> None:
     with pytest.raises(UserError, match="The labels must be numbers"):
         numbers(given, "labels")
+
+
+def test_a_missing_text_in_a_list_is_missing_and_no_text() -> None:
+    found = column(["a", float("nan"), "b", None, 1], "groups")
+    assert found.isna().tolist() == [False, True, False, True, False]
+
+
+def test_no_warning_of_torch_reaches_a_user() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert numbers([np.arange(2.0), np.arange(2.0)], "features").tolist() == [[0, 1], [0, 1]]
+    assert numbers(torch._neg_view(torch.arange(2.0)), "features").numpy().tolist() == [0, -1]
 
 
 def test_codes_are_whole_numbers_from_0_up() -> None:

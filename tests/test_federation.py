@@ -21,6 +21,8 @@ X = np.arange(12, dtype=np.float32).reshape(6, 2)
 Y = np.array([0, 1, 0, 1, 0, 1])
 S = np.array([0, 0, 1, 1, 0, 1])
 GOOD = (X, Y, S)
+MAKE: Any = Federation  # of what no type checker lets through
+EXAMPLES: Any = Examples
 
 
 def changed(**parts: Any) -> tuple[Any, Any, Any]:
@@ -326,3 +328,22 @@ def test_group_labels_cross_favourable_and_group_and_share_the_features() -> Non
     assert crossed.test is None
     assert crossed.task.label_names == ("not 2, 0", "not 2, 1", "2, 0", "2, 1")
     assert torch.equal(crossed.clients[0].group, fed.clients[0].group)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (lambda fed: fed.alone(-1), "number from 0 to 0; got -1"),
+        (lambda fed: fed.alone("x"), "number from 0 to 0"),
+        (lambda fed: fed.own_parts("train"), "no part of held-out rows 'train'"),
+        (lambda fed: fed.first_rows(-1), "whole number from 0 up"),
+        (lambda fed: MAKE([None], None, None, fed.task), "Clients are a list of Examples"),
+        (lambda fed: MAKE(fed.clients, "x", None, fed.task), "Clients are a list of Examples"),
+        (lambda fed: MAKE(fed.clients, None, None, "task"), "is a Task; got 'task'"),
+        (lambda fed: Federation(fed.clients, None, None, fed.task, ("a", "b")), "1 clients, with one name each"),
+        (lambda _: EXAMPLES(X, Y, S), "are tensors"),
+    ],
+)
+def test_what_is_no_part_of_a_federation_is_refused(asked: Any, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        asked(Federation.from_arrays([GOOD]))

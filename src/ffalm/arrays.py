@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,7 @@ def numbers(values: Any, what: str) -> Tensor:
     if isinstance(values, np.ma.MaskedArray):
         masked = int(np.ma.getmaskarray(values).sum())
         require(masked == 0, f"The {what} have {masked} masked values: replace them first, as by .filled(0).")
+    values = as_table(values, what)
     if hasattr(values, "select_dtypes"):  # a data frame, of which some columns may be booleans
         values = _of_frame(values, what)
     if hasattr(values, "__array__"):
@@ -39,10 +41,45 @@ def numbers(values: Any, what: str) -> Tensor:
         array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
         values = array if array.flags.writeable else array.copy()
     try:
-        found = torch.as_tensor(values)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a list of arrays is slow
+            found = torch.as_tensor(values)
     except Exception:
         raise UserError(f"The {what} must be numbers, in an array or tensor of one shape.") from None
     return _of_tensor(found, what)
+
+
+def as_table(values: Any, what: str) -> Any:
+    """A table of another library (pyarrow, polars) as a data frame of pandas; anything else as it is."""
+    if isinstance(values, type) or not (hasattr(values, "to_pandas") and hasattr(values, "columns")):
+        return values
+    try:
+        return values.to_pandas()
+    except Exception as error:
+        raise UserError(f"The {what} cannot be made a data frame of pandas: {error}.") from None
+
+
+def feature_names(values: Any, what: str) -> tuple[str, ...]:
+    """The names of a data frame's columns; none of an array, or where they are the numbers that pandas gives."""
+    frame = as_table(values, what)
+    if not hasattr(frame, "select_dtypes") or list(frame.columns) == list(range(frame.shape[1])):
+        return ()
+    return tuple(map(str, frame.columns))
+
+
+def in_order(values: Any, names: tuple[str, ...], what: str) -> Any:
+    """A data frame with its columns in the order of these names; a `UserError` where it has others.
+
+    What has no names is taken as it stands.
+    """
+    own = feature_names(values, what)
+    if not own or not names or own == names:
+        return values
+    require(
+        len(set(own)) == len(own) and sorted(own) == sorted(names),
+        f"The {what} have the columns {', '.join(own)}, and should have {', '.join(names)}.",
+    )
+    return as_table(values, what).iloc[:, [own.index(name) for name in names]]
 
 
 def column(values: Any, what: str) -> Series:
@@ -54,6 +91,8 @@ def column(values: Any, what: str) -> Series:
         values = (dense.float() if dense.dtype == torch.bfloat16 else dense).numpy()
     try:
         given = values if isinstance(values, pd.Series | pd.Index | np.ndarray) else np.asanyarray(values)
+        if given is not values and given.dtype.kind in "US":  # numpy made texts of NaN and numbers beside texts
+            given = np.asanyarray(values, dtype=object)
         if given.ndim == 2 and given.shape[1] == 1:
             given = given[:, 0]
         if isinstance(given.dtype, np.dtype) and not given.dtype.isnative:  # pandas does not compare these
@@ -111,7 +150,7 @@ def _of_tensor(values: Tensor, what: str) -> Tensor:
         (values.is_complex(), "complex numbers", "give real ones"),
     ):
         require(not odd, f"The {what} are {name}: {remedy}.")
-    plain = values.detach().cpu()
+    plain = values.detach().cpu().resolve_neg()  # numpy takes no lazily negated tensor
     if plain.dtype in (torch.uint16, torch.uint32, torch.uint64):
         return torch.from_numpy(_signed(plain.numpy(), what))
     return plain.float() if plain.is_floating_point() and plain.dtype.itemsize == 1 else plain

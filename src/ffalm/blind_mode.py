@@ -22,7 +22,7 @@ from ffalm.federation import Federation
 from ffalm.run_settings import RunSettings, Training
 from ffalm.runs import Result
 from ffalm.settings import with_keywords
-from ffalm.simulation import RunKeywords, rebuilt, simulate
+from ffalm.simulation import RunKeywords, rebuilt, seed_of, simulate
 from ffalm.targets.blind import fit_blind
 from ffalm.targets.judged_rule import JudgedRule
 from ffalm.targets.predicted_rows import PredictedRows, cell_shares, cells_of, known_share
@@ -72,7 +72,7 @@ def group_model(federation: Federation, *, seed: int = 0, **settings: Unpack[Run
     """Train P(label, group | x) over a federation by FedAvg, with the keywords of `simulate`."""
     rows = held_out(federation)
     crossed = federation.with_group_labels()
-    result = simulate(FedAvg(), crossed, seed=seed, **settings)
+    result = simulate(FedAvg(), crossed, seed=seed_of(seed), **settings)
     network = rebuilt(result.state_dict, crossed, settings)
     task = federation.task
     logits = network.logits(rows.x)

@@ -54,8 +54,10 @@ class Federation:
     test_client: Tensor | None = None
     all_groups: bool = field(default=True, repr=False)  # whether every compared group must have training rows
     preprocessing: Preprocessing | None = None  # that made the features, None where they were given as arrays
+    feature_names: tuple[str, ...] = ()  # the names of features that were given as data frames
 
     def __post_init__(self) -> None:
+        self._check_types()
         require(len(self.clients) > 0, "A federation needs at least one client.")
         if not self.client_names:
             object.__setattr__(self, "client_names", tuple(str(i) for i in range(len(self.clients))))
@@ -76,6 +78,23 @@ class Federation:
                 "the group out or give some client its rows.",
             )
 
+    def _check_types(self) -> None:
+        """Refuse what is no federation; rows that a client gathers when asked are not gathered for this."""
+        parts = (self.validation, self.test)
+        dealt = isinstance(self.clients, Dealt)
+        require(
+            (dealt or _all_examples(self.clients))
+            and all(part is None or isinstance(part, Examples) for part in parts),
+            "Clients are a list of Examples, and so are the validation and test parts: Federation.from_arrays takes "
+            "arrays.",
+        )
+        require(isinstance(self.task, Task), f"The task of a federation is a Task; got {shown(self.task)}.")
+        names = self.client_names
+        require(
+            isinstance(names, tuple | list) and len(names) in (0, len(self.clients)),
+            f"There are {len(self.clients)} clients, with one name each; got {shown(names)}.",
+        )
+
     @classmethod
     def from_arrays(
         cls,
@@ -89,7 +108,8 @@ class Federation:
         """A federation of arrays that are already cut up by client.
 
         Each client is (x, y, group), a torch dataset of such rows, or a Hugging Face dataset (or dict) with these three
-        columns. `x` is an array, tensor or data frame of numbers; labels and groups are whole numbers from 0, or texts.
+        columns. `x` is an array, tensor or data frame of numbers, whose columns are matched by name where data frames
+        have names. Labels and groups are whole numbers from 0, or texts.
         `favourable` is the label that people want, 1 unless given; of labels that are texts it must be named.
 
         Rows of the group `unknown`, such as -1 or "?", and rows without one where groups are texts, train and are
@@ -106,9 +126,15 @@ class Federation:
         require(len(owned) > 0, "A federation needs at least one client.")
         others = [(part, arrays) for part, arrays in (("validation part", validation), ("test part", test))
                   if arrays is not None]  # fmt: skip
-        examples, task = read_parts([*owned, *others], favourable, name, unknown)
+        examples, task, columns = read_parts([*owned, *others], favourable, name, unknown)
         parts = dict(zip([part for part, _ in others], examples[len(owned) :], strict=True))
-        federation = cls(tuple(examples[: len(owned)]), parts.get("validation part"), parts.get("test part"), task)
+        federation = cls(
+            tuple(examples[: len(owned)]),
+            parts.get("validation part"),
+            parts.get("test part"),
+            task,
+            feature_names=columns,
+        )
         warn_of_scale([client.x for client in federation.clients], stacklevel=2)
         return federation
 
@@ -156,6 +182,7 @@ class Federation:
 
     def own_parts(self, part: Literal["validation", "test"]) -> Sequence[Examples] | None:
         """Each client's own rows of the validation or test part; None if their owners are unknown."""
+        require_known("part of held-out rows", ("validation", "test"), part)
         rows, client = getattr(self, part), getattr(self, f"{part}_client")
         if rows is None or client is None:
             return None
@@ -189,7 +216,9 @@ class Federation:
 
     def first_rows(self, count: int) -> Examples:
         """The first client's first rows, to inspect the shape and type of features."""
-        return self.holdings[0].first(count)
+        whole = isinstance(count, Integral) and count >= 0
+        require(whole, f"The number of rows must be a whole number from 0 up; got {shown(count)}.")
+        return self.holdings[0].first(int(count))
 
     def pooled(self) -> Federation:
         """All clients' rows held by one client, for central training; the other parts stay as they are."""
@@ -205,6 +234,9 @@ class Federation:
 
     def alone(self, client: int) -> Federation:
         """One client by itself, with the shared validation and test rows."""
+
+        known = isinstance(client, Integral) and 0 <= client < len(self.clients)
+        require(known, f"The client must be a number from 0 to {len(self.clients) - 1}; got {shown(client)}.")
 
         def renumbered(owners: Tensor | None) -> Tensor | None:
             return None if owners is None else torch.where(owners == client, 0, -1)
@@ -248,6 +280,10 @@ class Federation:
                 row[f"group {group_name}"] = float(counts[:, group].sum()) / size
             rows.append(row)
         return rows
+
+
+def _all_examples(clients: Any) -> bool:
+    return isinstance(clients, Sequence) and all(isinstance(one, Examples) for one in clients)
 
 
 def load(

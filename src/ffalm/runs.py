@@ -17,7 +17,7 @@ from ffalm.algorithms import State
 from ffalm.data.types import Examples
 from ffalm.engines import Engine, Job, ModelFactory, Round, Snapshot
 from ffalm.engines.common import autocast, built_model, evaluate_with_scores
-from ffalm.errors import UserError, require
+from ffalm.errors import UserError, require, shown
 from ffalm.fairness import ScoreHistogram, Tally, undefined
 from ffalm.federation import Federation
 from ffalm.frame_html import frame_html
@@ -85,9 +85,9 @@ class Result:
         return self.model.save(folder)
 
     def __repr__(self) -> str:
-        shown = [f"{name}={self.test[name]:.4f}" for name in HEADLINE if name in self.test]
+        figures = [f"{name}={self.test[name]:.4f}" for name in HEADLINE if name in self.test]
         ended = ["diverged"] if self.diverged else []
-        return f"Result({', '.join([f'seed={self.seed}', f'rounds={len(self.history)}', *shown, *ended])})"
+        return f"Result({', '.join([f'seed={self.seed}', f'rounds={len(self.history)}', *figures, *ended])})"
 
     def by_group(self) -> DataFrame:
         """Each group's rows, accuracy, rates and loss on the test part: see `Tally.by_group`."""
@@ -104,11 +104,12 @@ class Result:
         from ffalm.report.notebook_charts import by_round
 
         known = [name for name, value in self.history[-1].items() if name != "round" and isinstance(value, float)]
-        shown = metrics or [name for name in HEADLINE if name in known]
-        require(bool(shown), "The run recorded no metric of held-out rows: the federation has no validation part.")
-        for name in shown:
-            require(name in known, f"The run recorded no {name!r}: choose of {', '.join(known)}.")
-        return by_round(self.history, shown)
+        asked = metrics or [name for name in HEADLINE if name in known]
+        require(bool(asked), "The run recorded no metric of held-out rows: the federation has no validation part.")
+        for name in asked:
+            told = isinstance(name, str) and name in known
+            require(told, f"The run recorded no {shown(name)}: choose of {', '.join(known)}.")
+        return by_round(self.history, asked)
 
     def _repr_html_(self) -> str:
         ended = (self.diverged,) if self.diverged else ()

@@ -113,6 +113,21 @@ def test_datasets_and_frames_give_the_same_federation_as_arrays(client: Any) -> 
     assert (found.y.tolist(), found.group.tolist()) == (Y.tolist(), S.tolist())
 
 
+def test_columns_of_frames_are_matched_by_name_in_training_and_in_prediction() -> None:
+    frame = pd.DataFrame(X / 12, columns=["a", "b"])
+    turned = frame[["b", "a"]]
+    found = Federation.from_arrays([(frame, Y, S), (turned, Y, S)], (turned, Y, S))
+    assert found.clients[1].x.equal(found.clients[0].x) and found.validation is not None
+    assert found.validation.x.equal(found.clients[0].x)
+    with pytest.raises(UserError, match="features of the client 1 have the columns a, c, and should have a, b"):
+        Federation.from_arrays([(frame, Y, S), (frame.set_axis(["a", "c"], axis=1), Y, S)])
+    result = ffalm.simulate("fedavg", found, rounds=1, model="linear")
+    assert np.array_equal(result.predict_proba(turned), result.predict_proba(frame))
+    assert np.array_equal(result.predict_proba(frame.to_numpy()), result.predict_proba(frame))
+    with pytest.raises(UserError, match="features have the columns a, c"):
+        result.predict(frame.set_axis(["a", "c"], axis=1))
+
+
 def test_a_frame_may_mix_numbers_and_booleans() -> None:
     frame = pd.DataFrame({"a": X[:, 0], "b": Y.astype(bool)})
     assert Federation.from_arrays([(frame, Y, S)]).clients[0].x[:, 1].tolist() == Y.tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +124,14 @@ def test_numbers_of_a_column_are_values_and_no_places() -> None:
 def test_numbers_that_may_be_names_or_places_are_refused() -> None:
     with pytest.raises(UserError, match="The group 0 is none of '1', '2', and 1 is: give each row's group by name"):
         Preprocessing().groups(torch.zeros(2, 3), [0, 1], ("1", "2"), 2)
+
+
+def test_truth_values_may_come_as_numbers_and_complex_numbers_may_not() -> None:
+    own = Preprocessing(TableEncoding.of(TableSummary.of(pd.DataFrame({"paid": [True, False], "age": [1.0, 2.0]}))))
+    rows = pd.DataFrame({"paid": [True, False, True], "age": [1.0, 2.0, 3.0]})
+    assert own.encode(rows.assign(paid=[1, 0, 1])).equal(own.encode(rows))
+    with pytest.raises(UserError, match="'age' holds complex numbers"):
+        replace(own, missing="mean").encode(rows.assign(age=rows["age"] + 1j))
 
 
 def test_rows_may_be_dicts_as_json_has_them() -> None:

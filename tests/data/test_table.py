@@ -850,3 +850,14 @@ def test_a_table_of_arrow_that_pandas_cannot_hold_is_refused() -> None:
     twice = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 30), pa.array(["m", "m"]))
     with pytest.raises(UserError, match="cannot be made a data frame"):
         ffalm.load(pa.table({"sex": twice, "paid": [0, 1] * 30}), label="paid", group="sex")
+
+
+def test_a_missing_quotation_mark_does_not_hide_rows(tmp_path: Path) -> None:
+    rows = "".join(f'{n},"ab",{"mf"[n % 2]},{n % 3 % 2}\n' for n in range(40))
+    file = tmp_path / "a.csv"
+    settings: dict[str, Any] = {"label": "paid", "group": "sex", "clients": 2, "min_rows": 1}
+    file.write_text("age,job,sex,paid\n" + rows.replace('3,"ab",f', '3,"a\nb",f').replace('"ab",m', '"ab" ,m', 1))
+    assert "job=a\nb" in ffalm.load(file, **settings).preprocessing.table.features  # type: ignore
+    file.write_text("age,job,sex,paid\n" + rows.replace('"ab",f', '"ab,f', 1))
+    with pytest.raises(UserError, match="quotation mark in line 4 ends within a cell that begins in line 3, so one is"):
+        ffalm.load(file, **settings)

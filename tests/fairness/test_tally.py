@@ -202,6 +202,12 @@ def test_true_is_the_label_1() -> None:
         lambda one: Tally.of_counts([[[1, 2], [3, 4]]] * 3),
         lambda one: Tally.of_counts("x"),
         lambda one: Tally(one.confusion, one.loss[0]),
+        lambda one: one.rows_needed(level="x"),
+        lambda one: one.rows_needed(favourable=-1),
+        lambda one: one.by_group(favourable=7),
+        lambda one: one.by_group(names=3),
+        lambda one: one.to(-1),
+        lambda one: one.zeros(3),
     ],
 )
 def test_tallies_of_other_shapes_are_refused(joined: Any) -> None:

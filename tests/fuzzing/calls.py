@@ -166,6 +166,7 @@ def _build(draws: random.Random) -> Callable[[], object]:
 def run(number: int, seed: int, here: Path, federation: ffalm.Federation) -> tuple[Outcome, str]:
     """One case by its number."""
     from tests.fuzzing import model_calls as models
+    from tests.fuzzing import same_values
 
     draws = random.Random(f"{seed}-{number}")
     surfaces: dict[str, Callable[[], Callable[[], object]]] = {
@@ -183,6 +184,7 @@ def run(number: int, seed: int, here: Path, federation: ffalm.Federation) -> tup
         "classifier": lambda: models.estimator(draws),
         "sweep": lambda: models.sweep(draws, federation),
         "objects": lambda: models.objects(draws, here, federation),
+        "same values": lambda: same_values.call(draws, here),
     }
     surface = draws.choice(("from_arrays", "tally", *surfaces))
     return outcome_of_call(surfaces[surface](), surface == "classifier"), surface

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ffalm.errors import UserError
@@ -99,3 +100,22 @@ def test_unknown_settings_of_an_answer_are_refused_and_not_taken_for_none() -> N
         study().answer(scope="")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="The target '' is not understood"):
         study().answer("")
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (lambda: TWO.table("html"), "no style of a table 'html'"),  # type: ignore[arg-type]
+        (lambda: TWO.table(width="x"), "width of a table is a number"),  # type: ignore[arg-type]
+        (lambda: TWO.best(np.array([1, 2])), "no test metric array"),  # type: ignore[arg-type]
+        (lambda: TWO.best(subject_to=3), "bounds are a dict"),  # type: ignore[arg-type]
+        (lambda: TWO.best(subject_to={"dpd": "x"}), "bound of dpd must be a number"),  # type: ignore[dict-item]
+        (lambda: TWO.best(alpha=np.array([1, 2])), "alpha must be a number"),  # type: ignore[arg-type]
+        (lambda: TWO.plot(None), "no test metric None"),  # type: ignore[arg-type]
+        (lambda: TWO.write_report("/dev/full"), "is a file: name a folder"),
+        (lambda: Study.load("x" * 5000), "cannot be used: file name too long"),
+    ],
+)
+def test_what_a_study_cannot_be_asked_is_refused(asked: Any, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        asked()

@@ -108,6 +108,9 @@ def test_answers_say_how_many_rows_of_the_smallest_group_are_needed() -> None:
         "of women, the smallest group, 400 instead of 100), in the same shares."
     ]
     assert rows_to_confirm(TARGET, of_groups(0.06, 0.07, men=9.0)) == []
+    assert rows_to_confirm(TARGET, of_groups(0.0499, 0.07, men=9.0)) == [
+        "A gap so near its bound takes over 100 times as many rows to confirm: a stricter target leaves a margin."
+    ]
 
 
 @pytest.mark.parametrize(("dpd", "end", "open_"), [(0.06, 0.08, True), (0.09, 0.1, False), (0.03, 0.04, False)])

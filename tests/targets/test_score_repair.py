@@ -157,6 +157,8 @@ def test_thresholds_survive_a_file(tmp_path: Any) -> None:
     path.write_text("{}")
     with pytest.raises(UserError, match="make the repair again"):
         ffalm.ScoreThresholds.load(path)
+    with pytest.raises(UserError, match="is not a file"):  # it never ends
+        ffalm.ScoreThresholds.load("/dev/zero")
 
 
 @pytest.mark.parametrize(

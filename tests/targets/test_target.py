@@ -50,3 +50,5 @@ def test_metrics_that_are_no_dict_are_refused() -> None:
     for asked in (Target.parse("dpd <= 0.1").meets, Target.parse("dpd <= 0.1").excess):
         with pytest.raises(UserError, match="a dict of numbers by name"):
             asked(0.05)  # type: ignore[arg-type]
+        with pytest.raises(UserError, match="metric dpd must be a number; got 'x'"):
+            asked({"dpd": "x"})  # type: ignore[dict-item]

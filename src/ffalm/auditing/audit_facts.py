@@ -158,7 +158,8 @@ class AuditFacts:
 
     def failures(self, conditions: str | Sequence[str]) -> list[Failure]:
         """Those of conditions such as "dpd > 0.1" that hold for some grouping; an undefined metric fails too."""
-        require(isinstance(conditions, Iterable), f'Give conditions such as "dpd > 0.1"; got {shown(conditions)}.')
+        listed = isinstance(conditions, Iterable) and getattr(conditions, "ndim", 1) > 0
+        require(listed, f'Give conditions such as "dpd > 0.1"; got {shown(conditions)}.')
         found = []
         for condition in [conditions] if isinstance(conditions, str) else conditions:
             metric, compare, bound = parsed_condition(condition, self.groupings[0].metrics)

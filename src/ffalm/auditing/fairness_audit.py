@@ -17,6 +17,7 @@ from ffalm.auditing.audited_groups import AuditedGroups, AuditedRows, Codes
 from ffalm.data.encoding import numbers
 from ffalm.data.group_settings import group_columns
 from ffalm.data.table import code_label
+from ffalm.data.table_codes import code_columns
 from ffalm.data.table_files import as_frame, checked_columns, read_table
 from ffalm.data.table_groups import spelled_alike
 from ffalm.data.table_values import complete, listed_columns, pick, place_of
@@ -155,14 +156,14 @@ class _Table:
 
     @classmethod
     def _of_frame(cls, data: Any, asked: Mapping[str, Any], group: Any) -> _Table:
+        named = _checked(group_columns([group] if isinstance(group, str) else group))
         if isinstance(data, str | Path):
-            what, frame = str(data), read_table(str(data))[0]
+            what, frame = str(data), read_table(str(data), codes=code_columns(named))[0]
         else:
             found = as_frame(data)
             if found is None:
                 raise UserError(f"Give a table, as a DataFrame or a file; got {type(data).__name__}.")
             what, frame = "the given table", checked_columns(found, "the given table")[0]
-        named = _checked(group_columns([group] if isinstance(group, str) else group))
         groups = _checked(tuple(dict.fromkeys(listed_columns(frame, named, what))))
         columns = {role: pick(frame, str(name), what) for role, name in asked.items()}
         return cls(columns, pd.DataFrame({name: pick(frame, name, what) for name in groups}), groups, what)

@@ -117,7 +117,7 @@ def predictions(model: TrainedModel, data: Path, group: str | None, proba: bool)
     from ffalm.data.table_files import read_table
 
     preprocessing, names, notes = model.description.preprocessing, model.task.group_names, list[str]()
-    rows = read_table(str(data))[0].to_numpy() if preprocessing is None else preprocessing.read(data, group, names)
+    rows = read_table(str(data))[0] if preprocessing is None else preprocessing.read(data, group, names)
     if preprocessing is not None and isinstance(rows, pd.DataFrame):
         for column, count in preprocessing.unseen(rows).items():
             notes.append(

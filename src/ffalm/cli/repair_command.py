@@ -90,11 +90,12 @@ def _read(file: Path, names: dict[str, str], drawn: bool) -> pd.DataFrame:
     """The columns by role, each row's number and, where draws depend on it, its content without the label."""
     import pandas as pd
 
+    from ffalm.data.table_codes import code_columns
     from ffalm.data.table_files import read_table
     from ffalm.data.table_groups import group_column
     from ffalm.data.table_values import listed_columns, pick
 
-    frame, _ = read_table(str(file))
+    frame, _ = read_table(str(file), codes=code_columns([names["group"]]))
     columns = {role: pick(frame, name, str(file)) for role, name in names.items() if role != "group"}
     columns["group"] = group_column(frame, listed_columns(frame, [names["group"]], str(file)), str(file))
     content = _content(frame.drop(columns=[names["label"]])) if drawn and "id" not in names else ""

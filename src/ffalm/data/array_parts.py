@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ffalm.arrays import codes, numbers, texts
+from ffalm.arrays import codes, feature_names, in_order, numbers, texts
 from ffalm.data.group_settings import unknown_name
 from ffalm.data.types import Examples, Task
 from ffalm.errors import UserError, require, require_known
@@ -38,14 +38,19 @@ class Named:
 
 def read_parts(
     given: Sequence[tuple[str, Any]], favourable: int | str | None, name: str, unknown_group: int | str | None
-) -> tuple[list[Examples], Task]:
-    """The examples of each part and the task that they share; `given` has each part by the name that messages use."""
+) -> tuple[list[Examples], Task, tuple[str, ...]]:
+    """The examples of each part, the task that they share, and the names of features given as data frames.
+
+    `given` has each part by the name that messages use. The columns of data frames are put into one order.
+    """
     triples = [_triple(arrays, where) for where, arrays in given]
     places = [where for where, _ in given]
+    columns = next(filter(None, (feature_names(x, f"features of the {where}") for where, (x, _, _)
+                                 in zip(places, triples, strict=True))), ())  # fmt: skip
     labels = _numbered([(where, y) for where, (_, y, _) in zip(places, triples, strict=True)], "labels", None)
     groups = _numbered([(where, s) for where, (_, _, s) in zip(places, triples, strict=True)], "groups", unknown_group)
     parts = [
-        _examples(where, x, y, group)
+        _examples(where, in_order(x, columns, f"features of the {where}"), y, group)
         for where, (x, _, _), y, group in zip(places, triples, labels.codes, groups.codes, strict=True)
     ]
     if all(_one_hot(part.x) for part in parts if part.x.dtype == torch.uint8):
@@ -63,7 +68,7 @@ def read_parts(
         favourable=_favourable(favourable, label_names, labels.names is not None),
         excluded=int(some_unknown),
     )
-    return parts, task
+    return parts, task, columns
 
 
 def warn_of_scale(clients: Sequence[Tensor], stacklevel: int) -> None:

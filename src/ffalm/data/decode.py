@@ -99,7 +99,7 @@ def _decode_chunk(paths: Sequence[Path], recipe: Recipe) -> Chunk:
     contents: list[str] = []
     bad: dict[int, str] = {}
     for row, path in enumerate(paths):
-        content = _read(path)
+        content = read_image(path)
         contents.append(hashlib.blake2b(content, digest_size=16).hexdigest())
         try:
             pixels[row] = decode_bytes(content, recipe)
@@ -110,9 +110,11 @@ def _decode_chunk(paths: Sequence[Path], recipe: Recipe) -> Chunk:
     return Chunk(pixels, contents, bad)
 
 
-def _read(path: Path) -> bytes:
+def read_image(path: Path) -> bytes:
     """The file's bytes; an I/O error is raised instead of marking the image as bad, because it may be temporary."""
     try:
+        if path.exists() and not path.is_file():
+            raise OSError("it is not a file")
         return path.read_bytes()
     except OSError as error:
         public = "Some of its images cannot be read."

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 ROUNDING = 1e-13
 _LONG_TAIL = 2.0  # standard deviation over mean of numbers that are not negative (log-normal: sigma 1.27)
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_FRACTION = re.compile(r"[+-]?((0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+)")
 FARTHEST = 1e15  # standard deviations from the mean: products of such features are finite in every layer
 
 
@@ -276,8 +277,7 @@ def numbers(column: pd.Series) -> NDArray[np.float64]:
     """The values of a numeric column; a `UserError` unless all are finite."""
     if not is_numeric(column) and not column.isna().all():
         raise PublicError(f"The column {str(column.name)!r} must hold numbers only, such as 0.73; it holds text.")
-    if pd.api.types.is_complex_dtype(column.dtype):
-        raise PublicError(f"The column {str(column.name)!r} holds complex numbers: give real ones.")
+    require_real(column)
     values: NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
@@ -289,11 +289,26 @@ def numbers(column: pd.Series) -> NDArray[np.float64]:
     return values
 
 
+def require_real(column: pd.Series) -> None:
+    """Refuse complex numbers, of which a conversion would leave the real part."""
+    if pd.api.types.is_complex_dtype(column.dtype):
+        raise PublicError(f"The column {str(column.name)!r} holds complex numbers: give real ones.")
+
+
 def as_text(value: object) -> str:
     """A value as text: 1, 1.0 and " 1" are one category whatever their type, and so is é in any Unicode form."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return unicodedata.normalize("NFC", str(value).strip())
+
+
+def as_code(text: str) -> str:
+    """The category that a cell of a file spells, whatever else its column holds: 1.0 is 1 and TRUE is True, as they are
+    where a whole column is numbers or truth values, and 007, +7 and 1e5 are codes of their own."""
+    text = as_text(text)
+    if _FRACTION.fullmatch(text):
+        return as_text(float(text))
+    return text.capitalize() if text.lower() in ("true", "false") else text
 
 
 def distinct(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
@@ -362,13 +377,15 @@ def category_positions(column: pd.Series, categories: tuple[str | None, ...]) ->
     """The index of each row's category among the known ones, -1 for an unknown one.
 
     A file is read by what it holds: 01 may be the text "01" in one and the number 1 in another, and TRUE a text or a
-    truth value. A text that is no category is therefore looked up by the value that it writes.
+    truth value. A text that is no category is therefore looked up as a code, then by the value that it writes.
     """
     codes, texts = distinct(column)
     place = {category: number for number, category in enumerate(categories)}
     written = _by_written_value(categories)
     for text in texts:
-        if text not in place and len(alike := written.get(_written_value(text), [])) == 1:
+        if text not in place and as_code(text) in place:
+            place[text] = place[as_code(text)]
+        elif text not in place and len(alike := written.get(_written_value(text), [])) == 1:
             place[text] = place[alike[0]]
     return np.array([place.get(text, -1) for text in [*texts, None]], dtype=np.int64)[codes]
 
@@ -387,10 +404,10 @@ def _by_written_value(categories: Iterable[str | None]) -> dict[str, list[str]]:
 
 
 def _written_value(text: str) -> str:
-    """The number or boolean that a text spells, in one normal form; other texts as they are."""
+    """The number that a text spells in one normal form, 1 and 0 for true and false; other texts as they are."""
     if _NUMBER.fullmatch(text):
         return as_text(float(text))
-    return text.lower() if text.lower() in ("true", "false") else text
+    return {"true": "1", "false": "0"}.get(text.lower(), text)
 
 
 def _column_of(fields: Any) -> NumericColumn | CategoryColumn:

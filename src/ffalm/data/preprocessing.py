@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ffalm import arrays
-from ffalm.data.decode import ENDINGS, Recipe, decode_bytes
+from ffalm.data.decode import ENDINGS, Recipe, decode_bytes, read_image
 from ffalm.data.encoding import (
     CategoryColumn,
     NumericColumn,
@@ -23,6 +23,7 @@ from ffalm.data.encoding import (
     category_positions,
     distinct,
     is_numeric,
+    require_real,
     written_alike,
 )
 from ffalm.data.table_files import as_frame, read_table, without_copies
@@ -132,6 +133,7 @@ class Preprocessing:
         filled = frame.copy(deep=False)
         for name, mean in means.items():
             if is_numeric(frame[name]):
+                require_real(frame[name])
                 filled[name] = frame[name].astype(np.float64).fillna(mean)
             elif frame[name].isna().all():  # None in a single row has no type
                 filled[name] = mean
@@ -182,16 +184,17 @@ def _image_files(place: str | Path) -> list[Path]:
     """One image, or all those in a folder in the order of their names."""
     path = Path(place)
     require(path.exists(), f"There is no file or folder {path}.")
-    found = sorted(one for one in path.iterdir() if one.suffix.lower() in ENDINGS) if path.is_dir() else [path]
+    found = [one for one in sorted(path.iterdir()) if one.suffix.lower() in ENDINGS] if path.is_dir() else [path]
     require(bool(found), f"The folder {path} holds no images ({', '.join(ENDINGS)}).")
     return found
 
 
 def _decoded(file: Path, recipe: Recipe) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    content = read_image(file)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns about unusual images
-            return decode_bytes(file.read_bytes(), recipe)
+            return decode_bytes(content, recipe)
     except Exception as error:  # Pillow's plugins raise nearly anything on broken bytes
         raise UserError(f"The image {file} cannot be used: {error}.") from None
 

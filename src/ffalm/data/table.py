@@ -15,6 +15,7 @@ from ffalm.data.group_settings import fewest_rows, group_columns
 from ffalm.data.owners import code_owner
 from ffalm.data.preprocessing import Preprocessing, merged_values
 from ffalm.data.splits import check_shares, split_rows
+from ffalm.data.table_codes import code_columns
 from ffalm.data.table_columns import (
     FEWEST_IDS,
     MOST_CATEGORIES,
@@ -155,7 +156,8 @@ class Table:
 
     def _opened(self) -> tuple[pd.DataFrame, tuple[str, ...]]:
         """The columns, and notes on those that were left out."""
-        return read_tables(self.file, self.separator, self.decimal, self.encoding)
+        codes = self._codes | ({self.owner} if self.owner is not None else set())
+        return read_tables(self.file, self.separator, self.decimal, self.encoding, codes)
 
     @property
     def _title(self) -> str:
@@ -175,8 +177,7 @@ class Table:
     @property
     def _codes(self) -> set[str]:
         """The columns that are categories even if their values are numbers."""
-        parts = [part.strip() for name in self.categorical for part in name.split(",")]
-        return {*self.categorical, *parts, *self.group_columns}
+        return code_columns(self.categorical, self.group_columns)
 
     def _parts(self, frame: pd.DataFrame, strata: Codes) -> list[Codes]:
         fractions = (1 - self.validation - self.test, self.validation, self.test)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ffalm.data.encoding import distinct, is_numeric, numbers
+from ffalm.data.encoding import distinct, is_numeric, numbers, require_real
 from ffalm.data.table_values import listed
 from ffalm.errors import UserError, require
 from ffalm.system.spilled_arrays import new_array, release_pages
@@ -86,6 +86,7 @@ def filled(
         count = int(missing.sum())
         if not count:
             continue
+        require_real(column)
         where = f"The numeric column {name!r} of {file!r}"
         require(
             mean,

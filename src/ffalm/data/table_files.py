@@ -31,11 +31,12 @@ def read_table(
     decimal: Literal[".", ","] = ".",
     encoding: str | None = None,
     texts: Collection[str] | Literal["all"] = (),
+    codes: Collection[str] = (),
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """The columns of a file, with stripped names, and notes on columns that were left out.
 
     Of a text file, the columns named in `texts` are read as text whatever they hold; with "all", every value is as it
-    is written, such as 007.
+    is written, such as 007. Those named in `codes` are read cell by cell, as `table_codes` says.
     """
     path = require_file(file)
     check_encoding(encoding)
@@ -53,7 +54,7 @@ def read_table(
             if ending in PARQUET:
                 frame = read_parquet(path)
             else:
-                frame = read_text(path, separator, decimal, encoding, SEPARATORS[ending], texts)
+                frame = read_text(path, separator, decimal, encoding, SEPARATORS[ending], texts, codes)
         if _version(path) != before:  # it is read more than once, and may have been half-written
             raise OSError("it was changed while it was read")
     except UnicodeDecodeError as error:
@@ -85,7 +86,11 @@ def files_of(file: str) -> tuple[str, ...]:
 
 
 def read_tables(
-    file: str, separator: str | None = None, decimal: Literal[".", ","] = ".", encoding: str | None = None
+    file: str,
+    separator: str | None = None,
+    decimal: Literal[".", ","] = ".",
+    encoding: str | None = None,
+    codes: Collection[str] = (),
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """As `read_table`; rows of several files are concatenated, with their file in the column `FILE_COLUMN`.
 
@@ -94,8 +99,8 @@ def read_tables(
     """
     files = files_of(file)
     if len(files) == 1:
-        return read_table(file, separator, decimal, encoding)
-    read = [read_table(one, separator, decimal, encoding) for one in files]
+        return read_table(file, separator, decimal, encoding, codes=codes)
+    read = [read_table(one, separator, decimal, encoding, codes=codes) for one in files]
     first = read[0][0].columns
     for name, (frame, _) in zip(files, read, strict=True):
         apart = sorted({*first} ^ {*frame.columns})
@@ -109,7 +114,7 @@ def read_tables(
     require(once, f"A file is named twice in {file!r}: name each once.")
     mixed = [name for name in first if len({_written(frame[name]) for frame, _ in read} - {"nothing"}) > 1]
     if mixed:
-        read = [read_table(one, separator, decimal, encoding, mixed) for one in files]
+        read = [read_table(one, separator, decimal, encoding, mixed, codes) for one in files]
     frames = [frame.assign(**{FILE_COLUMN: owner}) for owner, (frame, _) in zip(owners, read, strict=True)]
     notes = dict.fromkeys(note for _, own in read for note in own)
     return one_below_the_other(frames), tuple(notes)

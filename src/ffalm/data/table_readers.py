@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import codecs
 import csv
+import gzip
 import re
-from collections.abc import Collection, Iterator
+import sys
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 import torch
 
+from ffalm.data.table_codes import spell_codes
 from ffalm.data.table_pieces import column_room, frame_of, has_words_for_missing, joined, stored_column
 from ffalm.data.table_values import column_name
 from ffalm.errors import require, shown
@@ -21,6 +24,7 @@ _PIECE_VALUES = 2**22  # values of all columns that are read at a time
 _WHOLE = 0.25  # share of the free memory that a table may take to be read whole
 _DECODED = 5  # bytes that a table takes as it is read, for each byte of text
 _UNPACKED = 5  # times a compressed file
+_BLOCK = 2**24  # bytes that are searched for line feeds at a time
 _VALUE = 16  # bytes of a value of a Parquet file, as it is read
 
 Encoding = str | None
@@ -38,14 +42,15 @@ def check_encoding(encoding: Encoding) -> None:
 def read_text(
     path: Path,
     separator: str | None,
-    decimal: str,
+    decimal: Literal[".", ","],
     encoding: Encoding,
     usual: str,
     texts: Collection[str] | Literal["all"] = (),
+    codes: Collection[str] = (),
 ) -> pd.DataFrame:
     """The table with its header as written (pandas would rename repeated and empty names); `usual` is the separator
     where the header does not tell. Columns named in `texts` are not made numbers; with "all" none is, and no value is
-    taken for a missing one.
+    taken for a missing one. Those named in `codes` hold categories, each cell read by itself.
 
     Some programs write a line such as `sep=;` before the header, which says what the separator is.
     """
@@ -78,9 +83,17 @@ def read_text(
         for place in range(len(header)):
             if has_words_for_missing(frame.iloc[:, place]):
                 frame.isetitem(place, whole(place))
-        return frame
-    with pd.read_csv(path, chunksize=max(1, _PIECE_VALUES // len(header)), **options) as reader:
-        return joined((_named(piece, header) for piece in reader), whole, size)
+    else:
+        with pd.read_csv(path, chunksize=max(1, _PIECE_VALUES // len(header)), **options) as reader:
+            frame = joined((_named(piece, header) for piece in reader), whole, size)
+    if _line_feeds(path) > len(frame) + 1 + skipped:  # else no cell holds any
+        _require_closed_quotes(path, sign, spelled["encoding"])
+    coded = [place for place, name in enumerate(header) if column_name(name) in codes]
+    if coded:
+        rows = max(1, _PIECE_VALUES // 8 // len(coded))  # texts take more room than numbers
+        as_texts = {**options, "dtype": str, "chunksize": rows}
+        spell_codes(frame, coded, decimal, lambda places: pd.read_csv(path, usecols=list(places), **as_texts))
+    return frame
 
 
 def read_parquet(path: Path) -> pd.DataFrame:
@@ -99,6 +112,38 @@ def read_parquet(path: Path) -> pd.DataFrame:
             yield stored_column(_frame(read_table(path, columns=[name]).select([name])).iloc[:, 0], room[place])
 
     return frame_of(names, columns())
+
+
+def _require_closed_quotes(path: Path, separator: str, encoding: Encoding) -> None:
+    """Refuse a file in which a quotation mark ends within a cell: one is missing before, and the rows between were read
+    as one text."""
+    longest = csv.field_size_limit(sys.maxsize)
+    try:
+        with _opened(path)(path, "rt", encoding=encoding, newline="") as file:
+            rows, before = csv.reader(file, delimiter=separator, skipinitialspace=True, strict=True), 0
+            while True:
+                try:
+                    if next(rows, None) is None:
+                        return
+                except csv.Error:
+                    if rows.line_num > before + 1:  # within one line no row is lost
+                        raise ValueError(
+                            f"a quotation mark in line {rows.line_num} ends within a cell that begins in line "
+                            f"{before + 1}, so one is missing"
+                        ) from None
+                before = rows.line_num
+    finally:
+        csv.field_size_limit(longest)
+
+
+def _line_feeds(path: Path) -> int:
+    with _opened(path)(path, "rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
+
+
+def _opened(path: Path) -> Callable[..., Any]:
+    """The function that opens a file, which may be compressed."""
+    return gzip.open if path.name.lower().endswith(".gz") else open
 
 
 def _large(size: int) -> bool:

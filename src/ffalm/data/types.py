@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from ffalm.data.compact_features import take_rows
+from ffalm.data.compact_features import CompactFeatures, take_rows
 from ffalm.errors import UserError, require
 from ffalm.settings import typed
 
@@ -80,6 +80,11 @@ class Examples:
     group: Tensor
 
     def __post_init__(self) -> None:
+        tensors = isinstance(self.y, Tensor) and isinstance(self.group, Tensor)
+        require(
+            tensors and isinstance(self.x, Tensor | CompactFeatures) and len(self.x.shape) > 0,
+            "Features, labels and groups of Examples are tensors: Federation.from_arrays takes what else there is.",
+        )
         rows = self.x.shape[0]
         if self.y.shape != (rows,) or self.group.shape != (rows,):
             raise UserError(

@@ -13,7 +13,8 @@ import math
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from ffalm.errors import require, unknown
+from ffalm.errors import require, require_known, require_number
+from ffalm.fairness.group_metrics import label_of
 from ffalm.fairness.intervals import GAPS, Share, compared_shares
 
 if TYPE_CHECKING:
@@ -27,10 +28,11 @@ def rows_needed(
 
     Of several groups it is the gap of the two that are farthest apart. Infinite for no gap, NaN where it is undefined.
     """
-    if metric not in GAPS:
-        raise unknown("gap between rates", metric, GAPS)
+    require_known("gap between rates", GAPS, metric)
     for name, value in (("level", level), ("power", power)):
-        require(0 < value < 1, f"The {name} of a test must be between 0 and 1; got {value}.")
+        inside = 0 < require_number(value, f"{name} of a test") < 1
+        require(inside, f"The {name} of a test must be between 0 and 1; got {value}.")
+    favourable = label_of(tally, favourable)
     pairs = [
         pair
         for shares in compared_shares(tally.compared(), metric, favourable)

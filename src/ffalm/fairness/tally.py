@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from ffalm.errors import require, shown
+from ffalm.errors import UserError, require, shown
 from ffalm.fairness import group_metrics, intervals
 from ffalm.fairness.array_library import library, whole
 from ffalm.fairness.power import rows_needed
@@ -99,7 +99,11 @@ class Tally:
         """The Tally of no rows, the neutral element of addition."""
         import torch
 
-        labels, groups = shape
+        try:
+            labels, groups = (int(count) for count in shape)
+        except (TypeError, ValueError, OverflowError):
+            raise UserError(f"The shape of a Tally is (labels, groups); got {shown(shape)}.") from None
+        require(min(labels, groups) >= 0, f"The shape of a Tally is (labels, groups); got {shown(shape)}.")
         confusion = torch.zeros(labels, labels, groups, dtype=torch.int64, device=device)
         return cls(confusion, torch.zeros(labels, groups, dtype=torch.float64, device=device))
 
@@ -132,7 +136,10 @@ class Tally:
         """The same Tally on another device."""
         import torch
 
-        confusion, loss = (torch.as_tensor(one, device=device) for one in (self.confusion, self.loss))
+        try:
+            confusion, loss = (torch.as_tensor(one, device=device) for one in (self.confusion, self.loss))
+        except (RuntimeError, TypeError, ValueError) as error:  # by torch, for a device that is not there
+            raise UserError(f"The device {shown(device)} cannot be used: {str(error).splitlines()[0]}.") from None
         return Tally(confusion, loss, self.excluded)
 
     def excluding(self, groups: int) -> Tally:
@@ -206,7 +213,12 @@ class Tally:
 
         require(self.loss.ndim == 2, "Groups are shown of one Tally: select one along the leading axes.")
         count = self.loss.shape[-1]
-        require(len(names) in (0, count), f"There are {count} groups; got {len(names)} names.")
+        try:
+            given = list(names)
+        except TypeError:
+            raise UserError(f"The names of groups are a list; got {shown(names)}.") from None
+        require(len(given) in (0, count), f"There are {count} groups; got {len(given)} names.")
+        favourable = group_metrics.label_of(self, favourable)
         columns = {
             "rows": self.count.sum(0),
             "accuracy": group_metrics.group_accuracy(self),
@@ -216,7 +228,7 @@ class Tally:
             "loss": self.group_losses(),
         }
         values = {name: column.tolist() for name, column in columns.items()}
-        return DataFrame(values, index=Index(names or [str(group) for group in range(count)], name="group"))
+        return DataFrame(values, index=Index(given or [str(group) for group in range(count)], name="group"))
 
     def __repr__(self) -> str:
         *axes, labels, groups = self.loss.shape

@@ -27,6 +27,7 @@ _RARE_LABEL = (
     "label: ffalm repair finds thresholds by the costs of wrong predictions instead."
 )
 _BRIEF = 7  # candidates that a terminal shows
+_MOST_FACTOR = 100  # times as many rows that somebody might collect
 _WHERE = {"federation": "", "sites": " at every site", "both": " together and at every site"}
 
 
@@ -167,6 +168,11 @@ def rows_to_confirm(target: Target, scored: Scores) -> list[str]:
     factor, smallest = scored.rows_factor(target), scored.smallest
     if factor is None or not math.isfinite(factor):
         return []
+    if factor > _MOST_FACTOR:
+        return [
+            f"A gap so near its bound takes over {_MOST_FACTOR} times as many rows to confirm: a stricter target leaves "
+            "a margin."
+        ]
     total = sum(one.rows for one in scored.groups)
     of_smallest = (
         "" if smallest is None else f"; of {smallest.group}, the smallest group, {_more(factor, smallest.rows)}"

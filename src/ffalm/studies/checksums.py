@@ -42,7 +42,7 @@ def damaged(folder: Path) -> str | None:
     """The first file that is missing or differs from its checksum; None where all fit."""
     for name, expected in stored(folder).get("files", {}).items():
         try:
-            if digest((folder / name).read_bytes()) != expected:
+            if not (folder / name).is_file() or digest((folder / name).read_bytes()) != expected:
                 return str(name)
         except (OSError, ValueError):
             return str(name)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-from ffalm.errors import UserError, require, require_known, shown
+from ffalm.errors import UserError, require, require_known, require_number, shown
 from ffalm.outcome import Outcome, StudyOutcome, StudyRecord, degenerate
 from ffalm.report.summary import more_is_better
 from ffalm.studies.checksums import sealed
 from ffalm.studies.describe import describe, read_study
 from ffalm.studies.store import RunFolder
-from ffalm.system.files import path_of, write_whole
+from ffalm.system.files import folder_of, path_of, write_whole
 from ffalm.targets.answer import Answer, choose
 from ffalm.targets.candidates import BlindFit, FinishedRun, answer_of
 from ffalm.targets.repair import REPAIR
@@ -75,7 +76,7 @@ class Study:
         from ffalm.report.notebook_charts import accuracy_against
 
         known = sorted({name for run in self.results for name in run.test})
-        require(metric in known, f"The study has no test metric {metric!r}: choose one of {', '.join(known)}.")
+        _require_metric(metric, known)
         return accuracy_against(metric, self.results)
 
     @cached_property
@@ -250,6 +251,8 @@ class Study:
     def _runs(self, alpha: float | None) -> list[Outcome]:
         """The runs at one skew."""
         skews = self.alphas
+        if alpha is not None:
+            require_number(alpha, "alpha")
         require(alpha is not None or len(skews) == 1, f"The study has several skews: give alpha, one of {skews}.")
         some = ", ".join(str(skew) for skew in skews if skew is not None)
         known = alpha is None or not skews or alpha in skews
@@ -267,6 +270,9 @@ class Study:
 
         from ffalm.report import rendering, study_tables
 
+        require_known("style of a table", ("text", "markdown", "latex", "csv"), style)
+        whole = isinstance(width, Integral) and width > 0
+        require(whole, f"The width of a table is a number of characters from 1 up; got {shown(width)}.")
         if style == "csv":
             return rendering.to_csv(study_tables.tidy(self.outcome))
         table = study_tables.results(self.outcome)
@@ -306,11 +312,15 @@ class Study:
         all of these metrics defined, and none of which is degenerate, are candidates. A study of several skews needs
         `alpha`.
         """
-        bounds = dict(subject_to or {})
+        require(
+            subject_to is None or isinstance(subject_to, Mapping),
+            f"The bounds are a dict of numbers by metric, such as {{'dpd': 0.05}}; got {shown(subject_to)}.",
+        )
+        bounds = {name: require_number(bound, f"bound of {name}") for name, bound in (subject_to or {}).items()}
         runs = self._runs(alpha)
         known = sorted({name for run in runs for name in run.test})
         for name in (metric, *bounds):
-            require(name in known, f"The study has no test metric {name!r}: choose one of {', '.join(known)}.")
+            _require_metric(name, known)
         found = []
         for label in dict.fromkeys(run.label for run in runs):
             own = [run for run in runs if run.label == label]
@@ -329,7 +339,7 @@ class Study:
         """Write tables, curves and the page, into the study's folder unless another is given; returns each file."""
         from ffalm.report import write_report
 
-        place = self.folder if folder is None else path_of(folder)
+        place = self.folder if folder is None else folder_of(folder)
         written = write_report(self.outcome, place)
         if place == self.folder:
             self._write_repairs()
@@ -349,6 +359,13 @@ class Study:
                 write_whole(file, sealed(chosen[run.place]))
             else:
                 file.unlink(missing_ok=True)
+
+
+def _require_metric(name: Any, known: Sequence[str]) -> None:
+    require(
+        isinstance(name, str) and name in known,
+        f"The study has no test metric {shown(name)}: choose one of {', '.join(known)}.",
+    )
 
 
 def _meets(mean: float, metric: str, bound: float) -> bool:

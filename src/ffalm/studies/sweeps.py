@@ -22,7 +22,7 @@ from ffalm.report.fronts import Front, FrontPoint, best_at, fronts_of
 from ffalm.settings import number_text, to_plain
 from ffalm.studies.results import Study
 from ffalm.studies.study import compare
-from ffalm.system.files import path_of
+from ffalm.system.files import folder_of
 from ffalm.targets.candidates import CONSTRAINTS
 from ffalm.targets.target import Target
 
@@ -74,7 +74,7 @@ class Sweep:
         """Tables (`fronts.md`, `fronts.csv`) and the chart (`fronts.svg`), into the study's folder."""
         from ffalm.report.front_report import write_fronts
 
-        return write_fronts(self.fronts, self.study.folder if folder is None else path_of(folder))
+        return write_fronts(self.fronts, self.study.folder if folder is None else folder_of(folder))
 
 
 def sweep(

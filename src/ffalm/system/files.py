@@ -41,7 +41,25 @@ def path_of(given: Any) -> Path:
     text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
     if not isinstance(text, str) or "\0" in text:
         raise UserError(f"The path must be a text or a Path; got {shown(given)}.")
+    try:
+        Path(text).exists()
+    except OSError as error:  # such as a name that is too long
+        raise UserError(f"The path {shown(text)} cannot be used: {reason(error)}.") from None
     return Path(text)
+
+
+def folder_of(given: Any) -> Path:
+    """The folder that a user named for output, which need not be there."""
+    place = path_of(given)
+    require(place.is_dir() or not place.exists(), f"The output {place} is a file: name a folder.")
+    return place
+
+
+def file_of(given: Any) -> Path:
+    """The file that a user named for output, which need not be there."""
+    place = path_of(given)
+    require(not place.is_dir(), f"The output {place} is a folder: name a file.")
+    return place
 
 
 def require_output(out: Path | None, given: Path, kind: str = "a file") -> None:
@@ -212,7 +230,9 @@ def _whole_number(digits: str) -> int:
 
 
 def read_json(path: Path) -> Any:
-    """The values in a JSON file; `OSError` or `ValueError` where there are none."""
+    """The values in a JSON file; `OSError` or `ValueError` where there are none, as in a device or a pipe."""
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path} is not a file")
     return parsed_json(path.read_text(encoding="utf-8"))
 
 

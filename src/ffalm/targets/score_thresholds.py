@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ffalm.arrays import column
 from ffalm.data.encoding import as_text, distinct, is_numeric
 from ffalm.errors import UserError, require
-from ffalm.system.files import parsed_json, path_of
+from ffalm.system.files import path_of, read_json
 from ffalm.targets.repair import Repair, draws_of, kind_of
 from ffalm.targets.score_bins import Array, Codes, ScoreBins
 from ffalm.targets.target import Kind
@@ -111,7 +111,7 @@ class ScoreThresholds:
                 if not sound or any(math.isnan(threshold) for threshold, _ in mix):
                     raise ValueError("a threshold is no number, or the probabilities of a group do not add up to 1")
             return cls(kind_of(values["kind"]), groups, single)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise UserError(f"These thresholds cannot be read ({error!r}): make the repair again.") from None
 
     @classmethod
@@ -119,7 +119,7 @@ class ScoreThresholds:
         """The thresholds in a `repair.json`."""
         file = path_of(path)
         try:
-            values = parsed_json(file.read_text(encoding="utf-8"))
+            values = read_json(file)
         except (OSError, ValueError) as error:
             raise UserError(f"The thresholds in {path} cannot be read: {error}.") from None
         return cls.from_plain(values["thresholds"] if isinstance(values, dict) and "thresholds" in values else values)

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal, get_args
 
 from ffalm.errors import UserError, require, require_number, shown, unknown
@@ -122,12 +123,12 @@ class Target:
     def meets(self, metrics: Mapping[str, float]) -> bool:
         """Whether metrics are within every bound."""
         _check_metrics(metrics)
-        return all(bound.meets(metrics.get(bound.metric, math.nan)) for bound in self.bounds)
+        return all(bound.meets(_number(metrics, bound)) for bound in self.bounds)
 
     def excess(self, metrics: Mapping[str, float]) -> float:
         """The largest distance beyond a bound."""
         _check_metrics(metrics)
-        return max(bound.excess(metrics.get(bound.metric, math.nan)) for bound in self.bounds)
+        return max(bound.excess(_number(metrics, bound)) for bound in self.bounds)
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.bounds))
@@ -135,6 +136,13 @@ class Target:
 
 def _check_metrics(metrics: Mapping[str, float]) -> None:
     require(isinstance(metrics, Mapping), f"Metrics are a dict of numbers by name; got {shown(metrics)}.")
+
+
+def _number(metrics: Mapping[str, float], bound: Bound) -> float:
+    """The metric that a bound is about; NaN where it is undefined."""
+    value = metrics.get(bound.metric, math.nan)
+    require(isinstance(value, Real), f"The metric {bound.metric} must be a number; got {shown(value)}.")
+    return value
 
 
 def check_confidence(level: float | None) -> None:

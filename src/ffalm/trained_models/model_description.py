@@ -17,7 +17,7 @@ from ffalm.errors import UserError, require
 from ffalm.models import Architecture, architecture
 from ffalm.run_settings import Precision
 from ffalm.settings import build
-from ffalm.system.files import parsed_json
+from ffalm.system.files import read_json
 
 if TYPE_CHECKING:
     from ffalm.data.preprocessing import Preprocessing  # it imports pandas, which sites avoid
@@ -35,6 +35,7 @@ class ModelDescription:
     preprocessing: Preprocessing | None = None  # None where features were given as arrays
     dtype: Literal["float32", "float64", "uint8"] = "float32"  # of features; bytes are pixels, of which 255 counts as 1
     precision: Precision = "fp32"
+    feature_names: tuple[str, ...] = ()  # the names of features that were given as data frames
 
     def to_plain(self) -> dict[str, Any]:
         """Plain values for a file."""
@@ -47,7 +48,7 @@ class ModelDescription:
         from ffalm.data.preprocessing import Preprocessing
 
         try:
-            values = parsed_json(file.read_text(encoding="utf-8"))
+            values = read_json(file)
             task = build(Task, values["task"], "task")
             if "preprocessing" not in values:
                 return _agreed(task, values)
@@ -58,6 +59,7 @@ class ModelDescription:
                 values["preprocessing"] and Preprocessing.from_plain(values["preprocessing"]),
                 values["dtype"],
                 values["precision"],
+                tuple(values.get("feature_names", ())),  # models of version 0.9 and earlier have none
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError) as error:
             raise UserError(

@@ -9,7 +9,7 @@ from typing import Literal
 from ffalm.data.types import Task
 from ffalm.errors import UserError
 from ffalm.outcome import Counts, groups_text
-from ffalm.system.files import parsed_json
+from ffalm.system.files import read_json
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ModelFacts:
     def read(cls, file: Path) -> ModelFacts:
         """The facts in a file."""
         try:
-            values = parsed_json(file.read_text(encoding="utf-8"))
+            values = read_json(file)
             known = {one.name: values[one.name] for one in fields(cls) if one.name in values}
             return cls(**{**known, "group_names": tuple(known["group_names"]), "notes": tuple(known.get("notes", ()))})
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

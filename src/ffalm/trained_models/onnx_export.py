@@ -18,7 +18,7 @@ from torch import nn
 from ffalm.data.types import Task
 from ffalm.errors import UserError, require
 from ffalm.fairness.histograms import edge_value
-from ffalm.system.files import path_of, require_replaceable, write_whole
+from ffalm.system.files import file_of, require_replaceable, write_whole
 from ffalm.targets.repair import Repair
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ def write_onnx(
         from ffalm.models.onnx_layers import OPSET, Graph, TensorProto, add_network
     except ImportError:
         raise UserError("Writing ONNX needs the package onnx: pip install 'ffalm[onnx]'.") from None
-    place = path_of(file)
-    require(not place.is_dir(), f"The output {place} is a folder: name a file.")
+    place = file_of(file)
     require_replaceable(place, _PRODUCER, "an ONNX file of ffalm")
     require(
         repair is None or repair.kind != "randomised",

@@ -22,8 +22,8 @@ def description_of(job: Job) -> ModelDescription:
     if type(architecture) in ARCHITECTURES.values():
         plain = to_plain(architecture)
     dtype = str(like.dtype).removeprefix("torch.")
-    own = job.federation.preprocessing
-    return ModelDescription(task, tuple(like.shape[1:]), plain, own, dtype, job.spec.precision)  # type: ignore[arg-type]
+    own, columns = job.federation.preprocessing, job.federation.feature_names
+    return ModelDescription(task, tuple(like.shape[1:]), plain, own, dtype, job.spec.precision, columns)  # type: ignore[arg-type]
 
 
 def facts_of_run(job: Job, history: list[Record], tally: Tally | None) -> ModelFacts:

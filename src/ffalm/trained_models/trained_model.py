@@ -26,7 +26,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as tensors_as_bytes
 from torch import Tensor, nn
 
-from ffalm.arrays import numbers
+from ffalm.arrays import in_order, numbers
 from ffalm.data.types import Task
 from ffalm.engines.common import dtype_of, inputs
 from ffalm.engines.jobs import ModelFactory
@@ -36,7 +36,7 @@ from ffalm.models import Architecture
 from ffalm.privacy import describe_guarantee
 from ffalm.report.model_card import ModelUse, card
 from ffalm.studies import checksums
-from ffalm.system.files import json_text, path_of, write_whole
+from ffalm.system.files import folder_of, json_text, write_whole
 from ffalm.targets.blind import BlindRule
 from ffalm.targets.predicted_rows import cells_of
 from ffalm.targets.repair import REPAIR, Repair, draws_of
@@ -179,7 +179,7 @@ class TrainedModel:
         """Rows as the model takes them."""
         rows, own = self._read(data), self.description.preprocessing
         if own is None or (hasattr(rows, "__array__") and not hasattr(rows, "columns")):
-            return self._checked(numbers(rows, "features"))
+            return self._checked(numbers(in_order(rows, self.description.feature_names, "features"), "features"))
         return own.encode(rows)
 
     def to_onnx(self, file: str | Path) -> Path:
@@ -231,8 +231,7 @@ class TrainedModel:
 
     def save(self, folder: str | Path) -> Path:
         """Write the model into a folder, from which `ffalm.load_model` reads it again."""
-        place = path_of(folder)
-        require(not place.is_file(), f"The output {place} is a file: name a folder.")
+        place = folder_of(folder)
         others = [name for name in (MODEL, REPAIR, FACTS, CARD) if (place / name).exists()]
         require(
             not others or (place / ENCODING).exists(),

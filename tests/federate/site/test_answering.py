@@ -70,6 +70,18 @@ def test_a_site_says_names_counts_and_sums_of_its_training_rows_alone(tmp_path: 
     assert set(told.columns.columns) == {"age", "hours", "job", "sex"}
 
 
+def test_a_code_is_the_same_category_at_every_site_whatever_else_its_file_holds(tmp_path: Path) -> None:
+    plan = config(data={"categorical": ["job", "sex"]})
+    told = {}
+    for name, job, sex in (("north", "A1", "x"), ("south", "008", "02")):
+        frame = people(100, 1).assign(job=["007", job] * 50, sex=["01", sex] * 50)
+        description = hello(site_folder(tmp_path, name, frame), plan)["description"]
+        told[name] = Description.from_json(description).columns
+    north, south = ([*column.columns["job"].counts] for column in told.values())  # type: ignore[union-attr]
+    assert sorted(north) == ["007", "A1"] and sorted(south) == ["007", "008"]
+    assert sorted(told["south"].columns["sex"].counts) == ["01", "02"]  # type: ignore[union-attr]
+
+
 def test_a_file_with_decimal_commas_is_read_where_the_site_says_so(tmp_path: Path) -> None:
     frame = people(100, 1).assign(hours=lambda rows: rows["hours"] + 0.5)
     folder = site_folder(tmp_path, "north", frame)

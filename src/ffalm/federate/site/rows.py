@@ -29,6 +29,7 @@ from ffalm.data.images import image_names
 from ffalm.data.pictures import examples, existing_folder, load_usable, split_by_content
 from ffalm.data.splits import split_rows
 from ffalm.data.table import Table, parts_of
+from ffalm.data.table_codes import code_columns
 from ffalm.data.table_columns import FEWEST_IDS, MOST_CATEGORIES
 from ffalm.data.table_files import read_table
 from ffalm.data.table_groups import group_column
@@ -276,7 +277,8 @@ def _table(local: LocalTable, split: Split, shared: SharedTable, folder: Path) -
             name not in local.drop, f"Its site.toml lists the column {name!r} in drop: it is told of nobody."
         )
     file = str(folder / Path(local.file).expanduser())
-    frame, _ = read_table(file, local.separator, local.decimal, local.encoding)
+    codes = code_columns(shared.categorical, shared.group_columns)
+    frame, _ = read_table(file, local.separator, local.decimal, local.encoding, codes=codes)
     label = Coded.of(pick(frame, shared.label, file), "label", file)
     group = Coded.of_group(frame, shared, file)
     table = Table(
