@@ -111,6 +111,42 @@ def test_a_client_that_tells_no_cell_keeps_its_weight() -> None:
     assert found[1] == pytest.approx(0.5, abs=1e-15) and sum(found) == pytest.approx(1, abs=1e-15)
 
 
+def test_a_client_that_sits_a_round_out_keeps_its_weight_and_those_that_train_are_compared_among_themselves() -> None:
+    clients = [selected((5, 10), (4, 10)), selected((6, 10), (3, 10)), selected((6, 10), (4, 10))]
+    told = report([*clients, clients[0]], part=[True, True, True, False])
+    assert told.tally is not None
+    there = told.taking_part
+    absent = Tally(told.tally.confusion * there.view(4, 1, 1, 1), told.tally.loss * there.view(4, 1, 1))
+    state = {"client_weights": torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)}
+    weights, after = ffalm.FairFed(step=0.5).update(state, replace(told, tally=absent))
+    assert after["client_weights"].tolist() == pytest.approx([0.083333, 0.183333, 0.333333, 0.4], abs=1e-6)
+    assert weights.tolist() == pytest.approx([0.138889, 0.305556, 0.555556, 0.0], abs=1e-6)
+
+
+def test_a_client_that_comes_late_begins_with_its_share_of_the_rows_and_the_others_keep_their_proportions() -> None:
+    counts = torch.zeros(3, 2, 2, dtype=torch.int64)
+    counts[:, 0, 0] = torch.tensor([10, 65, 25])
+    state = {"client_weights": torch.tensor([0.6, 0.4, 0.0], dtype=torch.float64)}
+    joined = ffalm.FairFed().recounted(state, TASK, counts, torch.tensor([False, False, True]))
+    assert joined["client_weights"].tolist() == pytest.approx([0.45, 0.3, 0.25])
+
+
+def test_a_client_that_lost_all_its_weight_is_not_taken_for_one_that_comes_late() -> None:
+    counts = torch.zeros(3, 2, 2, dtype=torch.int64)
+    counts[:, 0, 0] = torch.tensor([50, 25, 25])
+    state = {"client_weights": torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)}
+    joined = ffalm.FairFed().recounted(state, TASK, counts, torch.tensor([False, False, True]))
+    assert joined["client_weights"].tolist() == pytest.approx([0.75, 0.0, 0.25])
+
+
+def test_the_weight_of_a_client_that_is_gone_goes_to_the_others() -> None:
+    counts = torch.zeros(3, 2, 2, dtype=torch.int64)
+    counts[:, 0, 0] = torch.tensor([50, 0, 25])
+    state = {"client_weights": torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64)}
+    left = ffalm.FairFed().recounted(state, TASK, counts, torch.zeros(3, dtype=torch.bool))
+    assert left["client_weights"].tolist() == pytest.approx([0.625, 0.0, 0.375])
+
+
 def test_equal_gaps_leave_the_weights_alone() -> None:
     found = moved(ffalm.FairFed(step=5.0), [0.2, 0.3, 0.5], report([selected((5, 10), (4, 10))] * 3))
     assert found == pytest.approx([0.2, 0.3, 0.5], abs=1e-15)

@@ -222,9 +222,27 @@ class Simulated:
         self.job = Job(spec, federation)
         self._learner = Learner(spec)
 
-    def rounds(self, missing: set[tuple[int, int]], own_steps: bool = True) -> list[Round]:
-        """The rounds, bit for bit; without own steps, as a simulation computes them."""
-        return list(rounds(ServerContext.of(self.job), Leaving(self.job, missing, own_steps)))
+    def rounds(
+        self, missing: set[tuple[int, int]], own_steps: bool = True, known: Sequence[Sequence[int]] = ()
+    ) -> list[Round]:
+        """The rounds, bit for bit; without own steps, as a simulation computes them.
+
+        `known` are the clients whose rows the server knew in each round, where that was not all of them from the start.
+        """
+        context, clients = ServerContext.of(self.job), Leaving(self.job, missing, own_steps)
+        everybody = list(range(len(context.counts)))
+        if all(list(one) == everybody for one in known):
+            return list(rounds(context, clients))
+        done: list[Round] = []
+        for before, now in itertools.pairwise([known[0], *known]):
+            counts = torch.where(_marked(now, everybody).view(-1, 1, 1), context.counts, 0)
+            start = done[-1].snapshot if done else None
+            if start is not None and list(now) != list(before):
+                new = _marked([client for client in now if client not in before], everybody)
+                state = context.algorithm.recounted(start.state, context.task, counts, new)
+                start = replace(start, state=start.state | state)
+            done.append(next(rounds(replace(context, counts=counts, start=start), clients)))
+        return done
 
     def histogram(self, model: dict[str, Tensor], part: str, clients: Sequence[int] | None = None) -> ScoreHistogram:
         """The score histogram of a model over the rows of all clients, or some, at once."""
@@ -240,3 +258,8 @@ class Simulated:
         task = self.agreement.task
         told = [Disclosed.of(self._learner.score(model, self.parts[client][part]), 0) for client in clients]
         return pooled(told, task).metrics(task.favourable)
+
+
+def _marked(clients: Sequence[int], everybody: Sequence[int]) -> Tensor:
+    """Which of all clients these are."""
+    return torch.tensor([client in clients for client in everybody])

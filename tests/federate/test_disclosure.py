@@ -15,7 +15,7 @@ from ffalm.data.types import Task
 from ffalm.engines.remote.message import Failure, Message
 from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.federate.coordinator.federated_run import coordinate
-from ffalm.federate.disclosure import Disclosed, Scored, cells, withheld
+from ffalm.federate.disclosure import Disclosed, Scored, cells, spread, withheld
 
 TASK = Task("t", "loan", "sex", ("no", "yes"), ("female", "male"))
 
@@ -126,3 +126,13 @@ def test_where_the_total_is_known_withheld_cells_hold_enough_rows_together(
     assert withheld(found, 10, total_known=True).tolist() == hidden
     assert withheld(found, 10).tolist() == (found < 10).tolist()
     assert not withheld(found, 1, total_known=True).any()
+
+
+def test_rows_of_hidden_cells_are_spread_over_them_and_their_sums_stay() -> None:
+    confusion = torch.tensor([[[40, 3], [5, 1]], [[10, 2], [30, 0]]])
+    tally = Tally(confusion, torch.tensor([[9.0, 2.0], [6.0, 1.0]], dtype=torch.float64))
+    hidden = torch.tensor([[False, True], [True, True]])
+    told = spread(tally, hidden)
+    assert told.confusion.tolist() == [[[40, 3], [3, 3]], [[10, 10], [11, 11]]]
+    assert told.loss.tolist() == [[9.0, 3.0], [3.0, 3.0]]
+    assert spread(tally, torch.zeros_like(hidden)) is tally

@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 from tests.federate.makers import World, after, config, people, site_folder, world
 
-from ffalm.engines.remote.message import Failure, Kind, Message
+from ffalm.engines.remote.message import Fact, Failure, Kind, Message
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.federation_config import FederationConfig, SiteConfig
@@ -287,6 +287,44 @@ def test_a_category_is_named_only_if_enough_rows_of_a_site_hold_it(
     learnt = lead(plan, tmp_path, Wire(sites), caplog)
     assert b"rare trade" not in learnt
     assert b"common trade" in (tmp_path / "run" / "encoding.json").read_bytes()
+
+
+def description(root: Path, frame: pd.DataFrame, min_group: int = 10) -> dict[str, Any]:
+    """What a site tells of the columns of its table."""
+    folder = site_folder(root, "north", frame)
+    asked: dict[str, Fact] = {"describe": True, "min_group": min_group, "columns": json.dumps([*frame.columns])}
+    asked["data"] = json.dumps({"label": "loan", "group": "sex", "favourable": "yes"})
+    given = answer("hello", Message(facts=asked), {"site": str(folder)})
+    told: dict[str, Any] = json.loads(json.loads(str(given.facts["description"]))["columns"])
+    return told
+
+
+@pytest.mark.parametrize("few", [1, 9])
+def test_the_sums_of_a_column_tell_no_value_that_few_rows_hold(tmp_path: Path, few: int) -> None:
+    frame = people(400, 1).assign(damages=0)
+    frame.loc[TRAINING_ROW : TRAINING_ROW + few - 1, "damages"] = 61_234
+    told = description(tmp_path, frame)["damages"]
+    assert told["total"] == told["squares"] == told["roots"] == 0.0 and told["count"] == 280
+
+
+def test_the_sums_of_a_column_that_enough_rows_fill_are_exact(tmp_path: Path) -> None:
+    frame = people(400, 1).assign(damages=0)
+    frame.loc[:99, "damages"] = 5
+    told = description(tmp_path, frame)["damages"]
+    assert told["total"] > 0 and told["squares"] == 5 * told["total"]
+
+
+def test_categories_are_told_in_an_order_that_tells_of_no_row(tmp_path: Path) -> None:
+    frame = people(400, 1)
+    orders = [description(tmp_path / str(job), frame.sort_values("job", ascending=job))["job"] for job in (True, False)]
+    assert orders[0] == orders[1] == {"counts": [["clerk", 10], ["nurse", 10], ["smith", 10]]}
+
+
+def test_of_a_group_in_numbers_the_values_are_told_and_no_sums(tmp_path: Path) -> None:
+    """The sum of such a column is the number of men, from which a withheld cell could follow."""
+    frame = people(400, 1)
+    told = description(tmp_path, frame.assign(sex=(frame["sex"] == "male").astype(int)))["sex"]
+    assert told == {"counts": [["0", 10], ["1", 10]]}
 
 
 def test_a_sites_own_min_group_counts_where_it_is_stricter(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -178,6 +178,10 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "ffalm by batches": {"name": "ffalm", "dual_data": "last_batch"},
     "fpfl": {"name": "fpfl"},
     "fairfed": {"name": "fairfed"},
+    "fedminmax": {"name": "fedminmax"},
+    "fedgft by loss": {"name": "fedgft", "constraint": "loss"},
+    "fairalm": {"name": "fairalm"},
+    "fairalm of one label": {"name": "fairalm", "labels": "favourable"},
 }
 
 
@@ -187,6 +191,59 @@ def test_the_numbers_that_the_attack_needs_are_not_sent(tmp_path: Path, algorith
     sites, plan = attacked(tmp_path, alone_in_group, algorithm=ALGORITHMS[algorithm])
     assert len(sites.training) == ROUNDS and list(cell_losses(sites, plan)) == []
     assert_nothing_small_was_sent(sites, tmp_path / "run", 10)
+
+
+def group_losses(sites: Curious, plan: FederationConfig) -> Iterator[tuple[dict[str, Tensor], float]]:
+    """Models, and the sum of the losses of all men at the site, from the state that the site stepped to."""
+    for _, asked, given in sites.training:
+        before, after, rows = asked.tensors["state"], given.tensors["state"], int(given.facts["rows"])
+        if plan.algorithm.name == "fedminmax":
+            step = (after["group_weights"] - before["group_weights"]) / plan.algorithm.step  # type: ignore[attr-defined]
+            yield asked.tensors["model"], float(step[GROUP] * before["group_shares"][GROUP]) * rows
+        else:
+            yield asked.tensors["model"], float(after["rates"][0, GROUP] * before["rate_shares"][0, GROUP]) * rows
+
+
+@pytest.mark.parametrize("algorithm", ["fedminmax", "fedgft by loss"])
+def test_a_step_that_tells_a_groups_losses_tells_none_of_a_group_of_one(tmp_path: Path, algorithm: str) -> None:
+    sites, plan = attacked(tmp_path / "open", True, algorithm=ALGORITHMS[algorithm], rules={"min_group": 0})
+    found = list(group_losses(sites, plan))
+    age, hours, job, _ = solved(found[1:4], tmp_path / "open" / "run")
+    assert (age, hours) == pytest.approx((AGE, HOURS), abs=1e-2) and job == JOB  # so the attack works
+    sites, plan = attacked(tmp_path / "floor", True, algorithm=ALGORITHMS[algorithm])
+    for model, loss in group_losses(sites, plan):
+        assert abs(loss - persons_loss(model, tmp_path / "floor" / "run")) > 1
+
+
+@pytest.mark.parametrize("algorithm", ["ffalm", "ffalm by batches", "fairalm"])
+def test_a_group_of_few_rows_moves_no_dual(tmp_path: Path, algorithm: str) -> None:
+    """The gap would be the losses of many less that of one person."""
+
+    def steps(sites: Curious) -> list[float]:
+        states = [(asked.tensors["state"], given.tensors["state"]) for _, asked, given in sites.training]
+        return [float(after["dual"] - before["dual"]) for before, after in states]
+
+    asked = ALGORITHMS.get(algorithm, {"name": algorithm})
+    shown, _ = attacked(tmp_path / "open", True, algorithm=asked, rules={"min_group": 0})
+    assert 0.0 not in steps(shown)
+    hidden, _ = attacked(tmp_path / "floor", True, algorithm=asked)
+    assert steps(hidden) == [0.0] * ROUNDS
+
+
+def test_the_steps_of_fpfl_do_not_tell_how_many_are_in_a_small_group(tmp_path: Path) -> None:
+    """|L - mu_0| / |L - mu_1| = n_1 / n_0, and n is known."""
+
+    def men(sites: Curious) -> list[float]:
+        steps = [
+            given.tensors["state"]["duals"] - asked.tensors["state"]["duals"] for _, asked, given in sites.training
+        ]
+        rows = int(sites.training[0].given.facts["rows"])
+        return [float(rows * step[0] / step.sum()) for step in steps]
+
+    shown, _ = attacked(tmp_path / "open", True, algorithm=ALGORITHMS["fpfl"], rules={"min_group": 0})
+    assert men(shown) == pytest.approx([1.0] * ROUNDS, abs=1e-3)
+    hidden, _ = attacked(tmp_path / "floor", True, algorithm=ALGORITHMS["fpfl"])
+    assert min(men(hidden)) > 10
 
 
 def test_a_sites_own_floor_protects_it_whatever_the_federations_rule_says(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ffalm.algorithms.contract import Measure, PlainTraining, RoundReport, State, Task
 from ffalm.algorithms.registry import register
-from ffalm.algorithms.simplex import normalised, onto_simplex
+from ffalm.algorithms.simplex import normalised, onto_simplex, recounted_weights
 from ffalm.settings import setting
 
 
@@ -40,6 +40,10 @@ class AFL(PlainTraining):
         """lambda_i = n_i / n."""
         rows = counts.sum((-1, -2)).double()
         return {"client_weights": rows / rows.sum(-1, keepdim=True)}
+
+    def recounted(self, state: State, task: Task, counts: Tensor, new: Tensor) -> State:
+        """A client that comes late begins as it would have from the start, with n_i / n."""
+        return {"client_weights": recounted_weights(state["client_weights"], counts.sum((-1, -2)).double(), new)}
 
     def update(self, state: State, report: RoundReport) -> tuple[Tensor, State]:
         """Average by the weights as they were sent, and ascend; a client that did not report its loss moves by 0."""

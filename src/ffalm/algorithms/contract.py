@@ -3,6 +3,7 @@
 Tensors may carry leading axes (seed, client), so algorithms use masks and never branch on data. What runs where:
 
     server   start, start_vectors                    once
+    server   recounted                               before a round, where sites of a real federation have come or gone
     client   own_state                               before its first local step
     client   objective (slopes), drift               every local step
     client   finish                                  after its last local step
@@ -176,6 +177,7 @@ class Algorithm:
     default_preset: ClassVar[str | None] = None  # what its bare name stands for, in Python and on the command line
     remedies: ClassVar[str] = "a smaller lr or clip"  # what to try when a run diverges
     separable: ClassVar[bool] = False  # whether the server needs no more than sums: see `dual_step`
+    tells_gaps: ClassVar[bool] = False  # whether a client's dual step tells gaps between groups' mean losses alone
     duals_by_group: ClassVar[bool] = False  # whether its duals are one per group, or one for group 0 and each other
     broadcasts: ClassVar[tuple[str, ...]] = ()  # entries of the state and of `server_vectors` that clients receive
     server_vectors: ClassVar[tuple[str, ...]] = ()  # model-sized, kept by the server; checkpointed, never recorded
@@ -203,6 +205,14 @@ class Algorithm:
     def start(self, task: Task, counts: Tensor) -> State:
         """The state before round 1, from the clients' row counts of shape (..., client, label, group)."""
         return {}
+
+    def recounted(self, state: State, task: Task, counts: Tensor, new: Tensor) -> State:
+        """The state once other clients are known than those that it was computed from; `counts` are of those now.
+
+        In a real federation sites come late or are removed: `new` marks the clients whose rows were not known until
+        now, and one that is gone has no rows. A state that depends on counts overrides this.
+        """
+        return state
 
     def start_vectors(self, model: ModelVector) -> Vectors:
         """The server's vectors before round 1."""

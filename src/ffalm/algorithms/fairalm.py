@@ -62,6 +62,11 @@ class FairALM(AugmentedLagrangian):
         return _MEASURES[self.dual_data]
 
     @property
+    def tells_gaps(self) -> bool:  # type: ignore[override]
+        """Of favourable rows alone a group is a single cell."""
+        return self.labels == "all"
+
+    @property
     def fairness_constraint(self) -> LossParity:
         """Equal mean losses."""
         return LossParity()

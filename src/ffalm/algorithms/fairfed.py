@@ -19,7 +19,7 @@ from torch import Tensor
 from ffalm.algorithms.checks import two_groups
 from ffalm.algorithms.contract import Measure, PlainTraining, RoundReport, State, Task
 from ffalm.algorithms.registry import register
-from ffalm.algorithms.simplex import normalised
+from ffalm.algorithms.simplex import normalised, recounted_weights
 from ffalm.fairness import Tally
 from ffalm.fairness.group_metrics import accuracy, joint_dpd, joint_eod, signed_dpd, signed_eod
 from ffalm.settings import setting
@@ -60,6 +60,10 @@ class FairFed(PlainTraining):
         two_groups(self, task)
         rows = counts.sum((-1, -2)).double()
         return {"client_weights": rows / rows.sum(-1, keepdim=True)}
+
+    def recounted(self, state: State, task: Task, counts: Tensor, new: Tensor) -> State:
+        """A client that comes late begins as it would have from the start, with n_k / n."""
+        return {"client_weights": recounted_weights(state["client_weights"], counts.sum((-1, -2)).double(), new)}
 
     def update(self, state: State, report: RoundReport) -> tuple[Tensor, State]:
         """Move weight from clients far from the global metric to those near it."""

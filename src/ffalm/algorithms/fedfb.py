@@ -63,6 +63,11 @@ class FedFB(WeightedRows):
         rows = counts.sum(-3).double()
         return {"duals": self._start_duals(rows, task), "row_weights": torch.ones_like(rows)}
 
+    def recounted(self, state: State, task: Task, counts: Tensor, new: Tensor) -> State:
+        """Duals in proportion to the new shares: the weights of rows stay as they are."""
+        by_group = state["row_weights"][..., 1 - task.favourable if self.metric == "dp" else task.favourable, :]
+        return {**state, "duals": by_group[..., : task.compared] * self._start_duals(counts.sum(-3).double(), task)}
+
     def update(self, state: State, report: RoundReport) -> tuple[Tensor, State]:
         """Weigh clients by the weights of their rows, and move these by the gaps."""
         assert report.tally is not None

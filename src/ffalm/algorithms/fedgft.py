@@ -60,5 +60,13 @@ class FedGFT(PricedRates):
         of_client = self.hits(report.tally, report.task) / report.sizes.clamp(min=1)[..., None, None]
         mean = (report.shares()[..., None, None] * of_client).sum(-3)
         rates = torch.where(there, mean / torch.where(there, shares, 1.0), 0.0)
-        gaps = (there.sum(-1, keepdim=True) * rates - rates.sum(-1, keepdim=True)) * there
-        return {**state, "rates": rates, "prices": self.prices(2 * self.penalty * gaps, shares, report.task)}
+        return self._priced(rates, shares, there, report.task)
+
+    def recounted(self, state: State, task: Task, counts: Tensor, new: Tensor) -> State:
+        """Prices by the new shares; a group that had no rows has no rate yet."""
+        known = state["rate_shares"] > 0
+        return self._priced(state["rates"], self.shares(counts, task), known, task)
+
+    def _priced(self, rates: Tensor, shares: Tensor, known: Tensor, task: Task) -> State:
+        gaps = (known.sum(-1, keepdim=True) * rates - rates.sum(-1, keepdim=True)) * known
+        return {"rates": rates, "rate_shares": shares, "prices": self.prices(2 * self.penalty * gaps, shares, task)}

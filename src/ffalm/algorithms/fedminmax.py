@@ -41,13 +41,19 @@ class FedMinMax(WeightedRows):
 
     def start(self, task: Task, counts: Tensor) -> State:
         """mu_a = the group's share of the compared rows, so that every row weighs 1."""
-        rows = counts.sum(-3).double()
-        shares = rows.sum(-2)[..., : task.compared] / rows.sum((-1, -2)).unsqueeze(-1)
+        shares = _shares(counts, task)
         return {
             "group_weights": shares / shares.sum(-1, keepdim=True),
             "group_shares": shares,
-            "row_weights": torch.ones_like(rows),
+            "row_weights": torch.ones_like(counts.sum(-3).double()),
         }
+
+    def recounted(self, state: State, task: Task, counts: Tensor, new: Tensor) -> State:
+        """mu in proportion to the new shares, so that rows keep their weights; those of a new group weigh 1."""
+        shares = _shares(counts, task)
+        by_group = torch.where(state["group_shares"] > 0, state["row_weights"][..., 0, : task.compared], 1.0)
+        mixture = by_group * shares
+        return self.project({**state, "group_weights": mixture / mixture.sum(-1, keepdim=True), "group_shares": shares})
 
     def dual_step(self, state: State, report: RoundReport) -> State:
         """Ascend on the groups' losses."""
@@ -66,3 +72,9 @@ class FedMinMax(WeightedRows):
         by_group = mixture * shares.sum(-1, keepdim=True) / torch.where(there, shares, 1.0)
         row_weights[..., : shares.shape[-1]] = by_group.unsqueeze(-2)
         return {**state, "group_weights": mixture, "row_weights": row_weights}
+
+
+def _shares(counts: Tensor, task: Task) -> Tensor:
+    """rho_a of the compared groups, from rows per (client, label, group)."""
+    rows = counts.sum(-3).double()
+    return rows.sum(-2)[..., : task.compared] / rows.sum((-1, -2)).unsqueeze(-1)

@@ -77,6 +77,7 @@ class FFALM(AugmentedLagrangian):
         "step the dual may diverge: the preset safe bounds it."
     )
     default_preset = "safe"
+    tells_gaps = True
     broadcasts = ("dual", "penalty")
     server_settings = (
         "penalty",

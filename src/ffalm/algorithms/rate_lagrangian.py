@@ -79,6 +79,13 @@ class Lagrangian(MeasuredRates):
         down = (state["down"] + self.dual_lr * (-v - half)).clamp(0, self.dual_bound) * known
         duals = up - down + self.penalty * (v - v.clamp(-half, half))
         duals = (duals - duals.sum(-1, keepdim=True) / known.sum(-1, keepdim=True).clamp(min=1)) * known
-        shares = self.shares(report.counts, task)
+        return {"duals": duals, "up": up, "down": down, "prices": self._prices_of(duals, report.counts, task)}
+
+    def recounted(self, state: State, task: Task, counts: Tensor, new: Tensor) -> State:
+        """The same multipliers, priced by the new shares."""
+        return {**state, "prices": self._prices_of(state["duals"], counts, task)}
+
+    def _prices_of(self, duals: Tensor, counts: Tensor, task: Task) -> Tensor:
+        shares = self.shares(counts, task)
         scale = torch.where(shares > 0, shares, 1.0).amin(-1, keepdim=True)
-        return {"duals": duals, "up": up, "down": down, "prices": self.prices(scale * duals, shares, task)}
+        return self.prices(scale * duals, shares, task)

@@ -91,6 +91,12 @@ class Reductions(MeasuredRates):
         duals = multipliers[..., 0, :] - multipliers[..., 1, :]
         return self._state(duals, theta, self.shares(report.counts, task), task)
 
+    def recounted(self, state: State, task: Task, counts: Tensor, new: Tensor) -> State:
+        """The same multipliers, priced by the new shares."""
+        if self.multiplier is not None:
+            return self.start(task, counts)
+        return self._state(state["duals"], state["theta"], self.shares(counts, task), task)
+
     def _state(self, duals: Tensor, theta: Tensor, shares: Tensor, task: Task) -> State:
         """Prices of sum_g duals_g (r_g - r), where r is the mean of the r_g by their rows."""
         of_compared = shares / shares.sum(-1, keepdim=True).clamp(min=torch.finfo(shares.dtype).tiny)

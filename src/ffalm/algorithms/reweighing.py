@@ -40,6 +40,10 @@ class Reweighing(WeightedRows):
         """The weights by the counts of all clients."""
         return {"row_weights": _weights(counts.sum(-3), task)} if self.scope == "global" else {}
 
+    def recounted(self, state: State, task: Task, counts: Tensor, new: Tensor) -> State:
+        """The weights by the counts of all that are known now."""
+        return self.start(task, counts)
+
     def own_state(self, task: Task, counts: Tensor) -> State:
         """The weights by the client's own counts."""
         return {"row_weights": _weights(counts, task)} if self.scope == "local" else {}

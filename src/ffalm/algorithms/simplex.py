@@ -18,6 +18,17 @@ def onto_simplex(values: Tensor) -> Tensor:
     return (values - taus.gather(-1, kept - 1)).clamp(min=0)
 
 
+def recounted_weights(weights: Tensor, rows: Tensor, new: Tensor) -> Tensor:
+    """Weights of clients once those marked `new` are known, with n_k / n, and those without rows are gone.
+
+    The others share the rest as they did before.
+    """
+    shares = torch.where(new, rows / rows.sum(-1, keepdim=True), 0.0)
+    there = (rows > 0) & ~new
+    others = normalised(weights * there, rows * there).nan_to_num(0.0)  # NaN where all are new
+    return shares + others * (1 - shares.sum(-1, keepdim=True))
+
+
 def normalised(weights: Tensor, rows: Tensor) -> Tensor:
     """Weights that sum to 1; by size where every one of them is 0.
 

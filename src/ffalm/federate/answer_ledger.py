@@ -34,23 +34,30 @@ class AnswerLedger:
         self._file = folder / ".answered" / f"{run}.json"
 
     def question(
-        self, purpose: str, tensors: Mapping[str, Mapping[str, Tensor]], most: tuple[str, int] | None = None
+        self,
+        purpose: str,
+        tensors: Mapping[str, Mapping[str, Tensor]],
+        most: tuple[str, int] | None = None,
+        under: Mapping[str, int | float] | None = None,
     ) -> None:
         """Note a question before it is answered; raises `PublicError` where another was answered.
 
-        `most` bounds how many purposes that begin with a word are answered in a run.
+        `most` bounds how many purposes that begin with a word are answered in a run. `under` are numbers beside the
+        tensors that shape the answer, such as the largest weight of a site in a sum: the difference of two sums that
+        differ in it alone is the answer of the sites that it bounds.
         """
         if most is not None:
             with locked(self._folder, "answered"):
                 known = self._noted().keys() - {self._training + purpose}
             others = sum(one.startswith(self._training + most[0]) for one in known)
             require_public(others < most[1], "This site has answered as many questions of this kind as a run may ask.")
+        asked: dict[str, Any] = {f"under {name}": value for name, value in (under or {}).items()}
+        asked["question"] = f"{self._terms.run_key} {digest(tensors)}"
         self._note(
             self._training + purpose,
-            "question",
-            f"{self._terms.run_key} {digest(tensors)}",
-            f"This site has answered the question {purpose!r} of this run for another model or other terms: to begin "
-            "anew, move the coordinator's run folder away.",
+            asked,
+            f"This site has answered the question {purpose!r} of this run for another model or other terms: put back "
+            "what was changed in federation.toml, or move the coordinator's run folder away to begin anew.",
         )
 
     def answered(self, purpose: str, tensors: Mapping[str, Mapping[str, Tensor]]) -> bool:
@@ -73,12 +80,11 @@ class AnswerLedger:
         own = self._training + purpose
         self._note(
             "score" if searched else own,
-            "summed",
-            sorted(clients),
+            {"summed": sorted(clients)},
             f"This site has helped to reveal the sum {purpose!r} of this run over other sites, and the two sums would "
             "tell a single site's answer: bring the sites of the first sum back.",
         )
-        self._note(own, "fewest", fewest, "This site has revealed this sum with another share of noise.")
+        self._note(own, {"fewest": fewest}, "This site has revealed this sum with another share of noise.")
 
     def _noted(self) -> dict[str, dict[str, Any]]:
         noted: dict[str, dict[str, Any]] = {}
@@ -86,11 +92,11 @@ class AnswerLedger:
             noted = read_json(self._file)
         return noted
 
-    def _note(self, purpose: str, what: str, value: Any, refusal: str) -> None:
+    def _note(self, purpose: str, values: Mapping[str, Any], refusal: str) -> None:
         with locked(self._folder, "answered"):
             noted = self._noted()
-            known = noted.setdefault(purpose, {}).setdefault(what, value)
-            require_public(known == value, refusal)
+            known = noted.setdefault(purpose, {})
+            require_public(all(known.setdefault(what, value) == value for what, value in values.items()), refusal)
             self._file.parent.mkdir(mode=0o700, exist_ok=True)
             write_private(self._file, json.dumps(noted).encode())  # on disk before the answer leaves
 

@@ -83,6 +83,21 @@ def without(tally: Tally, cells: Tensor) -> Tally:
     return Tally(tally.confusion.masked_fill(cells, 0), tally.loss.masked_fill(cells, 0.0), tally.excluded)
 
 
+def spread(tally: Tally, hidden: Tensor) -> Tally:
+    """The Tally with the rows of the marked cells spread evenly over them, by prediction; so is the sum of losses.
+
+    It tells no more of these cells than their sum: one over enough rows, where `withheld` knew the total.
+    """
+    number = int(hidden.sum())
+    if number == 0:
+        return tally
+    rows = tally.confusion[:, hidden].sum(-1, keepdim=True)
+    confusion, loss = tally.confusion.clone(), tally.loss.clone()
+    confusion[:, hidden] = (rows + torch.arange(number, device=rows.device)) // number
+    loss[hidden] = tally.loss[hidden].sum() / number
+    return Tally(confusion, loss, tally.excluded)
+
+
 def cells(mask: Tensor, task: Task) -> list[str]:
     """The marked (label, group) cells as people read them."""
     return [

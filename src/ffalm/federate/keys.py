@@ -7,6 +7,7 @@ each other by the public keys in their own folders (`peers/NAME.pub`), not by wh
 from __future__ import annotations
 
 import hashlib
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 
 PRIVATE, PUBLIC, PEERS = "node.key", "node.pub", "peers"
+SECRETS = ".secure"
+"""The folder of what a site keeps secret from one move of a secure sum to the next."""
 
 
 class Signer(Protocol):
@@ -95,6 +98,11 @@ def write_key_pair(folder: Path, comment: str) -> None:
     write_private(folder / PRIVATE, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     write_whole(folder / PUBLIC, public + f" {comment}\n".encode())
+
+
+def forget_secrets(folder: Path) -> None:
+    """Delete a site's secrets for secure sums: the run is over, or goes on without it until it offers new ones."""
+    shutil.rmtree(folder / SECRETS, ignore_errors=True)
 
 
 def fingerprint(path: Path) -> str:

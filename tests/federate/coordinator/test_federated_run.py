@@ -392,6 +392,38 @@ def test_a_site_that_comes_later_joins_under_the_encoding_that_was_fixed(tmp_pat
     assert outcome.history[1]["weights"][3] == 0.0 and outcome.history[2]["weights"][3] > 0.1
 
 
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize(
+    "algorithm", ["fairfed", "afl", "fedfb", "fedgft", "fedminmax", "reweighing", "lagrangian", "scaffold"]
+)
+def test_a_site_that_comes_later_counts_as_it_does_in_the_simulation(
+    tmp_path: Path, algorithm: str, killed: bool
+) -> None:
+    settings = {"measured": "train"} if algorithm == "lagrangian" else {}
+    plan = config(NAMES, algorithm={"name": algorithm, **settings}, training={"rounds": 4})
+    sites, run = world(tmp_path, (90, 70, 80, 60)), tmp_path / "run"
+    sites.away = {"east"}
+    ask, kills = sites.ask, ["once"] if killed else []
+
+    def late(kind: Any, messages: Any, deadline: float) -> Any:
+        round = int(next(iter(messages.values())).facts["round"]) + 1 if kind == "train" else 0
+        if round == 2:
+            sites.away = set()
+        if round == 3 and kills:
+            kills.clear()
+            raise Killed  # when the site has introduced itself and agreed
+        return ask(kind, messages, deadline)
+
+    sites.ask = late  # type: ignore[method-assign]
+    if killed:
+        with pytest.raises(Killed):
+            led(plan, run, sites)
+    outcome = led(plan, run, sites)
+    known = [[NAMES.index(site) for site in record["known"]] for record in outcome.history]
+    assert known == [[0, 1, 2], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3]]
+    assert_equal(run, outcome, Simulated(plan, sites.folders, run).rounds({(1, 3), (2, 3)}, known=known))
+
+
 def test_a_site_whose_terms_are_lost_is_told_again(tmp_path: Path) -> None:
     plan, sites = config(), world(tmp_path)
     original = sites._answer

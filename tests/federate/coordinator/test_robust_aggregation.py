@@ -70,6 +70,17 @@ def test_krum_leaves_the_farthest_out() -> None:
     assert nearest(SENT, {**HONEST, 4: update(5.0, 5.0), 5: update(-9.0, 0.0)}, 2) == [0, 1, 2, 3]
 
 
+def test_krum_looks_at_uploads_too_where_no_model_moves() -> None:
+    """Sites of FCFL send gradients beside the model as they got it."""
+
+    def gradient(first: float, second: float) -> ClientUpdate:
+        uploads = {"loss": {"w": torch.tensor([first, second])}}
+        return ClientUpdate(dict(SENT.model), None, 0.0, 0.0, uploads)
+
+    honest = [gradient(1.0, 0.0), gradient(1.2, 0.2), gradient(0.8, 0.1), gradient(1.1, -0.1)]
+    assert nearest(SENT, dict(enumerate([gradient(-4.0, 0.0), *honest])), 1) == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize(
     ("sizes", "share", "expected"),
     [

@@ -155,7 +155,7 @@ def assert_equals_simulation(machines: Machines) -> None:
         if site not in record["answered"]
     }
     simulated = Simulated(plan, {name: folder.site(name) for name in plan.sites}, folder.run)
-    expected = simulated.rounds(missing)
+    expected = simulated.rounds(missing, known=known_clients(plan, history))
     assert len(history) == len(expected) == plan.training.rounds
     for mine, theirs in zip(history, expected, strict=True):
         assert mine["round"] == theirs.record["round"]
@@ -177,6 +177,11 @@ def assert_equals_simulation(machines: Machines) -> None:
         answer = answer_of([run], Target.parse(plan.target), plan.repair, simulated.agreement.task.group_names)
         written = json.loads((folder.run / "repair.json").read_text())
         assert {name: value for name, value in written.items() if name != "checksum"} == answer.best.repair
+
+
+def known_clients(plan: FederationConfig, history: list[dict[str, Any]]) -> list[list[int]]:
+    """The clients whose rows the coordinator knew in each round: a site may introduce itself when others have begun."""
+    return [[plan.sites.index(site) for site in record["known"]] for record in history]
 
 
 def _blind(plan: FederationConfig, simulated: Simulated, model: dict[str, Tensor]) -> BlindFit | None:

@@ -57,6 +57,13 @@ def test_what_was_backed_up_is_restored_with_an_open_database(clinics: Federatio
     assert str(tmp_path / "again") in (tmp_path / "again" / "coordinator" / "app" / "pyproject.toml").read_text()
 
 
+def test_secrets_of_a_secure_round_are_not_backed_up(clinics: FederationFolder, tmp_path: Path) -> None:
+    secrets = clinics.site("north") / ".secure" / "attempt.json"
+    secrets.parent.mkdir()
+    secrets.write_text("seed")
+    assert not any(".secure" in name for name in back_up(clinics, tmp_path / "b.tar")["files"])
+
+
 def test_a_copy_during_which_the_training_wrote_is_taken_again(
     clinics: FederationFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +18,14 @@ pytest.importorskip("uvicorn", reason="needs Flower: pip install 'ffalm[flower]'
 import uvicorn
 
 from ffalm.errors import UserError
+from ffalm.federate.deploy.certificates import ensure_server_certificate, write_authority
 from ffalm.federate.deploy.fleet_gateway import (
     INTRODUCTIONS,
     FleetGateway,
     Receive,
     Scope,
     Send,
+    limit_handshakes,
     listener,
     raise_file_limit,
 )
@@ -41,13 +45,15 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @contextmanager
-def served(**limits: Any) -> Iterator[tuple[str, int]]:
-    """A gateway on a loopback port that counts as the network."""
+def served(tls: Path | None = None, **limits: Any) -> Iterator[tuple[str, int]]:
+    """A gateway on a loopback port that counts as the network, with the certificate in a folder or without TLS."""
+    files = {"ssl_keyfile": "server.key", "ssl_certfile": "server.pem"}
+    keys: dict[str, Any] = {} if tls is None else {option: tls / name for option, name in files.items()}
     with listener("127.0.0.1", 0) as door:
         inner = ("127.0.0.1", 1)
         config = uvicorn.Config(
             FleetGateway(application, inner, refuse_bad_keys), http=guarded(inner, **limits, keyless=INTRODUCTIONS),
-            loop="asyncio", ws="none", log_level="critical", lifespan="off",
+            loop="asyncio", ws="none", log_level="critical", lifespan="off", **keys,
         )  # fmt: skip
         server = uvicorn.Server(config)
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
@@ -96,6 +102,18 @@ def trickled(one: socket.socket, seconds: float) -> float:
         except OSError:
             break
     return gone
+
+
+def test_a_tls_handshake_that_is_never_finished_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_authority(tmp_path, "clinics")
+    ensure_server_certificate(tmp_path, "127.0.0.1")
+    monkeypatch.setattr(asyncio.constants, "SSL_HANDSHAKE_TIMEOUT", 60.0)  # type: ignore[attr-defined]
+    limit_handshakes(0.3)
+    with served(tmp_path, seconds=30.0) as address, socket.create_connection(address, timeout=10) as silent:
+        began = time.monotonic()
+        with suppress(ConnectionError):
+            assert silent.recv(1) == b""
+        assert 0.2 < time.monotonic() - began < 8
 
 
 def test_a_body_that_nobody_had_to_show_a_key_for_must_come_soon() -> None:

@@ -125,6 +125,14 @@ def test_a_coordinator_that_is_starting_is_waited_for(tmp_path: Path, monkeypatc
     assert not coordinator.control.configured
 
 
+def test_a_site_that_is_stopped_keeps_no_secrets_of_secure_sums(tmp_path: Path) -> None:
+    secrets = tmp_path / ".secure"
+    secrets.mkdir()
+    (secrets / "key").write_bytes(b"secret")
+    assert stop_all({"north": FlowerProcess(tmp_path, "supernode")}) == []  # it had been killed
+    assert not secrets.exists()
+
+
 @pytest.mark.parametrize("content", [None, "", "[]", "{"])
 def test_without_the_record_of_keys_that_were_let_in_the_coordinator_does_not_start(
     tmp_path: Path, content: str | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.federate.makers import NAMES, World, config, exchange_keys, world
+from tests.federate.makers import NAMES, Killed, World, config, exchange_keys, world
 from tests.federate.secure.parties import Attempt, PlainSigner, attempt
 
+from ffalm.config import entry_of
 from ffalm.engines.remote.message import Failure, Kind, Message
 from ffalm.errors import PublicError, UserError
 from ffalm.federate.coordinator.federated_run import coordinate
@@ -20,6 +22,7 @@ from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.keys import NodeSigner, write_key_pair
 from ffalm.federate.secure import secure_clients, secure_site
 from ffalm.federate.secure.crypto import KeyPair
+from ffalm.federate.secure.first_asked import FILE
 from ffalm.federate.secure.payload import round_numbers, round_sum
 from ffalm.federate.secure.protocol import Circle, confirm, introduced, offer
 from ffalm.federate.site.answering import answer
@@ -151,6 +154,63 @@ def test_the_same_round_over_fewer_sites_is_not_revealed(tmp_path: Path) -> None
     assert not result.exists()
     sites.away = set()
     assert led(tmp_path, sites, plan(min_sites=2)) == ""
+
+
+def forgotten(run: Path) -> None:
+    """What a coordinator deletes that wants to ask its last questions again, not word for word."""
+    (run / "result.json").unlink()
+    (run / FILE).unlink(missing_ok=True)
+    shutil.rmtree(run / "checkpoint")
+
+
+def asked_again(root: Path, asked: FederationConfig, change: Change = honest) -> Lying:
+    """Sites that trained with a coordinator and are asked the same again, but for a change."""
+    folders = keyed(root)
+    assert led(root, World(folders)) == ""
+    forgotten(root / "run")
+    sites = Lying(folders, change)
+    assert led(root, sites, asked) != ""
+    return sites
+
+
+def test_the_same_round_with_another_largest_weight_is_not_answered(tmp_path: Path) -> None:
+    """With rows of 35, 28 and 31, sums under the largest weights 35 and 31 differ by 4 times north's update."""
+    sites = asked_again(tmp_path, plan(max_share=0.34))
+    assert len(sites.refusals) == 3 and all("the question 'train 1'" in why for why in sites.refusals.values())
+
+
+def test_the_same_round_with_another_min_group_is_not_answered(tmp_path: Path) -> None:
+    """The difference would be the Tally of the cells that are told under one of the two alone."""
+    sites = asked_again(tmp_path, plan(min_group=2))
+    assert len(sites.refusals) == 3 and all("the question 'train 1'" in why for why in sites.refusals.values())
+
+
+def test_a_round_is_asked_again_with_the_weights_that_it_was_asked_with_first(tmp_path: Path) -> None:
+    """A rule that was changed, or a larger site that has come, counts from the next round on."""
+    folders = keyed(tmp_path)
+    sites = World(folders)
+    sites.kill = ("after", 5)  # the masked answers to round 1
+    with pytest.raises(Killed):
+        coordinate(plan(), tmp_path / "run", sites, pause=0.001)
+    assert sites.asked[5][0] == "train"
+    sites.kill = None
+    assert led(tmp_path, sites, plan(max_share=0.34)) == ""
+
+
+def test_what_a_site_keeps_from_its_last_round_is_not_left_out_when_a_round_is_asked_again(tmp_path: Path) -> None:
+    """Of two sums with and without north's control variate the difference is made of that vector alone."""
+    folders = keyed(tmp_path)
+    asked = replace(plan(), training=replace(plan().training, rounds=2), contender=entry_of("scaffold", {}))
+    assert led(tmp_path, World(folders), asked) == ""
+    (tmp_path / "run" / "result.json").unlink()
+    shutil.rmtree(tmp_path / "run" / "checkpoint" / "000002")
+
+    def forgetful(name: str, move: str, facts: dict[str, Any]) -> dict[str, Any]:
+        return {**facts, "counted": 0} if (name, move) == ("north", "train") else facts
+
+    sites = Lying(folders, forgetful)
+    led(tmp_path, sites, asked)
+    assert "the question 'train 2'" in sites.refusals["north"]
 
 
 def test_two_questions_at_once_never_get_the_same_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,11 +19,14 @@ from tests.federate.makers import NAMES, World, config, exchange_keys, world
 import ffalm
 from ffalm.data.types import Task
 from ffalm.engines import Snapshot
+from ffalm.engines.remote.message import Failure, Kind, Message
 from ffalm.engines.server import ClientUpdate
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.federation_config import FederationConfig
+from ffalm.federate.secure import secure_site
+from ffalm.federate.secure.first_asked import FILE
 from ffalm.federate.secure.private_payload import NoiseShare, private_round_numbers, private_score_numbers
 from ffalm.privacy import Privacy, epsilon_of
 
@@ -114,6 +120,49 @@ def test_scores_have_noise_of_a_sites_reach_whatever_the_coordinator_says(tmp_pa
         drawn.append(told["counts of the test rows"] - tally.confusion.numpy())
         assert abs(told["losses of the test rows"][0, 0] - 2.0 * 30) < 10 * 2 * 3 * math.sqrt(3) / 2 * 50
     assert np.std(drawn) == pytest.approx(3.0 * math.sqrt(3) / 2 * 50, rel=0.15)
+
+
+def test_scores_are_not_told_again_with_other_noise_of_the_same_draw(tmp_path: Path) -> None:
+    """Sums T + r Z and T + 2 r Z would give T: a site answers for one r."""
+    sites, asked = keyed(tmp_path), plan(LOUD, rounds=1)
+    coordinate(asked, tmp_path / "run", sites, pause=0.001)
+    (tmp_path / "run" / "result.json").unlink()
+    answer, refused = sites._answer, list[str]()
+
+    def louder(kind: Kind, name: str, message: Message) -> Message | Failure:
+        if "reach" in message.facts:
+            message = replace(message, facts={**message.facts, "reach": 2 * float(message.facts["reach"])})
+        given = answer(kind, name, message)
+        refused.extend([given.reason] if isinstance(given, Failure) else [])
+        return given
+
+    sites._answer = louder  # type: ignore[method-assign]
+    with pytest.raises(UserError):
+        coordinate(asked, tmp_path / "run", sites, pause=0.001)
+    assert refused and all("for another model or other terms" in why for why in refused)
+
+
+def test_sites_that_lost_their_ledgers_draw_other_noise_for_another_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sites, drawn = keyed(tmp_path), list[tuple[str, bytes]]()
+
+    def noted(settings: Privacy, folder: Path, run: str, purpose: str, fewest: int) -> NoiseShare:
+        found = NoiseShare.of(settings, folder, run, purpose, fewest)
+        drawn.append((folder.name, found.key))
+        return found
+
+    monkeypatch.setattr(secure_site, "NoiseShare", SimpleNamespace(of=noted))
+    for share in (1.0, 1.0, 0.34):  # the largest weight of the third is another
+        coordinate(plan(LOUD, rounds=1, max_share=share), tmp_path / "run", sites, pause=0.001)
+        (tmp_path / "run" / "result.json").unlink()
+        (tmp_path / "run" / FILE).unlink()
+        shutil.rmtree(tmp_path / "run" / "checkpoint")
+        for folder in sites.folders.values():
+            for ledger in (folder / ".answered").glob("*.json"):
+                ledger.unlink()
+    of_rounds = [drawn[first : first + 3] for first in (0, 6, 12)]  # those of the scores are between
+    assert of_rounds[0] == of_rounds[1] and not {*of_rounds[0]} & {*of_rounds[2]}
 
 
 def test_a_range_that_noise_would_leave_is_refused() -> None:

@@ -8,7 +8,7 @@ pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 
 import torch
 from safetensors.torch import load_file
-from tests.federate.deploy.machines import PATIENCE, Machines, kill, until
+from tests.federate.deploy.machines import PATIENCE, Machines, kill, known_clients, until
 from tests.federate.makers import Simulated
 
 from ffalm.federate.federation_config import FederationConfig
@@ -29,7 +29,8 @@ def assert_close_to_simulation(machines: Machines) -> None:
         for place, site in enumerate(plan.sites)
         if site not in record["answered"]
     }
-    simulated = Simulated(plan, {name: folder.site(name) for name in plan.sites}, folder.run).rounds(missing)
+    same = Simulated(plan, {name: folder.site(name) for name in plan.sites}, folder.run)
+    simulated = same.rounds(missing, known=known_clients(plan, history))
     assert [record["dual"] for record in history] == pytest.approx(
         [float(done.snapshot.state["dual"]) for done in simulated], abs=WITHIN
     )

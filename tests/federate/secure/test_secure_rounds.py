@@ -227,6 +227,29 @@ def test_secrets_are_a_sites_own_and_are_gone_after_the_run(tmp_path: Path) -> N
     assert not any((folder / ".secure").exists() for folder in sites.folders.values())
 
 
+def test_a_site_that_missed_the_end_of_a_run_has_other_secrets_in_the_next(tmp_path: Path) -> None:
+    sites = watched(tmp_path)
+    original, key = sites.ask, sites.folders["north"] / ".secure" / "key"
+
+    def killed(kind: Any, messages: Any, deadline: float) -> Any:
+        sites.away = {"north"} if kind == "score" else sites.away
+        return original(kind, messages, deadline)
+
+    sites.ask = killed  # type: ignore[method-assign]
+    led(secure(1), tmp_path / "first", sites)
+    old = key.read_bytes()
+    sites.away, seen = set(), set[bytes]()
+
+    def looking(kind: Any, messages: Any, deadline: float) -> Any:
+        found = original(kind, messages, deadline)
+        seen.update([key.read_bytes()] if key.exists() and kind not in ("hello", "agree") else [])
+        return found
+
+    sites.ask = looking  # type: ignore[method-assign]
+    led(secure(1), tmp_path / "second", sites)
+    assert len(seen) == 1 and old not in seen and not key.exists()
+
+
 def test_the_report_says_that_single_sites_are_not_known(tmp_path: Path) -> None:
     led(secure(1), tmp_path / "run", watched(tmp_path))
     page = (tmp_path / "run" / "report.md").read_text()

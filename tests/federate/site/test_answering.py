@@ -17,6 +17,7 @@ from PIL import Image
 from tests.federate.makers import Simulated, World, config, people, site_folder
 
 import ffalm
+from ffalm.data.encoding import NumericSummary
 from ffalm.engines import Snapshot
 from ffalm.engines.common import built_model
 from ffalm.engines.remote.message import Fact, Message
@@ -89,6 +90,17 @@ def test_missing_numbers_are_counted_where_neither_they_nor_the_others_are_few(
     assert (told.count, told.missing) == (told_count, told_missing)  # type: ignore[union-attr]
     known = frame["age"].iloc[train].dropna()
     assert told.total == pytest.approx(known.mean() * told_count if told_count else 0.0)  # type: ignore[union-attr]
+
+
+def test_beside_missing_numbers_no_value_is_told_that_few_rows_hold(tmp_path: Path) -> None:
+    frame, shared = people(100, 1).assign(damages=0.0), config(data={"missing": "mean"}).data
+    folder = site_folder(tmp_path, "north", frame)
+    site = SiteConfig.read(folder / "site.toml")
+    train = read_rows(site, shared, folder).parts[0]  # type: ignore[union-attr]
+    frame.loc[train[:20], "damages"], frame.loc[train[20:29], "damages"] = np.nan, 61_234
+    frame.to_csv(folder / "rows.csv", index=False)
+    told = read_rows(site, shared, folder).description(["damages"], 10).columns.columns  # type: ignore[union-attr]
+    assert told["damages"] == NumericSummary(50, 0.0, 0.0, 0.0, 0.0, 20)
 
 
 def test_a_code_is_the_same_category_at_every_site_whatever_else_its_file_holds(tmp_path: Path) -> None:

@@ -48,6 +48,20 @@ def test_a_floor_that_is_no_number_of_rows_is_refused_and_not_noted(tmp_path: Pa
     assert "description" in greeted(folder, 20).facts
 
 
+def test_a_column_that_a_site_drops_is_no_label_and_no_group_of_any_question(tmp_path: Path) -> None:
+    frame = people(80, 1).assign(hiv=lambda rows: rows["age"] > 50)
+    folder = site_folder(tmp_path, "north", frame, drop=["hiv"])
+    for roles in ({"group": "hiv"}, {"group": ["sex", "hiv"]}, {"label": "hiv", "favourable": "True"}):
+        plan = config(("north", "south"), data=roles)
+        asked: dict[str, Fact] = {"describe": True, "data": json.dumps(to_plain(plan.data))}
+        greeting = answer("hello", Message(facts=asked), {"site": str(folder)})
+        task = Task("loans", plan.data.label, "hiv", ("no", "yes"), ("False", "True"), 1)
+        agreed = Agreement(task, plan.data, TableEncoding((CategoryColumn("job", ("smith",)),)), plan.model, plan.sites)
+        terms = Message(facts={"terms": agreed.terms("north", plan, "run").to_text()})
+        for found in (greeting, answer("agree", terms, {"site": str(folder)})):
+            assert "lists the column 'hiv' in drop" in str(found.facts["misfit"]) and not found.tensors
+
+
 def test_a_column_of_names_is_refused_in_an_encoding_that_nobody_described(tmp_path: Path) -> None:
     """With the one feature "name is Ann" the Tally of a model that predicts it would tell Ann's label and group."""
     frame = people(80, 1).assign(name=[f"person {number}" for number in range(80)])

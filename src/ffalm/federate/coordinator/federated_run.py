@@ -38,6 +38,7 @@ from ffalm.federate.coordinator.site_clients import Scores, SiteClients
 from ffalm.federate.disclosure import Scored
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.peer_versions import keep_versions
+from ffalm.federate.secure.first_asked import FirstAsked
 from ffalm.federate.secure.secure_clients import SecureClients
 from ffalm.federate.secure.secure_rounds import secure_round
 from ffalm.models import Pretrained
@@ -112,6 +113,8 @@ class Coordinator:
             kind = SiteClients if config.secure is None else SecureClients
             fresh = self._fresh(last)
             clients = kind(self._sites, members, config, fresh, self._trained, self._log.say, self._pause)
+            if isinstance(clients, SecureClients):
+                clients.first = FirstAsked(self._run.path)
             now, diverged = self._train(clients, self._run.snapshot(last))
             return self._finish(clients, now, diverged)
         except UserError as error:
@@ -160,10 +163,10 @@ class Coordinator:
     def _round(self, clients: SiteClients | SecureClients, now: Snapshot | None) -> Round:
         """One round, recorded; the metrics of the model that it began with came with its answers."""
         config, members, run_log = self._config, self._members, self._log
-        task = members.agreed.task
+        task, known = members.agreed.task, [site for site in config.sites if site in members.counts]
         context = ServerContext(
-            config.algorithm, config.training, task, members.rows(), config.seed, self._trained, now, self._privacy,
-            holds_client_vectors=False,
+            config.algorithm, config.training, task, members.rows(), config.seed, self._trained,
+            self._recounted(now, known), self._privacy, holds_client_vectors=False,
         )  # fmt: skip
         clients.counted = run_log.counted()
         done = secure_round(context, clients) if isinstance(clients, SecureClients) else next(rounds(context, clients))
@@ -171,12 +174,21 @@ class Coordinator:
         if self._privacy is None:
             run_log.complete(done.snapshot.round - 1, clients.scored, task)
         seen = {"answered": list(answered), "missed": clients.missed, "quarantined": clients.quarantined}
-        run_log.add({**done.record, **seen})
+        run_log.add({**done.record, **seen, "known": known})
         run_log.write_sites(task, members.counts, members.refused)
         run_log.say(
             "training", f"Round {done.snapshot.round} of {config.training.rounds}: {', '.join(answered)} took part."
         )
         return done
+
+    def _recounted(self, now: Snapshot | None, known: Sequence[str]) -> Snapshot | None:
+        """The snapshot, its state fitted to the sites whose rows are known now where others were known before."""
+        before = self._log.history[-1].get("known", known) if self._log.history else known
+        if now is None or before == known:
+            return now
+        new = torch.tensor([site in known and site not in before for site in self._config.sites])
+        rows, task = self._members.rows(), self._members.agreed.task
+        return replace(now, state=now.state | self._config.algorithm.recounted(now.state, task, rows, new))
 
     def _fresh(self, done: int) -> dict[str, torch.Tensor]:
         """The model before round 1, by the federation's seed and the weights that it starts from.

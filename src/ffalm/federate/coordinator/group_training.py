@@ -24,6 +24,7 @@ from ffalm.federate.coordinator.federation_report import absences
 from ffalm.federate.coordinator.members import GroupMembers, Members, Say
 from ffalm.federate.coordinator.site_clients import SiteClients
 from ffalm.federate.federation_config import FederationConfig
+from ffalm.federate.secure.first_asked import FirstAsked
 from ffalm.federate.secure.secure_clients import SecureClients
 from ffalm.federate.secure.secure_rounds import secure_round
 from ffalm.studies.store import RunFolder
@@ -53,6 +54,8 @@ class GroupTraining:
         begin = {name: value.detach() for name, value in fresh.state_dict().items()}
         kind = SiteClients if config.secure is None else SecureClients
         self.clients = kind(sites, members, self._config, begin, self._trained, say, pause, self._seen)
+        if isinstance(self.clients, SecureClients):
+            self.clients.first = FirstAsked(self._folder.path)
 
     def run(self) -> Model:
         """The rounds that are left, and the model that they end with."""

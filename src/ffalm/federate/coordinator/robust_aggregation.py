@@ -88,15 +88,31 @@ def trimmed_mean(values: Tensor, shares: Tensor, trim: int) -> Tensor:
 def nearest(sent: Snapshot, updates: Updates, liars: int) -> list[int]:
     """The clients whose answers are nearest to the others': all but `liars`, by Krum's score.
 
-    The score is the sum of the squared distances to the n - liars - 2 nearest other answers.
+    The score is the sum of the squared distances to the n - liars - 2 nearest other answers. Those of models and of
+    each upload are added in units of their medians: sites that send gradients do not move the model at all.
     """
     clients = list(updates)
-    vectors = torch.stack([_vector(sent, updates[client]) for client in clients])
-    distances = torch.cdist(vectors, vectors).square()
+    changes = [_vector(sent, updates[client]) for client in clients]
+    uploads = [
+        [
+            torch.cat([value.double().flatten() for value in updates[client].uploads[name].values()])
+            for client in clients
+        ]
+        for name in updates[clients[0]].uploads
+    ]
+    distances = torch.stack([_distances(vectors) for vectors in (changes, *uploads)]).sum(0)
     count = max(1, len(clients) - liars - 2)
     scores = distances.sort(1).values[:, 1 : count + 1].sum(1)
     kept = scores.argsort(stable=True)[: max(1, len(clients) - liars)]
     return sorted(clients[place] for place in kept.tolist())
+
+
+def _distances(vectors: Sequence[Tensor]) -> Tensor:
+    """Squared distances between all pairs, by the median of those that are not 0."""
+    stacked = torch.stack(list(vectors))
+    found = torch.cdist(stacked, stacked).square()
+    apart = found[found > 0]
+    return found / apart.median() if len(apart) else found
 
 
 def _in_every_part(

@@ -25,12 +25,13 @@ from typing import Any
 import ffalm
 from ffalm.errors import UserError, require
 from ffalm.federate.deploy.folder import FederationFolder, new_folder
+from ffalm.federate.keys import SECRETS
 from ffalm.system.files import read_json, reason, unfinished
 
 MANIFEST = "backup.json"
 FORMAT = 1
 _DATABASE = "coordinator/state.db"
-_LEFT_OUT_FOLDERS = ("home",)  # of Flower's processes, which write them anew
+_LEFT_OUT_FOLDERS = ("home", SECRETS)  # Flower's processes write theirs anew; secrets of a round end with it
 _LEFT_OUT_ENDINGS = (".pid", ".lock", ".db-wal", ".db-shm")
 _ATTEMPTS, _SECONDS_BETWEEN = 20, 0.3
 _CHUNK = 2**20

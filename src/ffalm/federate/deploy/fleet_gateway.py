@@ -148,6 +148,11 @@ def raise_file_limit() -> int:
     return most
 
 
+def limit_handshakes(seconds: float = _SECONDS_TO_SHAKE_HANDS) -> None:
+    """Close connections whose TLS handshake takes longer; uvicorn leaves that to asyncio, whose minute is long."""
+    asyncio.constants.SSL_HANDSHAKE_TIMEOUT = seconds  # type: ignore[attr-defined]
+
+
 def main() -> None:
     """Serve the SuperLink's application on both addresses, with the certificates it was given for both."""
     import uvicorn
@@ -164,7 +169,7 @@ def main() -> None:
     escape_records()
     keep_rotating()
     raise_file_limit()
-    asyncio.constants.SSL_HANDSHAKE_TIMEOUT = _SECONDS_TO_SHAKE_HANDS  # type: ignore[attr-defined]
+    limit_handshakes()
 
     def serve(app: Any, host: str, port: int, **options: Any) -> None:
         options |= {"timeout_graceful_shutdown": _SECONDS_TO_CLOSE, "loop": "asyncio", "ws": "none"}

@@ -23,7 +23,7 @@ from ffalm.federate.deploy.folder_format import upgrade
 from ffalm.federate.deploy.process_log import logs_of
 from ffalm.federate.deploy.processes import FlowerProcess, free_port
 from ffalm.federate.deploy.superlink_state import erase_contents, registered_nodes
-from ffalm.federate.keys import PRIVATE, PUBLIC, fingerprint, read_private
+from ffalm.federate.keys import PRIVATE, PUBLIC, fingerprint, forget_secrets, read_private
 from ffalm.system.files import read_json, write_whole
 
 #: The coordinator among the processes of a federation, and therefore no site's name.
@@ -255,12 +255,14 @@ def stop_all(processes: dict[str, FlowerProcess]) -> list[str]:
     """End these, sites before the coordinator; the names of those that there was anything to end of.
 
     A site that can sign off is let in again at once; of one that could not, the coordinator believes for up to a minute
-    that it is there.
+    that it is there. Secrets of secure sums go with it, which a site that missed the end of a run still has.
     """
     last = [COORDINATOR] if COORDINATOR in processes else []
     sites = [who for who in processes if who not in last]
     with ThreadPoolExecutor(max(1, len(sites))) as stops:
         ended = dict(zip(sites, stops.map(lambda who: processes[who].stop(), sites), strict=True))
+    for who in sites:
+        forget_secrets(processes[who].home.parent)
     ended |= {who: processes[who].stop() for who in last}
     return [who for who in processes if ended[who]]
 

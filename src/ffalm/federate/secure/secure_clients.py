@@ -31,6 +31,7 @@ from ffalm.federate.coordinator.site_clients import Asking, Counting, Scores
 from ffalm.federate.disclosure import Scored
 from ffalm.federate.secure.aggregator import Aggregator, TooFew
 from ffalm.federate.secure.crypto import KEY_BYTES
+from ffalm.federate.secure.first_asked import FirstAsked
 from ffalm.federate.secure.fixed_point import VectorLayout, Words
 from ffalm.federate.secure.histogram_payload import count_bits, read_histograms, with_histograms
 from ffalm.federate.secure.payload import (
@@ -63,6 +64,7 @@ class Sum:
     purpose: str
     message: Message
     layout: VectorLayout
+    largest: int = 1  # rows that count in full, at most, where answers are weighted
     following: str = ""  # the purpose of the next sum
     upcoming: Upcoming = tuple
     whole: bool = False  # whether all that are asked must be in it
@@ -72,6 +74,7 @@ class Sum:
 class SecureClients(Asking):
     """Sums over the members of a federation."""
 
+    first: FirstAsked = field(init=False, default_factory=FirstAsked)
     _keys: dict[str, SignedKey] = field(init=False, default_factory=dict)  # public, by site
     _found: int = field(init=False, default=0)  # how many answered the last question of the attempt under way
     _ready: Aggregator | None = field(init=False, default=None)  # whose offers came with the last reveal
@@ -108,10 +111,12 @@ class SecureClients(Asking):
 
         number = sent.round + 1
         following = "score" if upcoming is None else f"train {number + 1}"
-        asked = Sum("train", f"train {number}", message, layout, following, after)
+        largest = int(self.first.number(f"train {number}", int(self._seen.rows().sum((-1, -2)).max())))
+        asked = Sum("train", f"train {number}", message, layout, largest, following, after)
         sums, summed = self._sum(asked, [names[client] for client in chosen])
-        found = round_sum(layout, layout.values(sums), sent, uploads, len(summed), self._largest())
-        self._check(int(self._seen.rows()[self._numbers(summed)].sum()) == found.rows, "training")
+        found = round_sum(layout, layout.values(sums), sent, uploads, len(summed), largest)
+        rows = sum(min(self._seen.counts[site].rows, largest) for site in summed)
+        self._check(rows == found.rows, "training")
         validation = found.validation
         if validation is not None:
             self._check_tally("validation", validation, summed)
@@ -123,7 +128,9 @@ class SecureClients(Asking):
         task = self._seen.agreed.task
         layout = score_layout(task, self._secure, len(self._config.sites), self._private)
         told = [counts.told for counts in self._seen.counts.values()]
-        facts: dict[str, Fact] = {"reach": max(reach(one["test"]) for one in told)} if self._private else {}
+        facts: dict[str, Fact] = {}
+        if self._private:
+            facts["reach"] = self.first.number("score", max(reach(one["test"]) for one in told))
         bits = count_bits(told)
         if self._config.target is not None:
             layout = with_histograms(layout, task, bits)
@@ -154,7 +161,7 @@ class SecureClients(Asking):
         def upcoming() -> Sequence[str]:
             return sites if asked.following else ()
 
-        asking = Sum("score", asked.purpose, asked.message, layout, asked.following, upcoming, whole=True)
+        asking = Sum("score", asked.purpose, asked.message, layout, 1, asked.following, upcoming, whole=True)
         rows = torch.from_numpy(layout.values(self._sum(asking, sites)[0])[COUNTS]).round().long()
         self._check(asked.sound(rows, asked.limit), "held-out")
         return rows
@@ -197,7 +204,7 @@ class SecureClients(Asking):
             replace(asking.message, facts={**asking.message.facts, **self._about}),
             self._members.common,
             asking.layout.key,
-            self._largest(),
+            asking.largest,
         )
         masked = self._masked(gathering, asking, question)
         if self._few(gathering, masked, least):
@@ -264,7 +271,7 @@ class SecureClients(Asking):
         questions = {}
         message, layout = asking.message, asking.layout
         for client, site in self._named(gathering.offers).items():
-            text = passed_text(gathering.attempt, gathering.passed(client), layout, self._largest())
+            text = passed_text(gathering.attempt, gathering.passed(client), layout, asking.largest)
             questions[site] = self._for_site(replace(message, facts={**message.facts, "secure": text}), site)
         masked = {}
         for site, answer in self._answers(asking.kind, questions).items():
@@ -335,9 +342,6 @@ class SecureClients(Asking):
         """How many must be in a sum: as the rules say, and never fewer than can be brought to its end."""
         circle = min(len(asked), self._secure.neighbours + 1)
         return max(min(self._config.rules.min_sites, len(asked)), needed_of(circle, self._secure.threshold))
-
-    def _largest(self) -> int:
-        return int(self._seen.rows().sum((-1, -2)).max())
 
     def _named(self, clients: Collection[int]) -> dict[int, str]:
         return {client: self._config.sites[client] for client in sorted(clients)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from ffalm.engines.server import ClientUpdate, own_step
 from ffalm.errors import PublicError, require_public
 from ffalm.federate.answer_ledger import AnswerLedger, digest
 from ffalm.federate.disclosure import Disclosed
-from ffalm.federate.keys import Signer
+from ffalm.federate.keys import SECRETS, Signer, forget_secrets
 from ffalm.federate.secure.crypto import KeyPair
 from ffalm.federate.secure.fixed_point import OutOfRange, VectorLayout, Words
 from ffalm.federate.secure.histogram_payload import MOST_BITS, histogram_numbers, with_histograms
@@ -108,7 +107,7 @@ class Vault:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._site, self._folder = folder, folder / ".secure"
+        self._site, self._folder = folder, folder / SECRETS
         self._key, self._attempt = self._folder / "key", self._folder / "attempt.json"
 
     def alone(self) -> AbstractContextManager[None]:
@@ -139,7 +138,12 @@ class Vault:
 
     def forget(self) -> None:
         """Delete everything: the run is over."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        forget_secrets(self._site)
+
+    def end(self) -> None:
+        """Delete everything, unless another process of this site is in the middle of a move."""
+        with self.alone():
+            self.forget()
 
     def _write(self, path: Path, content: bytes) -> None:
         self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -191,7 +195,7 @@ def answered_round(
 ) -> Message:
     """The answer to a round, masked. `worked` scores and trains, once it is clear that the answer may be sent."""
     terms, purpose = site.terms, f"train {sent.round + 1}"
-    algorithm, largest = terms.contender.algorithm, _largest(asked, rows)
+    algorithm, largest = terms.contender.algorithm, largest_weight(asked)
     counted = min(rows, largest)  # a rule may bound the share of a site
 
     def found(secure: Secure, sites: int, fewest: int) -> tuple[VectorLayout, Numbers]:
@@ -201,7 +205,7 @@ def answered_round(
         layout = round_layout(sent, uploads, terms.task, secure, sites, terms.privacy is not None)
         if terms.privacy is None:
             return layout, round_numbers(sent, reply, moved, scores.tally, counted)
-        share = NoiseShare.of(terms.privacy, site.folder, terms.run, purpose, fewest)
+        share = NoiseShare.of(terms.privacy, site.folder, terms.run, _drawn_for(purpose, asked, largest), fewest)
         weight = counted / largest
         frozen = frozen_parameters(built_model(terms.client_spec(torch.device("cpu"))))
         return layout, private_round_numbers(sent, reply, moved, weight, counted, share, algorithm, terms.task, frozen)
@@ -212,11 +216,9 @@ def answered_round(
 def answered_scores(asked: Message, site: SecureSite, worked: Callable[[], dict[str, Disclosed]]) -> Message:
     """The answer to the last scoring, masked."""
 
-    terms = site.terms
+    terms, reach = site.terms, told_reach(asked)
     with understood():
-        reach = float(asked.facts.get("reach", 0.0))
         bits = int(asked.facts.get("count_bits", MOST_BITS))
-    require_public(math.isfinite(reach) and reach >= 0, "The coordinator tells no size of the test parts.")
     require_public(1 <= bits <= MOST_BITS, "The coordinator tells no number of bits of a count.")
 
     def found(secure: Secure, sites: int, fewest: int) -> tuple[VectorLayout, Numbers]:
@@ -228,7 +230,7 @@ def answered_scores(asked: Message, site: SecureSite, worked: Callable[[], dict[
             return with_histograms(layout, terms.task, bits), {**score_numbers(tallies), **counts}
         if terms.privacy is None:
             return layout, score_numbers(tallies)
-        share = NoiseShare.of(terms.privacy, site.folder, terms.run, "score", fewest)
+        share = NoiseShare.of(terms.privacy, site.folder, terms.run, _drawn_for("score", asked, reach), fewest)
         return layout, private_score_numbers(tallies["test"], reach, share)
 
     return _masked(asked, "score", site, 1, found)
@@ -288,10 +290,22 @@ def _masked(
     return Message({"masked": tensors(mask(kept, words, same))}, {"question": same})
 
 
-def _largest(asked: Message, rows: int) -> int:
-    """The rows that count in full, at most; this site's own where the question is none."""
-    if "secure" not in asked.facts:
-        return rows
+def _drawn_for(purpose: str, asked: Message, scale: float) -> str:
+    """What noise is drawn for: another question has other noise, also where a ledger was lost that would refuse it."""
+    return f"{purpose} {digest(asked.tensors)} {scale!r}"
+
+
+def told_reach(asked: Message) -> float:
+    """The largest site's reach in a question for scores under privacy, by which noise is scaled."""
+    with understood():
+        reach = float(asked.facts.get("reach", 0.0))
+    require_public(math.isfinite(reach) and reach >= 0, "The coordinator tells no size of the test parts.")
+    return reach
+
+
+def largest_weight(asked: Message) -> int:
+    """The rows that count in full in a sum, at most."""
+    require_public("secure" in asked.facts, "This federation agreed on secure sums: this site answers in no other way.")
     with understood():
         return max(1, int(parsed_json(str(asked.facts["secure"]))["largest"]))
 

@@ -21,14 +21,23 @@ from ffalm.engines.remote.message import Fact, Kind, Message, printable
 from ffalm.engines.remote.round_messages import update_message
 from ffalm.engines.server import ClientUpdate, own_step
 from ffalm.errors import PublicError, UserError, require_public
-from ffalm.fairness import ScoreHistogram
+from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.federate.answer_ledger import AnswerLedger, described
-from ffalm.federate.disclosure import Disclosed, fewest_rows, withheld, without
+from ffalm.federate.disclosure import Disclosed, fewest_rows, spread, withheld, without
 from ffalm.federate.federation_config import SiteConfig
 from ffalm.federate.histogram_bytes import packed_histograms
 from ffalm.federate.keys import NodeSigner
 from ffalm.federate.peer_versions import keep_versions
-from ffalm.federate.secure.secure_site import SecureSite, answered_counts, answered_round, answered_scores, respond
+from ffalm.federate.secure.secure_site import (
+    SecureSite,
+    Vault,
+    answered_counts,
+    answered_round,
+    answered_scores,
+    largest_weight,
+    respond,
+    told_reach,
+)
 from ffalm.federate.site.blind_counts import CountQuestion, read_shares, told_groups
 from ffalm.federate.site.cache import Parts, SiteCache, rows_key
 from ffalm.federate.site.questions import check_model, read_greeting, read_round
@@ -104,6 +113,8 @@ class LocalSite:
         try:
             terms = self._acceptable(SiteTerms.from_text(str(asked.facts.get("terms", ""))))
             parts = self._rows(terms)
+            if self._run() != terms.run:
+                Vault(self._folder).end()  # secrets of a run whose end this site missed
             self._cache.keep_terms(terms)
             log.warning("This site takes part in the run %r of %r.", terms.run, terms.task.name)
             return Message({"counts": _counts(parts, terms.task, self._min_group(terms.min_group))}, facts)
@@ -116,7 +127,10 @@ class LocalSite:
         terms = agreed.of_groups if _of_groups(asked) else agreed
         parts, learner, threads = self._ready(terms, agreed)
         sent, counted = read_round(asked, terms, learner.fresh(), parts["train"].counts(terms.task))
-        AnswerLedger(self._folder, terms).question(f"train {sent.round + 1}", asked.tensors)
+        under = {"counted": counted} if terms.contender.algorithm.client_vectors else {}
+        if terms.secure is not None:
+            under |= {"largest": largest_weight(asked), **self._floor(agreed)}
+        AnswerLedger(self._folder, terms).question(f"train {sent.round + 1}", asked.tensors, under=under)
         vectors = self._cache.client_vectors(terms, counted)
         if counted and terms.contender.algorithm.client_vectors and not vectors:
             log.warning("What this site kept from round %d is gone: it trains as in its first round.", counted)
@@ -126,7 +140,7 @@ class LocalSite:
                 scores = Disclosed.of(learner.score(sent.model, parts["validation"]), self._min_group(terms.min_group))
                 update = learner.learn(terms.client, self._compared(parts["train"], terms), sent, vectors)
             self._cache.keep_client_vectors(terms, sent.round + 1, counted, update.own)
-            return scores, update
+            return scores, self._stepping(update, parts["train"].counts(terms.task), terms)
 
         if terms.secure is not None:
             return answered_round(asked, self._party(terms, agreed), sent, len(parts["train"]), worked)
@@ -147,7 +161,8 @@ class LocalSite:
         parts, learner, threads = self._ready(terms, terms)
         model = asked.tensors.get("model", {})
         check_model(model, learner.fresh())
-        AnswerLedger(self._folder, terms).question("score", asked.tensors)
+        under = {"reach": told_reach(asked), **self._floor(terms)} if terms.secure is not None else {}
+        AnswerLedger(self._folder, terms).question("score", asked.tensors, under=under)
 
         def worked() -> dict[str, Disclosed]:
             histograms = terms.target is not None and self._config.histograms
@@ -190,7 +205,7 @@ class LocalSite:
                 "A blind rule is for the final model of the run, whose scores this site has told; this is another.",
             )
             outputs = self._predicted(asked, agreed)
-            ledger.question("predict", asked.tensors)
+            ledger.question("predict", asked.tensors, under=self._floor(agreed))
             self._cache.keep_outputs(key, outputs)
             return self._told("predict", asked, agreed, lambda: told_groups(outputs, parts, agreed, fewest))
         kept = self._cache.outputs(key)
@@ -198,7 +213,7 @@ class LocalSite:
             raise PublicError("This site no longer has the two models' outputs for a blind rule: run again.")
         shares = kept["shares"]
         question = CountQuestion.read(asked, agreed, shares)
-        purpose = question.noted(ledger, agreed, shares)
+        purpose = question.noted(ledger, agreed, shares, self._floor(agreed))
         return self._told(purpose, asked, agreed, lambda: question.answer(kept, parts, agreed, fewest))
 
     def _predicted(self, asked: Message, agreed: SiteTerms) -> Model:
@@ -243,6 +258,25 @@ class LocalSite:
         group = torch.where(hidden.to(rows.group.device)[rows.group], task.groups, rows.group)
         return Examples(rows.x, rows.y, group)
 
+    def _stepping(self, update: ClientUpdate, counts: Tensor, terms: SiteTerms) -> ClientUpdate:
+        """The update with the Tally by which this site takes the dual step.
+
+        A step that tells gaps between the means of groups is that of a site without the groups of too few rows. Where
+        a step tells sums of single groups, small cells are in it as one.
+        """
+        algorithm, tally, fewest = terms.contender.algorithm, update.tally, self._min_group(terms.min_group)
+        if tally is None or not algorithm.needs_only_sums:
+            return update
+        if not algorithm.tells_gaps:
+            return replace(update, tally=spread(tally, self._hidden(tally, counts, terms)))
+        small = withheld(torch.minimum(counts.cpu().sum(0), tally.count.sum(0)), fewest)
+        return replace(update, tally=without(tally, small.expand_as(tally.loss)))
+
+    def _hidden(self, tally: Tally, counts: Tensor, terms: SiteTerms) -> Tensor:
+        """The cells of training rows of which nothing is told, neither of all rows nor of those in the Tally."""
+        fewest = self._min_group(terms.min_group)
+        return withheld(counts.cpu(), fewest, total_known=True) | withheld(tally.count.cpu(), fewest, total_known=True)
+
     def _disclosed(self, update: ClientUpdate, sent: Snapshot, counts: Tensor, terms: SiteTerms) -> Message:
         """The update without numbers that tell of too few training rows.
 
@@ -250,10 +284,10 @@ class LocalSite:
         it without small cells. Where there are small cells the mean loss is withheld too: together with the state or
         the Tally it can reveal the loss of a single row, and a few such losses reveal the row.
         """
-        algorithm, tally, fewest = terms.contender.algorithm, update.tally, self._min_group(terms.min_group)
+        algorithm, tally = terms.contender.algorithm, update.tally
         if algorithm.measure is Measure.NOTHING or tally is None:
             return update_message(replace(update, tally=None), keeps_own=True)
-        hidden = withheld(counts.cpu(), fewest, total_known=True) | withheld(tally.count, fewest, total_known=True)
+        hidden = self._hidden(tally, counts, terms)
         if algorithm.needs_only_sums:
             state = own_step(algorithm, sent, tally, int(counts.sum()), terms.task)
             update = replace(update, tally=None, state=state)
@@ -286,13 +320,25 @@ class LocalSite:
         """The larger of the federation's rule and the site's own."""
         return max(asked, self._config.min_group)
 
+    def _floor(self, terms: SiteTerms) -> dict[str, int]:
+        """The fewest rows of a cell that is told, which the answers to one question must have in common."""
+        return {"min_group": self._min_group(terms.min_group)}
+
     def _key(self) -> str:
         """The key of the terms that this site holds; empty where it holds none that it can read."""
-        try:
-            terms = self._cache.terms()
-        except UserError:
-            return ""
+        terms = self._held()
         return "" if terms is None else terms.key
+
+    def _run(self) -> str | None:
+        """The run of these terms."""
+        terms = self._held()
+        return None if terms is None else terms.run
+
+    def _held(self) -> SiteTerms | None:
+        try:
+            return self._cache.terms()
+        except UserError:
+            return None
 
     def _agreed(self, asked: Message) -> SiteTerms:
         terms = self._cache.terms()

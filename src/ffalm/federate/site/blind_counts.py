@@ -63,7 +63,7 @@ class CountQuestion:
         )
         return found
 
-    def noted(self, ledger: AnswerLedger, terms: SiteTerms, shares: Tensor) -> str:
+    def noted(self, ledger: AnswerLedger, terms: SiteTerms, shares: Tensor, under: dict[str, int]) -> str:
         """Note the question, and return its purpose; raises `PublicError` where it is one too many."""
         where = torch.tensor([self.offset, float(self.part == "test")], dtype=torch.float64)
         asked = {"rule": {"weights": self.weights, "line": self.line, "steps": self.steps, "where": where}}
@@ -71,7 +71,7 @@ class CountQuestion:
         ledger.question(f"offset {self.offset!r}", {}, most=("offset ", _STARTS))
         ledger.question(f"target {terms.target}", {}, most=("target ", _STARTS))  # each has lines of its own
         most = _STARTS * most_questions(_target(terms), shares, terms.task.excluded)
-        ledger.question(purpose, asked, most=("count ", most))
+        ledger.question(purpose, asked, ("count ", most), under)
         return purpose
 
     def answer(self, outputs: Model, parts: Parts, terms: SiteTerms, min_group: int) -> Tensor:

@@ -6,12 +6,14 @@ time and never shape the encoding. Every error here has a public part without va
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ffalm.data.decode import Recipe
 from ffalm.data.encoding import (
@@ -23,6 +25,7 @@ from ffalm.data.encoding import (
     TableSummary,
     distinct,
     is_numeric,
+    numbers,
 )
 from ffalm.data.images import image_names
 from ffalm.data.pictures import examples, existing_folder, load_usable, split_by_content
@@ -35,7 +38,7 @@ from ffalm.data.table_files import read_table
 from ffalm.data.table_groups import group_column
 from ffalm.data.table_values import Codes, complete, listed, natural, pick, place_of
 from ffalm.data.types import Task
-from ffalm.errors import PublicError, UserError, require
+from ffalm.errors import PublicError, UserError, require, require_public
 from ffalm.federate.description import ColumnKind, Description
 from ffalm.federate.federation_config import (
     LocalImages,
@@ -163,9 +166,23 @@ class TableRows:
         )
         for name in asked:
             self._check(name)
-        summary = TableSummary.of_rows(self.features[asked], self.parts[0], gaps=self._fills)
-        told = {name: _without_rare(column, fewest) for name, column in summary.columns.items()}
+        told = {name: self._summary(name, fewest) for name in asked}
         return Description("table", labels, groups, kinds, TableSummary(told), ungrouped=ungrouped)
+
+    def _summary(self, name: str, fewest: int) -> ColumnSummary:
+        """What is told of a column's training rows.
+
+        Where fewer rows than `fewest` differ from the number that all others hold, as in a column of zeros with one
+        entry, the sums would be the values of these rows: they count as the others.
+        """
+        rows = self.features[name].iloc[self.parts[0]]
+        if is_numeric(rows):
+            held = rows.dropna() if self._fills else rows
+            usual = _usual(numbers(held))  # numbers that are not finite are refused
+            if int((held != usual).sum()) < fewest:
+                rows = pd.Series(np.where(rows.isna(), np.nan, usual), name=name)
+        summary = TableSummary.of_rows(rows.to_frame(), None, gaps=self._fills)
+        return _without_rare(summary.columns[name], fewest)
 
     def _check(self, name: str) -> None:
         """Refuse a column that is not worth learning from, or in which most rows hold a text of their own."""
@@ -253,16 +270,24 @@ def check_complete(column: pd.Series, file: str) -> None:
     )
 
 
+def _usual(values: NDArray[np.float64]) -> float:
+    """The number that more than half of the rows hold, where there is one; NaN of no rows."""
+    middle = len(values) // 2
+    return float(np.partition(values, middle)[middle]) if len(values) else math.nan
+
+
 def _without_rare(column: ColumnSummary, fewest: int) -> ColumnSummary:
     """The categories that enough rows hold. How many do stays here: of the group, it would tell withheld cells.
 
-    Of numbers, sums over too few rows stay here; where too few rows have none, these count as the mean of the others.
+    So does their order, in which the first of each column is the first row's. Of numbers, sums over too few rows stay
+    here; where too few rows have none, these count as the mean of the others.
     """
     if isinstance(column, NumericSummary):
         if column.count < fewest:
             return NumericSummary(0, 0.0, 0.0, 0.0, 0.0, column.rows)
         return column.filled() if column.missing < fewest else column
-    return CategorySummary({category: fewest for category, count in column.counts.items() if count >= fewest})
+    named = [category for category, count in column.counts.items() if count >= fewest]
+    return CategorySummary(dict.fromkeys(sorted(named, key=lambda name: (name is None, name or "")), fewest))
 
 
 def read_rows(site: SiteConfig, shared: SharedData, folder: Path) -> TableRows | ImageRows:
@@ -277,6 +302,10 @@ def read_rows(site: SiteConfig, shared: SharedData, folder: Path) -> TableRows |
 
 
 def _table(local: LocalTable, split: Split, shared: SharedTable, folder: Path) -> TableRows:
+    for name in (shared.label, *shared.group_columns):  # which the coordinator names, and may name anew in any run
+        require_public(
+            name not in local.drop, f"Its site.toml lists the column {name!r} in drop: it is told of nobody."
+        )
     file = str(folder / Path(local.file).expanduser())
     codes = code_columns(shared.categorical, shared.group_columns)
     frame, _ = read_table(file, local.separator, local.decimal, local.encoding, codes=codes)
