@@ -247,7 +247,7 @@ def objects(draws: random.Random, here: Path, federation: ffalm.Federation) -> C
         lambda: Sweep.load(path),
         lambda: ffalm.ScoreThresholds.load(path),
         lambda: ffalm.ScoreThresholds.from_plain(changed_value(draws, plain)).predict(column(draws)),
-        lambda: ffalm.leave_one_out(thing(draws), out=path),
+        lambda: ffalm.leave_one_out(thing(draws), rounds=1, seeds=1, out=path),
         lambda: ffalm.group_model(thing(draws), rounds=1),
         lambda: ffalm.blind(thing(draws), federation, rounds=1),
         lambda: ffalm.simulate("fedavg", federation, rounds=1).state_dict,

@@ -47,8 +47,9 @@ def _surface(name: str) -> Case:
     if name == "models":
         from tests.fuzzing import folders
 
-        predicted = folders.prepare_models(here)
-        return lambda number, seed, here: folders.run_model(number, seed, here, predicted)
+        (own := here / "models").mkdir()  # other surfaces of this process save models too
+        predicted = folders.prepare_models(own)
+        return lambda number, seed, here: folders.run_model(number, seed, own, predicted)
     if name == "messages":
         from tests.fuzzing import messages
 
