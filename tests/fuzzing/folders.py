@@ -89,7 +89,8 @@ def damage(draws: random.Random, study: Path) -> str:
     elif how in ("remove", "of another run"):
         path.unlink()
     else:
-        flipped = content[:place] + bytes([content[place] ^ 1 << draws.randrange(8)]) + content[place + 1 :]
+        byte = (content or b"\0")[place] ^ 1 << draws.randrange(8)
+        flipped = content[:place] + bytes([byte]) + content[place + 1 :]
         other = draws.choice(files).read_bytes()
         changed = {"flip": flipped, "cut": content[:place], "empty": b"", "double": content * 2, "replace": other}
         path.write_bytes(changed[how])

@@ -115,7 +115,11 @@ def _become(arguments: list[str], output: int, most_bytes: int | None) -> None:
 
         unwritten: Any = patch("ffalm.studies.results.Study.write_report", lambda *_: {})
         with unwritten, patch("typer.main.get_command", lambda _: command_tree()):
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+            try:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+            except KeyboardInterrupt:  # before the command begins, where `ffalm.__main__` ends with this code
+                code = 130
+                return
             code = cli.run(arguments)
     except BaseException:
         traceback.print_exc()
