@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from ffalm.system.files import (
     parsed_json,
     path_of,
     read_text,
+    remove_leftovers,
     require_replaceable,
     sync_files,
     write_private,
@@ -158,3 +161,14 @@ def test_an_error_names_the_file_that_was_to_be_written() -> None:
     with pytest.raises(FileNotFoundError) as caught:
         write_whole(Path("/proc/out.csv"), "text")
     assert caught.value.filename == "/proc/out.csv"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of processes in /proc")
+def test_what_a_process_left_that_ended_and_was_not_waited_for_is_removed(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    (half := tmp_path / f".ffalm-result.json.{ended.pid}").touch()
+    (own := tmp_path / f".ffalm-result.json.{os.getppid()}").touch()
+    remove_leftovers(tmp_path)
+    assert (half.exists(), own.exists()) == (False, True)
+    ended.wait()

@@ -181,7 +181,15 @@ def _alive(process: int) -> bool:
         return False
     except PermissionError:
         return True
-    return process != os.getpid()
+    return process != os.getpid() and not _zombie(process)
+
+
+def _zombie(process: int) -> bool:
+    """Whether a process has ended and nobody has asked for its exit code, as in containers without an init process."""
+    if sys.platform == "linux":
+        with suppress(OSError):  # it is gone by now
+            return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[:1] == [b"Z"]
+    return False
 
 
 def write_private(path: Path, content: bytes) -> None:
