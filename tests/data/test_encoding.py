@@ -12,8 +12,6 @@ from ffalm.data.encoding import (
     NumericSummary,
     TableEncoding,
     TableSummary,
-    as_text,
-    distinct,
 )
 from ffalm.errors import UserError
 
@@ -195,20 +193,6 @@ def test_lists_are_no_categories() -> None:
         TableSummary.of(pd.DataFrame({"tags": [[1], [2]]}))
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(1, "1"), (1.0, "1"), (1.5, "1.5"), (" a ", "a"), (True, "True"), (np.float32(2), "2")],
-)
-def test_a_value_reads_as_people_write_it(value: object, text: str) -> None:
-    assert as_text(value) == text
-
-
-def test_values_that_read_alike_are_one_category() -> None:
-    codes, texts = distinct(pd.Series([1, "1", 1.0, " 1", "2", None, "", "  "], dtype=object))
-    assert texts == ["1", "2"]
-    assert codes.tolist() == [0, 0, 0, 0, 1, -1, -1, -1]
-
-
 @pytest.mark.parametrize("dtype", ["object", "str", "string", "category"])
 def test_every_kind_of_text_column_is_encoded_alike(dtype: str) -> None:
     rows = pd.DataFrame({"town": pd.Series(["b", "a", None, "a"], dtype=dtype)})
@@ -228,10 +212,3 @@ def test_values_too_far_for_a_model_are_refused() -> None:
     assert encoding.encode(pd.DataFrame({"age": [60.0]})).tolist() == [[1.0]]
     with pytest.raises(UserError, match="'age' has values too far"):
         encoding.encode(pd.DataFrame({"age": [60.0, 1e300]}))
-
-
-def test_maps_of_arrow_are_no_category() -> None:
-    pa = pytest.importorskip("pyarrow")
-    maps = pa.array([[("a", 1)]] * 3, pa.map_(pa.string(), pa.int64()))
-    with pytest.raises(UserError, match="lists or records"):
-        distinct(pd.Series(pd.arrays.ArrowExtensionArray(maps), name="x"))

@@ -15,7 +15,8 @@ import pytest
 
 import ffalm
 from ffalm.data import source
-from ffalm.data.encoding import TableEncoding, distinct, is_numeric
+from ffalm.data.category_lookup import distinct
+from ffalm.data.encoding import TableEncoding, is_numeric
 from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.table import FrameTable, Table
 from ffalm.data.table_columns import as_category

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import ffalm
-from ffalm.data.encoding import as_text
+from ffalm.data.category_lookup import as_text
 from ffalm.data.table_codes import code_columns
 from ffalm.data.table_files import read_table
 

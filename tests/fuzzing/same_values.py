@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 import ffalm
-from ffalm.data.encoding import as_text
+from ffalm.data.category_lookup import as_text
 from ffalm.data.table_files import read_table
 
 _ROWS = 40

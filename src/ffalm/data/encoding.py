@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-import re
-import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ffalm.data import compact_features
+from ffalm.data.category_lookup import category_positions, distinct
 from ffalm.data.compact_features import CompactFeatures
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.errors import PublicError, UserError, require
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 #: A variance below this share of the mean square is rounding error: the column is constant.
 ROUNDING = 1e-13
 _LONG_TAIL = 2.0  # standard deviation over mean of numbers that are not negative (log-normal: sigma 1.27)
-_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
-_FRACTION = re.compile(r"[+-]?((0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+)")
 FARTHEST = 1e15  # standard deviations from the mean: products of such features are finite in every layer
 
 
@@ -316,37 +313,6 @@ def require_real(column: pd.Series) -> None:
         raise PublicError(f"The column {str(column.name)!r} holds complex numbers: give real ones.")
 
 
-def as_text(value: object) -> str:
-    """A value as text: 1, 1.0 and " 1" are one category whatever their type, and so is é in any Unicode form."""
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        return str(int(value))
-    return unicodedata.normalize("NFC", str(value).strip())
-
-
-def as_code(text: str) -> str:
-    """The category that a cell of a file spells, whatever else its column holds: 1.0 is 1 and TRUE is True, as they are
-    where a whole column is numbers or truth values, and 007, +7 and 1e5 are codes of their own."""
-    text = as_text(text)
-    if _FRACTION.fullmatch(text):
-        return as_text(float(text))
-    return text.capitalize() if text.lower() in ("true", "false") else text
-
-
-def distinct(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
-    """Each row's index in the returned list of values, in order of appearance; -1 for a missing value."""
-    try:
-        codes, uniques = pd.factorize(column)
-    except (TypeError, NotImplementedError):  # the latter is what Arrow says of its maps
-        raise PublicError(f"The column {str(column.name)!r} holds lists or records, which are no category.") from None
-    places: dict[str, int] = {}
-    lookup = np.full(len(uniques) + 1, -1, dtype=np.int64)  # the last one serves the code -1
-    for number, unique in enumerate(uniques):
-        text = as_text(unique)
-        if text:
-            lookup[number] = places.setdefault(text, len(places))
-    return lookup[codes], list(places)
-
-
 def _summarise(column: pd.Series, gaps: bool) -> ColumnSummary:
     if is_numeric(column):
         values = numbers(column.dropna() if gaps else column)
@@ -394,43 +360,6 @@ def _standardised(values: pd.Series, column: NumericColumn) -> NDArray[np.float6
     if not bool((np.abs(scaled) <= FARTHEST).all()):
         raise PublicError(f"The column {column.name!r} has values too far from those of training rows.")
     return scaled
-
-
-def category_positions(column: pd.Series, categories: tuple[str | None, ...]) -> NDArray[np.int64]:
-    """The index of each row's category among the known ones, -1 for an unknown one.
-
-    A file is read by what it holds: 01 may be the text "01" in one and the number 1 in another, and TRUE a text or a
-    truth value. A text that is no category is therefore looked up as a code, then by the value that it writes.
-    """
-    codes, texts = distinct(column)
-    place = {category: number for number, category in enumerate(categories)}
-    written = _by_written_value(categories)
-    for text in texts:
-        if text not in place and as_code(text) in place:
-            place[text] = place[as_code(text)]
-        elif text not in place and len(alike := written.get(_written_value(text), [])) == 1:
-            place[text] = place[alike[0]]
-    return np.array([place.get(text, -1) for text in [*texts, None]], dtype=np.int64)[codes]
-
-
-def written_alike(categories: Iterable[str | None]) -> bool:
-    """Whether some categories, such as 01 and 1, are one number or truth value once a file is read by what it holds."""
-    return any(len(alike) > 1 for alike in _by_written_value(categories).values())
-
-
-def _by_written_value(categories: Iterable[str | None]) -> dict[str, list[str]]:
-    written: dict[str, list[str]] = {}
-    for category in dict.fromkeys(categories):
-        if category is not None:
-            written.setdefault(_written_value(category), []).append(category)
-    return written
-
-
-def _written_value(text: str) -> str:
-    """The number that a text spells in one normal form, 1 and 0 for true and false; other texts as they are."""
-    if _NUMBER.fullmatch(text):
-        return as_text(float(text))
-    return {"true": "1", "false": "0"}.get(text.lower(), text)
 
 
 def _column_of(fields: Any) -> NumericColumn | CategoryColumn:

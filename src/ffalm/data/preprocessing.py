@@ -15,17 +15,9 @@ import torch
 from torch import Tensor
 
 from ffalm import arrays
+from ffalm.data.category_lookup import category_positions, distinct, written_alike
 from ffalm.data.decode import ENDINGS, Recipe, decode_bytes, read_image
-from ffalm.data.encoding import (
-    CategoryColumn,
-    NumericColumn,
-    TableEncoding,
-    category_positions,
-    distinct,
-    is_numeric,
-    require_real,
-    written_alike,
-)
+from ffalm.data.encoding import CategoryColumn, NumericColumn, TableEncoding, is_numeric, require_real
 from ffalm.data.table_files import as_frame, read_table, without_copies
 from ffalm.data.table_groups import group_column
 from ffalm.data.table_values import Codes, listed, place_of

@@ -10,7 +10,8 @@ from unicodedata import normalize
 import numpy as np
 import pandas as pd
 
-from ffalm.data.encoding import RawTable, as_text, is_numeric
+from ffalm.data.category_lookup import as_text
+from ffalm.data.encoding import RawTable, is_numeric
 from ffalm.data.group_settings import fewest_rows, group_columns
 from ffalm.data.owners import code_owner
 from ffalm.data.preprocessing import Preprocessing, merged_values

@@ -12,7 +12,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from ffalm.data.encoding import as_code, as_text, is_numeric
+from ffalm.data.category_lookup import as_code, as_text
+from ffalm.data.encoding import is_numeric
 
 Reader = Callable[[Sequence[int]], Iterable[pd.DataFrame]]
 """Reads some columns, by their places in ascending order, as text in pieces."""

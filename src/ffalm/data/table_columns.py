@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ffalm.data.encoding import distinct, is_numeric, numbers, require_real
+from ffalm.data.category_lookup import distinct
+from ffalm.data.encoding import is_numeric, numbers, require_real
 from ffalm.data.table_values import listed
 from ffalm.errors import UserError, require
 from ffalm.system.spilled_arrays import new_array, release_pages

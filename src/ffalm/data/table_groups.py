@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from ffalm.data.encoding import as_text, distinct, is_numeric
+from ffalm.data.category_lookup import as_text, distinct
+from ffalm.data.encoding import is_numeric
 from ffalm.data.group_settings import unknown_name
 from ffalm.data.table_columns import MOST_CATEGORIES
 from ffalm.data.table_values import Codes, Value, canonical, empty_in, listed, natural, nearest, pick, place_of

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ffalm.data.encoding import distinct, is_numeric
+from ffalm.data.category_lookup import distinct
+from ffalm.data.encoding import is_numeric
 from ffalm.data.table_columns import FEWEST_IDS
 
 Codes = NDArray[np.int64]

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ffalm.data import SEPARATORS
-from ffalm.data.encoding import as_text, distinct
+from ffalm.data.category_lookup import as_text, distinct
 from ffalm.errors import UserError
 
 Value = str | int | float | bool

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from ffalm.arrays import column
-from ffalm.data.encoding import distinct, numbers
+from ffalm.data.category_lookup import distinct
+from ffalm.data.encoding import numbers
 from ffalm.data.splits import split_rows
 from ffalm.data.table import code_label
 from ffalm.data.table_groups import spelled_alike

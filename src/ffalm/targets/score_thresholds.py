@@ -13,7 +13,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ffalm.arrays import column
-from ffalm.data.encoding import as_text, distinct, is_numeric
+from ffalm.data.category_lookup import as_text, distinct
+from ffalm.data.encoding import is_numeric
 from ffalm.errors import UserError, require
 from ffalm.system.files import path_of, read_json
 from ffalm.targets.repair import Repair, draws_of, kind_of

@@ -19,7 +19,8 @@ from statistics import median
 from torch import Tensor
 
 from ffalm import config as study
-from ffalm.data.encoding import ColumnSummary, NumericColumn, NumericSummary, TableEncoding, TableSummary, as_text
+from ffalm.data.category_lookup import as_text
+from ffalm.data.encoding import ColumnSummary, NumericColumn, NumericSummary, TableEncoding, TableSummary
 from ffalm.data.group_settings import fewest_rows, unknown_name
 from ffalm.data.table_values import listed, natural, place_of
 from ffalm.data.types import Task

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ffalm.data.category_lookup import distinct
 from ffalm.data.decode import Recipe
 from ffalm.data.encoding import (
     CategorySummary,
@@ -23,7 +24,6 @@ from ffalm.data.encoding import (
     RawTable,
     TableEncoding,
     TableSummary,
-    distinct,
     is_numeric,
     numbers,
 )

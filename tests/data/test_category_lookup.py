@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ffalm.data.category_lookup import as_text, category_positions, distinct, written_alike
+from ffalm.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1, "1"), (1.0, "1"), (1.5, "1.5"), (" a ", "a"), (True, "True"), (np.float32(2), "2")],
+)
+def test_a_value_reads_as_people_write_it(value: object, text: str) -> None:
+    assert as_text(value) == text
+
+
+def test_values_that_read_alike_are_one_category() -> None:
+    codes, texts = distinct(pd.Series([1, "1", 1.0, " 1", "2", None, "", "  "], dtype=object))
+    assert texts == ["1", "2"]
+    assert codes.tolist() == [0, 0, 0, 0, 1, -1, -1, -1]
+
+
+def test_a_category_is_found_by_its_text_before_its_value() -> None:
+    known = ("1", "01", "True", None)
+    column = pd.Series(["01", "1.0", "TRUE", "001", "other", None], dtype=object)
+    assert category_positions(column, known).tolist() == [1, 0, 2, -1, -1, 3]
+
+
+@pytest.mark.parametrize(
+    ("categories", "alike"),
+    [(["01", "1"], True), (["True", "1"], True), (["1", "1", "2"], False), (["a", "A", None], False)],
+)
+def test_which_categories_a_file_may_not_tell_apart(categories: list[str | None], alike: bool) -> None:
+    assert written_alike(categories) is alike
+
+
+def test_maps_of_arrow_are_no_category() -> None:
+    pa = pytest.importorskip("pyarrow")
+    maps = pa.array([[("a", 1)]] * 3, pa.map_(pa.string(), pa.int64()))
+    with pytest.raises(UserError, match="lists or records"):
+        distinct(pd.Series(pd.arrays.ArrowExtensionArray(maps), name="x"))
