@@ -177,7 +177,6 @@ class Algorithm:
     default_preset: ClassVar[str | None] = None  # what its bare name stands for, in Python and on the command line
     remedies: ClassVar[str] = "a smaller lr or clip"  # what to try when a run diverges
     separable: ClassVar[bool] = False  # whether the server needs no more than sums: see `dual_step`
-    tells_gaps: ClassVar[bool] = False  # whether a client's dual step tells gaps between groups' mean losses alone
     duals_by_group: ClassVar[bool] = False  # whether its duals are one per group, or one for group 0 and each other
     broadcasts: ClassVar[tuple[str, ...]] = ()  # entries of the state and of `server_vectors` that clients receive
     server_vectors: ClassVar[tuple[str, ...]] = ()  # model-sized, kept by the server; checkpointed, never recorded
@@ -339,6 +338,11 @@ class Algorithm:
     @property
     def needs_held_out(self) -> bool:
         """Whether the dual step reads the held-out Tally, `report.validation`."""
+        return False
+
+    @property
+    def tells_gaps(self) -> bool:
+        """Whether a client's dual step tells gaps between groups' mean losses alone; it may depend on settings."""
         return False
 
     def overrides(self, *hooks: Literal["own_state", "drift", "server_step", "update", "weigh_uploads"]) -> bool:

@@ -62,7 +62,7 @@ class FairALM(AugmentedLagrangian):
         return _MEASURES[self.dual_data]
 
     @property
-    def tells_gaps(self) -> bool:  # type: ignore[override]
+    def tells_gaps(self) -> bool:
         """Of favourable rows alone a group is a single cell."""
         return self.labels == "all"
 

@@ -77,7 +77,6 @@ class FFALM(AugmentedLagrangian):
         "step the dual may diverge: the preset safe bounds it."
     )
     default_preset = "safe"
-    tells_gaps = True
     broadcasts = ("dual", "penalty")
     server_settings = (
         "penalty",
@@ -151,6 +150,11 @@ class FFALM(AugmentedLagrangian):
     def needs_held_out(self) -> bool:
         """Where the gap is that of held-out rows."""
         return self.gap == "held_out"
+
+    @property
+    def tells_gaps(self) -> bool:
+        """The dual moves by them and by nothing else."""
+        return True
 
     @property
     def separable(self) -> bool:  # type: ignore[override]
