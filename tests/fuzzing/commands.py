@@ -48,7 +48,7 @@ def has_flower() -> bool:
     return importlib.util.find_spec("flwr") is not None
 
 
-_FILES = ("file", "folder", "data", "root", "config", "plugin", "out", "data_root", "test")
+_FILES = ("file", "folder", "data", "root", "config", "plugin", "out", "data_root", "test", "choices")
 #: Folders that a command could do something with.
 _FOLDERS = {
     **dict.fromkeys(("predict", "card", "export", "report", "watch"), ("HERE/study", "HERE/study", "HERE/study/runs")),

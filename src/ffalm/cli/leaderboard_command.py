@@ -13,6 +13,7 @@ import typer
 from ffalm.cli.flags import listed, seeds_of
 from ffalm.cli.output import print_json, print_results
 from ffalm.cli.running import resumable, say
+from ffalm.errors import require
 from ffalm.progress import RemainingTime
 
 if TYPE_CHECKING:
@@ -25,13 +26,23 @@ _SECONDS_PER_LINE = 15.0
 
 
 def leaderboard(
-    board: Annotated[str, typer.Option(help="Board: tables, or a TOML file of your own.")] = "tables",
-    root: Annotated[str | None, typer.Option(help="Folder with the files of Adult and COMPAS.")] = None,
+    board: Annotated[str, typer.Option(help="Board: tables, faces, or a TOML file of your own.")] = "tables",
+    root: Annotated[
+        str | None,
+        typer.Option(help="Folder with the files of the board's data sets (Adult, COMPAS, UTKFace, CelebA)."),
+    ] = None,
     cells: Annotated[str | None, typer.Option(help="Cells to compute, semicolon-separated. Default: all.")] = None,
     methods: Annotated[str | None, typer.Option(help="Methods, comma-separated. Default: all.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Number of seeds, or a list. Default: the board's.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of every run. Default: the board's.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes. Default: one per core.")] = None,
+    choices: Annotated[
+        str | None,
+        typer.Option(
+            help="Files choices.csv of parts of the board, plain or .gz, comma-separated: they are joined and ranked, "
+            "and nothing is trained. Default: none."
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for all runs; what it holds is not computed again.")] = Path(
         "ffalm-results/leaderboard"
     ),
@@ -43,17 +54,28 @@ def leaderboard(
     from ffalm.leaderboard.leaderboard_report import overall, tidy, write_leaderboard
     from ffalm.leaderboard.play import play
     from ffalm.leaderboard.standings import standings
+    from ffalm.leaderboard.stored_choices import join_choices
     from ffalm.studies.study import make_folder
 
+    training = {"--seeds": seeds, "--rounds": rounds, "--workers": workers, "--root": root}
+    given = [flag for flag, value in training.items() if value is not None]
+    require(
+        choices is None or not given,
+        f"--choices and {' and '.join(given)} exclude each other: stored choices are ranked without training.",
+    )
     asked = [name.strip() for name in (cells or "").split(";") if name.strip()]
     chosen = Board.load(board, asked, listed(methods or ""))
     changes: dict[str, Any] = {} if seeds is None else {"seeds": seeds_of(seeds)}
     changes |= {} if rounds is None else {"training": {"rounds": rounds}, "checkpoint_every": max(1, rounds)}
     changes |= {} if workers is None else {"workers": workers}
-    make_folder(out)
     command = shlex.join(["ffalm", *sys.argv[1:]])
-    with resumable(command):
-        played = play(chosen, out, changes, root, _Progress(len(chosen.cells), quiet, command))
+    if choices is None:
+        make_folder(out)
+        with resumable(command):
+            played = play(chosen, out, changes, root, _Progress(len(chosen.cells), quiet, command))
+    else:
+        played = join_choices(chosen, _stored(choices, out), bool(asked), bool(listed(methods or "")))
+        make_folder(out)
     files = write_leaderboard(chosen, played, out, command)
     found = standings(played.entries)
     if as_json:
@@ -61,6 +83,16 @@ def leaderboard(
     else:
         left_out = (f"Left out: {line}" for line in dict.fromkeys(played.left_out))
         print_results([overall(chosen, found)], [*left_out, f"Page: {files['leaderboard.md']}"])
+
+
+def _stored(choices: str, out: Path) -> list[Path]:
+    """The files of choices; one that the joined choices would replace is refused, since it may hold more than they."""
+    files = [Path(name) for name in listed(choices)]
+    require(bool(files), "--choices takes one file of choices or several, comma-separated; got none.")
+    written = out / "choices.csv"
+    replaced = any(file.exists() and written.exists() and file.samefile(written) for file in files)
+    require(not replaced, f"The joined choices would replace {str(written)!r}: name another folder by --out.")
+    return files
 
 
 class _Progress:

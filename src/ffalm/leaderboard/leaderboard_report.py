@@ -11,7 +11,7 @@ from ffalm import __version__
 from ffalm.leaderboard.board import Board
 from ffalm.leaderboard.contest import Entry
 from ffalm.leaderboard.play import Played
-from ffalm.leaderboard.standings import Standing, Total, standings, totals
+from ffalm.leaderboard.standings import Standing, Total, seeds_by_cell, standings, totals
 from ffalm.report.rendering import to_csv, to_markdown
 from ffalm.report.tables import Cell, Column, Row, Section, Table, row
 from ffalm.system.files import write_whole
@@ -20,7 +20,7 @@ _RULE = (
     "Every method tries at most {budget} settings per metric. Every seed is a user who chooses by held-out rows (with "
     "training rows, where the models predict both alike), all by the same rule: the most accurate model whose gap is "
     "within the bound with a margin. Numbers are of test rows, in percent. A method qualifies in a cell if it has a "
-    "model in all {seeds} seeds, none degenerate (one label for over 99 % of the rows, or less accurate than the most "
+    "model in every seed, none degenerate (one label for over 99 % of the rows, or less accurate than the most "
     "frequent label), and its mean gap is within the bound. Those that qualify are ranked by mean accuracy; the others "
     "share the places below. First: first, or not told from the first by a paired t-test over seeds, corrected for the "
     "number of methods (Holm, 5 %)."
@@ -61,8 +61,8 @@ def _total(one: Total, title: str, most: bool) -> Row:
     return row(Cell(title, bold=most), one.first, one.qualified, one.rank, accuracy, one.held, one.hypervolume)
 
 
-def of_cell(board: Board, found: Sequence[Standing], cell: str) -> Table:
-    """The methods in one cell."""
+def of_cell(board: Board, found: Sequence[Standing], cell: str, seeds: int) -> Table:
+    """The methods in one cell, which has this number of seeds; cells of one board may have different ones."""
     titles = {method.name: method.title for method in board.methods}
     columns = [
         Column("Method"),
@@ -82,7 +82,8 @@ def of_cell(board: Board, found: Sequence[Standing], cell: str) -> Table:
             for one in own
         ]  # fmt: skip
         sections.append(Section(rows, target, target))
-    return Table(cell, columns, sections, "Bold: first, or tied with the first.", key="target")
+    caption = f"{seeds} seed{'s' * (seeds != 1)}. Bold: first, or tied with the first."
+    return Table(cell, columns, sections, caption, key="target")
 
 
 def tidy(rows: Sequence[Standing] | Sequence[Entry]) -> Table:
@@ -99,14 +100,13 @@ def _plain(value: object) -> object:
 def write_leaderboard(board: Board, played: Played, out: Path, command: str = "") -> dict[str, Path]:
     """Write the page and its data."""
     found = standings(played.entries)
-    seeds = len({one.seed for one in played.entries})
-    cells = list(dict.fromkeys(one.cell for one in found))
+    seeds = seeds_by_cell(played.entries)
     parts = [
         f"# Leaderboard: {board.title}",
-        _RULE.format(budget=board.budget, seeds=seeds),
+        _RULE.format(budget=board.budget),
         f"{f'Command: `{command}`; ' if command else ''}ffalm {__version__}, {date.today()}.",
         f"## Over all cells\n\n{to_markdown(overall(board, found))}",
-        *(f"## {cell}\n\n{to_markdown(of_cell(board, found, cell))}" for cell in cells),
+        *(f"## {cell}\n\n{to_markdown(of_cell(board, found, cell, count))}" for cell, count in seeds.items()),
     ]
     if played.left_out:
         parts.append("## Left out\n\n" + "\n".join(f"- {line}" for line in dict.fromkeys(played.left_out)))

@@ -41,6 +41,14 @@ class Standing:
         return not self.problem and (self.rank == 1 or self.p >= SIGNIFICANCE)
 
 
+def seeds_by_cell(entries: Sequence[Entry]) -> dict[str, int]:
+    """How many seeds each cell has."""
+    return {
+        cell: len({one.seed for one in entries if one.cell == cell})
+        for cell in dict.fromkeys(one.cell for one in entries)
+    }
+
+
 def standings(entries: Sequence[Entry]) -> list[Standing]:
     """Every cell and bound, ranked."""
     found = []

@@ -1,0 +1,148 @@
+"""Choices that boards wrote as `choices.csv`, read back and joined, so that a board can be computed in parts.
+
+A board that takes hours of a GPU is computed on several machines or days, a few cells and seeds at a time. Ranks follow
+from the choices alone, so the parts are joined here and ranked without training anything and without the data. Entries
+come in the order in which one run of the whole board gives them, so that tables do not depend on the order of files.
+
+Hypervolumes stay as each part measured them. Their box is that of all runs of a cell in one folder, so seeds or methods
+of a cell that were computed apart have slightly different boxes; ranks do not rest on them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import fields
+from itertools import product
+from pathlib import Path
+
+from ffalm.data.table_files import read_table
+from ffalm.data.table_values import pick
+from ffalm.errors import UserError, require, shown
+from ffalm.leaderboard.board import METRICS, Board
+from ffalm.leaderboard.contest import Entry
+from ffalm.leaderboard.play import Played
+
+_HELD = {"0": False, "1": True, "0.0": False, "1.0": True}  # the latter where a spreadsheet or pandas wrote them
+
+
+def join_choices(board: Board, files: Sequence[Path], skip_cells: bool = False, skip_methods: bool = False) -> Played:
+    """The choices of all files, each once, in the board's order; what the board has and the files lack is left out.
+
+    A cell or method that the board does not have is refused, unless `skip_cells` or `skip_methods` says that the board
+    was narrowed, and such choices are to be skipped.
+    """
+    cells, methods = [cell.name for cell in board.cells], [method.name for method in board.methods]
+    metrics = _metrics(board)
+    targets = list(metrics)
+    joined: dict[tuple[str, str, str, int], tuple[Entry, Path]] = {}
+    for file in files:
+        for one in read_choices(file):
+            if (skip_cells and one.cell not in cells) or (skip_methods and one.method not in methods):
+                continue
+            _require_of_board("cell", one.cell, cells, file)
+            _require_of_board("method", one.method, methods, file)
+            _require_of_board("target", one.target, targets, file)
+            key = (one.cell, one.target, one.method, one.seed)
+            _require_same(*joined.setdefault(key, (one, file)), one, file)
+    names = " and ".join(repr(str(file)) for file in files)
+    require(bool(joined), f"No choice in {names} is of the cells and methods that --cells and --methods name.")
+    entries = sorted(
+        (one for one, _ in joined.values()),
+        key=lambda one: (
+            cells.index(one.cell),
+            one.seed,
+            metrics[one.target],
+            methods.index(one.method),
+            targets.index(one.target),
+        ),
+    )
+    _require_equal_seeds(entries)
+    found = {one.cell for one in entries} | {one.method for one in entries}
+    return Played(
+        entries, [f"{name}: the files have no choices of it." for name in cells + methods if name not in found]
+    )
+
+
+def read_choices(file: Path) -> Iterator[Entry]:
+    """The choices in a CSV file, which may be compressed by gzip."""
+    frame, _ = read_table(str(file), texts="all")
+    columns = {field.name: pick(frame, field.name, str(file)).astype(str) for field in fields(Entry)}
+    for number, values in enumerate(zip(*columns.values(), strict=True), 1):
+        yield _entry(dict(zip(columns, values, strict=True)), f"data row {number} of {str(file)!r}")
+
+
+def _entry(row: dict[str, str], where: str) -> Entry:
+    require(row["held"] in _HELD, f"The column 'held' in {where} must be 0 or 1; got {shown(row['held'])}.")
+    return Entry(
+        row["cell"],
+        row["target"],
+        row["method"],
+        _seed(row["seed"], where),
+        _number(row, "accuracy", where),
+        _number(row, "gap", where),
+        _HELD[row["held"]],
+        row["degenerate"],
+        row["chosen"],
+        _number(row, "hypervolume", where),
+    )
+
+
+def _seed(text: str, where: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UserError(f"The column 'seed' in {where} must be a whole number; got {shown(text)}.") from None
+
+
+def _number(row: dict[str, str], name: str, where: str) -> float:
+    """A finite number; NaN where the field is empty, as a method without a model has it."""
+    if not row[name]:
+        return math.nan
+    try:
+        number = float(row[name])
+    except ValueError:
+        number = math.nan
+    require(math.isfinite(number), f"The column {name!r} in {where} must be a number or empty; got {shown(row[name])}.")
+    return number
+
+
+def _metrics(board: Board) -> dict[str, int]:
+    """The bounds that methods are ranked at, in the board's order, each with its metric's place among the metrics."""
+    metrics = {str(target): target.bounds[0].metric for target in board.targets}
+    return {target: METRICS.index(metric) for target, metric in metrics.items() if metric in METRICS}
+
+
+def _require_of_board(kind: str, name: str, known: Collection[str], file: Path) -> None:
+    require(
+        name in known,
+        f"{str(file)!r} has choices of the {kind} {shown(name)}, which the board does not have: give the board that "
+        "they were made with by --board.",
+    )
+
+
+def _require_same(first: Entry, of: Path, second: Entry, file: Path) -> None:
+    """Refuse two different choices for the same cell, bound, method and seed; NaN is the same as NaN."""
+    names = " and ".join(dict.fromkeys((repr(str(of)), repr(str(file)))))
+    require(
+        repr(first) == repr(second),
+        f"The choices of {first.method!r} in the cell {first.cell!r} at {first.target!r} in seed {first.seed} differ "
+        f"in {names}: give one of them.",
+    )
+
+
+def _require_equal_seeds(entries: Sequence[Entry]) -> None:
+    """Refuse a cell whose methods have different seeds: means over different seeds would be ranked as if they compared.
+
+    A method that is not in a cell at all is none of this, since some cannot take a cell's data.
+    """
+    present = {(one.cell, one.method, one.target, one.seed) for one in entries}
+    for cell in dict.fromkeys(one.cell for one in entries):
+        own = [one for one in entries if one.cell == cell]
+        methods, targets, seeds = ({getattr(one, name) for one in own} for name in ("method", "target", "seed"))
+        for method, target, seed in product(sorted(methods), sorted(targets), sorted(seeds)):
+            require(
+                (cell, method, target, seed) in present,
+                f"The cell {cell!r} has no choice of {method!r} at {target!r} in seed {seed}, which it has of others: "
+                "add the file that has it, or leave the method out by --methods.",
+            )

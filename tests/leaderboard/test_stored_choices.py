@@ -1,0 +1,207 @@
+"""Choices of a board that was computed in parts are joined and ranked as if one run had made them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.leaderboard.test_board import SMALL
+from typer.testing import CliRunner
+
+from ffalm.cli import app, run
+from ffalm.errors import UserError
+from ffalm.leaderboard.board import Board
+from ffalm.leaderboard.play import play
+from ffalm.leaderboard.standings import standings
+from ffalm.leaderboard.stored_choices import join_choices, read_choices
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+PUBLISHED = RESULTS / "leaderboard-faces-choices.csv.gz"
+HEADER, *LINES = gzip.decompress(PUBLISHED.read_bytes()).decode().splitlines()
+FIRST = '"utkface, alpha 0.3",dpd <= 0.05,answer,0,'
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes lines of choices to a file, compressed where its name says so."""
+
+    def written(name: str, lines: list[str], header: str = HEADER) -> Path:
+        content = ("\n".join([header, *lines]) + "\n").encode()
+        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        return tmp_path / name
+
+    return written
+
+
+@pytest.fixture
+def faces() -> Board:
+    return Board.load("faces")
+
+
+def numbers(file: Path) -> list[dict[str, Any]]:
+    texts = ("cell", "target", "method", "problem")
+    rows = csv.DictReader(file.read_text().splitlines())
+    return [{key: value if key in texts else float(value or "nan") for key, value in row.items()} for row in rows]
+
+
+def halves(write: Write) -> list[Path]:
+    """The published choices in two files, in no order."""
+    lines = random.Random(0).sample(LINES, len(LINES))
+    return [write("a.csv", lines[:100]), write("b.csv.gz", lines[100:])]
+
+
+def test_the_published_choices_in_two_files_give_the_published_leaderboard(write: Write, tmp_path: Path) -> None:
+    files = ",".join(map(str, halves(write)))
+    result = CliRunner().invoke(
+        app, ["leaderboard", "--board", "faces", "--choices", files, "--out", str(tmp_path / "o")]
+    )
+    assert result.exit_code == 0, result.output
+    found, published = numbers(tmp_path / "o" / "leaderboard.csv"), numbers(RESULTS / "leaderboard-faces.csv")
+    assert len(found) == len(published) == 2 * 3 * 11
+    for mine, theirs in zip(found, published, strict=True):
+        assert mine == pytest.approx(theirs, nan_ok=True)
+    assert (tmp_path / "o" / "choices.csv").read_text().splitlines() == [HEADER, *LINES]
+    page = (tmp_path / "o" / "leaderboard.md").read_text()
+    assert "**utkface, alpha 0.3**: 5 seeds. Bold" in page and "**celeba, alpha 0.3**: 2 seeds. Bold" in page
+    assert "a model in every seed, none degenerate" in page
+    assert "- celeba, alpha 5: the files have no choices of it." in page
+
+
+def test_entries_come_in_the_order_of_one_run_whatever_the_order_of_files(write: Write, faces: Board) -> None:
+    assert join_choices(faces, halves(write)).entries == list(read_choices(PUBLISHED))
+
+
+def test_parts_by_seed_are_the_run_of_all_seeds_but_for_the_box_of_hypervolumes(tmp_path: Path) -> None:
+    learned = SMALL.replace("rows = 2000", "rows = 6000").replace("rounds = 2", "rounds = 20, lr = 0.3")
+    (tmp_path / "board.toml").write_text(learned)
+    board = Board.load(tmp_path / "board.toml")
+    words = ["--board", str(tmp_path / "board.toml"), "--methods", "fedavg,ours", "--workers", "1", "--quiet"]
+    for part, seeds in (("one", "0,"), ("two", "1,"), ("whole", "0,1")):
+        assert run(["leaderboard", *words, "--seeds", seeds, "--out", str(tmp_path / part)]) == 0
+    joined = join_choices(board, [tmp_path / "two" / "choices.csv", tmp_path / "one" / "choices.csv"]).entries
+    whole = list(read_choices(tmp_path / "whole" / "choices.csv"))
+    assert [(one.seed, one.method, one.chosen, one.held) for one in joined] == [
+        (one.seed, one.method, one.chosen, one.held) for one in whole
+    ]
+    assert [one.accuracy for one in joined] == pytest.approx([one.accuracy for one in whole])
+    assert [one.gap for one in joined] == pytest.approx([one.gap for one in whole])
+    assert [one.hypervolume for one in joined] != pytest.approx([one.hypervolume for one in whole])
+
+
+def test_what_a_board_writes_is_what_is_read_back(tmp_path: Path) -> None:
+    (tmp_path / "board.toml").write_text(SMALL)
+    board = Board.load(tmp_path / "board.toml", methods=["fedavg"])
+    played = play(board, tmp_path / "out", {"seeds": [0], "workers": 1})
+    words = ["--board", str(tmp_path / "board.toml"), "--methods", "fedavg", "--seeds", "1", "--quiet"]
+    assert run(["leaderboard", *words, "--workers", "1", "--out", str(tmp_path / "out")]) == 0
+    assert list(read_choices(tmp_path / "out" / "choices.csv")) == played.entries
+
+
+def test_a_choice_that_two_files_have_is_taken_once(write: Write, faces: Board) -> None:
+    assert LINES[0].startswith(FIRST)
+    without = f"{FIRST},,0,,,0.0"  # no model: accuracy and gap are NaN, which is not equal to itself
+    lines = [without, *LINES[1:]]
+    twice = join_choices(faces, [write("a.csv", lines), write("b.csv", lines[:50])]).entries
+    assert len(twice) == len(LINES)
+
+
+def test_different_choices_for_one_seed_are_refused_with_both_files(write: Write, faces: Board) -> None:
+    other = LINES[0].replace(",0.885", ",0.775")
+    assert other != LINES[0]
+    with pytest.raises(UserError, match=r"'answer' in the cell 'utkface, alpha 0.3' .* in seed 0 differ") as refused:
+        join_choices(faces, [write("a.csv", LINES), write("b.csv", [other])])
+    assert "a.csv' and '" in str(refused.value) and "b.csv'" in str(refused.value)
+
+
+def test_a_method_that_lacks_a_seed_of_its_cell_is_refused(write: Write, faces: Board) -> None:
+    file = write("a.csv", [line for line in LINES if not line.startswith('"celeba, alpha 0.3",eod <= 0.1,ffalm,1,')])
+    with pytest.raises(UserError, match=r"'celeba, alpha 0.3' has no choice of 'ffalm' at 'eod <= 0.1' in seed 1"):
+        join_choices(faces, [file])
+    rest = Board.load("faces", methods=[one.name for one in faces.methods if one.name != "ffalm"])
+    assert "ffalm" not in {one.method for one in join_choices(rest, [file], skip_methods=True).entries}
+
+
+def test_a_method_may_be_missing_from_a_whole_cell(write: Write, faces: Board) -> None:
+    kept = [line for line in LINES if not line.startswith('"celeba') or ",ffalm," not in line]
+    entries = join_choices(faces, [write("a.csv", kept)]).entries
+    assert {one.cell for one in entries if one.method == "ffalm"} == {"utkface, alpha 0.3"}
+    assert len(standings(entries)) == 3 * (11 + 10)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("utkface, alpha 0.3", "mars", "a.csv' has choices of the cell 'mars'"),
+        (",answer,", ",magic,", "a.csv' has choices of the method 'magic'"),
+        ("dpd <= 0.05", "dpd <= 0.04", "a.csv' has choices of the target 'dpd <= 0.04'"),
+    ],
+)
+def test_what_the_board_does_not_have_is_refused(write: Write, faces: Board, old: str, new: str, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        join_choices(faces, [write("a.csv", [LINES[0].replace(old, new)])])
+
+
+def test_cells_and_methods_narrow_the_board(write: Write, tmp_path: Path) -> None:
+    picked = ["--cells", "celeba, alpha 0.3", "--methods", "fedavg,answer", "--choices", str(write("a.csv", LINES))]
+    assert run(["leaderboard", "--board", "faces", *picked, "--out", str(tmp_path / "out")]) == 0
+    found = [(one.cell, one.seed, one.method) for one in read_choices(tmp_path / "out" / "choices.csv")]
+    assert set(found) == {("celeba, alpha 0.3", seed, method) for seed in (0, 1) for method in ("answer", "fedavg")}
+    assert [method for _, _, method in found[:2]] == ["fedavg", "answer"]  # as they were asked for
+
+
+@pytest.mark.parametrize(
+    ("lines", "header", "told"),
+    [
+        ([LINES[0]], HEADER.replace("gap", "gaps"), "a.csv' has no column 'gap'"),
+        ([LINES[0].replace(",0,0.885", ",zero,0.885")], HEADER, "'seed' in data row 1 of .*a.csv' must be a whole"),
+        ([LINES[0].replace(",0.885", ",good0.885")], HEADER, "'accuracy' in data row 1 of .*a.csv' must be a number"),
+        ([LINES[1], LINES[0].replace(",1,,", ",yes,,")], HEADER, "'held' in data row 2 of .*a.csv' must be 0 or 1"),
+        ([LINES[0].rpartition(",")[0] + ",inf"], HEADER, "'hypervolume' in data row 1 of .*a.csv' must be a number"),
+        ([], HEADER, "a.csv' has a header but no rows"),
+        ([], "", "a.csv' is empty"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_file_is_named(write: Write, faces: Board, lines: list[str], header: str, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        join_choices(faces, [write("a.csv", lines, header)])
+
+
+def test_a_file_that_is_not_there_or_is_damaged_is_named(write: Write, faces: Board, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"There is no file .*missing\.csv"):
+        join_choices(faces, [tmp_path / "missing.csv"])
+    half = write("half.csv.gz", LINES)
+    half.write_bytes(half.read_bytes()[:3000])
+    with pytest.raises(UserError, match=r"half\.csv\.gz' cannot be read"):
+        join_choices(faces, [half])
+
+
+@pytest.mark.parametrize("flag", ["--seeds", "--rounds", "--workers", "--root"])
+def test_flags_of_training_are_refused_beside_choices(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["leaderboard", "--board", "faces", "--choices", str(PUBLISHED), flag, "3"]) == 2
+    assert f"--choices and {flag} exclude each other" in capsys.readouterr().err
+
+
+def test_no_file_at_all_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["leaderboard", "--board", "faces", "--choices", " , "]) == 2
+    assert "--choices takes one file" in capsys.readouterr().err
+
+
+def test_files_without_a_choice_of_the_board_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["leaderboard", "--board", "faces", "--choices", str(PUBLISHED), "--cells", "celeba, alpha 5"]
+    assert run([*words, "--out", str(tmp_path / "out")]) == 2
+    assert "is of the cells and methods that --cells and --methods name" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_is_read_is_not_replaced(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write("choices.csv", LINES)
+    words = ["leaderboard", "--board", "faces", "--choices", str(file), "--cells", "celeba, alpha 0.3"]
+    assert run([*words, "--out", str(tmp_path)]) == 2
+    assert "would replace" in capsys.readouterr().err
+    assert file.read_text().splitlines() == [HEADER, *LINES]
