@@ -29,6 +29,20 @@ def test_a_category_is_found_by_its_text_before_its_value() -> None:
 
 
 @pytest.mark.parametrize(
+    ("known", "other"),
+    [("9007199254740992", "9007199254740993"), ("9" * 5000, "9" * 4999 + "8"), ("inf", "1e999"), ("1e998", "1e999")],
+)
+def test_long_codes_that_are_one_as_floats_are_different_categories(known: str, other: str) -> None:
+    assert category_positions(pd.Series([known, other], dtype=object), (known,)).tolist() == [0, -1]
+    assert not written_alike([known, other])
+
+
+@pytest.mark.parametrize(("text", "known"), [("+7", "7"), ("007", "7"), ("-0", "0"), ("-07", "-7"), ("7e0", "7")])
+def test_a_number_is_found_however_it_is_written(text: str, known: str) -> None:
+    assert category_positions(pd.Series([text], dtype=object), ("other", known)).tolist() == [1]
+
+
+@pytest.mark.parametrize(
     ("categories", "alike"),
     [(["01", "1"], True), (["True", "1"], True), (["1", "1", "2"], False), (["a", "A", None], False)],
 )

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from scipy.stats import ttest_rel
+from scipy.stats import binomtest, ttest_rel
 
 from ffalm.leaderboard.contest import Entry
 from ffalm.leaderboard.standings import holm, paired_p, standings, totals
@@ -28,10 +28,17 @@ def test_the_paired_test_is_scipys() -> None:
     assert paired_p(dict(enumerate(first)), dict(enumerate(second))) == pytest.approx(expected)
 
 
-def test_pairs_without_spread_are_equal_or_surely_different() -> None:
+def test_methods_that_are_equal_or_share_one_seed_are_not_told_apart() -> None:
     assert paired_p({0: 0.5, 1: 0.6}, {0: 0.5, 1: 0.6}) == 1.0
-    assert paired_p({0: 0.5, 1: 0.75}, {0: 0.25, 1: 0.5}) == 0.0
     assert paired_p({0: 0.5}, {0: 0.6}) == 1.0
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 10])
+def test_the_same_difference_in_every_seed_has_the_p_value_of_the_sign_test(seeds: int) -> None:
+    rows = 2370  # one of which the second predicts wrong in every seed: equal but for rounding
+    first = {seed: (2100 + 17 * seed) / rows for seed in range(seeds)}
+    second = {seed: (2099 + 17 * seed) / rows for seed in range(seeds)}
+    assert paired_p(first, second) == pytest.approx(binomtest(seeds, seeds).pvalue)
 
 
 def test_methods_are_ranked_by_accuracy_and_tied_where_a_test_cannot_tell_them_apart() -> None:
@@ -61,11 +68,11 @@ def test_a_method_beyond_the_bound_degenerate_or_without_a_model_never_ranks() -
 
 
 def test_totals_count_the_cells_and_average_the_ranks() -> None:
-    found = standings(entries("a", [0.80, 0.81]) + entries("b", [0.70, 0.71]))
+    found = standings(entries("a", [0.80, 0.81, 0.80]) + entries("b", [0.70, 0.71, 0.71]))
     first, second = totals(found)
     assert (first.method, first.cells, first.qualified, first.first, first.rank) == ("a", 1, 1, 1, 1.0)
     assert (second.method, second.first, second.rank) == ("b", 0, 2.0)
-    assert first.accuracy == pytest.approx(0.805)
+    assert first.accuracy == pytest.approx(2.41 / 3)
 
 
 def test_a_contest_nobody_qualifies_in_has_no_first() -> None:

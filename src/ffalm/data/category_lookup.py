@@ -7,6 +7,7 @@ encodings are but one of them.
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from ffalm.errors import PublicError
 
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_WHOLE = re.compile(r"[+-]?[0-9]+")
 _FRACTION = re.compile(r"[+-]?((0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+)")
 
 
@@ -83,7 +85,13 @@ def _by_written_value(categories: Iterable[str | None]) -> dict[str, list[str]]:
 
 
 def _written_value(text: str) -> str:
-    """The number that a text spells in one normal form, 1 and 0 for true and false; other texts as they are."""
-    if _NUMBER.fullmatch(text):
-        return as_text(float(text))
+    """The number that a text spells in one normal form, 1 and 0 for true and false; other texts as they are.
+
+    Whole numbers go digit by digit: as floats, long codes such as 9007199254740992 and 9007199254740993 would be one.
+    """
+    if _WHOLE.fullmatch(text):
+        digits = text.lstrip("+-").lstrip("0") or "0"
+        return f"-{digits}" if text.startswith("-") and digits != "0" else digits
+    if _NUMBER.fullmatch(text) and math.isfinite(number := float(text)):
+        return as_text(number)
     return {"true": "1", "false": "0"}.get(text.lower(), text)
