@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ffalm.algorithms import Algorithm, FedAvg, algorithm_class
-from ffalm.engines import Engine, Job, ModelFactory, choose
+from ffalm.engines import Engine, Job, ModelFactory, Together, choose
 from ffalm.engines.common import checked_model
 from ffalm.errors import TrainingDiverged, UserError, require, shown
 from ffalm.federation import Federation
@@ -182,7 +182,7 @@ def simulate(
         if line is not None:
             line(f"{chosen.title}, seed {run.jobs[0].spec.seed}", record)
 
-    results = compute(runs, choose(shared.engine, first, len(runs))[0], threads, tell)
+    results = compute(runs, choose(shared.engine, first, {Together.CLIENTS: len(runs)}, [chosen])[0], threads, tell)
     if line is not None:
         line.close()
     for note in dict.fromkeys(note for result in results for note in result.notes):

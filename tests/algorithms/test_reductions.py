@@ -12,7 +12,8 @@ from tests.engines.test_conformance import assert_same_numbers, jobs_of
 
 import ffalm
 from ffalm.algorithms import RoundReport, State
-from ffalm.engines.stacked.grouping import ready, stacks
+from ffalm.engines.ready_jobs import ready
+from ffalm.engines.stacked.grouping import stacks
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import ffalm
-from ffalm.engines import Job, Training, choice, choose
+from ffalm.engines import Job, Together, Training, choice, choose
 from ffalm.engines.graphed import GraphedEngine
 from ffalm.engines.stacked.needs import needs_of
 from ffalm.errors import UserError
@@ -32,14 +32,14 @@ def test_a_small_model_is_stacked_where_there_is_memory_or_nobody_knows(
     monkeypatch: pytest.MonkeyPatch, left: int | None
 ) -> None:
     with_free(monkeypatch, left)
-    engine, reason = choose("auto", job(), 10)
+    engine, reason = choose("auto", job(), {Together.CLIENTS: 10})
     assert (engine.name, reason) == ("stacked", "clients and seeds of a small model fit on one tensor")
 
 
 def test_runs_that_do_not_fit_together_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     one = job()
     with_free(monkeypatch, int(1.3 * needs_of([one] * 3, one.spec.model()).total))
-    engine, reason = choose("auto", one, 10)
+    engine, reason = choose("auto", one, {Together.CLIENTS: 10})
     assert engine.name == "stacked"
     assert "one tensor, in 4 stacks since" in reason
     assert reason.endswith(" MB of memory are free")

@@ -16,10 +16,11 @@ import ffalm
 from ffalm.algorithms import Algorithm
 from ffalm.engines import ClientSpec, Job, Round, Training
 from ffalm.engines.loop import LoopEngine
+from ffalm.engines.ready_jobs import ready, same_function
 from ffalm.engines.stacked import StackedEngine, why_not_stacked
 from ffalm.engines.stacked.binary_columns import binary_columns
 from ffalm.engines.stacked.choose import kernel_for, values_per_row
-from ffalm.engines.stacked.grouping import ready, same_function, stacks
+from ffalm.engines.stacked.grouping import stacks
 from ffalm.engines.stacked.kernels import Layered
 from ffalm.engines.stacked.losses import losses_of, predictions, targets
 from ffalm.engines.stacked.mapped import Mapped

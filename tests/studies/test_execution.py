@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import nn
 
+from ffalm.algorithms import Algorithm
 from ffalm.config import parse
-from ffalm.engines import Engine, Job, Round, choose
+from ffalm.engines import Engine, Job, Round, Together, choose
 from ffalm.engines.loop import LoopEngine
 from ffalm.errors import UserError
 from ffalm.models import CNN, MLP
@@ -27,10 +28,10 @@ SMALL: dict[str, Any] = {"data": {"source": "census", "rows": 600}, "partition":
 
 def test_runs_that_can_be_computed_together_are_split_only_to_keep_processes_busy() -> None:
     grid = plans(parse({**SMALL, "seeds": [0, 1, 2], "algorithms": {"fedavg": {}}}))
-    assert [len(task) for task in _tasks(grid, together=False, processes=2)] == [1] * 6
-    assert [len(task) for task in _tasks(grid, together=True, processes=2)] == [3, 3]
-    assert [len(task) for task in _tasks(grid, together=True, processes=4)] == [2, 2, 1, 1]
-    tasks = _tasks(grid, together=True, processes=64)
+    assert [len(task) for task in _tasks(grid, together=Together.NONE, processes=2)] == [1] * 6
+    assert [len(task) for task in _tasks(grid, together=Together.CLIENTS, processes=2)] == [3, 3]
+    assert [len(task) for task in _tasks(grid, together=Together.CLIENTS, processes=4)] == [2, 2, 1, 1]
+    tasks = _tasks(grid, together=Together.CLIENTS, processes=64)
     assert sorted(plan.folder_name for task in tasks for plan in task) == sorted(plan.folder_name for plan in grid)
 
 
@@ -38,16 +39,23 @@ def test_runs_that_differ_in_settings_of_the_server_alone_are_computed_together(
     knobs = {f"l-{value}": {"name": "lagrangian", "tolerance": value} for value in (0.0, 0.05, 0.1)}
     other = {"trained": {"name": "lagrangian", "measured": "train"}}
     grid = plans(parse({**SMALL, "partition": {}, "seeds": [0, 1], "algorithms": {**knobs, **other}}))
-    assert [len(task) for task in _tasks(grid, together=True, processes=1)] == [6, 2]
-    assert [len(task) for task in _tasks(grid, together=True, processes=2)] == [3, 3, 2]
+    assert [len(task) for task in _tasks(grid, together=Together.CLIENTS, processes=1)] == [6, 2]
+    assert [len(task) for task in _tasks(grid, together=Together.CLIENTS, processes=2)] == [3, 3, 2]
+
+
+def test_algorithms_of_one_seed_and_skew_are_computed_together_where_an_engine_takes_steps_for_all_of_them() -> None:
+    several: dict[str, Any] = {"fedavg": {}, "fpfl": {}, "ffalm": {}}
+    tasks = _tasks(plans(parse({**SMALL, "seeds": [0, 1], "algorithms": several})), Together.SEED, processes=1)
+    assert [len(task) for task in tasks] == [3, 3, 3, 3]
+    assert all(len({(plan.alpha, plan.seed) for plan in task}) == 1 for task in tasks)
 
 
 def test_memory_is_planned_for_as_many_processes_as_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
 
-    def chosen(name: str, job: Job, together: int) -> tuple[Engine, str]:
-        asked.append((job.processes, together))
-        return choose(name, job, together)
+    def chosen(name: str, job: Job, together: dict[Together, int], algorithms: list[Algorithm]) -> tuple[Engine, str]:
+        asked.append((job.processes, together[Together.CLIENTS]))
+        return choose(name, job, together, algorithms)
 
     monkeypatch.setattr(execution, "choose", chosen)
     for workers in (1, 3, 64):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ffalm.engines.choice import ENGINES, choose
-from ffalm.engines.jobs import ClientSpec, Engine, Job, ModelFactory, Round, Snapshot
+from ffalm.engines.jobs import ClientSpec, Engine, Job, ModelFactory, Round, Snapshot, Together
 from ffalm.run_settings import Precision, Training
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Precision",
     "Round",
     "Snapshot",
+    "Together",
     "Training",
     "choose",
 ]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from torch import nn
 
+from ffalm.algorithms import Algorithm
 from ffalm.engines.common import built_model
 from ffalm.engines.flower.engine import FlowerEngine
 from ffalm.engines.graphed import GraphedEngine, why_not_graphed
-from ffalm.engines.jobs import Engine, Job
+from ffalm.engines.jobs import Engine, Job, Together
+from ffalm.engines.lockstep import LockstepEngine
 from ffalm.engines.loop import LoopEngine
 from ffalm.engines.stacked import StackedEngine, why_not_stacked
 from ffalm.engines.stacked.needs import needs_of, room_in, stacks_in
@@ -18,19 +22,27 @@ ENGINES: dict[str, type[Engine]] = {
     "loop": LoopEngine,
     "stacked": StackedEngine,
     "graphed": GraphedEngine,
+    "lockstep": LockstepEngine,
     "flower": FlowerEngine,
 }
 
 
-def choose(name: str | Engine, job: Job, together: int = 1) -> tuple[Engine, str]:
+#: Runs of one seed from which `lockstep` was measured to be faster than `graphed` (benchmarks/lockstep.py).
+_LANES_WORTH_IT = 4
+
+
+def choose(
+    name: str | Engine, job: Job, together: Mapping[Together, int] | None = None, algorithms: Sequence[Algorithm] = ()
+) -> tuple[Engine, str]:
     """The engine for jobs like this one, and why it is that one; an engine object is taken as it is.
 
-    `together` is how many such jobs a process is given in one call, if the engine computes them together.
+    `together` is how many such jobs a process is given in one call by an engine of each kind, 1 where it does not say;
+    `algorithms` are all that the engine will be given.
     """
     if not isinstance(name, str) and hasattr(name, "train"):
         return name, "as given"
     if isinstance(name, str) and name == "auto":
-        return _fastest(job, together)
+        return _fastest(job, together or {}, algorithms)
     known: dict[str, type[Engine]] = {**ENGINES, "auto": LoopEngine}  # the refusal of another name lists "auto" too
     engine = look_up("engine", name, known)()
     reason = engine.refusal(job)
@@ -38,13 +50,17 @@ def choose(name: str | Engine, job: Job, together: int = 1) -> tuple[Engine, str
     return engine, "as asked"
 
 
-def _fastest(job: Job, together: int) -> tuple[Engine, str]:
+def _fastest(job: Job, together: Mapping[Together, int], algorithms: Sequence[Algorithm]) -> tuple[Engine, str]:
     """Small dense models gain most by stacking; convolutions by graphs on a GPU, and on a CPU by neither."""
     model = built_model(job.spec)
     if any(isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) for module in model.modules()):
         reason = why_not_graphed(model, job.spec.device)
         if reason is None and GraphedEngine.lacks(job.spec.algorithm) is not None:
             reason = "clients upload gradients instead of training"
+        lanes = together.get(Together.SEED, 1)
+        shared = lanes >= _LANES_WORTH_IT and all(LockstepEngine.lacks(one) is None for one in algorithms)
+        if reason is None and shared and LockstepEngine().refusal(job) is None:
+            return LockstepEngine(), f"{lanes} runs of one seed take their steps together on a GPU"
         if reason is None:
             return GraphedEngine(), "convolutions on a GPU"
         return LoopEngine(), f"convolutions, and {reason}"
@@ -56,7 +72,7 @@ def _fastest(job: Job, together: int) -> tuple[Engine, str]:
     needed, left = needs_of([job], model).total, free(job.spec.device, job.processes)
     if left is not None and needed > room_in(left):
         return LoopEngine(), f"a stack of one run needs {shown(needed)}, and {shown(left)} of memory are free"
-    in_stacks = _in_stacks(job, model, together, left)
+    in_stacks = _in_stacks(job, model, together.get(Together.CLIENTS, 1), left)
     return StackedEngine(), f"clients and seeds of a small model fit on one tensor{in_stacks}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import ClassVar, Protocol
 
 import torch
@@ -97,11 +98,19 @@ class Round:
     diverged: str | None = None
 
 
+class Together(Enum):
+    """Which jobs an engine computes faster in one call than one after the other."""
+
+    NONE = "none"
+    CLIENTS = "clients"  # whose clients do the same: seeds of one algorithm
+    SEED = "seed"  # whose clients see the same batches: algorithms on one federation
+
+
 class Engine(Protocol):
     """A way of computing rounds. All engines see the same batches and give the same numbers, up to rounding."""
 
     name: ClassVar[str]
-    together: ClassVar[bool]  # whether jobs given in one call are computed together, not one after the other
+    together: ClassVar[Together]
     spreads: ClassVar[bool]  # whether one process of it uses the whole machine, or a cluster, by itself
 
     @classmethod

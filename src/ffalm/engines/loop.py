@@ -28,7 +28,7 @@ from ffalm.engines.common import (
     own_state,
     row_losses,
 )
-from ffalm.engines.jobs import ClientSpec, Engine, Job, Model, Round, Snapshot
+from ffalm.engines.jobs import ClientSpec, Engine, Job, Model, Round, Snapshot, Together
 from ffalm.engines.local import LocalOptimizer
 from ffalm.engines.sampling import batches
 from ffalm.engines.server import Clients, ClientUpdate, ServerContext, rounds
@@ -40,7 +40,7 @@ class LoopEngine(Engine):
     """Clients in a Python loop; it runs everything."""
 
     name: ClassVar[str] = "loop"
-    together: ClassVar[bool] = False
+    together: ClassVar[Together] = Together.NONE
     spreads: ClassVar[bool] = False
 
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:

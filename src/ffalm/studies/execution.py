@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ffalm.config import StudyConfig
-from ffalm.engines import Engine, Job, Round, choose
+from ffalm.engines import Engine, Job, Round, Together, choose
 from ffalm.engines.common import checked_model
 from ffalm.errors import require
 from ffalm.outcome import Record
@@ -55,9 +55,10 @@ def plan_execution(config: StudyConfig) -> ExecutionPlan:
     first = run_of(config, typical).jobs[0]
     model = checked_model(first)
     devices = spread_over(placed(config.device, first.spec.model), config.workers)
-    stacked = _tasks(grid, True, len(devices))
-    beside = devices[: len(stacked)].count(devices[0])
-    engine, reason = choose(config.engine, replace(first, processes=beside), max(map(len, stacked)))
+    most = {kind: max(map(len, _tasks(grid, kind, len(devices)))) for kind in Together}
+    beside = devices[: len(_tasks(grid, Together.CLIENTS, len(devices)))].count(devices[0])
+    algorithms = [entry.algorithm for entry in config.entries]
+    engine, reason = choose(config.engine, replace(first, processes=beside), most, algorithms)
     if engine.spreads:
         devices = devices[:1]
     tasks = _tasks(grid, engine.together, len(devices))
@@ -65,17 +66,19 @@ def plan_execution(config: StudyConfig) -> ExecutionPlan:
     return ExecutionPlan(engine, reason, tasks, devices, threads_for(model, len(devices)))
 
 
-def _tasks(grid: list[RunPlan], together: bool, processes: int) -> list[list[RunPlan]]:
-    """Cut the grid into calls: one per run, or, where an engine computes runs together, runs whose clients do the same.
+def _tasks(grid: list[RunPlan], together: Together, processes: int) -> list[list[RunPlan]]:
+    """Cut the grid into calls: one per run, or runs that an engine computes together.
 
-    Those are the seeds of one algorithm, and of algorithms that differ in settings of the server alone. Calls are split
-    only as far as it takes to give every process its share; for several processes the longest come first.
+    Those are the seeds of one algorithm, and of algorithms that differ in settings of the server alone, or else all
+    algorithms of one seed. Calls are split only as far as it takes to give every process its share; for several
+    processes the longest come first.
     """
-    if not together:
+    if together is Together.NONE:
         return [[plan] for plan in grid]
+    alike = _same_clients if together is Together.CLIENTS else _same_seed
     stacks: list[list[RunPlan]] = []
     for plan in grid:
-        own = next((stack for stack in stacks if _alike(stack[0], plan)), None)
+        own = next((stack for stack in stacks if alike(stack[0], plan)), None)
         if own is None:
             stacks.append([plan])
         else:
@@ -88,8 +91,12 @@ def _tasks(grid: list[RunPlan], together: bool, processes: int) -> list[list[Run
     return sorted(tasks, key=len, reverse=True) if processes > 1 else tasks
 
 
-def _alike(first: RunPlan, second: RunPlan) -> bool:
+def _same_clients(first: RunPlan, second: RunPlan) -> bool:
     return first.alpha == second.alpha and first.entry.algorithm.trains_like(second.entry.algorithm)
+
+
+def _same_seed(first: RunPlan, second: RunPlan) -> bool:
+    return (first.alpha, first.seed) == (second.alpha, second.seed)
 
 
 def execute(

@@ -14,8 +14,8 @@ from torch import nn
 import ffalm
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.engines import Job, Training
+from ffalm.engines.ready_jobs import Ready, ready
 from ffalm.engines.stacked import needs
-from ffalm.engines.stacked.grouping import Ready, ready
 from ffalm.engines.stacked.needs import cut, needs_of, stacks_in
 from ffalm.federation import Federation
 from ffalm.partition import Partition

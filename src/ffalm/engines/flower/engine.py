@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from ffalm.engines.jobs import Engine, Job, Round
+from ffalm.engines.jobs import Engine, Job, Round, Together
 from ffalm.engines.remote.remote_clients import RemoteClients
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.system import quiet
@@ -23,7 +23,7 @@ class FlowerEngine(Engine):
     """Clients as nodes of Flower's simulation. Jobs of one call share its start, which takes seconds."""
 
     name: ClassVar[str] = "flower"
-    together: ClassVar[bool] = True
+    together: ClassVar[Together] = Together.CLIENTS
     spreads: ClassVar[bool] = True
 
     def __init__(self) -> None:

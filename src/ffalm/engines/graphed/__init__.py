@@ -20,7 +20,7 @@ from ffalm.algorithms import Algorithm
 from ffalm.engines.common import built_model
 from ffalm.engines.graphed.graphed_clients import GraphedClients
 from ffalm.engines.graphed.worker_pool import IN_FLIGHT, WorkerPool
-from ffalm.engines.jobs import Engine, Job, Round
+from ffalm.engines.jobs import Engine, Job, Round, Together
 from ffalm.engines.optimizers import local_optimizer
 from ffalm.engines.server import ServerContext, rounds
 from ffalm.errors import require
@@ -31,7 +31,7 @@ class GraphedEngine(Engine):
     """Several clients at a time, each step one launch. Workers are kept for later jobs of the same kind."""
 
     name: ClassVar[str] = "graphed"
-    together: ClassVar[bool] = False
+    together: ClassVar[Together] = Together.NONE
     spreads: ClassVar[bool] = False
 
     def __init__(self, in_flight: int = IN_FLIGHT) -> None:

@@ -14,9 +14,10 @@ from typing import ClassVar
 from torch import nn
 
 from ffalm.engines.common import built_model
-from ffalm.engines.jobs import Engine, Job, Round
+from ffalm.engines.jobs import Engine, Job, Round, Together
+from ffalm.engines.ready_jobs import Ready, ready
 from ffalm.engines.stacked.choose import why_not_stacked
-from ffalm.engines.stacked.grouping import Ready, ready, stacks
+from ffalm.engines.stacked.grouping import stacks
 from ffalm.engines.stacked.heap import keep_freed
 from ffalm.engines.stacked.needs import cut, needs_of
 from ffalm.engines.stacked.stack import Stack
@@ -31,7 +32,7 @@ class StackedEngine(Engine):
     """Clients and seeds computed together."""
 
     name: ClassVar[str] = "stacked"
-    together: ClassVar[bool] = True
+    together: ClassVar[Together] = Together.CLIENTS
     spreads: ClassVar[bool] = False
 
     def __init__(self, budget: int | None = None) -> None:

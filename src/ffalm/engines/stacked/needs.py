@@ -18,10 +18,10 @@ from ffalm.data.compact_features import CompactFeatures
 from ffalm.engines.common import dtype_of
 from ffalm.engines.jobs import ClientSpec, Job
 from ffalm.engines.optimizers import local_optimizer
+from ffalm.engines.ready_jobs import Ready
 from ffalm.engines.sampling import round_half_up
 from ffalm.engines.stacked.binary_columns import binary_columns
 from ffalm.engines.stacked.choose import values_per_row
-from ffalm.engines.stacked.grouping import Ready
 from ffalm.engines.stacked.network import read_network
 from ffalm.engines.stacked.training import WINDOW
 from ffalm.run_settings import Training

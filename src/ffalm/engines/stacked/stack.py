@@ -16,11 +16,11 @@ from ffalm.engines.common import broadcast, broadcast_vectors, dtype_of, own_sta
 from ffalm.engines.inner_products import inner_products
 from ffalm.engines.jobs import Model, Round
 from ffalm.engines.optimizers import local_optimizer
+from ffalm.engines.ready_jobs import Ready
 from ffalm.engines.sampling import drawn, participants
 from ffalm.engines.server import Mean, TrainingSummary, held_out_metrics
 from ffalm.engines.stacked.choose import kernel_for
 from ffalm.engines.stacked.client_gradients import client_gradients
-from ffalm.engines.stacked.grouping import Ready
 from ffalm.engines.stacked.kernels import Weights
 from ffalm.engines.stacked.needs import LEAST_SCORED, working_bytes
 from ffalm.engines.stacked.places import Span, places_of

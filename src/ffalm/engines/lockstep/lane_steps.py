@@ -1,0 +1,163 @@
+"""One training step of all lanes, in buffers that stay where they are: a GPU captures it once and replays it.
+
+A step of many algorithms launches hundreds of small kernels beside the large ones of the network; replayed, they cost
+no time of a CPU. Each size of batch has its own capture, and all of them share their memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, one_hot
+
+from ffalm.algorithms import Algorithm, Batch, Rows, State
+from ffalm.data.compact_features import take_rows
+from ffalm.data.types import Examples
+from ffalm.engines.common import inputs, raised_losses
+from ffalm.engines.jobs import ClientSpec
+from ffalm.engines.lockstep.lane_network import LaneNetwork
+from ffalm.engines.lockstep.lane_weights import LaneWeights
+from ffalm.errors import UserError
+
+
+@dataclass(frozen=True)
+class AlgorithmLanes:
+    """Neighbouring lanes whose clients do the same, each with its own state."""
+
+    algorithm: Algorithm
+    lanes: slice
+    state: State  # with a leading axis of these lanes
+
+    def receive(self, state: State) -> None:
+        """Take over a client's state, into the buffers that steps read."""
+        for name, value in state.items():
+            if name in self.state:
+                self.state[name].copy_(value)
+            else:
+                self.state[name] = value.clone()
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a step came across, for each lane."""
+
+    losses: Tensor  # (lane, row)
+    predicted: Tensor  # (lane, row)
+    raised: Tensor  # (lane): whether the step pushes some row's loss up
+
+    def copied(self) -> Seen:
+        """Apart from the buffers that the next step writes over."""
+        return Seen(self.losses.clone(), self.predicted.clone(), self.raised.clone())
+
+
+@dataclass(frozen=True)
+class LaneModel:
+    """A network with what computes it, as steps and scoring use it."""
+
+    spec: ClientSpec  # of any of the lanes: tasks, training, device and precision are the same
+    network: LaneNetwork
+    dtype: torch.dtype  # of losses and states
+
+    def logits(self, weights: LaneWeights, x: Tensor, training: bool) -> Tensor:
+        """(lane, row, label) in the precision of the parameters."""
+        low = torch.bfloat16 if self.spec.precision == "bf16" else self.dtype
+        logits = self.network.logits(weights, inputs(x, low), training)
+        labels = self.spec.task.labels
+        if logits.ndim != 3 or logits.shape[-1] != labels:
+            shape = tuple(logits.shape[1:])
+            raise UserError(f"The model must give one logit per label, of shape (rows, {labels}); it gave {shape}.")
+        return logits
+
+
+class LaneSteps:
+    """The training steps of some lanes, with the buffers that they read."""
+
+    def __init__(self, model: LaneModel, weights: LaneWeights, groups: Sequence[AlgorithmLanes]) -> None:
+        self._model, self._weights, self.groups = model, weights, groups
+        self._lr = torch.zeros((), dtype=model.dtype, device=weights.values.device)
+        self._steps: dict[int, tuple[Examples, Callable[[], Seen]]] = {}
+        self._pool: Any = torch.cuda.graph_pool_handle() if weights.values.is_cuda else None
+
+    def begin(self, states: Sequence[State], lr: float) -> None:
+        """Start a client's round, from a state for each group of lanes."""
+        for group, state in zip(self.groups, states, strict=True):
+            group.receive(state)
+        self._lr.fill_(lr)
+
+    def step(self, source: Examples, rows: Tensor) -> Seen:
+        """Train every lane on these rows of a client."""
+        if len(rows) not in self._steps:
+            self._steps[len(rows)] = self._prepared(source, len(rows))
+        batch, work = self._steps[len(rows)]
+        batch.x.copy_(take_rows(source.x, rows))
+        torch.index_select(source.y, 0, rows, out=batch.y)
+        torch.index_select(source.group, 0, rows, out=batch.group)
+        return work()
+
+    def _prepared(self, source: Examples, rows: int) -> tuple[Examples, Callable[[], Seen]]:
+        like = source.take(torch.arange(rows, device=source.y.device) % len(source))
+        batch = Examples(like.x.contiguous(), like.y, like.group)
+        if self._pool is None:
+            return batch, lambda: self._train_on(batch)
+        graph, seen = self._captured(batch)
+
+        def replayed() -> Seen:
+            graph.replay()
+            return seen.copied()
+
+        return batch, replayed
+
+    def _captured(self, batch: Examples) -> tuple[torch.cuda.CUDAGraph, Seen]:
+        """The step as a CUDA graph; the weights are left as they were."""
+        kept = self._weights.values.clone()
+        stream = torch.cuda.Stream(batch.y.device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(batch.y.device))
+        with torch.cuda.stream(stream):  # kernels are compiled and libraries allocate what they keep
+            self._train_on(batch)
+        torch.cuda.current_stream(batch.y.device).wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            seen = self._train_on(batch)
+        self._weights.load(kept.unbind())
+        return graph, seen
+
+    def _train_on(self, batch: Examples) -> Seen:
+        """One step of SGD in each lane along its own gradient."""
+        model, weights = self._model, self._weights
+        task, clip = model.spec.task, model.spec.training.clip
+        logits = model.logits(weights, batch.x, training=True)
+        outputs = logits.detach()
+        losses = row_losses(outputs, batch.y)
+        by_loss = outputs.softmax(-1) - one_hot(batch.y, task.labels)
+        by_logits = torch.empty_like(outputs)
+        raised = torch.empty(len(weights), dtype=torch.bool, device=outputs.device)
+        for group in self.groups:
+            lanes, own = group.lanes, outputs[group.lanes]
+            mask = torch.ones_like(batch.y, dtype=torch.bool)
+            labels, groups, mask = (one.expand(len(own), -1) for one in (batch.y, batch.group, mask))
+            by_outputs = group.algorithm.by_outputs(task)
+            given = Batch(Rows(labels, groups, mask, task), losses[lanes], own if by_outputs else None)
+            slopes = group.algorithm.slopes(given, group.state)
+            if by_outputs:
+                by_logits[lanes] = slopes
+                raised[lanes] = raised_losses(slopes, own, labels).any(1)
+            else:
+                by_logits[lanes] = slopes.unsqueeze(-1) * by_loss[lanes]
+                raised[lanes] = (slopes < 0).any(-1)
+        torch.autograd.backward(logits, by_logits)
+        rates = self._lr.expand(len(weights)).contiguous()
+        if clip is not None:
+            norms: Tensor = torch.linalg.vector_norm(weights.gradient, dim=1)
+            rates = rates * (clip / norms).clamp(max=1.0)
+        model.network.layers.sgd_step(weights.parameters, weights.gradient, weights.read, rates)
+        return Seen(losses, outputs.argmax(-1), raised)
+
+
+def row_losses(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Softmax cross-entropy of each lane's rows."""
+    flat = cross_entropy(outputs.flatten(0, 1), labels.repeat(len(outputs)), reduction="none")
+    return flat.view(outputs.shape[:2])

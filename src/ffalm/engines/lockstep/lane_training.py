@@ -1,0 +1,105 @@
+"""Local training and scoring of one client's rows in all lanes at once. A lane is a job; the batches are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ffalm.algorithms import Measure, State
+from ffalm.data.types import Examples
+from ffalm.engines.common import broadcast, own_state
+from ffalm.engines.jobs import ClientSpec, Snapshot
+from ffalm.engines.lockstep.lane_steps import AlgorithmLanes, LaneModel, LaneSteps, row_losses
+from ffalm.engines.lockstep.lane_weights import LaneWeights
+from ffalm.fairness import Tally
+
+_SCORED_IMAGES = 2**14  # of all lanes together that are scored at a time
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What was seen while a client trained, for each lane; still on the device, since reading would make it wait."""
+
+    loss: Tensor  # mean over the steps of the batch's mean loss
+    negative: Tensor  # share of the steps that pushed some row's loss up
+    tally: Tally  # what the lane's algorithm asks for; of all batches where it asks for nothing
+
+    def to_cpu(self) -> Trained:
+        """The same in main memory."""
+        return Trained(self.loss.cpu(), self.negative.cpu(), self.tally.to("cpu"))
+
+
+class LaneTrainer:
+    """Trains and scores lanes, each by its own spec's algorithm; those whose clients do the same are neighbours."""
+
+    def __init__(self, model: LaneModel, weights: LaneWeights, specs: Sequence[ClientSpec]) -> None:
+        self._model, self._weights = model, weights
+        self._steps = LaneSteps(model, weights, _groups(specs))
+
+    def train(self, rows: Examples, batches: Sequence[Tensor], sent: Sequence[Snapshot], counts: Tensor, lr: float,
+              ) -> Trained:  # fmt: skip
+        """Move every lane's weights along the same batches, in place; `counts` are the client's per (label, group)."""
+        groups = self._steps.groups
+        self._steps.begin([self._state(group, sent, counts) for group in groups], lr)
+        received = self._scored(rows, Measure.RECEIVED)
+        seen = [self._steps.step(rows, numbers) for numbers in batches]
+        losses, predicted = torch.cat([one.losses for one in seen], 1), torch.cat([one.predicted for one in seen], 1)
+        tally = self._tally(predicted, losses, rows.take(torch.cat(list(batches))))
+        last = self._tally(seen[-1].predicted, seen[-1].losses, rows.take(batches[-1]))
+        asked = [*received, *self._scored(rows, Measure.TRAINED)]
+        asked += [(group.lanes, last[group.lanes]) for group in groups if group.algorithm.measure is Measure.LAST_BATCH]
+        for lanes, found in asked:
+            tally.confusion[lanes], tally.loss[lanes] = found.confusion, found.loss
+        means = torch.stack([one.losses.mean(1) for one in seen]).double()
+        return Trained(means.mean(0), torch.stack([one.raised for one in seen]).double().mean(0), tally)
+
+    @torch.no_grad()
+    def score(self, rows: Examples, lanes: slice | None = None) -> Tally:
+        """The Tally on these rows of each lane, or of some, in evaluation mode."""
+        weights = self._weights if lanes is None else self._weights[lanes]
+        predicted, losses = [], []
+        for some in torch.split(torch.arange(len(rows), device=rows.y.device), max(1, _SCORED_IMAGES // len(weights))):
+            part = rows.take(some)
+            outputs = self._model.logits(weights, part.x, training=False)
+            predicted.append(outputs.argmax(-1))
+            losses.append(row_losses(outputs, part.y))
+        return self._tally(torch.cat(predicted, 1), torch.cat(losses, 1), rows)
+
+    def _scored(self, rows: Examples, measure: Measure) -> list[tuple[slice, Tally]]:
+        """The Tallies of the models as they are now, of the lanes that ask for this one; these are neighbours."""
+        asking = [group.lanes for group in self._steps.groups if group.algorithm.measure is measure]
+        if not asking:
+            return []
+        lanes = slice(asking[0].start, asking[-1].stop)
+        return [(lanes, self.score(rows, lanes))]
+
+    def _state(self, group: AlgorithmLanes, sent: Sequence[Snapshot], counts: Tensor) -> State:
+        """What the clients of a group of lanes know: what they were sent, and what they add themselves."""
+        spec, algorithm = self._model.spec, group.algorithm
+        states = [broadcast(algorithm, one.state, self._model.dtype, spec.device) for one in sent[group.lanes]]
+        state = {name: torch.stack([one[name] for one in states]) for name in states[0]}
+        if algorithm.overrides("own_state"):
+            own = own_state(algorithm, spec.task, counts, self._model.dtype, spec.device)
+            state |= {name: value.expand(len(states), *value.shape) for name, value in own.items()}
+        return state
+
+    def _tally(self, predicted: Tensor, losses: Tensor, rows: Examples) -> Tally:
+        task = self._model.spec.task
+        y, group = rows.y.expand(len(losses), -1), rows.group.expand(len(losses), -1)
+        return Tally.of(predicted, losses, y, group, (task.labels, task.groups))
+
+
+def _groups(specs: Sequence[ClientSpec]) -> list[AlgorithmLanes]:
+    """Runs of lanes whose clients do the same."""
+    found: list[AlgorithmLanes] = []
+    first = 0
+    while first < len(specs):
+        end = first + 1
+        while end < len(specs) and specs[first].algorithm.trains_like(specs[end].algorithm):
+            end += 1
+        found.append(AlgorithmLanes(specs[first].algorithm, slice(first, end), {}))
+        first = end
+    return found
