@@ -176,7 +176,6 @@ class Algorithm:
     most_groups: ClassVar[int | None] = None  # groups that its formula compares; None: any number
     default_preset: ClassVar[str | None] = None  # what its bare name stands for, in Python and on the command line
     remedies: ClassVar[str] = "a smaller lr or clip"  # what to try when a run diverges
-    separable: ClassVar[bool] = False  # whether the server needs no more than sums: see `dual_step`
     duals_by_group: ClassVar[bool] = False  # whether its duals are one per group, or one for group 0 and each other
     broadcasts: ClassVar[tuple[str, ...]] = ()  # entries of the state and of `server_vectors` that clients receive
     server_vectors: ClassVar[tuple[str, ...]] = ()  # model-sized, kept by the server; checkpointed, never recorded
@@ -338,6 +337,11 @@ class Algorithm:
     @property
     def needs_held_out(self) -> bool:
         """Whether the dual step reads the held-out Tally, `report.validation`."""
+        return False
+
+    @property
+    def separable(self) -> bool:
+        """Whether the next state follows from sums over clients: see `dual_step`; it may depend on settings."""
         return False
 
     @property
