@@ -101,6 +101,7 @@ def test_which_algorithms_tell_gaps_alone_depends_on_their_settings() -> None:
     assert {one.name for one in everything() if one.tells_gaps} == {"ffalm", "fairalm"}
     assert all(one.tells_gaps for one in everything() if isinstance(one, ffalm.FFALM))
     assert [ffalm.FairALM(labels=labels).tells_gaps for labels in ("all", "favourable")] == [True, False]
+    assert [one for one in everything() if one.tells_gaps_of_cells] == [ffalm.FairALM(labels="favourable")]
 
 
 def test_an_algorithm_that_compares_single_clients_needs_more_than_sums() -> None:

@@ -349,6 +349,11 @@ class Algorithm:
         """Whether a client's dual step tells gaps between groups' mean losses alone; it may depend on settings."""
         return False
 
+    @property
+    def tells_gaps_of_cells(self) -> bool:
+        """Whether a client's dual step tells gaps between mean losses of single (label, group) cells alone."""
+        return False
+
     def overrides(self, *hooks: Literal["own_state", "drift", "server_step", "update", "weigh_uploads"]) -> bool:
         """Whether any of these does something else than in federated averaging."""
         return any(getattr(type(self), hook) is not getattr(Algorithm, hook) for hook in hooks)
