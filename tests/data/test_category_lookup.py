@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ffalm.data.category_lookup import as_code, as_text, category_positions, distinct, written_alike
+from ffalm.data.category_lookup import as_code, as_text, category_positions, changed_as_floats, distinct, written_alike
 from ffalm.errors import UserError
 
 
@@ -94,6 +94,19 @@ def test_a_number_is_found_however_it_is_written(text: str, known: str) -> None:
 )
 def test_which_categories_a_file_may_not_tell_apart(categories: list[str | None], alike: bool) -> None:
     assert written_alike(categories) is alike
+
+
+@pytest.mark.parametrize(
+    ("categories", "changed"),
+    [
+        (["9007199254740992", "007", "-0", "2.50", "1e5", "a", None], False),
+        (["9007199254740993"], True),
+        (["1", "-9007199254740993.0"], True),
+        (["9" * 400], True),
+    ],
+)
+def test_which_categories_are_others_as_floats(categories: list[str | None], changed: bool) -> None:
+    assert changed_as_floats(categories) is changed
 
 
 def test_maps_of_arrow_are_no_category() -> None:

@@ -76,6 +76,12 @@ def written_alike(categories: Iterable[str | None]) -> bool:
     return any(len(alike) > 1 for alike in _by_written_value(categories).values())
 
 
+def changed_as_floats(categories: Iterable[str | None]) -> bool:
+    """Whether some categories, such as 9007199254740993, are others where a file is read as floats."""
+    decimals = (one for one in categories if one is not None and _DECIMAL.fullmatch(one))
+    return any(as_text(float(one)) != written_value(one) for one in decimals)
+
+
 def _by_written_value(categories: Iterable[str | None]) -> dict[str, list[str]]:
     written: dict[str, list[str]] = {}
     for category in dict.fromkeys(categories):
