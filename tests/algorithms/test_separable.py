@@ -80,10 +80,28 @@ def test_which_algorithms_are_not_separable() -> None:
     assert [one.gap for one in others if isinstance(one, ffalm.FFALM)] == ["pooled", "held_out"]
 
 
+def test_an_algorithm_of_ones_own_may_say_it_as_a_fact_of_its_class() -> None:
+    @dataclass(frozen=True)
+    class Own(Algorithm):
+        title = "Own"
+        measure = Measure.RECEIVED
+        separable = True
+
+    @dataclass(frozen=True)
+    class Silent(Algorithm):
+        title = "Silent"
+        measure = Measure.RECEIVED
+
+    check_summable(Own())
+    with pytest.raises(UserError, match="Silent needs every site's own answer"):
+        check_summable(Silent())
+
+
 def test_which_algorithms_tell_gaps_alone_depends_on_their_settings() -> None:
     assert {one.name for one in everything() if one.tells_gaps} == {"ffalm", "fairalm"}
     assert all(one.tells_gaps for one in everything() if isinstance(one, ffalm.FFALM))
     assert [ffalm.FairALM(labels=labels).tells_gaps for labels in ("all", "favourable")] == [True, False]
+    assert [one for one in everything() if one.tells_gaps_of_cells] == [ffalm.FairALM(labels="favourable")]
 
 
 def test_an_algorithm_that_compares_single_clients_needs_more_than_sums() -> None:

@@ -167,6 +167,16 @@ def test_help_tells_the_default_of_every_option() -> None:
     assert silent == []
 
 
+@pytest.mark.parametrize(("command", "name"), [(["init"], "[file]"), (["federate", "rotate-key"], "[site]")])
+def test_an_argument_that_may_be_left_out_stands_in_one_pair_of_brackets(
+    cli: Cli, command: list[str], name: str
+) -> None:
+    """Typer puts them there; where a metavar has its own, some versions add theirs and others do not."""
+    code, shown, _ = cli(*command, "--help")
+    assert code == 0
+    assert name in shown.lower() and "[[" not in shown
+
+
 def test_ctrl_c_before_the_command_has_begun_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     from ffalm.__main__ import main
 

@@ -149,3 +149,16 @@ def test_a_file_without_texts_keeps_codes_apart_that_are_one_number(codes: tuple
     assert own.encode(own.read(file)).tolist() == wanted.tolist()
     file.write_text(f"shop,code,age\n{codes[1]},u,2\n")
     assert own.groups(own.read(file, "shop", codes), "shop", codes, 1).tolist() == [1]
+
+
+@pytest.mark.parametrize("beside", ["", "0.5"])
+def test_a_long_code_is_known_again_in_a_file_that_would_be_read_as_floats(beside: str, tmp_path: Path) -> None:
+    codes = ("u", "9007199254740993", "0.5")
+    own = Preprocessing(TableEncoding.of(TableSummary.of(pd.DataFrame({"code": codes, "age": [1.0, 2.0, 3.0]}))))
+    file = tmp_path / "new.csv"
+    file.write_text(f"code,age\n{codes[1]},2\n{beside},2\n")
+    wanted = own.encode(pd.DataFrame({"code": [codes[1], beside or None], "age": [2.0, 2.0]}))
+    assert own.encode(own.read(file)).tolist() == wanted.tolist()
+    file.write_text(f"shop,code,age\n{codes[1]},u,2\n{beside},u,2\n")
+    known = own.groups(own.read(file, "shop", codes), "shop", codes, 2)
+    assert known.tolist() == [1, 2 if beside else -1]

@@ -11,7 +11,7 @@ from ffalm.data.category_lookup import as_text
 from ffalm.data.table_codes import code_columns
 from ffalm.data.table_files import read_table
 
-CELLS = ("007", "7", "1.0", "1", "2.50", "1e5", "+7", "TRUE", "true", "x", "9007199254740993", "")
+CELLS = ("007", "7", "1.0", "1", "2.50", "1e5", "+7", "TRUE", "true", "x", "9007199254740993", "9007199254740995.0", "")
 
 
 def codes(file: Path, cells: tuple[str, ...], decimal: str = ".") -> list[str]:
@@ -30,6 +30,12 @@ def test_a_code_is_the_same_whatever_stands_below_it(other: str, tmp_path: Path)
 def test_codes_are_kept_as_written_but_for_numbers_and_truth_values_of_several_spellings(tmp_path: Path) -> None:
     assert codes(tmp_path / "a.csv", ("007", "7", "7.0", "TRUE", "+7")) == ["007", "7", "7", "True", "+7"]
     assert codes(tmp_path / "a.csv", ("07", "1,50", "2,0"), ",") == ["07", "1.5", "2"]
+
+
+def test_long_codes_with_a_point_keep_all_digits_also_where_the_whole_column_is_numbers(tmp_path: Path) -> None:
+    cells = ("9007199254740992.0", "9007199254740993.0", "9007199254740993", "9" * 400 + ".00")
+    assert codes(tmp_path / "a.csv", cells) == ["9007199254740992", *["9007199254740993"] * 2, "9" * 400]
+    assert codes(tmp_path / "a.csv", ("9007199254740993,0",), ",") == ["9007199254740993"]
 
 
 def test_columns_are_codes_if_they_are_groups_or_listed(tmp_path: Path) -> None:

@@ -215,7 +215,7 @@ def test_a_step_that_tells_a_groups_losses_tells_none_of_a_group_of_one(tmp_path
         assert abs(loss - persons_loss(model, tmp_path / "floor" / "run")) > 1
 
 
-@pytest.mark.parametrize("algorithm", ["ffalm", "ffalm by batches", "fairalm"])
+@pytest.mark.parametrize("algorithm", ["ffalm", "ffalm by batches", "fairalm", "fairalm of one label"])
 def test_a_group_of_few_rows_moves_no_dual(tmp_path: Path, algorithm: str) -> None:
     """The gap would be the losses of many less that of one person."""
 

@@ -35,6 +35,13 @@ def test_random_command_lines_are_answered_with_one_sentence(here: Path) -> None
         assert outcome.fine, f"{case}: {outcome}"
 
 
+def test_which_options_take_paths_is_known_by_the_commands_own_signatures() -> None:
+    """Both where a function names them and where flags are made for it; Typer's parameters differ by version."""
+    assert commands.paths_of("export") == {"model", "file"}
+    assert commands.paths_of("compare") == {"config", "out"}
+    assert commands.paths_of("data describe") == set()
+
+
 @pytest.mark.slow
 def test_many_random_command_lines_are_answered_with_one_sentence(here: Path) -> None:
     for number in range(5000):

@@ -176,7 +176,6 @@ class Algorithm:
     most_groups: ClassVar[int | None] = None  # groups that its formula compares; None: any number
     default_preset: ClassVar[str | None] = None  # what its bare name stands for, in Python and on the command line
     remedies: ClassVar[str] = "a smaller lr or clip"  # what to try when a run diverges
-    separable: ClassVar[bool] = False  # whether the server needs no more than sums: see `dual_step`
     duals_by_group: ClassVar[bool] = False  # whether its duals are one per group, or one for group 0 and each other
     broadcasts: ClassVar[tuple[str, ...]] = ()  # entries of the state and of `server_vectors` that clients receive
     server_vectors: ClassVar[tuple[str, ...]] = ()  # model-sized, kept by the server; checkpointed, never recorded
@@ -341,8 +340,18 @@ class Algorithm:
         return False
 
     @property
+    def separable(self) -> bool:
+        """Whether the next state follows from sums over clients: see `dual_step`; it may depend on settings."""
+        return False
+
+    @property
     def tells_gaps(self) -> bool:
         """Whether a client's dual step tells gaps between groups' mean losses alone; it may depend on settings."""
+        return False
+
+    @property
+    def tells_gaps_of_cells(self) -> bool:
+        """Whether a client's dual step tells gaps between mean losses of single (label, group) cells alone."""
         return False
 
     def overrides(self, *hooks: Literal["own_state", "drift", "server_step", "update", "weigh_uploads"]) -> bool:

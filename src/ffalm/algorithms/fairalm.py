@@ -63,8 +63,13 @@ class FairALM(AugmentedLagrangian):
 
     @property
     def tells_gaps(self) -> bool:
-        """Of favourable rows alone a group is a single cell."""
+        """Where all rows are compared."""
         return self.labels == "all"
+
+    @property
+    def tells_gaps_of_cells(self) -> bool:
+        """Of favourable rows alone a group is a single cell."""
+        return self.labels == "favourable"
 
     @property
     def fairness_constraint(self) -> LossParity:

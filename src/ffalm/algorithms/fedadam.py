@@ -23,7 +23,6 @@ class FedAdam(PlainTraining):
     title = "FedAdam"
     paper = "Reddi et al., Adaptive Federated Optimization, ICLR 2021"
     limits = "Nothing is done about gaps between groups. Models with BatchNorm: statistics are averaged, not adapted."
-    separable = True
     server_settings = ("server_lr", "beta1", "beta2", "tau")
     server_vectors = ("mean", "variance")
     remedies = "a smaller server_lr or a larger tau"
@@ -32,6 +31,11 @@ class FedAdam(PlainTraining):
     beta1: float = setting(0.9, "Decay of the mean of changes.", least=0, below=1)
     beta2: float = setting(0.99, "Decay of the mean of squared changes.", least=0, below=1)
     tau: float = setting(0.001, "Added to the root of the mean square; bounds how adaptive it is.", above=0)
+
+    @property
+    def separable(self) -> bool:
+        """Clients measure nothing: the server steps by the mean of their models."""
+        return True
 
     def start_vectors(self, model: ModelVector) -> Vectors:
         """m = 0, v = tau^2."""

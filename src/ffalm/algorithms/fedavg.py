@@ -20,4 +20,8 @@ class FedAvg(PlainTraining):
     title = "FedAvg"
     paper = "McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017"
     limits = "Nothing is done about gaps between groups."
-    separable = True
+
+    @property
+    def separable(self) -> bool:
+        """Clients measure nothing: the server has models to average, no more."""
+        return True

@@ -25,13 +25,17 @@ class FedAvgM(PlainTraining):
         "Classification, arXiv:1909.06335, 2019"
     )
     limits = "Nothing is done about gaps between groups."
-    separable = True
     server_settings = ("momentum", "server_lr")
     server_vectors = ("velocity",)
     remedies = "a smaller momentum or server_lr"
 
     momentum: float = setting(0.9, "Momentum of the server.", least=0)
     server_lr: float = setting(1.0, "Step size of the server.", above=0)
+
+    @property
+    def separable(self) -> bool:
+        """Clients measure nothing: the server steps by the mean of their models."""
+        return True
 
     def server_step(
         self, model: ModelVector, mean: ModelVector, vectors: Vectors, uploads: Vectors, report: RoundReport

@@ -38,13 +38,17 @@ class FedGFT(PricedRates):
     title = "FedGFT"
     paper = "Wang, Payani, Lee and Kompella, TMLR 2024 (arXiv 2305.09931)"
     limits = "A penalty only trades the gap against the loss: no setting promises a bound."
-    separable = True
     server_settings = ("constraint", "penalty")
     remedies = "a smaller penalty or a smaller lr"
     measure = Measure.RECEIVED
 
     constraint: str = setting("dp", "Rates to be equal: dp, eo, odds, accuracy or loss; several with commas.")
     penalty: float = setting(0.5, "Coefficient of the squared gap.", least=0)
+
+    @property
+    def separable(self) -> bool:
+        """Rates are sums over clients, divided by shares that are known at the start."""
+        return True
 
     def start(self, task: Task, counts: Tensor) -> State:
         """No gap is known yet, so nothing has a price."""

@@ -32,12 +32,16 @@ class FedMinMax(WeightedRows):
     title = "FedMinMax"
     paper = "Papadaki et al., FAccT 2022 (arXiv 2201.08304)"
     limits = "Improves the group with the largest loss; gaps of rates may stay."
-    separable = True
     server_settings = ("step",)
     remedies = "a smaller step or a smaller lr"
     measure = Measure.RECEIVED
 
     step: float = setting(0.1, "Step size of the groups' weights.", least=0)
+
+    @property
+    def separable(self) -> bool:
+        """The groups' weights ascend by sums over clients, divided by shares that are known at the start."""
+        return True
 
     def start(self, task: Task, counts: Tensor) -> State:
         """mu_a = the group's share of the compared rows, so that every row weighs 1."""

@@ -157,7 +157,7 @@ class FFALM(AugmentedLagrangian):
         return True
 
     @property
-    def separable(self) -> bool:  # type: ignore[override]
+    def separable(self) -> bool:
         """Only the mean of the clients' own gaps is; a pooled gap is a ratio of sums."""
         return self.gap == "clients"
 

@@ -25,8 +25,12 @@ from ffalm.fairness import masked_mean
 class AugmentedLagrangian(Algorithm, ABC):
     """A subclass says which constraint, and how step and penalty change over the rounds."""
 
-    separable = True
     dual_name: ClassVar[str] = "duals"  # the state's entry
+
+    @property
+    def separable(self) -> bool:
+        """The dual moves by the mean of the clients' own violations."""
+        return True
 
     @property
     @abstractmethod

@@ -21,5 +21,9 @@ class LocalOnly(PlainTraining):
     title = "Local only"
     paper = "No paper: a reference"
     limits = "Simulation only. Its scores are means over the clients' models: there is no one model."
-    separable = True
     trains_on = "alone"
+
+    @property
+    def separable(self) -> bool:
+        """Clients measure nothing."""
+        return True

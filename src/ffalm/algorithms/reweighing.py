@@ -32,9 +32,13 @@ class Reweighing(WeightedRows):
     title = "Reweighing"
     paper = "Kamiran and Calders, 2012; in federated learning: Abay et al., 2020 (arXiv 2012.02447)"
     limits = "Makes label and group independent in the training rows; the model need not follow."
-    separable = True
 
     scope: Literal["global", "local"] = setting("global", "Whose counts give the weights.")
+
+    @property
+    def separable(self) -> bool:
+        """Clients measure nothing: the weights are those of counts."""
+        return True
 
     def start(self, task: Task, counts: Tensor) -> State:
         """The weights by the counts of all clients."""

@@ -34,11 +34,15 @@ class SCAFFOLD(PlainTraining):
         "Nothing is done about gaps between groups. Messages are twice as large, and each client keeps a "
         "vector as large as the model. The local optimizer should be plain SGD."
     )
-    separable = True
     broadcasts = ("control",)
     server_vectors = ("control",)
     client_vectors = ("control",)
     uploads = ("control_change",)
+
+    @property
+    def separable(self) -> bool:
+        """Clients measure nothing: control variates change by the mean of the clients' changes."""
+        return True
 
     def drift(self, weights: ModelVector, sent: Sent, own: Vectors) -> ModelVector:
         """c - c_i."""

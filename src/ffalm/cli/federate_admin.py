@@ -59,7 +59,7 @@ def remove_site(name: Folder, site: _Site) -> None:
 @federate.command("rotate-key", rich_help_panel=_PANEL, epilog="Example: ffalm federate rotate-key hospitals north")
 def rotate_key(
     name: AnyFolder,
-    site: Annotated[str | None, typer.Argument(help="The site's name.", metavar="[SITE]", show_default=False)] = None,
+    site: Annotated[str | None, typer.Argument(help="The site's name.", show_default=False)] = None,
     coordinator: Annotated[bool, typer.Option("--coordinator", help="The coordinator's TLS key instead.")] = False,
     authority: Annotated[
         bool, typer.Option("--authority", help="With --coordinator: a new certificate authority too.")

@@ -73,7 +73,7 @@ def settings(
 
 
 def init(
-    file: Annotated[Path, typer.Argument(help="The file to write.", metavar="[FILE]")] = _FILE,
+    file: Annotated[Path, typer.Argument(help="The file to write.")] = _FILE,
 ) -> None:
     """Write a configuration file with every setting, its default and its meaning, to edit and run."""
     from ffalm.cli.setting_facts import configuration

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from ffalm.errors import PublicError
 
-_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
-_WHOLE = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
+_NUMBER = re.compile(rf"{_DECIMAL.pattern}([eE][+-]?[0-9]{{1,3}})?")
 _FRACTION = re.compile(r"[+-]?((0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+)")
 
 
@@ -35,7 +35,7 @@ def as_code(text: str) -> str:
     where a whole column is numbers or truth values, and 007, +7 and 1e5 are codes of their own."""
     text = as_text(text)
     if _FRACTION.fullmatch(text):
-        return as_text(float(text))
+        return _decimal(text)
     return text.capitalize() if text.lower() in ("true", "false") else text
 
 
@@ -66,7 +66,7 @@ def category_positions(column: pd.Series, categories: tuple[str | None, ...]) ->
     for text in texts:
         if text not in place and as_code(text) in place:
             place[text] = place[as_code(text)]
-        elif text not in place and len(alike := written.get(_written_value(text), [])) == 1:
+        elif text not in place and len(alike := written.get(written_value(text), [])) == 1:
             place[text] = place[alike[0]]
     return np.array([place.get(text, -1) for text in [*texts, None]], dtype=np.int64)[codes]
 
@@ -76,22 +76,40 @@ def written_alike(categories: Iterable[str | None]) -> bool:
     return any(len(alike) > 1 for alike in _by_written_value(categories).values())
 
 
+def changed_as_floats(categories: Iterable[str | None]) -> bool:
+    """Whether some categories, such as 9007199254740993, are others where a file is read as floats."""
+    decimals = (one for one in categories if one is not None and _DECIMAL.fullmatch(one))
+    return any(as_text(float(one)) != written_value(one) for one in decimals)
+
+
 def _by_written_value(categories: Iterable[str | None]) -> dict[str, list[str]]:
     written: dict[str, list[str]] = {}
     for category in dict.fromkeys(categories):
         if category is not None:
-            written.setdefault(_written_value(category), []).append(category)
+            written.setdefault(written_value(category), []).append(category)
     return written
 
 
-def _written_value(text: str) -> str:
+def written_value(text: str) -> str:
     """The number that a text spells in one normal form, 1 and 0 for true and false; other texts as they are.
 
-    Whole numbers go digit by digit: as floats, long codes such as 9007199254740992 and 9007199254740993 would be one.
+    Long whole numbers with an exponent are how floats are printed, so they are read as floats are.
     """
-    if _WHOLE.fullmatch(text):
-        digits = text.lstrip("+-").lstrip("0") or "0"
-        return f"-{digits}" if text.startswith("-") and digits != "0" else digits
+    if _DECIMAL.fullmatch(text):
+        return _decimal(text)
     if _NUMBER.fullmatch(text) and math.isfinite(number := float(text)):
         return as_text(number)
     return {"true": "1", "false": "0"}.get(text.lower(), text)
+
+
+def _decimal(text: str) -> str:
+    """A number without an exponent in one normal form; a fraction that a float cannot hold as it is written.
+
+    Whole numbers go digit by digit: as floats, long codes such as 9007199254740992 and 9007199254740993.0 would be one.
+    """
+    whole, _, fraction = text.partition(".")
+    if not fraction.strip("0"):
+        digits = whole.lstrip("+-").lstrip("0") or "0"
+        return f"-{digits}" if whole.startswith("-") and digits != "0" else digits
+    number = float(text)
+    return text if number.is_integer() or math.isinf(number) else str(number)

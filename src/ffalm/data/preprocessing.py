@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ffalm import arrays
-from ffalm.data.category_lookup import category_positions, distinct, written_alike
+from ffalm.data.category_lookup import category_positions, changed_as_floats, distinct, written_alike
 from ffalm.data.decode import ENDINGS, Recipe, decode_bytes, read_image
 from ffalm.data.encoding import CategoryColumn, NumericColumn, TableEncoding, is_numeric, require_real
 from ffalm.data.table_files import as_frame, read_table, without_copies
@@ -54,14 +54,14 @@ class Preprocessing:
         return _image_files(data) if self.images is not None and isinstance(data, str | Path) else data
 
     def _texts(self, group: Any, group_names: Sequence[str]) -> list[str]:
-        """Columns that no number may be read of: 01 and 1 are two of their values."""
+        """Columns that no number may be read of: 01 and 1 are two of their values, or one is too long for floats."""
         assert self.table is not None
         values = {one.name: [*one.categories] for one in self.table.columns if isinstance(one, CategoryColumn)}
         if isinstance(group, str):
             names = [part for name in (*group_names, *self.group_values) for part in name.split(", ")]
             for column in {group, *map(str.strip, group.split(","))}:
                 values[column] = [*values.get(column, ()), *names]
-        return [name for name, known in values.items() if written_alike(known)]
+        return [name for name, known in values.items() if written_alike(known) or changed_as_floats(known)]
 
     def read_verbatim(self, file: Path) -> pd.DataFrame:
         """A file's values as they are written."""

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ffalm.data import SEPARATORS
-from ffalm.data.category_lookup import as_text, distinct
+from ffalm.data.category_lookup import as_text, distinct, written_value
 from ffalm.errors import UserError
 
 Value = str | int | float | bool
@@ -68,9 +68,10 @@ def natural(text: str) -> tuple[tuple[int, float, str], ...]:
 
 
 def canonical(value: object) -> str:
-    """A normal form in which 1, "1.0" and True are equal, and so are "Yes" and "yes"."""
+    """A normal form in which 1, "1.0" and True are equal, and so are "Yes" and "yes"; and digits of any script."""
     text = as_text(value).casefold()
-    text = {"true": "1", "false": "0"}.get(text, text)
+    if text.isascii():
+        return written_value(text)
     try:
         return as_text(float(text))
     except ValueError:

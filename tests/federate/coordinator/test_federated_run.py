@@ -36,6 +36,15 @@ from ffalm.outcome import Outcome
 from ffalm.studies.store import RunFolder
 
 PAUSE = 0.001
+#: Algorithms that are tried with settings of their own, by what they are called here; others by their names.
+WITH_SETTINGS: dict[str, dict[str, Any]] = {
+    "fairalm of one label": {"name": "fairalm", "labels": "favourable"},
+    "lagrangian of training rows": {"name": "lagrangian", "measured": "train"},
+}
+
+
+def settings_of(algorithm: str) -> dict[str, Any]:
+    return WITH_SETTINGS.get(algorithm, {"name": algorithm})
 
 
 def led(plan: FederationConfig, run: Path, sites: World) -> Outcome:
@@ -55,10 +64,13 @@ def assert_equal(run: Path, outcome: Outcome, expected: list[Round]) -> None:
 
 @pytest.mark.parametrize(
     "algorithm",
-    ["fedavg", "ffalm", "fairfed", "fpfl", "scaffold", "fedadam", "fcfl", "qffl", "fedfb", "fedgft"],
+    [
+        *("fedavg", "ffalm", "fairfed", "fpfl", "scaffold", "fedadam", "fcfl", "qffl", "fedfb", "fedgft"),
+        "fairalm of one label",
+    ],
 )
 def test_a_federation_of_three_sites_equals_the_simulation(tmp_path: Path, algorithm: str) -> None:
-    plan, sites = config(algorithm={"name": algorithm}, training={"rounds": 3}), world(tmp_path)
+    plan, sites = config(algorithm=settings_of(algorithm), training={"rounds": 3}), world(tmp_path)
     outcome = led(plan, tmp_path / "run", sites)
     simulated = Simulated(plan, sites.folders, tmp_path / "run")
     expected = simulated.rounds(set())
@@ -70,9 +82,9 @@ def test_a_federation_of_three_sites_equals_the_simulation(tmp_path: Path, algor
     assert [kind for kind, _ in sites.asked] == ["hello", "hello", "agree", *["train"] * 3, "score"]
 
 
-@pytest.mark.parametrize("algorithm", ["ffalm", "fpfl"])
+@pytest.mark.parametrize("algorithm", ["ffalm", "fpfl", "fairalm of one label"])
 def test_dual_steps_that_sites_take_themselves_are_the_servers_up_to_rounding(tmp_path: Path, algorithm: str) -> None:
-    plan, sites = config(algorithm={"name": algorithm}, training={"rounds": 3}), world(tmp_path)
+    plan, sites = config(algorithm=settings_of(algorithm), training={"rounds": 3}), world(tmp_path)
     outcome = led(plan, tmp_path / "run", sites)
     expected = Simulated(plan, sites.folders, tmp_path / "run").rounds(set(), own_steps=False)
     for mine, theirs in zip(outcome.history, expected, strict=True):
@@ -394,13 +406,16 @@ def test_a_site_that_comes_later_joins_under_the_encoding_that_was_fixed(tmp_pat
 
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize(
-    "algorithm", ["fairfed", "afl", "fedfb", "fedgft", "fedminmax", "reweighing", "lagrangian", "scaffold"]
+    "algorithm",
+    [
+        *("fairfed", "afl", "fedfb", "fedgft", "fedminmax", "reweighing", "lagrangian of training rows", "scaffold"),
+        "fairalm of one label",
+    ],
 )
 def test_a_site_that_comes_later_counts_as_it_does_in_the_simulation(
     tmp_path: Path, algorithm: str, killed: bool
 ) -> None:
-    settings = {"measured": "train"} if algorithm == "lagrangian" else {}
-    plan = config(NAMES, algorithm={"name": algorithm, **settings}, training={"rounds": 4})
+    plan = config(NAMES, algorithm=settings_of(algorithm), training={"rounds": 4})
     sites, run = world(tmp_path, (90, 70, 80, 60)), tmp_path / "run"
     sites.away = {"east"}
     ask, kills = sites.ask, ["once"] if killed else []
@@ -513,11 +528,11 @@ def with_gaps(rows: int, seed: int) -> pd.DataFrame:
     return frame
 
 
-@pytest.mark.parametrize("algorithm", ["ffalm", "fairfed"])
+@pytest.mark.parametrize("algorithm", ["ffalm", "fairfed", "fairalm of one label"])
 def test_rows_without_a_group_take_part_in_a_federation_and_are_not_compared(tmp_path: Path, algorithm: str) -> None:
     folders = {name: site_folder(tmp_path, name, with_gaps(120, seed)) for seed, name in enumerate(NAMES[:2])}
     folders["west"] = site_folder(tmp_path, "west", people(80, 7).assign(region="hill"))
-    plan, sites = config(algorithm={"name": algorithm}), World(folders)
+    plan, sites = config(algorithm=settings_of(algorithm)), World(folders)
     outcome = led(plan, tmp_path / "run", sites)
     simulated = Simulated(plan, folders, tmp_path / "run")
     task = simulated.agreement.task

@@ -109,6 +109,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "scaffold": {"name": "scaffold"},
     "fedgft": {"name": "fedgft"},
     "reweighing": {"name": "reweighing", "scope": "local"},
+    "fairalm of one label": {"name": "fairalm", "labels": "favourable"},
 }
 
 

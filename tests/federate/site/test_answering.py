@@ -241,18 +241,53 @@ def test_training_does_not_import_pandas_once_rows_are_kept(tmp_path: Path) -> N
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_site_may_lack_a_group_and_another_a_label(tmp_path: Path) -> None:
+FAVOURABLE = {"name": "fairalm", "labels": "favourable"}
+
+
+@pytest.mark.parametrize("algorithm", [{"name": "ffalm"}, FAVOURABLE], ids=str)
+def test_a_site_may_lack_a_group_and_another_a_label(tmp_path: Path, algorithm: dict[str, str]) -> None:
     only_men = people(70, 1).assign(sex="male")
     only_no = people(70, 2).assign(loan="no")
     folders = {
         name: site_folder(tmp_path / "sites", name, frame)
         for name, frame in {"north": people(90, 0), "south": only_men, "west": only_no}.items()
     }
-    plan = config(training={"rounds": 3})
+    plan = config(algorithm=algorithm, training={"rounds": 3})
     outcome = coordinate(plan, tmp_path / "run", World(folders), pause=0.001)
     assert [record["answered"] for record in outcome.history] == [["north", "south", "west"]] * 3
     expected = Simulated(plan, folders, tmp_path / "run").rounds(set())
     assert outcome.history[-1]["dual"] == expected[-1].record["dual"]
+
+
+@pytest.mark.parametrize("fewest", [0, 10])
+@pytest.mark.parametrize("algorithm", [{"name": "ffalm"}, {"name": "fairalm"}, FAVOURABLE], ids=str)
+def test_a_site_without_a_group_tells_no_gap_however_small_cells_are_hidden(
+    tmp_path: Path, algorithm: dict[str, str], fewest: int
+) -> None:
+    """Of favourable rows, hidden cells of other labels would stand for those of the group that is not there."""
+    frames = {"north": people(300, 0), "south": people(300, 1).assign(sex="male"), "west": people(300, 2)}
+    folders = {name: site_folder(tmp_path / "sites", name, frame) for name, frame in frames.items()}
+    plan = config(algorithm=algorithm, rules={"min_group": fewest}, training={"rounds": 3})
+    outcome = coordinate(plan, tmp_path / "run", World(folders), pause=0.001)
+    expected = Simulated(plan, folders, tmp_path / "run").rounds(set())
+    assert [record["dual"] for record in outcome.history] == [done.record["dual"] for done in expected]
+
+
+@pytest.mark.parametrize(("few", "moves"), [("yes", False), ("no", True)])
+def test_a_gap_between_favourable_rows_is_told_if_these_are_many_whatever_else_is_hidden(
+    tmp_path: Path, few: str, moves: bool
+) -> None:
+    """A few men are hidden together with the women of the favourable label, who are enough to be compared."""
+    frame = people(1000, 1)
+    kept = {("male", few): 8, ("female", "yes"): 140}
+    parts = [rows[: kept.get(cell, len(rows))] for cell, rows in frame.groupby(["sex", "loan"])]
+    folder = site_folder(tmp_path, "north", pd.concat(parts))
+    plan = config(algorithm=FAVOURABLE, rules={"min_group": 10})
+    terms, told = agreed(folder, plan)
+    hidden = told.tensors["counts"]["train.withheld"]
+    assert hidden.nonzero().tolist() == ([[1, 0], [1, 1]] if few == "yes" else [[0, 1], [1, 0]])
+    state = answer("train", asked(terms, plan), {"site": str(folder)}).tensors["state"]
+    assert bool(state["dual"] != 0) == moves
 
 
 @pytest.mark.parametrize("rare", [0, 3])

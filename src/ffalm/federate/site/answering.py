@@ -262,15 +262,19 @@ class LocalSite:
         """The update with the Tally by which this site takes the dual step.
 
         A step that tells gaps between the means of groups is that of a site without the groups of too few rows. Where
-        a step tells sums of single groups, small cells are in it as one.
+        a step tells sums of single groups, small cells are in it as one. So they are where it tells gaps between cells,
+        and one of too few rows is compared with none: else a site without a group would tell a gap between labels.
         """
         algorithm, tally, fewest = terms.contender.algorithm, update.tally, self._min_group(terms.min_group)
         if tally is None or not algorithm.needs_only_sums:
             return update
-        if not algorithm.tells_gaps:
-            return replace(update, tally=spread(tally, self._hidden(tally, counts, terms)))
-        small = withheld(torch.minimum(counts.cpu().sum(0), tally.count.sum(0)), fewest)
-        return replace(update, tally=without(tally, small.expand_as(tally.loss)))
+        if algorithm.tells_gaps:
+            small = withheld(torch.minimum(counts.cpu().sum(0), tally.count.sum(0)), fewest)
+            return replace(update, tally=without(tally, small.expand_as(tally.loss)))
+        together = spread(tally, self._hidden(tally, counts, terms))
+        if algorithm.tells_gaps_of_cells:
+            together = without(together, withheld(torch.minimum(counts.cpu(), tally.count), fewest))
+        return replace(update, tally=together)
 
     def _hidden(self, tally: Tally, counts: Tensor, terms: SiteTerms) -> Tensor:
         """The cells of training rows of which nothing is told, neither of all rows nor of those in the Tally."""
