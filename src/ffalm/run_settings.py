@@ -126,7 +126,7 @@ class RunSettings:
         default="last", metadata=flag("Model to score: of the last round, or the best on validation rows.", "Training")
     )
     engine: str | Any = field(  # a name or an `Engine`
-        default="auto", metadata=flag("Engine: auto, loop, stacked, graphed or flower.", _RUNNING)
+        default="auto", metadata=flag("Engine: auto, loop, stacked, graphed, lockstep or flower.", _RUNNING)
     )
     device: str = field(
         default="auto",

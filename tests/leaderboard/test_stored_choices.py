@@ -71,7 +71,16 @@ def test_the_published_choices_in_two_files_give_the_published_leaderboard(write
     page = (tmp_path / "o" / "leaderboard.md").read_text()
     assert "**utkface, alpha 0.3**: 5 seeds. Bold" in page and "**celeba, alpha 0.3**: 2 seeds. Bold" in page
     assert "a model in every seed, none degenerate" in page
-    assert "- celeba, alpha 5: the files have no choices of it." in page
+    assert "the files have no choices of it" not in page
+
+
+def test_cells_of_which_the_files_have_no_choices_are_named_on_the_page(write: Write, tmp_path: Path) -> None:
+    file = write("a.csv", [line for line in LINES if "celeba, alpha 5" not in line])
+    result = CliRunner().invoke(
+        app, ["leaderboard", "--board", "faces", "--choices", str(file), "--out", str(tmp_path / "o")]
+    )
+    assert result.exit_code == 0, result.output
+    assert "- celeba, alpha 5: the files have no choices of it." in (tmp_path / "o" / "leaderboard.md").read_text()
 
 
 def test_entries_come_in_the_order_of_one_run_whatever_the_order_of_files(write: Write, faces: Board) -> None:
@@ -193,8 +202,11 @@ def test_no_file_at_all_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--choices takes one file" in capsys.readouterr().err
 
 
-def test_files_without_a_choice_of_the_board_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["leaderboard", "--board", "faces", "--choices", str(PUBLISHED), "--cells", "celeba, alpha 5"]
+def test_files_without_a_choice_of_the_board_are_refused(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write("a.csv", [line for line in LINES if "celeba, alpha 5" not in line])
+    words = ["leaderboard", "--board", "faces", "--choices", str(file), "--cells", "celeba, alpha 5"]
     assert run([*words, "--out", str(tmp_path / "out")]) == 2
     assert "is of the cells and methods that --cells and --methods name" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -119,7 +119,8 @@ def test_every_kind_of_model_gives_the_reference_numbers(model: str) -> None:
 @pytest.mark.parametrize("head", ["pooled", "fairalm"])
 def test_resnet18_gives_the_reference_numbers(head: Any) -> None:
     pixels = 32 if head == "pooled" else 72
-    plan, owned = Training(rounds=1, batch_size=8, lr=0.05), federation((8, 5), pixels)
+    plan, rows = Training(rounds=1, batch_size=4, lr=0.05), federation((6, 3), pixels).clients
+    owned = Federation.from_arrays([(one.x, one.y, one.group) for one in rows])
     model = lambda: ResNet18(head).build((3, pixels, pixels), 2).double()  # noqa: E731
     jobs = [Job.of(one, owned, model, plan, 0, torch.device("cpu")) for one in SEVERAL[:2]]
     assert_same_numbers(jobs)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ffalm.engines.lockstep import kernels
+from ffalm.engines.lockstep import lane_kernels as kernels
 from ffalm.engines.lockstep.lane_weights import LaneParameter
 from ffalm.engines.lockstep.torch_layers import Convolution, Normalisation, Pooling
 
