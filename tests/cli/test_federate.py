@@ -20,6 +20,13 @@ def demo(cli: Cli, tmp_path: Path) -> Path:
     return path
 
 
+def test_without_a_command_it_shows_the_help_and_no_empty_mistake(cli: Cli) -> None:
+    code, shown, said = cli("federate")
+    assert code == 2
+    assert "coordinator" in shown
+    assert said.strip() in ("", shown.strip())
+
+
 def test_the_demonstration_is_ready_and_says_what_to_do_next(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "demo"
     code, out, _ = cli("federate", "init", path, "--demo", "census", "--rows", "600")

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.fuzzing import messages
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """Fuzzers silence the log of federations; other tests of the same process read it."""
+    log = logging.getLogger("ffalm.federate")
+    before = log.level
+    yield
+    log.setLevel(before)
 
 
 @pytest.mark.parametrize(("cases", "seed"), [(10, 17), pytest.param(20_000, 18, marks=pytest.mark.slow)])

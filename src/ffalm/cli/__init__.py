@@ -119,7 +119,8 @@ def run(arguments: list[str]) -> int:
         # Typer and click may both add a suggestion; one is enough.
         message = str(getattr(error, "message", error))
         text = message if "Did you mean" in message else error.format_message()  # type: ignore[attr-defined]
-        _say(UserError(text))
+        if text.strip():  # a group of commands without one shows its help, and there is no more to say
+            _say(UserError(text))
         return 2
     except Stopped as stopped:
         _say(stopped)
