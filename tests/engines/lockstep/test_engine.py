@@ -103,7 +103,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "no clip": {"clip": None, "lr": 0.05},
     "some clients": {"participation": 0.5, "rounds": 4, "lr_step": 2},
 }
-SEVERAL = [ffalm.FedAvg(), ffalm.FFALM(dual_data="last_batch"), ffalm.FPFL(), ffalm.FairFed(), ffalm.FFALM()]
+SEVERAL = [
+    ffalm.FedAvg(), ffalm.FFALM(dual_data="last_batch"), ffalm.FPFL(), ffalm.FairFed(), ffalm.FFALM(),
+    ffalm.FFALM(dual_data="epoch_mean"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -172,7 +175,12 @@ def test_runs_that_do_not_fit_together_are_computed_one_after_the_other(monkeypa
     assert sizes == [1, 1]
 
 
-def test_what_it_cannot_carry_is_refused_in_a_sentence() -> None:
+def test_sizes_of_batches_are_forgotten_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ffalm.engines.lockstep.lane_steps._SIZES_KEPT", 1)
+    assert_same_numbers(jobs_of(SEVERAL[:2]))
+
+
+def test_what_it_cannot_carry_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     (job,) = jobs_of([ffalm.FedAvg()])
 
     def said(changed: Job) -> str:
@@ -188,6 +196,12 @@ def test_what_it_cannot_carry_is_refused_in_a_sentence() -> None:
     assert "on a GPU only" in said(replace(job, spec=replace(job.spec, precision="bf16")))
     on_gpu = replace(job.spec, device=torch.device("cuda"))
     assert "use precision 'bf16'" in said(replace(job, spec=on_gpu))
+    on_gpu = replace(on_gpu, precision="bf16")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert "no products in bfloat16" in said(replace(job, spec=on_gpu))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr("ffalm.engines.lockstep.find_spec", lambda name: None)
+    assert "needs triton" in said(replace(job, spec=on_gpu))
     with pytest.raises(UserError, match="trains by plain SGD"):
         list(LockstepEngine().train([replace(job, spec=adam)]))
 

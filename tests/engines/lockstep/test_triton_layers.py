@@ -17,7 +17,8 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if not torch.cuda.is_available() and not INTERPRETED:
     pytest.skip("no GPU here: the kernels need one, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from ffalm.engines.lockstep.triton_layers import TritonLayers  # noqa: E402
+from ffalm.engines.lockstep import triton_layers  # noqa: E402
+from ffalm.engines.lockstep.triton_layers import TritonLayers, why_not_compiled  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 
@@ -135,3 +136,15 @@ def test_a_step_of_sgd_moves_every_lane_at_its_own_rate() -> None:
     TritonLayers().sgd_step(values[:, :1500], gradient, read, rates)
     torch.testing.assert_close(values, expected)
     torch.testing.assert_close(read, expected[:, :1500].to(LOW))
+
+
+def test_a_machine_without_a_compiler_is_told_of_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert why_not_compiled(torch.device(DEVICE)) is None
+
+    def fails(*given: Any) -> None:
+        raise RuntimeError("Failed to find C compiler.\nPlease specify one.")
+
+    why_not_compiled.cache_clear()
+    monkeypatch.setattr(triton_layers.TritonLayers, "sgd_step", fails)
+    assert why_not_compiled(torch.device(DEVICE)) == "Failed to find C compiler"
+    why_not_compiled.cache_clear()

@@ -4,6 +4,9 @@ Runs that are compared on one federation train on the same batches; only their o
 lanes of one tensor: a layer is one kernel for all of them, which fills a large GPU where a small network alone leaves
 most of it idle. Batches are the same in all lanes, so that BatchNorm sees exact ones. On a GPU it computes in bfloat16
 by kernels of its own; on a CPU in torch operations, in the model's own precision, as a reference for tests.
+
+The same runs give the same bits each time. With other runs beside it, a run's last bits are others, since sums of
+gradients are cut by the number of lanes.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import ClassVar
 
+import torch
 from torch import nn
 
 from ffalm.algorithms import Algorithm
@@ -29,6 +33,7 @@ from ffalm.system.memory import free, give_back
 
 _SPARED = 0.2  # of the free memory, for what no estimate knows
 _MODELS = 4  # copies of a lane's model beside those of its clients: global, trained, gradient, and what passes read
+_BFLOAT16 = 8  # the first generation of GPUs (compute capability) that multiplies it
 _PASSES = 3  # times that a row's values are held: after layers, after normalisations, and gradients on the way back
 
 
@@ -117,9 +122,14 @@ def _refused_device(job: Job) -> str | None:
         return "The engine 'lockstep' computes in bfloat16 on a GPU only: use precision 'fp32'." if wrong else None
     if spec.precision != "bf16":
         return "The engine 'lockstep' computes in bfloat16 on a GPU: use precision 'bf16', or engine='graphed'."
+    if torch.cuda.get_device_capability(spec.device)[0] < _BFLOAT16:
+        return "This GPU has no products in bfloat16, which the engine 'lockstep' needs: use engine='graphed'."
     if find_spec("triton") is None:
         return "The engine 'lockstep' needs triton on a GPU, which comes with torch on Linux: use engine='graphed'."
-    return None
+    from ffalm.engines.lockstep.triton_layers import why_not_compiled
+
+    reason = why_not_compiled(spec.device)
+    return None if reason is None else f"Triton cannot compile here ({reason}): use engine='graphed'."
 
 
 def _layers(job: Job) -> Layers:

@@ -6,6 +6,7 @@ no time of a CPU. Each size of batch has its own capture, and all of them share 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,8 @@ from ffalm.engines.jobs import ClientSpec
 from ffalm.engines.lockstep.lane_network import LaneNetwork
 from ffalm.engines.lockstep.lane_weights import LaneWeights
 from ffalm.errors import UserError
+
+_SIZES_KEPT = 24  # sizes of batches whose steps are kept; unequal clients have many last batches
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class LaneSteps:
     def __init__(self, model: LaneModel, weights: LaneWeights, groups: Sequence[AlgorithmLanes]) -> None:
         self._model, self._weights, self.groups = model, weights, groups
         self._lr = torch.zeros((), dtype=model.dtype, device=weights.values.device)
-        self._steps: dict[int, tuple[Examples, Callable[[], Seen]]] = {}
+        self._steps: OrderedDict[int, tuple[Examples, Callable[[], Seen]]] = OrderedDict()
         self._pool: Any = torch.cuda.graph_pool_handle() if weights.values.is_cuda else None
 
     def begin(self, states: Sequence[State], lr: float) -> None:
@@ -90,9 +93,13 @@ class LaneSteps:
 
     def step(self, source: Examples, rows: Tensor) -> Seen:
         """Train every lane on these rows of a client."""
-        if len(rows) not in self._steps:
-            self._steps[len(rows)] = self._prepared(source, len(rows))
-        batch, work = self._steps[len(rows)]
+        size = len(rows)
+        if size not in self._steps:
+            if len(self._steps) >= _SIZES_KEPT:
+                self._steps.popitem(last=False)
+            self._steps[size] = self._prepared(source, size)
+        self._steps.move_to_end(size)
+        batch, work = self._steps[size]
         batch.x.copy_(take_rows(source.x, rows))
         torch.index_select(source.y, 0, rows, out=batch.y)
         torch.index_select(source.group, 0, rows, out=batch.group)

@@ -16,7 +16,8 @@ from ffalm.engines.lockstep.lane_steps import AlgorithmLanes, LaneModel, LaneSte
 from ffalm.engines.lockstep.lane_weights import LaneWeights
 from ffalm.fairness import Tally
 
-_SCORED_IMAGES = 2**14  # of all lanes together that are scored at a time
+_SCORED_BATCHES = 2  # of the size of a training batch that are scored at a time: scoring keeps less of each row
+_SCORED_ROWS = 256  # that are scored at a time where batches are smaller
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ class LaneTrainer:
         """The Tally on these rows of each lane, or of some, in evaluation mode."""
         weights = self._weights if lanes is None else self._weights[lanes]
         predicted, losses = [], []
-        for some in torch.split(torch.arange(len(rows), device=rows.y.device), max(1, _SCORED_IMAGES // len(weights))):
+        size = max(_SCORED_ROWS, _SCORED_BATCHES * (self._model.spec.training.batch_size or 0))
+        for some in torch.split(torch.arange(len(rows), device=rows.y.device), size):
             part = rows.take(some)
             outputs = self._model.logits(weights, part.x, training=False)
             predicted.append(outputs.argmax(-1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -150,6 +151,21 @@ class TritonLayers:
         kernels.sgd[(-(-numbers // _BLOCK), lanes)](
             values, gradient, read, rates, numbers, values.stride(0), gradient.stride(0), read.stride(0), _BLOCK
         )
+
+
+@cache
+def why_not_compiled(device: torch.device) -> str | None:
+    """Why kernels do not run on this machine, in Triton's words; None where they do.
+
+    Triton needs a C compiler and Python's headers, which not every machine has.
+    """
+    values, rates = torch.zeros(1, 16, device=device), torch.zeros(1, device=device)
+    try:
+        TritonLayers().sgd_step(values, values, values.bfloat16(), rates)
+        return None
+    except Exception as error:
+        # Compilers and drivers fail in ways of their own, and a study can go on with another engine.
+        return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 class _Shape:
