@@ -43,3 +43,10 @@ def test_settings_of_torch_are_given_back() -> None:
         assert torch.backends.cudnn.deterministic
         assert not torch.backends.cuda.matmul.allow_tf32
     assert (torch.get_num_threads(), torch.backends.cudnn.deterministic) == before
+
+
+def test_a_gpu_is_made_the_current_one_and_a_cpu_needs_nothing() -> None:
+    chosen = hardware.on_device(torch.device("cuda:1"))
+    assert isinstance(chosen, torch.cuda.device) and chosen.idx == 1
+    with hardware.on_device(torch.device("cpu")):
+        pass

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import nn
@@ -49,6 +50,11 @@ def threads_for(model: nn.Module, processes: int = 1) -> int:
     """Torch threads for one of several processes: convolutions share the cores, small matrices lose by sharing."""
     convolutional = any(isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) for module in model.modules())
     return max(1, cores() // processes) if convolutional else 1
+
+
+def on_device(device: torch.device) -> AbstractContextManager[Any]:
+    """Make a GPU the current one for a block: kernels of Triton and captured graphs run there, wherever their data is."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from ffalm.engines.jobs import ClientSpec, Snapshot
 from ffalm.engines.lockstep.lane_steps import AlgorithmLanes, LaneModel, LaneSteps, row_losses
 from ffalm.engines.lockstep.lane_weights import LaneWeights
 from ffalm.fairness import Tally
+from ffalm.system.hardware import on_device
 
 _SCORED_BATCHES = 2  # of the size of a training batch that are scored at a time: scoring keeps less of each row
 _SCORED_ROWS = 256  # that are scored at a time where batches are smaller
@@ -46,7 +47,8 @@ class LaneTrainer:
         groups = self._steps.groups
         self._steps.begin([self._state(group, sent, counts) for group in groups], lr)
         received = self._scored(rows, Measure.RECEIVED)
-        seen = [self._steps.step(rows, numbers) for numbers in batches]
+        with on_device(rows.y.device):
+            seen = [self._steps.step(rows, numbers) for numbers in batches]
         losses, predicted = torch.cat([one.losses for one in seen], 1), torch.cat([one.predicted for one in seen], 1)
         tally = self._tally(predicted, losses, rows.take(torch.cat(list(batches))))
         last = self._tally(seen[-1].predicted, seen[-1].losses, rows.take(batches[-1]))
@@ -65,7 +67,8 @@ class LaneTrainer:
         size = max(_SCORED_ROWS, _SCORED_BATCHES * (self._model.spec.training.batch_size or 0))
         for some in torch.split(torch.arange(len(rows), device=rows.y.device), size):
             part = rows.take(some)
-            outputs = self._model.logits(weights, part.x, training=False)
+            with on_device(rows.y.device):
+                outputs = self._model.logits(weights, part.x, training=False)
             predicted.append(outputs.argmax(-1))
             losses.append(row_losses(outputs, part.y))
         return self._tally(torch.cat(predicted, 1), torch.cat(losses, 1), rows)

@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 from ffalm.engines.lockstep import lane_kernels as kernels
 from ffalm.engines.lockstep.lane_weights import LaneParameter
 from ffalm.engines.lockstep.torch_layers import Convolution, Normalisation, Pooling
+from ffalm.system.hardware import on_device
 
 _FILLED = 1056  # programs that keep a large GPU busy: eight for each of its processors
 _PATCHES = 64  # numbers to a multiple of which the patches of a first layer are filled up
@@ -161,7 +162,8 @@ def why_not_compiled(device: torch.device) -> str | None:
     """
     values, rates = torch.zeros(1, 16, device=device), torch.zeros(1, device=device)
     try:
-        TritonLayers().sgd_step(values, values, values.bfloat16(), rates)
+        with on_device(device):
+            TritonLayers().sgd_step(values, values, values.bfloat16(), rates)
         return None
     except Exception as error:
         # Compilers and drivers fail in ways of their own, and a study can go on with another engine.
