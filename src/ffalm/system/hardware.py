@@ -53,7 +53,7 @@ def threads_for(model: nn.Module, processes: int = 1) -> int:
 
 
 def on_device(device: torch.device) -> AbstractContextManager[Any]:
-    """Make a GPU the current one for a block: kernels of Triton and captured graphs run there, wherever their data is."""
+    """Make a GPU the current one for a block: Triton and graph captures run there, wherever their data is."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
