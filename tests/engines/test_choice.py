@@ -92,6 +92,24 @@ def test_an_engine_that_lacks_what_an_algorithm_asks_of_clients_is_refused_and_n
     assert "FCFL asks clients for gradients" in str(GraphedEngine.lacks(asked))
 
 
+def test_several_runs_of_one_seed_take_their_steps_together_where_all_algorithms_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = job(nn.Sequential(nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2)))
+    monkeypatch.setattr(choice, "why_not_graphed", lambda model, device: None)
+    monkeypatch.setattr(choice.LockstepEngine, "refusal", lambda self, job: None)
+
+    def chosen(runs: int, *algorithms: ffalm.Algorithm) -> str:
+        return choose("auto", given, {Together.SEED: runs, Together.CLIENTS: 9}, algorithms)[0].name
+
+    assert [chosen(runs, ffalm.FedAvg(), ffalm.FPFL()) for runs in (1, 3, 4, 28)] == [
+        "graphed", "graphed", "lockstep", "lockstep",
+    ]  # fmt: skip
+    assert chosen(28, ffalm.FedAvg(), ffalm.algorithms()["scaffold"]()) == "graphed"
+    monkeypatch.setattr(choice.LockstepEngine, "refusal", lambda self, job: "No.")
+    assert chosen(28, ffalm.FedAvg()) == "graphed"
+
+
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(UserError, match="engine 'fast'"):
         choose("fast", job())

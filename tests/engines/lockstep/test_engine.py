@@ -49,7 +49,25 @@ class Residual(nn.Module):
         return self.second(self.skip(x))  # type: ignore[no-any-return]
 
 
+class UsedTwice(nn.Module):
+    """Normalisations whose results go through a ReLU and elsewhere too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.first = nn.Conv2d(3, 4, 3, stride=2), nn.BatchNorm2d(4)
+        self.second, self.third = nn.BatchNorm2d(4), nn.BatchNorm2d(4)
+        self.out = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.first(self.conv(x))
+        second = self.second(first)
+        summed = self.third(second) + second
+        rows = torch.relu(first) + torch.relu(summed) + torch.relu(second + first) + summed
+        return self.out(rows.mean((-2, -1)))  # type: ignore[no-any-return]
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {
+    "used twice": lambda: UsedTwice().double(),
     "residual": lambda: Residual().double(),
     "cnn": lambda: CNN((4, 6)).build((3, 16, 16), 2).double(),
     "linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 2)).double(),
@@ -152,6 +170,13 @@ def test_runs_go_on_from_snapshots_as_if_nothing_had_happened() -> None:
     for key, done in by_job(LockstepEngine().train(resumed)).items():
         reference = whole[key]
         assert all(torch.equal(done.snapshot.model[name], value) for name, value in reference.snapshot.model.items())
+
+
+def test_seeds_and_rounds_are_kept_apart_on_one_federation() -> None:
+    (first, second) = jobs_of([ffalm.FedAvg(), ffalm.FPFL()])
+    later = by_job(LoopEngine().train([first]))[0, 1].snapshot
+    other = replace(second, spec=replace(second.spec, seed=5))
+    assert_same_numbers([first, other, second, replace(first, start=later)])
 
 
 def test_a_snapshot_is_not_written_over_by_later_rounds() -> None:
