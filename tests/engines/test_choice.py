@@ -11,6 +11,7 @@ from torch import nn
 import ffalm
 from ffalm.engines import Job, Together, Training, choice, choose
 from ffalm.engines.graphed import GraphedEngine
+from ffalm.engines.lockstep import LockstepEngine
 from ffalm.engines.stacked.needs import needs_of
 from ffalm.errors import UserError
 from ffalm.federation import Federation
@@ -97,7 +98,7 @@ def test_several_runs_of_one_seed_take_their_steps_together_where_all_algorithms
 ) -> None:
     given = job(nn.Sequential(nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2)))
     monkeypatch.setattr(choice, "why_not_graphed", lambda model, device: None)
-    monkeypatch.setattr(choice.LockstepEngine, "refusal", lambda self, job: None)
+    monkeypatch.setattr(LockstepEngine, "refusal", lambda self, job: None)
 
     def chosen(runs: int, *algorithms: ffalm.Algorithm) -> str:
         return choose("auto", given, {Together.SEED: runs, Together.CLIENTS: 9}, algorithms)[0].name
@@ -106,7 +107,7 @@ def test_several_runs_of_one_seed_take_their_steps_together_where_all_algorithms
         "graphed", "graphed", "lockstep", "lockstep",
     ]  # fmt: skip
     assert chosen(28, ffalm.FedAvg(), ffalm.algorithms()["scaffold"]()) == "graphed"
-    monkeypatch.setattr(choice.LockstepEngine, "refusal", lambda self, job: "No.")
+    monkeypatch.setattr(LockstepEngine, "refusal", lambda self, job: "No.")
     assert chosen(28, ffalm.FedAvg()) == "graphed"
 
 
