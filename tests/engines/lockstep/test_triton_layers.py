@@ -72,9 +72,10 @@ def test_convolutions_and_their_gradients(shape: tuple[int, int, int, int, int, 
         assert_near(dx, by_x)
 
 
-def test_a_gradient_by_weights_is_summed_in_shares_where_pixels_are_many() -> None:
-    x, (weight, reference) = random(LANES, 40, 16, 16, 16), parameter(random(LANES, 16, 16, 1, 1))
-    dy, how = random(LANES, 40, 16, 16, 16, seed=1), Convolution(1, 0)
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_a_gradient_by_weights_is_summed_in_shares_where_pixels_are_many(kernel: int) -> None:
+    x, (weight, reference) = random(LANES, 10, 16, 16, 16), parameter(random(LANES, 32, 16, kernel, kernel))
+    dy, how = random(LANES, 10, 16, 16, 32, seed=1), Convolution(1, kernel // 2)
     TritonLayers().convolve_backward(x, dy, weight, how, True)
     TorchLayers().convolve_backward(x.double(), dy.double(), reference, how, True)
     assert_near(weight.gradient, reference.gradient)
