@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from ffalm.engines.common import checked_model
 from ffalm.engines.jobs import Job, Snapshot
 from ffalm.engines.server import ServerContext
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,18 @@ def ready(number: int, job: Job) -> Ready:
     start = context.begin({name: entry.detach().clone() for name, entry in entries.items()})
     extra = {name: entry for name, entry in model.named_buffers() if name not in entries}
     return Ready(number, job, model, context, start, extra)
+
+
+def grouped(waiting: Sequence[T], alike: Callable[[T, T], bool]) -> list[list[T]]:
+    """Those that are alike together, in the order of the first of each group; each is compared with the first."""
+    found: list[list[T]] = []
+    for one in waiting:
+        place = next((group for group in found if alike(group[0], one)), None)
+        if place is None:
+            found.append([one])
+        else:
+            place.append(one)
+    return found
 
 
 def same_function(first: nn.Module, second: nn.Module) -> bool:

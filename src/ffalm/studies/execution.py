@@ -12,6 +12,7 @@ from pathlib import Path
 from ffalm.config import StudyConfig
 from ffalm.engines import Engine, Job, Round, Together, choose
 from ffalm.engines.common import checked_model
+from ffalm.engines.ready_jobs import grouped
 from ffalm.errors import require
 from ffalm.outcome import Record
 from ffalm.runs import Result, Run, compute
@@ -75,14 +76,7 @@ def _tasks(grid: list[RunPlan], together: Together, processes: int) -> list[list
     """
     if together is Together.NONE:
         return [[plan] for plan in grid]
-    alike = _same_clients if together is Together.CLIENTS else _same_seed
-    stacks: list[list[RunPlan]] = []
-    for plan in grid:
-        own = next((stack for stack in stacks if alike(stack[0], plan)), None)
-        if own is None:
-            stacks.append([plan])
-        else:
-            own.append(plan)
+    stacks = grouped(grid, _same_clients if together is Together.CLIENTS else _same_seed)
     share = -(-len(grid) // processes)
     tasks = []
     for stack in stacks:

@@ -26,7 +26,7 @@ from ffalm.engines.lockstep.lane_stack import LaneStack
 from ffalm.engines.lockstep.layer_graph import Unreadable, read_layers
 from ffalm.engines.lockstep.torch_layers import TorchLayers
 from ffalm.engines.optimizers import local_optimizer
-from ffalm.engines.ready_jobs import Ready, ready, same_function
+from ffalm.engines.ready_jobs import Ready, grouped, ready, same_function
 from ffalm.engines.stacked.choose import values_per_row
 from ffalm.errors import require
 from ffalm.system.memory import free, give_back
@@ -78,7 +78,7 @@ class LockstepEngine(Engine):
         for job in jobs:
             reason = self.refusal(job)
             require(reason is None, str(reason))
-        for alike in _stacks([ready(number, job) for number, job in enumerate(jobs)]):
+        for alike in grouped([ready(number, job) for number, job in enumerate(jobs)], _alike):
             layers = _layers(alike[0].job)
             lanes = most_lanes(alike[0])
             for first in range(0, len(alike), lanes):
@@ -138,18 +138,6 @@ def _layers(job: Job) -> Layers:
     from ffalm.engines.lockstep.triton_layers import TritonLayers
 
     return TritonLayers()
-
-
-def _stacks(waiting: Sequence[Ready]) -> list[list[Ready]]:
-    """Jobs that can be computed together, in the order of the first of each."""
-    found: list[list[Ready]] = []
-    for one in waiting:
-        place = next((stack for stack in found if _alike(stack[0], one)), None)
-        if place is None:
-            found.append([one])
-        else:
-            place.append(one)
-    return found
 
 
 def _alike(first: Ready, second: Ready) -> bool:

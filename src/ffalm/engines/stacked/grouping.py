@@ -8,19 +8,12 @@ import torch
 
 from ffalm.algorithms import State
 from ffalm.engines.jobs import Job
-from ffalm.engines.ready_jobs import Ready, same_function
+from ffalm.engines.ready_jobs import Ready, grouped, same_function
 
 
 def stacks(waiting: Sequence[Ready]) -> list[list[Ready]]:
     """Jobs that can be computed together, in the order of the first of each."""
-    found: list[list[Ready]] = []
-    for one in waiting:
-        place = next((stack for stack in found if _alike(stack[0], one)), None)
-        if place is None:
-            found.append([one])
-        else:
-            place.append(one)
-    return found
+    return grouped(waiting, _alike)
 
 
 def _alike(first: Ready, second: Ready) -> bool:
