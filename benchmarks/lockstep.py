@@ -105,7 +105,7 @@ def one_cut(lanes: int, repeats: int, given: tuple[Any, Any]) -> dict[str, Any] 
     """Microseconds an image of one layer's three products with these tiles."""
     from ffalm.engines.lockstep import triton_layers
     from ffalm.engines.lockstep.lane_weights import LaneParameter
-    from ffalm.engines.lockstep.torch_layers import Convolution
+    from ffalm.engines.lockstep.layers import Convolution
 
     (name, inputs, outputs, side, kernel, stride, times), cut = given
     triton_layers.tiles = lambda kind, columns, terms: triton_layers.Tiles(*cut)  # type: ignore[assignment]

@@ -17,6 +17,8 @@ from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.fairness.histograms import scores_of
 from ffalm.randomness import Purpose, torch_seeded
 
+SINGLE_ROW = "BatchNorm cannot train on the single row that is a client's last batch: choose another batch_size."
+
 _EVALUATED_VALUES = 2**24  # feature values per evaluation batch: bounds memory whatever the shape of the input
 
 
@@ -79,9 +81,7 @@ def row_losses(model: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, labels: 
         logits = model(x)
     except ValueError as error:
         if "more than 1 value per channel" in str(error):
-            raise UserError(
-                "BatchNorm cannot train on the single row that is a client's last batch: choose another batch_size."
-            ) from None
+            raise UserError(SINGLE_ROW) from None
         raise
     if not isinstance(logits, Tensor):
         raise UserError(f"The model must give a tensor of logits; it gave a {type(logits).__name__}.")

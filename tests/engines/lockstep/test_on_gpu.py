@@ -10,6 +10,7 @@ from tests.engines.test_conformance import by_job
 
 from ffalm.algorithms import Algorithm
 from ffalm.engines import Job, Together, Training, choose
+from ffalm.engines.common import built_model
 from ffalm.engines.jobs import Model
 from ffalm.engines.lockstep import LockstepEngine
 from ffalm.engines.loop import LoopEngine
@@ -54,8 +55,6 @@ def test_models_move_as_the_references_do(model: ResNet18 | CNN) -> None:
 
 def _fresh(model: ResNet18 | CNN) -> Model:
     (job,) = jobs_of(SEVERAL[:1], model)
-    from ffalm.engines.common import built_model
-
     return built_model(job.spec).state_dict()
 
 

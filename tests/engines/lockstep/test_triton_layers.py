@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ffalm.engines.lockstep.lane_weights import LaneParameter
-from ffalm.engines.lockstep.torch_layers import Convolution, Normalisation, Pooling, TorchLayers
+from ffalm.engines.lockstep.layers import Convolution, Normalisation, Pooling
+from ffalm.engines.lockstep.torch_layers import TorchLayers
 
 pytest.importorskip("triton", reason="triton is not installed here: the kernels need it")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

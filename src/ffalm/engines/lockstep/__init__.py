@@ -21,9 +21,9 @@ from torch import nn
 from ffalm.algorithms import Algorithm
 from ffalm.engines.common import built_model, dtype_of
 from ffalm.engines.jobs import Engine, Job, Round, Together
-from ffalm.engines.lockstep.lane_functions import Layers
 from ffalm.engines.lockstep.lane_stack import LaneStack
 from ffalm.engines.lockstep.layer_graph import Unreadable, read_layers
+from ffalm.engines.lockstep.layers import Layers
 from ffalm.engines.lockstep.torch_layers import TorchLayers
 from ffalm.engines.optimizers import local_optimizer
 from ffalm.engines.ready_jobs import Ready, grouped, ready, same_function
@@ -56,29 +56,16 @@ class LockstepEngine(Engine):
 
     def refusal(self, job: Job) -> str | None:
         """Other optimizers than plain SGD, privacy, other precisions on a GPU, layers that lanes cannot share."""
-        spec = job.spec
-        missing = self.lacks(spec.algorithm)
-        if missing is not None:
-            return missing
-        if not local_optimizer(spec.training).plain:
-            return "The engine 'lockstep' trains by plain SGD: use another engine for momentum, Adam or weight decay."
-        if job.privacy is not None:
-            return "The engine 'lockstep' adds no noise for differential privacy: use another engine."
-        where = _refused_device(job)
-        if where is not None:
-            return where
-        model = built_model(spec)
-        reason = why_not_lockstep(model, spec.device.type == "cuda")
-        return (
-            None if reason is None else f"The model cannot be run in lanes: {reason}; use engine='graphed' or 'loop'."
-        )
+        return _refused_settings(job) or _refused_model(job, built_model(job.spec))
 
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
         """Jobs of one seed together, one seed after the other."""
         for job in jobs:
-            reason = self.refusal(job)
+            reason = _refused_settings(job)
             require(reason is None, str(reason))
         for alike in grouped([ready(number, job) for number, job in enumerate(jobs)], _alike):
+            reason = _refused_model(alike[0].job, alike[0].model)
+            require(reason is None, str(reason))
             layers = _layers(alike[0].job)
             lanes = most_lanes(alike[0])
             for first in range(0, len(alike), lanes):
@@ -113,6 +100,23 @@ def most_lanes(one: Ready) -> int:
     width = 2 if spec.precision == "bf16" else dtype_of(one.model).itemsize
     lane = (len(federation.holdings) + _MODELS) * numbers * dtype_of(one.model).itemsize + passed * width
     return max(1, int(left * (1 - _SPARED) / lane))
+
+
+def _refused_model(job: Job, model: nn.Module) -> str | None:
+    reason = why_not_lockstep(model, job.spec.device.type == "cuda")
+    return None if reason is None else f"The model cannot be run in lanes: {reason}; use engine='graphed' or 'loop'."
+
+
+def _refused_settings(job: Job) -> str | None:
+    """What of a job is refused whatever its model."""
+    missing = LockstepEngine.lacks(job.spec.algorithm)
+    if missing is not None:
+        return missing
+    if not local_optimizer(job.spec.training).plain:
+        return "The engine 'lockstep' trains by plain SGD: use another engine for momentum, Adam or weight decay."
+    if job.privacy is not None:
+        return "The engine 'lockstep' adds no noise for differential privacy: use another engine."
+    return _refused_device(job)
 
 
 def _refused_device(job: Job) -> str | None:

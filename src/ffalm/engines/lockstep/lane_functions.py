@@ -6,34 +6,14 @@ is a number without effect that makes autograd come back to a layer even where n
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
 from ffalm.engines.lockstep.lane_weights import LaneParameter
-from ffalm.engines.lockstep.torch_layers import Convolution, Normalisation, Pooling
-
-
-class Layers(Protocol):
-    """A way of computing layers: `TorchLayers`, `TritonLayers`."""
-
-    def convolve(self, x: Tensor, weight: LaneParameter, how: Convolution) -> Tensor: ...
-    def convolve_backward(
-        self, x: Tensor, dy: Tensor, weight: LaneParameter, how: Convolution, by_input: bool
-    ) -> Tensor | None: ...
-    def normalise(
-        self, x: Tensor, other: Tensor | None, scale: LaneParameter, shift: LaneParameter,
-        running: tuple[Tensor, Tensor], how: Normalisation, training: bool,
-    ) -> tuple[Tensor, Any]: ...  # fmt: skip
-    def normalise_backward(
-        self, x: Tensor, y: Tensor, dy: Tensor, kept: Any, scale: LaneParameter, shift: LaneParameter,
-        how: Normalisation, added: bool,
-    ) -> tuple[Tensor, Tensor | None]: ...  # fmt: skip
-    def pool(self, x: Tensor, how: Pooling) -> tuple[Tensor, Tensor]: ...
-    def pool_backward(self, dy: Tensor, where: Tensor, how: Pooling, shape: torch.Size) -> Tensor: ...
-    def sgd_step(self, values: Tensor, gradient: Tensor, read: Tensor, rates: Tensor) -> None: ...
+from ffalm.engines.lockstep.layers import Convolution, Layers, Normalisation, Pooling
 
 
 def applied(function: type[Function], *given: Any) -> Tensor:

@@ -131,19 +131,27 @@ def norm_sums(x, sums, values, share, C: tl.constexpr, BR: tl.constexpr, BC: tl.
 
 
 @triton.jit
+def _over_shares(sums, parts, c, C: tl.constexpr, BC: tl.constexpr):
+    """Both sums of a program's channels over all shares of its lane, the second axis of the grid."""
+    lane, lanes = tl.program_id(1).to(tl.int64), tl.num_programs(1)
+    one, two = tl.zeros((BC,), tl.float32), tl.zeros((BC,), tl.float32)
+    for part in range(parts):
+        at = sums + (part * lanes + lane) * 2 * C + c
+        one += tl.load(at, mask=c < C, other=0.0)
+        two += tl.load(at + C, mask=c < C, other=0.0)
+    return one, two
+
+
+@triton.jit
 def norm_statistics(
     sums, parts, values, statistics, weight, bias, running_mean, running_var, buffer_lane, value_lane, momentum, eps,
     C: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """statistics[lane, (mean, 1/deviation, scale, shift), c] from the sums, and the next running statistics."""
-    lane, lanes = tl.program_id(1).to(tl.int64), tl.num_programs(1)
+    lane = tl.program_id(1).to(tl.int64)
     c = tl.program_id(0) * BC + tl.arange(0, BC)
     seen = c < C
-    one, two = tl.zeros((BC,), tl.float32), tl.zeros((BC,), tl.float32)
-    for part in range(parts):
-        at = sums + (part * lanes + lane) * 2 * C + c
-        one += tl.load(at, mask=seen, other=0.0)
-        two += tl.load(at + C, mask=seen, other=0.0)
+    one, two = _over_shares(sums, parts, c, C, BC)
     mean = one / values
     var = tl.maximum(two / values - mean * mean, 0.0)
     deviation = 1.0 / tl.sqrt(var + eps)
@@ -219,14 +227,10 @@ def norm_gradients(
     sums, parts, values, statistics, by_weight, by_bias, gradient_lane, factors, C: tl.constexpr, BC: tl.constexpr
 ):  # fmt: skip
     """The gradients by weight and bias, and factors[lane, (a, b, d), c] with dx = a g + b x + d."""
-    lane, lanes = tl.program_id(1).to(tl.int64), tl.num_programs(1)
+    lane = tl.program_id(1).to(tl.int64)
     c = tl.program_id(0) * BC + tl.arange(0, BC)
     seen = c < C
-    one, two = tl.zeros((BC,), tl.float32), tl.zeros((BC,), tl.float32)
-    for part in range(parts):
-        at = sums + (part * lanes + lane) * 2 * C + c
-        one += tl.load(at, mask=seen, other=0.0)
-        two += tl.load(at + C, mask=seen, other=0.0)
+    one, two = _over_shares(sums, parts, c, C, BC)
     tl.store(by_bias + lane * gradient_lane + c, one, mask=seen)
     tl.store(by_weight + lane * gradient_lane + c, two, mask=seen)
     mean = tl.load(statistics + lane * 4 * C + c, mask=seen, other=0.0)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ffalm.engines.lockstep.lane_functions import Convolve, Layers, Linear, Normalise, Pool, applied
+from ffalm.engines.common import SINGLE_ROW
+from ffalm.engines.lockstep.lane_functions import Convolve, Linear, Normalise, Pool, applied
 from ffalm.engines.lockstep.lane_weights import LaneParameter, LaneWeights
 from ffalm.engines.lockstep.layer_graph import LayerGraph, Step
+from ffalm.engines.lockstep.layers import Layers
 from ffalm.errors import UserError
 
 
@@ -57,9 +59,7 @@ class _Pass:
     def _normalised(self, step: Step, given: list[Tensor]) -> Tensor:
         x, *others = (self._apart(self._everyone(value)) for value in given)
         if self._training and x[0, ..., 0].numel() == 1:
-            raise UserError(
-                "BatchNorm cannot train on the single row that is a client's last batch: choose another batch_size."
-            )
+            raise UserError(SINGLE_ROW)
         running = tuple(self._buffers[f"{step.layer}.running_{name}"] for name in ("mean", "var"))
         other = others[0] if others else None
         scale, shift = self._weights(step)

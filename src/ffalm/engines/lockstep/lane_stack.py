@@ -11,15 +11,15 @@ from torch import Tensor
 from ffalm.algorithms import Measure
 from ffalm.engines.common import dtype_of
 from ffalm.engines.jobs import Round
-from ffalm.engines.lockstep.lane_functions import Layers
 from ffalm.engines.lockstep.lane_network import LaneNetwork
 from ffalm.engines.lockstep.lane_steps import LaneModel
 from ffalm.engines.lockstep.lane_training import LaneTrainer, Trained
 from ffalm.engines.lockstep.lane_weights import LaneWeights, VectorLayout
 from ffalm.engines.lockstep.layer_graph import read_layers
+from ffalm.engines.lockstep.layers import Layers
 from ffalm.engines.ready_jobs import Ready
 from ffalm.engines.sampling import batches, participants
-from ffalm.engines.server import Mean, TrainingSummary, held_out_metrics
+from ffalm.engines.server import Mean, TrainingSummary, average, held_out_metrics
 from ffalm.fairness import Tally
 
 _SCORING = (Measure.RECEIVED, Measure.TRAINED)  # the Tallies that take a pass over all rows of a client
@@ -106,7 +106,7 @@ class LaneStack:
         context, now = self._jobs[job].context, self._now[job]
         report = context.report(number, chosen, Tally.stack([one.tally[place] for one in seen]), validation)
         weights, state = context.update(now, report)
-        vector = average([model[place] for model in models], weights[chosen])
+        vector = average([{"all": model[place]} for model in models], weights[chosen])["all"]
         counters = {name: value + steps for name, value in self._counters[job].items()}
         mean = Mean(self._layout.model(vector, counters))
         self._now[job] = context.advance(now, report, state, mean, {})
@@ -144,11 +144,3 @@ def ordered(jobs: Sequence[Ready]) -> list[Ready]:
 def _measured(one: Ready) -> int:
     measure = one.job.spec.algorithm.measure
     return _SCORING.index(measure) if measure in _SCORING else len(_SCORING)
-
-
-def average(vectors: Sequence[Tensor], weights: Tensor) -> Tensor:
-    """The weighted mean of models as vectors, summed in float64 in the order given."""
-    total = torch.zeros_like(vectors[0], dtype=torch.float64)
-    for vector, weight in zip(vectors, weights.tolist(), strict=True):
-        total += weight * vector.double()
-    return total.to(vectors[0].dtype)

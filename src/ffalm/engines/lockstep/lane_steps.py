@@ -22,7 +22,6 @@ from ffalm.engines.common import inputs, raised_losses
 from ffalm.engines.jobs import ClientSpec
 from ffalm.engines.lockstep.lane_network import LaneNetwork
 from ffalm.engines.lockstep.lane_weights import LaneWeights
-from ffalm.errors import UserError
 
 _SIZES_KEPT = 24  # sizes of batches whose steps are kept; unequal clients have many last batches
 
@@ -68,12 +67,7 @@ class LaneModel:
     def logits(self, weights: LaneWeights, x: Tensor, training: bool) -> Tensor:
         """(lane, row, label) in the precision of the parameters."""
         low = torch.bfloat16 if self.spec.precision == "bf16" else self.dtype
-        logits = self.network.logits(weights, inputs(x, low), training)
-        labels = self.spec.task.labels
-        if logits.ndim != 3 or logits.shape[-1] != labels:
-            shape = tuple(logits.shape[1:])
-            raise UserError(f"The model must give one logit per label, of shape (rows, {labels}); it gave {shape}.")
-        return logits
+        return self.network.logits(weights, inputs(x, low), training)
 
 
 class LaneSteps:
@@ -138,14 +132,14 @@ class LaneSteps:
         task, clip = model.spec.task, model.spec.training.clip
         logits = model.logits(weights, batch.x, training=True)
         outputs = logits.detach()
-        losses = row_losses(outputs, batch.y)
+        losses = lane_losses(outputs, batch.y)
         by_loss = outputs.softmax(-1) - one_hot(batch.y, task.labels)
         by_logits = torch.empty_like(outputs)
         raised = torch.empty(len(weights), dtype=torch.bool, device=outputs.device)
+        known = batch.y, batch.group, torch.ones_like(batch.y, dtype=torch.bool)
         for group in self.groups:
             lanes, own = group.lanes, outputs[group.lanes]
-            mask = torch.ones_like(batch.y, dtype=torch.bool)
-            labels, groups, mask = (one.expand(len(own), -1) for one in (batch.y, batch.group, mask))
+            labels, groups, mask = (one.expand(len(own), -1) for one in known)
             by_outputs = group.algorithm.by_outputs(task)
             given = Batch(Rows(labels, groups, mask, task), losses[lanes], own if by_outputs else None)
             slopes = group.algorithm.slopes(given, group.state)
@@ -164,7 +158,7 @@ class LaneSteps:
         return Seen(losses, outputs.argmax(-1), raised)
 
 
-def row_losses(outputs: Tensor, labels: Tensor) -> Tensor:
+def lane_losses(outputs: Tensor, labels: Tensor) -> Tensor:
     """Softmax cross-entropy of each lane's rows."""
     flat = cross_entropy(outputs.flatten(0, 1), labels.repeat(len(outputs)), reduction="none")
     return flat.view(outputs.shape[:2])

@@ -12,7 +12,7 @@ from ffalm.algorithms import Measure, State
 from ffalm.data.types import Examples
 from ffalm.engines.common import broadcast, own_state
 from ffalm.engines.jobs import ClientSpec, Snapshot
-from ffalm.engines.lockstep.lane_steps import AlgorithmLanes, LaneModel, LaneSteps, row_losses
+from ffalm.engines.lockstep.lane_steps import AlgorithmLanes, LaneModel, LaneSteps, lane_losses
 from ffalm.engines.lockstep.lane_weights import LaneWeights
 from ffalm.fairness import Tally
 from ffalm.system.hardware import on_device
@@ -70,7 +70,7 @@ class LaneTrainer:
             with on_device(rows.y.device):
                 outputs = self._model.logits(weights, part.x, training=False)
             predicted.append(outputs.argmax(-1))
-            losses.append(row_losses(outputs, part.y))
+            losses.append(lane_losses(outputs, part.y))
         return self._tally(torch.cat(predicted, 1), torch.cat(losses, 1), rows)
 
     def _scored(self, rows: Examples, measure: Measure) -> list[tuple[slice, Tally]]:

@@ -102,10 +102,6 @@ class LaneWeights:
     def load(self, vectors: Sequence[Tensor]) -> None:
         """Begin at these models, one for each lane."""
         torch.stack(list(vectors), out=self.values)
-        self.lower()
-
-    def lower(self) -> None:
-        """Bring what passes read up to date with the parameters."""
         if self._lower:
             self.read.copy_(self.parameters)
 

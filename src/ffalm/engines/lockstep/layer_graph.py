@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from ffalm.engines.lockstep.torch_layers import Convolution, Normalisation, Pooling
+from ffalm.engines.lockstep.layers import Convolution, Normalisation, Pooling
 
 #: Modules and functions without weights that treat every row of a batch by itself.
 _ROW_MODULES = (nn.ReLU, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.Identity)

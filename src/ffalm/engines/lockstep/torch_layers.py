@@ -6,7 +6,6 @@ the gradients of parameters where these keep them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,32 +13,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d, max_pool2d
 
 from ffalm.engines.lockstep.lane_weights import LaneParameter
-
-
-@dataclass(frozen=True)
-class Convolution:
-    """What a convolution does beside its weights."""
-
-    stride: int
-    padding: int
-
-
-@dataclass(frozen=True)
-class Pooling:
-    """A maximum over square windows."""
-
-    size: int
-    stride: int
-    padding: int
-
-
-@dataclass(frozen=True)
-class Normalisation:
-    """A batch normalisation: what it does, and whether a ReLU follows."""
-
-    eps: float
-    momentum: float
-    rectified: bool
+from ffalm.engines.lockstep.layers import Convolution, Normalisation, Pooling
 
 
 class TorchLayers:

@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from ffalm.engines.lockstep import lane_kernels as kernels
 from ffalm.engines.lockstep.lane_weights import LaneParameter
-from ffalm.engines.lockstep.torch_layers import Convolution, Normalisation, Pooling
+from ffalm.engines.lockstep.layers import Convolution, Normalisation, Pooling
 from ffalm.system.hardware import on_device
 
 _FILLED = 1056  # programs that keep a large GPU busy: eight for each of its processors
