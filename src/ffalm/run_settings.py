@@ -168,7 +168,7 @@ class StudySettings(RunSettings):
         default=(0,), metadata={"about": "Seeds: each draws the partition, the model and the batches anew."}
     )
     fresh_data: bool = field(
-        default=False, metadata=flag("Draw the data, or its split, anew for each seed.", "What to run")
+        default=False, metadata=flag("Generate or split the data differently for each seed.", "What to run")
     )
     checkpoint_every: int = field(default=1, metadata=flag("Rounds between checkpoints.", _RUNNING, least=1))
     target: str | None = field(

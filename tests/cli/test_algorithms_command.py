@@ -60,6 +60,17 @@ def test_an_algorithm_that_needs_single_clients_vectors_says_where_it_cannot_run
     assert (facts["federated"], facts["secure"], facts["private"]) == (True, False, False)
 
 
+@pytest.mark.parametrize("name", ["central", "local"])
+def test_a_reference_runs_in_no_real_federation(cli: Cli, name: str) -> None:
+    facts = json.loads(cli("algorithms", name, "--json")[1])
+    assert (facts["federated"], facts["secure"], facts["private"]) == (False, False, False)
+
+
+def test_an_algorithm_that_measures_held_out_rows_says_what_privacy_asks_of_it_at_sites(cli: Cli) -> None:
+    assert "with sites if gaps are measured on training rows" in " ".join(cli("algorithms", "lagrangian")[1].split())
+    assert "training rows" not in cli("algorithms", "fedavg")[1]
+
+
 def test_one_algorithm_is_described_with_its_settings_presets_and_paper(cli: Cli) -> None:
     code, shown, _ = cli("algorithms", "ffalm")
     assert code == 0

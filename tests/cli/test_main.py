@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def test_every_command_has_help_with_an_example(cli: Cli, command: list[str]) -> None:
     code, shown, _ = cli(*command, "--help")
     assert code == 0
-    assert "Example: ffalm" in shown or "Start with: ffalm compare" in shown
+    assert "Example: ffalm" in shown or "Start with ffalm compare" in shown
 
 
 def test_no_command_shows_the_help(cli: Cli) -> None:

@@ -16,7 +16,7 @@ def test_a_sweep_shows_fronts_resumes_and_answers_a_bound(
 ) -> None:
     monkeypatch.setattr(Study, "write_report", lambda study: {})  # other tests draw
     out = tmp_path / "sweep"
-    asked = ["--algorithm", "fedavg,lagrangian", "--over", "tolerance=0,0.1", "--seeds", "2", "--out", out]
+    asked = ["--algorithms", "fedavg,lagrangian", "--over", "tolerance=0,0.1", "--seeds", "2", "--out", out]
     code, shown, err = cli("sweep", *flags, *asked, "--at", "dpd <= 100%")
     assert code == 0, err
     for said in ("Hypervolume", "tolerance 0.1", "as it is", "Most accurate with dpd <= 1 on held-out rows"):

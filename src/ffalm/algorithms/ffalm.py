@@ -56,7 +56,9 @@ PRESETS: dict[str, dict[str, Any]] = {
 @register
 @dataclass(frozen=True)
 class FFALM(AugmentedLagrangian):
-    """The augmented Lagrangian method on the gaps of the groups' losses; defaults are the paper's.
+    """The augmented Lagrangian method on the gaps of the groups' losses.
+
+    `FFALM()` has the paper's settings; the name `ffalm` in commands and configurations stands for the preset `safe`.
 
     `dual_data` says where the gap of the dual step is measured: the trained model on all local rows ("full"), or,
     free of cost, the last batch or all batches as they were trained on. `gap` says which gap it is: the mean of the

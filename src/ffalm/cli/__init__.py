@@ -40,9 +40,9 @@ from ffalm.errors import UserError, require
 app = typer.Typer(
     name="ffalm",
     help="Group-fair federated learning: train one classifier over many data owners so that it treats groups alike.",
-    epilog="Start with: ffalm compare\n\nExit codes: 0 done, 1 a bug of ours, 2 a mistake in what was given, "
-    "3 a condition of `audit --fail-if` holds, 4 a training that diverged (its runs and report are written), 130 "
-    "stopped.",
+    epilog="Start with `ffalm compare`. Exit codes: 0 success, 1 internal error (please report it), 2 invalid input, "
+    "3 a condition of --fail-if holds or a check of `federate doctor` fails, 4 a training diverged (finished runs and "
+    "the report are written), 130 interrupted, 141 output pipe closed.",
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -52,7 +52,7 @@ COMMANDS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
     "Train and compare": (
         (study_commands.compare, "ffalm compare --data loans.csv --label paid --group sex --favourable yes"),
         (study_commands.run, "ffalm run --algorithm ffalm --preset safe --rounds 30"),
-        (sweep_command.sweep, 'ffalm sweep --algorithm lagrangian --over tolerance=0,0.02,0.05,0.1 --at "dpd <= 0.05"'),
+        (sweep_command.sweep, 'ffalm sweep --algorithms lagrangian --over tolerance=0,0.02,0.05 --at "dpd <= 0.05"'),
         (watch_command.watch, "ffalm watch ffalm-results/compare-census-20250101-120000"),
         (study_commands.report, "ffalm report ffalm-results/compare-census-20250101-120000"),
     ),

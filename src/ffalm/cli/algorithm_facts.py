@@ -28,6 +28,7 @@ class AlgorithmFacts:
     federated: bool | None  # in real federations
     secure: bool | None  # under secure aggregation
     private: bool | None  # with differential privacy
+    held_out: bool | None  # measures gaps on held-out rows, which sites do not report under differential privacy
     settings: tuple[Setting, ...]
     presets: dict[str, dict[str, Any]]
     default_preset: str | None
@@ -37,6 +38,7 @@ def facts_of(cls: type[Algorithm]) -> AlgorithmFacts:
     """The facts of one algorithm."""
     summary, *about = _paragraphs(cls)
     made = _instance(cls)
+    federated = None if made is None else why_not_federated(made) is None
     return AlgorithmFacts(
         cls.name,
         cls.title,
@@ -46,9 +48,10 @@ def facts_of(cls: type[Algorithm]) -> AlgorithmFacts:
         cls.limits,
         cls.most_groups,
         None if made is None else {name: engine.lacks(made) for name, engine in ENGINES.items()},
-        None if made is None else why_not_federated(made) is None,
-        None if made is None else made.needs_only_sums,
+        federated,
+        None if made is None else bool(federated) and made.needs_only_sums,
         None if made is None else _takes_noise(made),
+        None if made is None else made.needs_held_out,
         tuple(replace(one, flag=None) for one in settings_of(cls)),
         cls.presets(),
         cls.default_preset,

@@ -77,7 +77,7 @@ def _describe(console: Console, facts: AlgorithmFacts) -> None:
         say(reason)
     say(
         f"Real federations: {_yes(facts.federated)}; secure aggregation: {_yes(facts.secure)}; "
-        f"differential privacy: {_yes(facts.private)}"
+        f"differential privacy: {_yes(facts.private)}{_train_rows(facts)}"
     )
     if facts.settings:
         title = f"Settings: --set algorithms.{facts.name}.SETTING=VALUE"
@@ -103,6 +103,11 @@ def _listed(settings: dict[str, Any]) -> str:
 
 def _yes(value: bool | None) -> str:
     return "by settings" if value is None else "yes" if value else "no"
+
+
+def _train_rows(facts: AlgorithmFacts) -> str:
+    """What differential privacy asks for in a real federation."""
+    return ", with sites if gaps are measured on training rows" if facts.private and facts.held_out else ""
 
 
 def _groups(facts: AlgorithmFacts) -> str:

@@ -116,7 +116,7 @@ def run(
                 leader.control.stop(number)
                 raise
     else:
-        console.print(f"The training has ended already; remove {folder.run} to train anew.", highlight=False)
+        console.print(f"The training has ended already; remove {folder.run} to train again.", highlight=False)
     show_result(folder.run, as_json)
 
 

@@ -31,13 +31,14 @@ class Flag:
     path: str | None = None
     default: Any = None
     parse: Callable[[str], Any] | None = None  # makes a setting of the text
+    also: str | None = None  # another name for the same option
 
     @property
     def parameter(self) -> inspect.Parameter:
         """The option as Typer reads it from a function's signature."""
-        declared = f"--{self.name.replace('_', '-')}"
+        names = [f"--{name.replace('_', '-')}" for name in (self.name, self.also) if name]
         metavar = "NUMBER|none" if self.parse is literal else None
-        option = typer.Option(declared, help=self.help, rich_help_panel=self.panel, metavar=metavar)
+        option = typer.Option(*names, help=self.help, rich_help_panel=self.panel, metavar=metavar)
         kind: Any = Annotated[self.type, option]
         return inspect.Parameter(self.name, inspect.Parameter.KEYWORD_ONLY, default=self.default, annotation=kind)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _WHAT = "What to run"
 _PRESET = Flag("preset", str | None, "Preset of FFALM: safe (the default), recommended, paper or released-code.", _WHAT)
+_RATE = {"lr": "For a table of your own and a target it is chosen on held-out rows."}
 
 
 def _compare_flags() -> tuple[Flag, ...]:
@@ -32,23 +33,21 @@ def _compare_flags() -> tuple[Flag, ...]:
         Flag(
             "algorithms",
             str | None,
-            "Algorithms, comma-separated. Default: fedavg,fairfed,fpfl,ffalm, and lagrangian at the target.",
+            "Algorithms, comma-separated. Default: fedavg,fairfed,fpfl,ffalm, and two lagrangians: at the target and "
+            "at half of it.",
             _WHAT,
         ),
         _PRESET,
         seeds_flag(_WHAT),
         alpha_flag("; comma-separated for several"),
-        *(_with_target(flag) for flag in study_flags()),
+        *_with_help(study_flags(), {**_RATE, "target": f"none: no target. Default: {DEFAULT}, or none with --config."}),
     )
 
 
-def _with_target(flag: Flag) -> Flag:
-    """A flag whose help also says what holds for a default target."""
-    additions = {
-        "target": f"none: no target. Default: {DEFAULT}, or none with --config.",
-        "lr": "For a table of your own and a target it is chosen on held-out rows.",
-    }
-    return replace(flag, help=f"{flag.help} {additions[flag.name]}") if flag.name in additions else flag
+def _with_help(flags: Iterable[Flag], additions: dict[str, str]) -> Iterator[Flag]:
+    """Flags, some of whose help says more in this command."""
+    for flag in flags:
+        yield replace(flag, help=f"{flag.help} {additions[flag.name]}") if flag.name in additions else flag
 
 
 def _run_flags() -> tuple[Flag, ...]:
@@ -57,7 +56,7 @@ def _run_flags() -> tuple[Flag, ...]:
         _PRESET,
         Flag("seed", int | None, "Random seed. Default: 0.", _WHAT),
         alpha_flag(),
-        *study_flags(),
+        *_with_help(study_flags(), _RATE),
     )
 
 

@@ -20,7 +20,7 @@ _WHAT = "What to sweep"
 
 def _flags() -> tuple[Flag, ...]:
     return (
-        Flag("algorithm", str | None, "Algorithms, comma-separated. Default: lagrangian.", _WHAT),
+        Flag("algorithms", str | None, "Algorithms, comma-separated. Default: lagrangian.", _WHAT, also="algorithm"),
         Flag(
             "over",
             list[str] | None,
@@ -53,7 +53,7 @@ def sweep(**values: Any) -> None:
         file = configs.read(values["config"]) if values["config"] else {}
         whole = merged(merged({"seeds": list(range(SEEDS))}, file), settings)
         fixed = configs.section(whole, "algorithms")
-        names = listed(values["algorithm"] or "") or list(fixed) or ["lagrangian"]
+        names = listed(values["algorithms"] or "") or list(fixed) or ["lagrangian"]
         for plugin in whole.get("plugins", ()):
             import_plugin(Path(plugin))
         whole["algorithms"] = sections_of(names, _over(values["over"] or []), values["metric"], fixed)

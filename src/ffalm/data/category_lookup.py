@@ -44,7 +44,9 @@ def distinct(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
     try:
         codes, uniques = pd.factorize(column)
     except (TypeError, NotImplementedError):  # the latter is what Arrow says of its maps
-        raise PublicError(f"The column {str(column.name)!r} holds lists or records, which are no category.") from None
+        raise PublicError(
+            f"The column {str(column.name)!r} holds lists or records, which cannot be categories."
+        ) from None
     places: dict[str, int] = {}
     lookup = np.full(len(uniques) + 1, -1, dtype=np.int64)  # the last one serves the code -1
     for number, unique in enumerate(uniques):

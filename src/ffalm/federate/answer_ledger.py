@@ -57,7 +57,7 @@ class AnswerLedger:
             self._training + purpose,
             asked,
             f"This site has answered the question {purpose!r} of this run for another model or other terms: put back "
-            "what was changed in federation.toml, or move the coordinator's run folder away to begin anew.",
+            "what was changed in federation.toml, or move the coordinator's run folder away to start a new run.",
         )
 
     def answered(self, purpose: str, tensors: Mapping[str, Mapping[str, Tensor]]) -> bool:

@@ -76,7 +76,7 @@ def _checked(summary: TableSummary) -> TableSummary:
             few = len(column.counts) <= MOST_CATEGORIES + 1  # and those that are missing
             right = named and few and all(_count(count) for count in column.counts.values())
         if not right:
-            raise ValueError(f"the column {name!r} makes no sense")
+            raise ValueError(f"the description of the column {name!r} is invalid")
     return summary
 
 

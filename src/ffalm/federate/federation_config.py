@@ -103,11 +103,8 @@ class FederationConfig(SettingsFile):
             "The answer to a target rests on score histograms, to which differential privacy adds no noise: choose one "
             "of 'target' and [privacy].",
         )
+        _check_algorithm(self)
         require(bool(self.sites), "A federation needs at least one site.")
-        require(
-            self.algorithm.trains_on == "clients",
-            f"{self.algorithm.title} is a reference for simulations and trains without a federation: choose another.",
-        )
         for name in self.sites:
             check_name("site", name)
         require("coordinator" not in self.sites, "A site cannot be named 'coordinator', since there is one already.")
@@ -124,7 +121,6 @@ class FederationConfig(SettingsFile):
             f"The rule 'min_sites' asks for {self.rules.min_sites} sites, but the federation has {len(self.active)}"
             f"{gone}.",
         )
-        _check_single_answers(self)
         if self.rules.secure:
             _check_secure(self)
         require(
@@ -133,9 +129,8 @@ class FederationConfig(SettingsFile):
         )
         require(
             self.privacy is None or not self.algorithm.needs_held_out,
-            f"{self.algorithm.title} measures gaps on held-out rows, of which sites tell nothing in the rounds of a "
-            "federation with [privacy]: let it measure training rows (its setting 'gap' or 'measured'), or take "
-            "[privacy] out.",
+            f"{self.algorithm.title} measures gaps on held-out rows, which sites do not report under [privacy]: "
+            "measure training rows instead (its setting 'gap' or 'measured'), or remove [privacy].",
         )
         for network in self.allow:
             _check_network(network)
@@ -219,7 +214,9 @@ def _check_network(text: str) -> None:
 
 
 def why_not_federated(algorithm: Algorithm) -> str | None:
-    """What an algorithm asks of sites that they do not tell, in one sentence; None where there is nothing."""
+    """Why no federation can train by an algorithm, in one sentence; None where one can."""
+    if algorithm.trains_on != "clients":
+        return f"{algorithm.title} is a reference for simulations and trains without a federation: choose another."
     if not algorithm.gradients or algorithm.measure is Measure.NOTHING:
         return None
     return (
@@ -228,14 +225,14 @@ def why_not_federated(algorithm: Algorithm) -> str | None:
     )
 
 
-def _check_single_answers(config: FederationConfig) -> None:
+def _check_algorithm(config: FederationConfig) -> None:
     """Refuse an algorithm that asks of sites what they do not tell, or of the server what the rules take from it."""
     algorithm, rule, refused = config.algorithm, config.rules.aggregation, why_not_federated(config.algorithm)
     require(refused is None, str(refused))
     require(
         not algorithm.products or rule not in ("trimmed", "median"),
-        f"{algorithm.title} compares the sites' answers one by one, and the rule aggregation = {rule!r} puts one in "
-        "the place of all: choose 'mean', 'clip' or 'krum'.",
+        f"{algorithm.title} compares the sites' answers one by one, which aggregation = {rule!r} replaces with a "
+        "single combined one: choose 'mean', 'clip' or 'krum'.",
     )
 
 

@@ -59,5 +59,6 @@ def check_name(kind: str, name: str) -> None:
     """Refuse a name that no folder could have everywhere."""
     if not _NAME.fullmatch(name):
         raise UserError(
-            f"The name of a {kind} takes letters, digits, '-' and '_', since folders bear it; got {name!r}."
+            f"The name of a {kind} may have only letters, digits, '-' and '_', since folders are named after it; got "
+            f"{name!r}."
         )

@@ -82,7 +82,7 @@ class TrainedModel:
             module.load_state_dict(weights)
         except RuntimeError:
             raise UserError(
-                "The trained model is another than these settings make: give the settings with which it was trained."
+                "The trained model does not match these settings: give the settings with which it was trained."
             ) from None
         return cls(module.eval().to(device), description, repair, facts, torch.device(device))
 

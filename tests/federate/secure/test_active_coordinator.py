@@ -132,7 +132,7 @@ def test_a_site_whose_name_leads_out_of_the_folder_of_keys_is_refused(tmp_path: 
         folder.mkdir()
     write_key_pair(folders["site/elsewhere"], "coordinator")
     statement, forger = "a statement", NodeSigner(folders["site/elsewhere"], name)
-    with pytest.raises(PublicError, match="takes letters, digits"):
+    with pytest.raises(PublicError, match="only letters, digits"):
         NodeSigner(folders["site"], "north").check(name, statement, forger.sign(statement))
 
 

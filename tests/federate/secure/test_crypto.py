@@ -20,7 +20,7 @@ def test_two_owners_of_keys_have_one_key_in_common_for_each_purpose() -> None:
 
 @pytest.mark.parametrize("key", [bytes(32), bytes(31), b""])
 def test_a_public_key_that_is_none_is_refused(key: bytes) -> None:
-    with pytest.raises(UserError, match="passed on is none"):
+    with pytest.raises(UserError, match="not a valid public key"):
         KeyPair.new().shared(key, "mask")
 
 

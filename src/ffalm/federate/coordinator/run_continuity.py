@@ -31,7 +31,7 @@ def check_unchanged(config: FederationConfig, run: Path) -> None:
     require(
         not changed,
         f"The part {changed[0] if changed else ''!r} of federation.toml has changed since this run began: put it back, "
-        f"or move the folder {run} away to begin anew.",
+        f"or move the folder {run} away to start a new run.",
     )
     if added:
         check_may_join(config, Agreement.load(agreed).task, run)
@@ -39,7 +39,7 @@ def check_unchanged(config: FederationConfig, run: Path) -> None:
 
 def check_may_join(config: FederationConfig, task: Task, run: Path) -> None:
     """Refuse a new site where a run that has begun cannot take it."""
-    again = f"move the folder {run} away to begin anew with it."
+    again = f"move the folder {run} away to start a new run with it."
     require(
         config.privacy is None,
         f"A site cannot join a run with differential privacy once it has begun: {again}",

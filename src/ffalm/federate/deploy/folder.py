@@ -113,7 +113,7 @@ class FederationFolder:
         require(
             before in (None, wanted or "none"),
             f"The run in {self.run} began with the target {before}: leave out --target, or move that folder away to "
-            "begin anew.",
+            "start a new run.",
         )
         if FederationConfig.parse(settings, self.path).target != wanted:
             toml.set_values(file, {"target": wanted})

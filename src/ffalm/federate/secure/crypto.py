@@ -45,7 +45,7 @@ class KeyPair:
                 X25519PublicKey.from_public_bytes(other)
             )
         except ValueError:
-            raise PublicError("A public key that the coordinator passed on is none.") from None
+            raise PublicError("The coordinator passed on something that is not a valid public key.") from None
         return HKDF(SHA256(), KEY_BYTES, salt=None, info=f"ffalm {purpose}".encode()).derive(common)
 
 

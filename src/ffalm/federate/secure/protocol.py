@@ -83,7 +83,7 @@ class Circle(_Text):
         try:
             return bytes.fromhex(self.peers[other][1])
         except ValueError:
-            raise PublicError("A public key that the coordinator passed on is none.") from None
+            raise PublicError("The coordinator passed on something that is not a valid public key.") from None
 
 
 @dataclass(frozen=True)

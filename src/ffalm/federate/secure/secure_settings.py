@@ -34,5 +34,6 @@ def check_summable(algorithm: Algorithm) -> None:
     require(
         algorithm.needs_only_sums,
         f"{algorithm.title} needs every site's own answer at the coordinator, which secure aggregation hides: choose "
-        "an algorithm that averages by size, such as ffalm, fpfl or fedavg, or take [secure] out of federation.toml.",
+        "an algorithm that needs only sums, such as ffalm, fpfl or fedavg, or set secure = false under [rules] in "
+        "federation.toml.",
     )

@@ -129,7 +129,7 @@ class Vault:
         """The secrets of the attempt under way."""
         kept = Secrets.from_text(self._attempt.read_text(encoding="utf-8")) if self._attempt.exists() else None
         if kept is None or kept.circle.attempt != attempt:
-            raise PublicError("This site takes no part in this secure sum, or no longer.")
+            raise PublicError("This site is not, or no longer, part of this secure sum.")
         return kept
 
     def forget_attempt(self) -> None:
