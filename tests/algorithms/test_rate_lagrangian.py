@@ -50,6 +50,40 @@ def test_the_multipliers_of_demographic_parity() -> None:
     assert correct == loss == [[0, 0], [0, 0]]
 
 
+#: The rows of SEEN that are of group 0, and none of group 1.
+ONE_GROUP = held_out([[[4, 0], [2, 0]], [[2, 0], [2, 0]]])
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 0.1])
+def test_a_round_that_measures_one_group_alone_moves_nothing(tolerance: float) -> None:
+    algorithm = Lagrangian("dp", tolerance=tolerance)
+    before = after(algorithm)
+    found = after(algorithm, before, ONE_GROUP)
+    assert all(torch.equal(found[name], before[name]) for name in before)
+
+
+def test_a_group_that_a_round_does_not_measure_keeps_its_multipliers() -> None:
+    """Rates (0.2, 0.6, 0.8), then group 2 is missing: v = (-0.3, 0.1, 0.3), then (-0.2, 0.2, -).
+
+    up - down is half of v, then (-0.25, 0.15, 0.15): group 2's stays. Twice v is added, none of group 2, and the mean
+    is taken off.
+    """
+    task, counts = task_of(groups=3), torch.tensor([[[5, 5, 5], [5, 5, 5]]])
+
+    def told(favourable: list[int], rows: list[int]) -> RoundReport:
+        others = [total - some for some, total in zip(favourable, rows, strict=True)]
+        return RoundReport(
+            1, counts, torch.tensor([True]), None, task, held_out([[others, [0] * 3], [favourable, [0] * 3]])
+        )
+
+    algorithm = Lagrangian("dp")
+    first = algorithm.update(algorithm.start(task, counts), told([2, 6, 8], [10, 10, 10]))[1]
+    found = algorithm.update(first, told([2, 6, 0], [10, 10, 0]))[1]
+    assert (found["up"] - found["down"]).tolist()[0] == pytest.approx([-0.25, 0.15, 0.15])
+    raw = [-0.25 - 0.4, 0.15 + 0.4, 0.15]
+    assert found["duals"].tolist()[0] == pytest.approx([one - sum(raw) / 3 for one in raw])
+
+
 def test_equal_opportunity_prices_favourable_rows_alone() -> None:
     """r = (0.5, 0.9), v = (-0.2, 0.2), no tolerance: up - down = (-0.1, 0.1), duals (-0.5, 0.5), scale 0.1."""
     found = after(Lagrangian("eo"))

@@ -23,9 +23,9 @@ COUNTS = torch.tensor([[[3, 6], [2, 9]]])
 SEEN = Tally(torch.tensor([[[4, 5], [2, 1]], [[2, 5], [2, 9]]]), torch.zeros(2, 2, dtype=torch.float64))
 
 
-def after(algorithm: ffalm.Reductions, seen: Tally | None = SEEN) -> State:
+def after(algorithm: ffalm.Reductions, seen: Tally | None = SEEN, state: State | None = None) -> State:
     told = RoundReport(1, COUNTS, torch.tensor([True]), None, TASK, seen)
-    return algorithm.update(algorithm.start(TASK, COUNTS), told)[1]
+    return algorithm.update(state or algorithm.start(TASK, COUNTS), told)[1]
 
 
 def test_the_worked_step_of_exponentiated_gradient() -> None:
@@ -37,6 +37,14 @@ def test_the_worked_step_of_exponentiated_gradient() -> None:
     assert state["duals"].tolist() == [pytest.approx(duals)]
     prices = [duals[0] / 0.25 - sum(duals), duals[1] / 0.75 - sum(duals)]
     assert state["prices"][0].tolist() == [pytest.approx(prices)] * 2
+
+
+def test_a_round_that_measures_one_group_alone_moves_nothing() -> None:
+    algorithm = ffalm.Reductions(dual_lr=2.0, tolerance=0.05, bound=3.0)
+    before = after(algorithm)
+    alone = Tally(SEEN.confusion * torch.tensor([1, 0]), SEEN.loss)
+    found = after(algorithm, alone, before)
+    assert all(torch.equal(found[name], before[name]) for name in before)
 
 
 def test_the_multipliers_of_every_group_cancel_at_the_start() -> None:

@@ -102,7 +102,10 @@ def test_images_have_a_size() -> None:
         ({"confidence": 1.0}, "confidence of a target must be"),
         ({"target": "dpd <= 0.05", "privacy": {"noise": 1.0}}, "choose one of 'target' and"),
         *(
-            ({"algorithm": algorithm, "privacy": {"noise": 1.0}, "rules": rules}, "measures gaps on held-out rows, which sites")
+            (
+                {"algorithm": algorithm, "privacy": {"noise": 1.0}, "rules": rules},
+                "measures gaps on held-out rows, which sites",
+            )
             for algorithm in ({"name": "lagrangian"}, {"name": "reductions"}, {"name": "ffalm", "gap": "held_out"})
             for rules in ({}, {"secure": True})
         ),

@@ -52,7 +52,8 @@ class FCFL(Algorithm):
     )
     limits = (
         "One full-batch gradient step a round, of size lr: it needs hundreds of rounds and an lr of about 0.01 to 0.1, "
-        "since the disparity is steep; batch size, local epochs, optimizer and clip have no effect. The server sees "
+        "since the disparity is steep, with lr_decay = 1 (by default the lr halves every 50 rounds); stage 2 begins "
+        "after minimax_rounds. Batch size, local epochs, optimizer and clip have no effect. The server sees "
         "each client's gradients: no secure aggregation or privacy."
     )
     uploads = ("loss_gradient", "disparity_gradient")

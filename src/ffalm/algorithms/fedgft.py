@@ -10,6 +10,9 @@ counts that are known at the start, so they need no more than secure sums:
 
     r_g = sum_i p_i (rows of g at i that were predicted favourable / n_i) / (n_g / N)
 
+Where only some clients take part, n_g / N is still the federation's share: r_g is right on average over rounds, and in
+a single round it also varies with the participants' share of g.
+
 c_g is by hard predictions of the model sent in the round before; the gradient is that of probabilities.
 """
 
@@ -37,7 +40,10 @@ class FedGFT(PricedRates):
     name = "fedgft"
     title = "FedGFT"
     paper = "Wang, Payani, Lee and Kompella, TMLR 2024 (arXiv 2305.09931)"
-    limits = "A penalty only trades the gap against the loss: no setting promises a bound."
+    limits = (
+        "A penalty only trades the gap against the loss: no setting promises a bound. With partial participation the "
+        "rates of a round vary with the participants' shares of the groups."
+    )
     server_settings = ("constraint", "penalty")
     remedies = "a smaller penalty or a smaller lr"
     measure = Measure.RECEIVED

@@ -114,7 +114,9 @@ class FFALM(AugmentedLagrangian):
     dual_decay: float = setting(0.0, "Share of the dual that is forgotten each round.", least=0, most=1)
     dual_proportional: float = setting(0.0, "Coefficient of the gap itself in the dual (PI control).", least=0)
     sufficient_decrease: float | None = setting(
-        None, "Let the penalty grow only after a round whose gap is not below this factor of the last.", least=0
+        None,
+        "With penalty_growth over 1: grow only after a round whose gap is not below this factor of the last.",
+        least=0,
     )
     nonnegative_weights: bool = setting(False, "Clamp dual + penalty * gap so that no row has a negative weight.")
 

@@ -6,9 +6,10 @@ largest and the smallest, all gaps are at most epsilon iff |r_g - c| <= epsilon 
     up <- clip(up + dual_lr (v - epsilon/2), 0, bound),    down <- clip(down + dual_lr (-v - epsilon/2), 0, bound)
     lambda = up - down + penalty * (v - clip(v, -epsilon/2, epsilon/2)),  less its mean over the compared groups
 
-Multipliers rise while a gap is too large and relax by themselves where there is slack. Clients minimise the smooth
-counterpart (`rate_prices.py`), with n the federation's counts of rows, N their sum, and s_i the probability of the
-favourable label:
+Multipliers rise while a gap is too large and relax by themselves where there is slack. Those of a group without
+measured rows in a round stay, and all do where fewer than two groups have any: no gap is known then. Clients minimise
+the smooth counterpart (`rate_prices.py`), with n the federation's counts of rows, N their sum, and s_i the probability
+of the favourable label:
 
     mean_i  loss_i + m[y_i, g_i] s_i,        m[y, g] = scale * lambda_g N / n_g    (n_g of the rows that are compared)
 
@@ -75,10 +76,14 @@ class Lagrangian(MeasuredRates):
         highest = rates.nan_to_num(-torch.inf).amax(-1, keepdim=True)
         lowest = rates.nan_to_num(torch.inf).amin(-1, keepdim=True)
         v = torch.where(known, rates - (highest + lowest) / 2, 0.0)
-        up = (state["up"] + self.dual_lr * (v - half)).clamp(0, self.dual_bound) * known
-        down = (state["down"] + self.dual_lr * (-v - half)).clamp(0, self.dual_bound) * known
+        compared = known.sum(-1, keepdim=True) > 1
+        moved = {name: (state[name] + self.dual_lr * step).clamp(0, self.dual_bound)
+                 for name, step in (("up", v - half), ("down", -v - half))}  # fmt: skip
+        up, down = (torch.where(known & compared, value, state[name]) for name, value in moved.items())
+        priced = known | (up > 0) | (down > 0)
         duals = up - down + self.penalty * (v - v.clamp(-half, half))
-        duals = (duals - duals.sum(-1, keepdim=True) / known.sum(-1, keepdim=True).clamp(min=1)) * known
+        duals = (duals - duals.sum(-1, keepdim=True) / priced.sum(-1, keepdim=True).clamp(min=1)) * priced
+        duals = torch.where(compared, duals, state["duals"])
         return {"duals": duals, "up": up, "down": down, "prices": self._prices_of(duals, report.counts, task)}
 
     def recounted(self, state: State, task: Task, counts: Tensor, new: Tensor) -> State:

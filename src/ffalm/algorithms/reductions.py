@@ -9,6 +9,8 @@ and clients minimise L + sum_g (lambda_g+ - lambda_g-) (r_g - r), with probabili
 
     theta <- theta + dual_lr * (v - tolerance),        lambda = bound * exp(theta) / (1 + sum exp(theta))
 
+A group without measured rows keeps its theta, and all do where fewer than two groups have any.
+
 A fixed `multiplier` is one point of the paper's grid search for two groups: L + multiplier * (r_0 - r_1); all points
 of a grid train in one stack. The model is that of the last round; the paper returns a random mixture of all of them.
 """
@@ -80,12 +82,14 @@ class Reductions(MeasuredRates):
         task, tally = report.task, self.measured_tally(report)
         rows = self.shares(tally.count.unsqueeze(-3), task)
         known = rows > 0
+        moving = known & (known.sum(-1, keepdim=True) > 1)
         rates = torch.where(known, self.rates(tally, task), 0.0)
         overall = (rates * rows).sum(-1, keepdim=True) / rows.sum(-1, keepdim=True)
         violation = torch.where(known, rates - overall, 0.0)
-        moves = (torch.stack([violation, -violation], -2) - self.tolerance) * known.unsqueeze(-2)
+        moves = (torch.stack([violation, -violation], -2) - self.tolerance) * moving.unsqueeze(-2)
         theta = state["theta"] + self.dual_lr * moves
-        exponents = torch.where(known.unsqueeze(-2), theta, -torch.inf)
+        priced = known | (theta != 0).any(-2)  # a group that was never measured has no multipliers
+        exponents = torch.where(priced.unsqueeze(-2), theta, -torch.inf)
         flat = torch.cat([exponents.flatten(-3), torch.zeros_like(exponents[..., 0, 0, :1])], -1)
         multipliers = self.bound * flat.softmax(-1)[..., :-1].reshape(exponents.shape)
         duals = multipliers[..., 0, :] - multipliers[..., 1, :]

@@ -77,7 +77,8 @@ def _describe(console: Console, facts: AlgorithmFacts) -> None:
         say(reason)
     say(
         f"Real federations: {_yes(facts.federated)}; secure aggregation: {_yes(facts.secure)}; "
-        f"differential privacy: {_yes(facts.private)}{_train_rows(facts)}"
+        f"differential privacy: {_yes(facts.private)}{_train_rows(facts)} "
+        "(with the default settings)"
     )
     if facts.settings:
         title = f"Settings: --set algorithms.{facts.name}.SETTING=VALUE"

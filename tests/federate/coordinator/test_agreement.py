@@ -296,7 +296,7 @@ def test_terms_and_descriptions_survive_the_wire() -> None:
     assert SiteTerms.from_text(terms.to_text()).key == terms.key != agreement.terms("west", config()).key
     assert Description.from_json(told(NORTH).to_json()) == told(NORTH)
     for sums in ('{"age": {"count": "7", "total": 1, "squares": 1}}', '{"job": {"counts": [["x", "y"]]}}'):
-        with pytest.raises(UserError, match="column .* is invalid"):
+        with pytest.raises(UserError, match=r"column .* is invalid"):
             Description.from_json(
                 json.dumps({"source": "table", "labels": [], "groups": [], "columns": sums, "size": 0})
             )

@@ -50,8 +50,8 @@ class LockstepEngine(Engine):
         if algorithm.only_averages and not algorithm.gradients and not algorithm.products:
             return None
         return (
-            f"{algorithm.title} keeps or sends vectors as large as the model, which the engine 'lockstep' does not do: "
-            "use engine='graphed' or 'loop'."
+            f"{algorithm.title} needs more of clients or server than weighted means of models, which is all that the "
+            "engine 'lockstep' computes: use another engine."
         )
 
     def refusal(self, job: Job) -> str | None:
