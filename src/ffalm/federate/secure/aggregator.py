@@ -58,8 +58,8 @@ class Aggregator:
         """What a site is passed on of its neighbours' offers."""
         found = {other: self.offers[other] for other in self.neighbours[client] if other in self.offers}
         return {
-            other: Passed(offer.mask_key, offer.signature, offer.sealed[client], offer.digests[client])
-            for other, offer in found.items()
+            other: Passed(one.mask_key, one.min_sites, one.signature, one.sealed[client], one.digests[client])
+            for other, one in found.items()
         }
 
     def enough(self, there: Collection[int]) -> bool:

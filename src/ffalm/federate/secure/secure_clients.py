@@ -223,7 +223,10 @@ class SecureClients(Asking):
             return None
         for client, reason in gathering.wrong.items():
             self._say("training", f"The site {names[client]!r} was not needed to unmask the sum: {reason}.")
-        return total, tuple(names[client] for client in sorted(masked))
+        summed = tuple(names[client] for client in sorted(masked))
+        for site in summed:
+            self.missed.pop(site, None)  # who was missed after it had masked is in the sum all the same
+        return total, summed
 
     def _few(self, gathering: Aggregator, there: Collection[int], least: int) -> bool:
         self._found = len(there)
@@ -295,14 +298,12 @@ class SecureClients(Asking):
         facts: dict[str, Fact] = {"stage": "confirm", "attempt": gathering.attempt, "lists": lists}
         questions = {site: self._question(site, facts) for site in self._named(summed).values()}
         answers = self._answers("secure", questions)
-        for site in questions:
-            self.missed.pop(site, None)
         return {self._config.sites.index(site): str(one.facts.get("signature", "")) for site, one in answers.items()}
 
     def _revealed(
         self, gathering: Aggregator, summed: Collection[int], signatures: Mapping[int, str], asking: Sum
     ) -> dict[int, dict[int, bytes]]:
-        """The shares that those in the sum tell. Who fails here is in the sum all the same."""
+        """The shares that those in the sum tell."""
         coming = [site for site in asking.upcoming() if self._members.node(site) is not None]
         following = None
         if coming and set(self._numbers(coming)) <= set(summed):
@@ -318,8 +319,6 @@ class SecureClients(Asking):
                 facts["circle"] = following.circle(client).to_text()
             questions[site] = self._question(site, facts)
         answers = self._answers("secure", questions)
-        for site in questions:
-            self.missed.pop(site, None)
         if following is not None:
             offers = {site: answer for site, answer in answers.items() if "offer" in answer.facts}
             self._take_offers(following, offers)
