@@ -47,6 +47,8 @@ class Lying(World):
         found = super()._answer(kind, name, message)
         if isinstance(found, Failure):
             self.refusals[name] = found.reason
+        elif "refused" in found.facts:
+            self.refusals[name] = str(found.facts["refused"])
         return found
 
 

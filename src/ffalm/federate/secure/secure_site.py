@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -17,7 +18,7 @@ from ffalm.engines import Snapshot
 from ffalm.engines.common import built_model, frozen_parameters
 from ffalm.engines.remote.message import Fact, Message, understood
 from ffalm.engines.server import ClientUpdate, own_step
-from ffalm.errors import PublicError, require_public
+from ffalm.errors import PublicError, UserError, require_public
 from ffalm.federate.answer_ledger import AnswerLedger, digest
 from ffalm.federate.disclosure import Disclosed
 from ffalm.federate.keys import SECRETS, Signer, forget_secrets
@@ -39,6 +40,7 @@ from ffalm.federate.secure.protocol import (
     Circle,
     Passed,
     Secrets,
+    Unusable,
     accept,
     confirm,
     introduced,
@@ -51,6 +53,8 @@ from ffalm.federate.secure.secure_settings import Secure
 from ffalm.federate.terms import SiteTerms
 from ffalm.studies.store import locked
 from ffalm.system.files import parsed_json, write_private
+
+log = logging.getLogger("ffalm.federate")
 
 _OWN_FACTS = ("client", "counted", "secure", "terms")  # of a question, that differ from site to site
 
@@ -167,7 +171,10 @@ def respond(asked: Message, site: SecureSite) -> Message:
             key, signature = introduced(site.terms.run, site.terms.client, vault.pair(new=True), site.signer)
             return Message(facts={"key": key, "signature": signature})
         if stage == "offer":
-            return Message(facts=_offered(vault, str(facts.get("circle", "")), site))
+            try:
+                return Message(facts=_offered(vault, str(facts.get("circle", "")), site))
+            except Unusable as error:
+                return Message(facts=_refusal(error))
         kept = vault.secrets(str(facts.get("attempt", "")))
         with understood():
             lists = parsed_json(str(facts["lists"]))
@@ -183,7 +190,10 @@ def respond(asked: Message, site: SecureSite) -> Message:
         vault.forget_attempt()
         told: dict[str, Fact] = {"shares": json.dumps({client: share.hex() for client, share in shares.items()})}
         if "circle" in facts:
-            told |= _offered(vault, str(facts["circle"]), site)
+            try:
+                told |= _offered(vault, str(facts["circle"]), site)
+            except UserError as error:  # the next sum may wait, this one's shares are told once
+                told |= _refusal(error)
         elif facts.get("last"):
             vault.forget()
         return Message(facts=told)
@@ -278,7 +288,10 @@ def _masked(
         before = vault.secrets(attempt)
         require_public(before.circle.purpose == purpose, "This secure sum was begun for another question.")
         site.check_size(len(passed) + 1)
-        kept = accept(before, vault.pair(), passed, site.signer)
+        try:
+            kept = accept(before, vault.pair(), passed, site.signer)
+        except Unusable as error:
+            return Message(facts=_refusal(error))
         fewest = max(kept.circle.threshold, kept.min_sites[kept.circle.client])  # in any sum, whoever reveals it
         kept = replace(kept, fewest=site.ledger.fewest(purpose, fewest) if site.terms.privacy else 0)
         vault.keep(kept)
@@ -343,6 +356,13 @@ def words_of(record: dict[str, Tensor]) -> Words:
         return {}
     arrays = {name: value.numpy() for name, value in record.items()}
     return {name: value.view(f"u{value.itemsize}") for name, value in arrays.items()}
+
+
+def _refusal(error: UserError) -> dict[str, Fact]:
+    """Why a site does not go on, and whose keys or offers it cannot use, for the coordinator to leave these out."""
+    log.warning("This site does not go on with a secure sum: %s", error)
+    whose = {"unusable": json.dumps(error.clients)} if isinstance(error, Unusable) else {}
+    return {"refused": error.public, **whose}
 
 
 def _offered(vault: Vault, circle: str, site: SecureSite) -> dict[str, Fact]:
