@@ -12,7 +12,7 @@ import pytest
 from tests.federate.makers import NAMES, World, config, exchange_keys, world
 from tests.federate.secure.parties import attempt
 
-from ffalm.engines.remote.message import Failure, Kind, Message
+from ffalm.engines.remote.message import Fact, Failure, Kind, Message
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.federation_config import FederationConfig
@@ -131,7 +131,7 @@ def test_where_wrong_signatures_leave_too_few_the_run_says_whose_they_are(tmp_pa
 
 def test_a_site_that_alone_says_it_cannot_use_an_offer_is_missed_and_nobody_else(tmp_path: Path) -> None:
     def accuses(asked: Message, given: Message, signer: NodeSigner) -> Message:
-        said = {"unusable": "[0, 1, 2]", "refused": "I do not like them."}
+        said: dict[str, Fact] = {"unusable": "[0, 1, 2]", "refused": "I do not like them."}
         return Message(facts=said) if "masked" in given.tensors and "round" in asked.facts else given
 
     outcome = coordinate(plan(), tmp_path / "run", Dishonest(tmp_path, accuses), pause=0.001)
@@ -164,7 +164,7 @@ def test_a_site_whose_shares_belong_to_no_secret_is_named(monkeypatch: pytest.Mo
 
 
 def test_a_run_that_such_a_site_stops_says_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    split, own = protocol.split, NAMES.index("east")
+    split, own = shamir.split, NAMES.index("east")
 
     def dealt(secret: bytes, holders: Sequence[int], threshold: int) -> dict[int, bytes]:
         return (unfitting if dealing == [own] else split)(secret, holders, threshold)
