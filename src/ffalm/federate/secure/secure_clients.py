@@ -273,23 +273,18 @@ class SecureClients(Asking):
     def _willing(self, gathering: Aggregator, answers: Mapping[str, Message]) -> dict[str, Message]:
         """The answers of sites that could use what was passed on to them of the others.
 
-        A site whose key or offer most of its neighbours cannot use is put in quarantine, and the neighbours are asked
-        again without it. A site that is alone with its complaint is missed.
+        The others are missed. A site whose key or offer most of its neighbours cannot use is put in quarantine, and the
+        neighbours are asked again without it.
         """
-        names, accusers = self._config.sites, dict[int, list[int]]()
+        names, reasons, accusers = self._config.sites, dict[int, str](), dict[int, list[int]]()
         for site, answer in answers.items():
             if "unusable" in answer.facts:
-                accusers[names.index(site)] = _clients(answer)
-        accused = gathering.accused(accusers)
-        for client, by in accused.items():
-            reason = str(answers[names[by]].facts.get("refused", ""))
-            self._quarantine(names[client], f"most of its neighbours cannot use its key or offer: {reason}")
+                client = names.index(site)
+                accusers[client], reasons[client] = _clients(answer), printable(str(answer.facts.get("refused", "")))
+                self.missed[site] = f"failed: {reasons[client]}"
+        for client, by in gathering.accused(accusers).items():
+            self._quarantine(names[client], f"most of its neighbours cannot use its key or offer: {reasons[by]}")
             self._keys.pop(names[client], None)
-        for client, whom in accusers.items():
-            if not accused.keys() & set(whom):
-                reason = printable(str(answers[names[client]].facts.get("refused", "")))
-                self.missed[names[client]] = f"failed: {reason}"
-                self._keys.pop(names[client], None)
         return {site: answer for site, answer in answers.items() if names.index(site) not in accusers}
 
     def _masked(self, gathering: Aggregator, asking: Sum, question: str) -> dict[int, Words]:
