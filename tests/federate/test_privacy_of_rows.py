@@ -314,6 +314,18 @@ def test_the_sums_of_a_column_that_enough_rows_fill_are_exact(tmp_path: Path) ->
     assert told["total"] > 0 and told["squares"] == 5 * told["total"]
 
 
+def test_the_sums_of_a_column_do_not_tell_how_many_rows_hold_a_rare_number(tmp_path: Path) -> None:
+    """Who knows that there are 0 to 4 convictions finds the rows with each by solving four equations."""
+    frame = people(600, 1)
+    frame = frame.assign(convictions=np.random.default_rng(1).choice([0, 1, 2], 600, p=[0.7, 0.2, 0.1]))
+    frame.loc[TRAINING_ROW : TRAINING_ROW + 6, "convictions"] = 3
+    told = description(tmp_path, frame)["convictions"]
+    values = np.array([1.0, 2.0, 3.0, 4.0])
+    sums = [told[name] for name in ("total", "squares", "roots", "root_squares")]
+    rows = np.linalg.solve(np.stack([values, values**2, values**0.25, values**0.5]), sums)
+    assert rows[2:] == pytest.approx([0.0, 0.0], abs=1e-6) and rows[:2].min() >= 10
+
+
 def test_categories_are_told_in_an_order_that_tells_of_no_row(tmp_path: Path) -> None:
     frame = people(400, 1)
     orders = [description(tmp_path / str(job), frame.sort_values("job", ascending=job))["job"] for job in (True, False)]

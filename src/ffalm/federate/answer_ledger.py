@@ -67,24 +67,34 @@ class AnswerLedger:
         return noted.get("question") == f"{self._terms.run_key} {digest(tensors)}"
 
     def fewest(self, purpose: str, now: int) -> int:
-        """How many sites share the noise of a sum: as many as when it was revealed before, so that it is the same."""
-        with locked(self._folder, "answered"):
-            return int(self._noted().get(self._training + purpose, {}).get("fewest", now))
+        """How many sites share the noise of this site's answer: as many as when it was masked first, noted before it
+        leaves; raises `PublicError` where this sum may be of fewer.
 
-    def summed(self, purpose: str, clients: Collection[int], fewest: int) -> None:
+        The others can have revealed that sum without this site, so a second share of the noise must be the first.
+        """
+        own = self._training + purpose
+        with locked(self._folder, "answered"):
+            first = int(self._noted().get(own, {}).get("fewest", now))
+        require_public(
+            first <= now,
+            f"This site has answered the question {purpose!r} of this run with its share of the noise of {first} "
+            f"sites, and this sum may be of {now}: bring the sites back that were asked then.",
+        )
+        self._note(own, {"fewest": first}, "This site has answered this question with another share of noise.")
+        return first
+
+    def summed(self, purpose: str, clients: Collection[int]) -> None:
         """Note whose answers a sum is of before it is revealed; raises `PublicError` where another sum was.
 
         All sums for a blind rule are over the sites of the score histograms: their counts follow from one another.
         """
         searched = bool(self._training) and not purpose.startswith("train ")
-        own = self._training + purpose
         self._note(
-            "score" if searched else own,
+            "score" if searched else self._training + purpose,
             {"summed": sorted(clients)},
             f"This site has helped to reveal the sum {purpose!r} of this run over other sites, and the two sums would "
             "tell a single site's answer: bring the sites of the first sum back.",
         )
-        self._note(own, {"fewest": fewest}, "This site has revealed this sum with another share of noise.")
 
     def _noted(self) -> dict[str, dict[str, Any]]:
         noted: dict[str, dict[str, Any]] = {}

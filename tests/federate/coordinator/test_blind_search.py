@@ -326,11 +326,11 @@ def test_a_site_reveals_no_count_over_other_sites_than_its_histograms(
 ) -> None:
     terms = Agreement.load(finished[0] / "encoding.json").terms("north", finished[2], "run")
     first, second = (AnswerLedger(tmp_path, one) for one in (terms, terms.of_groups))
-    first.summed("score", [0, 1, 2], 0)
-    second.summed("train 1", [0, 1], 0)
-    second.summed("count 1", [2, 1, 0], 0)
+    first.summed("score", [0, 1, 2])
+    second.summed("train 1", [0, 1])
+    second.summed("count 1", [2, 1, 0])
     with pytest.raises(PublicError, match="'count 2' of this run over other sites"):
-        second.summed("count 2", [1, 2], 0)
+        second.summed("count 2", [1, 2])
 
 
 def test_a_federation_without_a_blind_rule_asks_for_no_model_of_the_groups(tmp_path: Path) -> None:

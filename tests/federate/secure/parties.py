@@ -13,7 +13,17 @@ from ffalm.errors import PublicError
 from ffalm.federate.secure.aggregator import Aggregator, TooFew
 from ffalm.federate.secure.crypto import KeyPair, digest
 from ffalm.federate.secure.fixed_point import Record, VectorLayout, Words
-from ffalm.federate.secure.protocol import Passed, Secrets, accept, confirm, introduced, mask, offer, reveal
+from ffalm.federate.secure.protocol import (
+    FEWEST_SITES,
+    Passed,
+    Secrets,
+    accept,
+    confirm,
+    introduced,
+    mask,
+    offer,
+    reveal,
+)
 
 Fate = Literal["stays", "offer", "mask", "reveal"]
 """The move at which a site drops out."""
@@ -52,6 +62,7 @@ class Attempt:
     late: dict[int, Words] = field(default_factory=dict)  # masked words that came after the list was made
     told: dict[int, dict[int, bytes]] = field(default_factory=dict)
     asked: dict[int, str] = field(default_factory=dict)  # the question of a site that is asked something else
+    min_sites: dict[int, int] = field(default_factory=dict)  # fewest in a sum, where a site asks for more than two
 
     def __post_init__(self) -> None:
         self.pairs = {client: KeyPair.new() for client in self.words}
@@ -67,7 +78,8 @@ class Attempt:
         for client in self.words:
             if fates.get(client) != "offer":
                 circle = self.gathering.circle(client)
-                self.secrets[client], made = offer(circle, self.pairs[client], self.signers[client])
+                least = self.min_sites.get(client, FEWEST_SITES)
+                self.secrets[client], made = offer(circle, self.pairs[client], self.signers[client], least)
                 self.gathering.take(client, made)
 
     def masks(self, fates: Mapping[int, Fate]) -> None:

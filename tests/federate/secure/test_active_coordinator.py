@@ -47,6 +47,8 @@ class Lying(World):
         found = super()._answer(kind, name, message)
         if isinstance(found, Failure):
             self.refusals[name] = found.reason
+        elif "refused" in found.facts:
+            self.refusals[name] = str(found.facts["refused"])
         return found
 
 
@@ -345,6 +347,54 @@ def test_a_site_takes_part_in_no_smaller_sum_than_its_own_file_allows(tmp_path: 
     sites.away = {"north"}
     led(tmp_path, sites)
     assert sites.refusals["south"] == ("Its site.toml says to take part in sums of at least 3 sites; this one is of 2.")
+
+
+def insisting(root: Path, min_sites: int, sites: int = 3) -> dict[str, Path]:
+    """Sites whose own files all ask for so many in a sum."""
+    folders = keyed(root, sites)
+    for folder in folders.values():
+        file = folder / "site.toml"
+        file.write_text(file.read_text().replace("min_sites = 2", f"min_sites = {min_sites}"))
+    return folders
+
+
+def test_a_site_that_is_listed_twice_counts_once_and_the_sum_of_two_is_not_revealed(tmp_path: Path) -> None:
+    """North is dropped after its offer, and the list is padded to the three sites that all files ask for."""
+
+    def padded(name: str, move: str, facts: dict[str, Any]) -> dict[str, Any]:
+        if move in ("confirm", "reveal"):
+            lists = json.loads(facts["lists"])
+            facts["lists"] = json.dumps({**lists, "summed": [*lists["summed"], lists["summed"][-1]]})
+        return facts
+
+    sites = Lying(insisting(tmp_path, 3), padded)
+    sites.mishaps = {("north", 1): "late"}
+    why = led(tmp_path, sites)
+    too_small = "Its site.toml says to take part in sums of at least 3 sites; this one is of 2."
+    assert sites.refusals["south"] == sites.refusals["west"] == too_small
+    assert f"south: failed: {too_small}" in why
+
+
+def test_sites_that_the_coordinator_made_up_do_not_count_as_sites_of_a_sum(tmp_path: Path) -> None:
+    """Nobody signed for the numbers 3 to 11, and under privacy each site would give its share of the noise of ten."""
+    invented = list(range(3, 12))
+
+    def enlarged(name: str, move: str, facts: dict[str, Any]) -> dict[str, Any]:
+        if "circle" in facts:
+            circle = Circle.from_text(facts["circle"])
+            facts["circle"] = replace(circle, everyone=(*circle.everyone, *invented)).to_text()
+        if move in ("confirm", "reveal"):
+            lists = json.loads(facts["lists"])
+            facts["lists"] = json.dumps({**lists, "summed": [*lists["summed"], *invented]})
+        return facts
+
+    sites = Lying(insisting(tmp_path, 10), enlarged)
+    rules = {"secure": True, "patience": 0.0}
+    few = led(tmp_path, sites, config(NAMES[:3], rules=rules, training={"rounds": 1}, secure={"neighbours": 2}))
+    assert "it can only count its neighbours and itself: set neighbours in [secure] of federation.toml to 10" in few
+    led(tmp_path, sites)
+    assert all("this one is of 3" in sites.refusals[name] or "hides less" in sites.refusals[name] for name in NAMES[:3])
+    assert not any(move == "train" for _, move, _ in sites.asked_with)
 
 
 # Lists of drop-outs

@@ -14,18 +14,19 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.federate.makers import NAMES, World, config, exchange_keys, world
+from tests.federate.makers import NAMES, Killed, World, config, exchange_keys, world
 
 import ffalm
 from ffalm.data.types import Task
 from ffalm.engines import Snapshot
 from ffalm.engines.remote.message import Failure, Kind, Message
 from ffalm.engines.server import ClientUpdate
-from ffalm.errors import UserError
+from ffalm.errors import PublicError, UserError
 from ffalm.fairness import Tally
+from ffalm.federate.answer_ledger import AnswerLedger
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.federation_config import FederationConfig
-from ffalm.federate.secure import secure_site
+from ffalm.federate.secure import secure_clients, secure_site
 from ffalm.federate.secure.first_asked import FILE
 from ffalm.federate.secure.private_payload import NoiseShare, private_round_numbers, private_score_numbers
 from ffalm.privacy import Privacy, epsilon_of
@@ -40,8 +41,8 @@ def plan(privacy: dict[str, Any], rounds: int = 2, **rules: Any) -> FederationCo
     return config(NAMES[:3], rules={"secure": True, **rules}, privacy=privacy, training=training)
 
 
-def keyed(root: Path) -> World:
-    sites = world(root, (40, 30, 35))
+def keyed(root: Path, rows: tuple[int, ...] = (40, 30, 35)) -> World:
+    sites = world(root, rows)
     exchange_keys(sites.folders)
     return sites
 
@@ -140,6 +141,51 @@ def test_scores_are_not_told_again_with_other_noise_of_the_same_draw(tmp_path: P
     with pytest.raises(UserError):
         coordinate(asked, tmp_path / "run", sites, pause=0.001)
     assert refused and all("for another model or other terms" in why for why in refused)
+
+
+def test_a_round_that_is_asked_again_has_the_noise_of_the_first_time_at_sites_that_did_not_help_to_reveal_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two sums with a third and with a fourth of the noise of east would give that noise, by subtraction."""
+    sites = keyed(tmp_path, (40, 30, 35, 30))
+    asleep, drawn = {"east"}, dict[str, list[int]]()
+    answer = sites._answer
+
+    def unasked(kind: Kind, name: str, message: Message) -> Message | Failure:
+        if message.facts.get("stage") == "reveal" and name in asleep:
+            return Failure("late", "It was not asked.")
+        return answer(kind, name, message)
+
+    def noted(settings: Privacy, folder: Path, run: str, purpose: str, fewest: int) -> NoiseShare:
+        drawn.setdefault(folder.name, []).append(fewest)
+        return NoiseShare.of(settings, folder, run, purpose, fewest)
+
+    def killed(*others: Any) -> Any:
+        raise Killed
+
+    def asked(threshold: float) -> FederationConfig:
+        rules, training = {"secure": True, "patience": 0.0}, {"rounds": 1, "lr": 0.01}
+        return config(NAMES, rules=rules, privacy=LOUD, training=training, secure={"threshold": threshold})
+
+    sites._answer = unasked  # type: ignore[method-assign]
+    monkeypatch.setattr(secure_site, "NoiseShare", SimpleNamespace(of=noted))
+    with monkeypatch.context() as patched:
+        patched.setattr(secure_clients, "round_sum", killed)  # between the sum and its checkpoint
+        with pytest.raises(Killed):
+            coordinate(asked(0.51), tmp_path / "run", sites, pause=0.001)
+    asleep.clear()
+    coordinate(asked(1.0), tmp_path / "run", sites, pause=0.001)
+    assert [fewest[:2] for fewest in drawn.values()] == [[3, 3]] * 4
+
+
+def test_a_site_gives_no_share_of_the_noise_of_more_sites_than_a_later_sum_may_be_of(tmp_path: Path) -> None:
+    terms = SimpleNamespace(run="a run", run_key="terms")
+    ledger = AnswerLedger(tmp_path, terms)  # type: ignore[arg-type]
+    assert [ledger.fewest("train 1", sites) for sites in (4, 5, 4)] == [4, 4, 4]
+    assert AnswerLedger(tmp_path, terms).fewest("train 1", 6) == 4  # type: ignore[arg-type]
+    with pytest.raises(PublicError, match="the noise of 4 sites, and this sum may be of 3"):
+        ledger.fewest("train 1", 3)
+    assert ledger.fewest("train 2", 3) == 3
 
 
 def test_sites_that_lost_their_ledgers_draw_other_noise_for_another_question(

@@ -18,11 +18,14 @@ from ffalm.federate.secure.protocol import (
     Offer,
     Secrets,
     apply,
+    confirm,
+    introduced,
     mask,
     mask_purpose,
     offer,
     own_mask,
 )
+from ffalm.federate.secure.shamir import PRIME
 
 FATES: tuple[Fate, ...] = ("stays", "offer", "mask", "reveal")
 
@@ -105,6 +108,8 @@ def test_a_site_masks_once_per_attempt() -> None:
         ([1, 2, 3], [0, 4]),  # calls the site itself dropped
         ([0, 1, 2], [3]),  # says nothing of one
         ([0, 1, 2, 3, 4, 5], []),  # a stranger
+        ([0, 1, 2, 3, 4, 4], []),  # one twice
+        ([0, 1, 2, 3], [4, 4]),
     ],
 )
 def test_a_site_refuses_lists_that_cannot_be_true(summed: list[int], dropped: list[int]) -> None:
@@ -115,6 +120,37 @@ def test_a_site_refuses_lists_that_cannot_be_true(summed: list[int], dropped: li
 def test_a_site_refuses_to_reveal_the_sum_of_too_few() -> None:
     with pytest.raises(UserError, match="Only 2 of the 3 sites"):
         begun().revealed(0, [0, 1], [2, 3, 4])
+
+
+def test_what_one_site_asks_of_the_size_of_a_sum_the_others_insist_on_too() -> None:
+    """Their shares would unmask the answer of the last site without its help."""
+    one = attempt(5)
+    one.min_sites[4] = 5
+    one.offers({})
+    one.masks({3: "mask"})
+    for client in (0, 1, 2):
+        with pytest.raises(UserError, match="sums of at least 5 sites; this one is of 4"):
+            confirm(one.secrets[client], [0, 1, 2, 4], [3], one.signers[client])
+    confirm(one.secrets[0], [0, 1, 2, 3], [4], one.signers[0])
+
+
+def test_what_a_site_asks_of_the_size_of_a_sum_is_signed() -> None:
+    one = attempt(4)
+    one.offers({})
+    passed = one.gathering.passed(0)
+    with pytest.raises(UserError, match="not signed by site-1"):
+        one.accepted(0, {**passed, 1: replace(passed[1], min_sites=1)})
+
+
+@pytest.mark.parametrize("number", [-1, 2**20, PRIME - 1])
+def test_a_neighbour_whose_number_would_make_its_share_the_secret_is_refused(number: int) -> None:
+    """A share is the value of a polynomial at the holder's number and one, and the secret is its value at 0."""
+    one = attempt(4)
+    circle, mate = one.gathering.circle(0), one.signers[3]
+    key = (mate.name, *introduced("run", number, one.pairs[3], mate))
+    peers = {1: circle.peers[1], 2: circle.peers[2], number: key}
+    with pytest.raises(UserError, match="cannot be true"):
+        offer(replace(circle, peers=peers, everyone=(0, 1, 2, number)), one.pairs[0], one.signers[0])
 
 
 def test_a_site_refuses_to_reveal_before_it_has_masked() -> None:

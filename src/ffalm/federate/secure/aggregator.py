@@ -9,10 +9,20 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ffalm.errors import UserError
-from ffalm.federate.secure.crypto import KeyPair, digest
+from ffalm.errors import PublicError, UserError, require
+from ffalm.federate.secure.crypto import KeyPair, digest, valid_public_key
 from ffalm.federate.secure.fixed_point import VectorLayout, Words, added
-from ffalm.federate.secure.protocol import Circle, Offer, Passed, SignedKey, apply, mask_purpose, needed, own_mask
+from ffalm.federate.secure.protocol import (
+    FEWEST_SITES,
+    Circle,
+    Offer,
+    Passed,
+    SignedKey,
+    apply,
+    mask_purpose,
+    needed,
+    own_mask,
+)
 from ffalm.federate.secure.shamir import join
 
 Told = Mapping[int, Mapping[int, bytes]]
@@ -48,18 +58,35 @@ class Aggregator:
         return Circle(self.run, self.purpose, self.attempt, client, everyone, peers, self._needed(client))
 
     def take(self, client: int, offer: Offer) -> None:
-        """Keep a site's offer; raises `UserError` where it is not made for its circle."""
+        """Keep a site's offer; raises `UserError` where it is not made for its circle or no other site can use it."""
         holders = {client, *self.neighbours[client]}
         if offer.digests.keys() != holders or offer.sealed.keys() != holders - {client}:
             raise UserError("its offer for a secure sum is not made for its neighbours")
+        require(valid_public_key(offer.mask_key), "the mask key in its offer for a secure sum is not a public key")
+        require(
+            FEWEST_SITES <= offer.min_sites <= len(holders),
+            f"its offer for a secure sum asks for {offer.min_sites} sites in it, and its circle is of {len(holders)}",
+        )
         self.offers[client] = offer
+
+    def accused(self, accusers: Mapping[int, Collection[int]]) -> dict[int, int]:
+        """Those whose keys or offers more than half of their neighbours cannot use, with one who says so.
+
+        Fewer may be lying themselves, or may have been given something else than the others.
+        """
+        found: dict[int, int] = {}
+        for client, near in self.neighbours.items():
+            said = [other for other in near if client in accusers.get(other, ())]
+            if 2 * len(said) > len(near):
+                found[client] = said[0]
+        return found
 
     def passed(self, client: int) -> dict[int, Passed]:
         """What a site is passed on of its neighbours' offers."""
         found = {other: self.offers[other] for other in self.neighbours[client] if other in self.offers}
         return {
-            other: Passed(offer.mask_key, offer.signature, offer.sealed[client], offer.digests[client])
-            for other, offer in found.items()
+            other: Passed(one.mask_key, one.min_sites, one.signature, one.sealed[client], one.digests[client])
+            for other, one in found.items()
         }
 
     def enough(self, there: Collection[int]) -> bool:
@@ -91,6 +118,7 @@ class Aggregator:
         """Take off the masks that a site which dropped out shares with those in the sum."""
         pair = KeyPair.of(private)
         if pair.public.hex() != self.offers[client].mask_key:
+            self.wrong[client] = "the shares that it dealt do not give its key"
             raise TooFew(f"the shares of client {client} do not give its key")
         for other in self.neighbours[client]:
             if other in summed:
@@ -98,18 +126,27 @@ class Aggregator:
                 apply(total, key, add=other > client)
 
     def _secret(self, client: int, told: Told, kind: int) -> bytes:
-        """A site's secret from the shares that are those it announced; others are refused, and who told them named."""
+        """A site's secret from the shares that are those it announced; others are refused, and who told them named.
+
+        So is the site itself where its own shares belong to no secret.
+        """
         right: dict[int, bytes] = {}
         for teller in self._within(client, told):
             share = told[teller].get(client)
-            if share is not None and digest(share) == self.offers[client].digests[teller][kind]:
+            if share is None:
+                self.wrong[teller] = f"it told no share of client {client}"
+            elif digest(share) == self.offers[client].digests[teller][kind]:
                 right[teller] = share
-            elif share is not None:
+            else:
                 self.wrong[teller] = f"it told a share of client {client} that is not the one it was given"
         lowest = self._needed(client)
         if len(right) < lowest:
             raise TooFew(f"only {len(right)} of the {lowest} shares of client {client} were told")
-        return join(dict(list(right.items())[:lowest]))
+        try:
+            return join(dict(list(right.items())[:lowest]))
+        except PublicError:
+            self.wrong[client] = "the shares that it dealt belong to no secret"
+            raise TooFew(f"the shares of client {client} do not fit together") from None
 
     def _within(self, client: int, there: Collection[int]) -> list[int]:
         return [other for other in sorted({client, *self.neighbours[client]}) if other in there]

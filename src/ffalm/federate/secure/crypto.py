@@ -49,6 +49,16 @@ class KeyPair:
         return HKDF(SHA256(), KEY_BYTES, salt=None, info=f"ffalm {purpose}".encode()).derive(common)
 
 
+def valid_public_key(text: str) -> bool:
+    """Whether a text is a public key in hexadecimal, and not a point of low order, with which no secret is shared."""
+    try:
+        key = bytes.fromhex(text)
+        KeyPair.new().shared(key, "check")
+    except (ValueError, PublicError):
+        return False
+    return key.hex() == text
+
+
 def sealed(key: bytes, content: bytes, about: str) -> bytes:
     """The content, such that only who has the key can read it, and nobody can change it or what it is about."""
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305

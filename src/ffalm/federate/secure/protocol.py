@@ -11,8 +11,10 @@ reveal  tells, for each of its circle, either a share of the seed (of those whos
         where somebody dropped out, only once enough of its circle have signed the same list
 
 Public keys and lists are signed with the sites' node keys over run, purpose and attempt, so that a coordinator cannot
-pass on keys of its own or tell sites different lists. All of it is arithmetic on plain values; the secrets between two
-moves are for the caller to keep.
+pass on keys of its own or tell sites different lists. `min_sites`, the fewest sites in a sum that a site takes part in,
+is signed too: its answer can be unmasked without its help, so those that hold its shares insist on that number as well.
+A site counts itself and the neighbours whose offers it has checked, since a coordinator can make up any others. All of
+it is arithmetic on plain values; the secrets between two moves are for the caller to keep.
 """
 
 from __future__ import annotations
@@ -20,19 +22,21 @@ from __future__ import annotations
 import json
 import math
 import secrets as randomness
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 
 import numpy as np
 
 from ffalm.errors import PublicError, UserError, require_public
 from ffalm.federate.keys import Signer
-from ffalm.federate.secure.crypto import KEY_BYTES, KeyPair, digest, opened, sealed, stream
+from ffalm.federate.secure.crypto import KEY_BYTES, KeyPair, digest, opened, sealed, stream, valid_public_key
 from ffalm.federate.secure.fixed_point import Words
 from ffalm.federate.secure.shamir import split
 from ffalm.settings import build
 from ffalm.system.files import parsed_json
+
+T = TypeVar("T")
 
 Shares = tuple[bytes, bytes]
 """A share of somebody's seed, and one of the private key of its masks."""
@@ -42,6 +46,21 @@ SignedKey = tuple[str, str, str]
 
 Signatures = Mapping[int, str]
 """By client, what it signed a list with."""
+
+MOST_SITES = 2**20
+"""In a sum; clients are numbered from 0."""
+
+FEWEST_SITES = 2
+"""In any sum: that of one site's numbers is these numbers."""
+
+
+class Unusable(UserError):
+    """What the coordinator passed on as from the sites `clients` is not theirs, or cannot be used."""
+
+    def __init__(self, errors: Mapping[int, UserError]) -> None:
+        said = errors.values()
+        super().__init__(" ".join(map(str, said)), " ".join(error.public for error in said))
+        self.clients = tuple(errors)
 
 
 class _Text:
@@ -79,11 +98,8 @@ class Circle(_Text):
     threshold: int
 
     def key(self, other: int) -> bytes:
-        """A neighbour's public key."""
-        try:
-            return bytes.fromhex(self.peers[other][1])
-        except ValueError:
-            raise PublicError("The coordinator passed on something that is not a valid public key.") from None
+        """A neighbour's public key, which `offer` has found to be one."""
+        return bytes.fromhex(self.peers[other][1])
 
 
 @dataclass(frozen=True)
@@ -93,7 +109,8 @@ class Offer(_Text):
     what: ClassVar[str] = "offer for a secure sum"
 
     mask_key: str  # public
-    signature: str
+    min_sites: int  # fewest in a sum that this site takes part in
+    signature: str  # of both
     sealed: dict[int, str]  # by neighbour, both shares
     digests: dict[int, tuple[str, str]]  # by holder, of both shares, so that a share told later can be checked
 
@@ -103,6 +120,7 @@ class Passed:
     """What the coordinator passes on of one neighbour's offer to one site."""
 
     mask_key: str
+    min_sites: int
     signature: str
     sealed: str
     digests: tuple[str, str]
@@ -116,10 +134,15 @@ class Secrets(_Text):
     seed: bytes = field(repr=False)
     mask_private: bytes = field(repr=False)
     held: dict[int, Shares] = field(repr=False)  # shares that this site holds, by whose secrets they are of
+    min_sites: dict[int, int]  # fewest in a sum, as this site and each neighbour that made an offer signed
     mask_keys: dict[int, str] = field(default_factory=dict)  # public, of the neighbours that made an offer
     masked: bool = False
     fewest: int = 0  # sites that share the noise under privacy
     confirmed: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # who is in the sum and who dropped out, as signed
+
+    def vouched(self, clients: Collection[int]) -> int:
+        """How many of these are this site and neighbours whose offers it has checked; nobody vouches for others."""
+        return len(self.held.keys() & set(clients))
 
 
 def introduced(run: str, client: int, own: KeyPair, signer: Signer) -> tuple[str, str]:
@@ -128,17 +151,29 @@ def introduced(run: str, client: int, own: KeyPair, signer: Signer) -> tuple[str
     return key, signer.sign(_key_statement(run, client, signer.name, key))
 
 
-def offer(circle: Circle, own: KeyPair, signer: Signer) -> tuple[Secrets, Offer]:
-    """The first move; `own` is the pair with which this site seals and opens messages."""
+def offer(circle: Circle, own: KeyPair, signer: Signer, min_sites: int = FEWEST_SITES) -> tuple[Secrets, Offer]:
+    """The first move; `own` is the pair with which this site seals and opens messages.
+
+    Raises `Unusable` where what was passed on as neighbours' keys is not theirs.
+    """
     neighbours = sorted(circle.peers)
     holders = sorted([*neighbours, circle.client])
     names = [name for name, _, _ in circle.peers.values()]
+    everyone = set(circle.everyone)
     require_public(
-        set(holders) <= set(circle.everyone) and len({signer.name, *names}) == len(holders) == len(set(holders)),
+        set(holders) <= everyone
+        and all(0 <= client < MOST_SITES for client in everyone)  # the share of a client -1 would be the secret itself
+        and len(everyone) == len(circle.everyone)
+        and len({signer.name, *names}) == len(holders) == len(set(holders)),
         "The coordinator's list of who takes part in a secure sum cannot be true.",
     )
-    for other, (name, key, signature) in circle.peers.items():
+
+    def check(other: int) -> None:
+        name, key, signature = circle.peers[other]
         signer.check(name, _key_statement(circle.run, other, name, key), signature)
+        require_public(valid_public_key(key), f"The key of client {other} is not a valid public key.")
+
+    _each(neighbours, check)
     require_public(
         2 * circle.threshold > len(holders) and 2 <= circle.threshold <= len(holders),
         f"A secure sum with {len(holders)} sites of which {circle.threshold} must answer does not hide what it should.",
@@ -156,21 +191,28 @@ def offer(circle: Circle, own: KeyPair, signer: Signer) -> tuple[Secrets, Offer]
     marks = {holder: (digest(seeds[holder]), digest(keys[holder])) for holder in holders}
     mine = {circle.client: (seeds[circle.client], keys[circle.client])}
     public = pair.public.hex()
-    signature = signer.sign(_offer_statement(circle, circle.client, public))
-    return Secrets(circle, seed, pair.private, mine), Offer(public, signature, bodies, marks)
+    signature = signer.sign(_offer_statement(circle, circle.client, public, min_sites))
+    kept = Secrets(circle, seed, pair.private, mine, {circle.client: min_sites})
+    return kept, Offer(public, min_sites, signature, bodies, marks)
 
 
 def accept(kept: Secrets, own: KeyPair, passed: Mapping[int, Passed], signer: Signer) -> Secrets:
-    """The first half of the second move: open the shares of those that made an offer. There is no way back from it."""
+    """The first half of the second move: open the shares of those that made an offer. There is no way back from it.
+
+    Raises `Unusable` where what was passed on of some of them is not theirs, or cannot be used.
+    """
     circle = kept.circle
     require_public(not kept.masked, "This secure sum has had this site's answer already: a mask hides one answer only.")
     require_public(
         passed.keys() <= circle.peers.keys() and len(passed) + 1 >= circle.threshold,
         f"Only {len(passed) + 1} of the {circle.threshold} sites that a secure sum needs made an offer.",
     )
-    held = dict(kept.held)
-    for other, body in passed.items():
-        signer.check(circle.peers[other][0], _offer_statement(circle, other, body.mask_key), body.signature)
+
+    def open_shares(other: int) -> Shares:
+        body = passed[other]
+        statement = _offer_statement(circle, other, body.mask_key, body.min_sites)
+        signer.check(circle.peers[other][0], statement, body.signature)
+        require_public(valid_public_key(body.mask_key), f"The mask key of client {other} is not a valid public key.")
         try:
             content = opened(
                 _sealing(own, circle, other),
@@ -186,8 +228,15 @@ def accept(kept: Secrets, own: KeyPair, passed: Mapping[int, Passed], signer: Si
             (digest(shares[0]), digest(shares[1])) == tuple(body.digests),
             f"The shares of client {other} are not those that it announced.",
         )
-        held[other] = shares
-    return replace(kept, held=held, mask_keys={client: body.mask_key for client, body in passed.items()}, masked=True)
+        return shares
+
+    return replace(
+        kept,
+        held=kept.held | _each(passed, open_shares),
+        min_sites=kept.min_sites | {client: body.min_sites for client, body in passed.items()},
+        mask_keys={client: body.mask_key for client, body in passed.items()},
+        masked=True,
+    )
 
 
 def mask(kept: Secrets, words: Words, question: str) -> Words:
@@ -213,18 +262,24 @@ def reveal(
     """The last move: one share of the secrets of each of this site's circle.
 
     A share of the seed of a site whose words are in the sum, a share of the key of one whose words are not. A list that
-    would give both of one site, or calls this one dropped, or hides too few in the sum, is refused. So is one with
-    drop-outs that fewer than `threshold` of the circle have signed.
+    would give both of one site, or calls this one dropped, or hides fewer in the sum than one of them takes part in, is
+    refused. So is one with drop-outs that fewer than `threshold` of the circle have signed. A signature that is wrong
+    does not count: it may be a dishonest site's, which must not stop the others.
     """
     circle, lists = kept.circle, _fair(kept, summed, dropped)
     if lists[1]:
         names = {client: name for client, (name, _, _) in circle.peers.items()}
-        others = [client for client in lists[0] if client in signatures and client in names]
-        for client in others:
-            signer.check(names[client], _list_statement(circle, lists), signatures[client])
+        signed, wrong = 1, list[str]()
+        for client in lists[0]:
+            if client in signatures and client in names:
+                try:
+                    signer.check(names[client], _list_statement(circle, lists), signatures[client])
+                    signed += 1
+                except UserError as error:
+                    wrong.append(error.public)
         require_public(
-            kept.confirmed is not None and len(others) + 1 >= circle.threshold,
-            "Too few sites have signed the list of who dropped out of a secure sum.",
+            kept.confirmed is not None and signed >= circle.threshold,
+            " ".join(["Too few sites have signed the list of who dropped out of a secure sum.", *wrong]),
         )
     return {client: kept.held[client][0 if client in summed else 1] for client in sorted(kept.held)}
 
@@ -235,17 +290,37 @@ def _fair(kept: Secrets, summed: Collection[int], dropped: Collection[int]) -> t
     require_public(kept.masked, "This site has not masked anything for this secure sum.")
     inside, outside = set(summed), set(dropped)
     fair = circle.client in inside and not inside & outside and known <= inside | outside <= set(circle.everyone)
+    fair = fair and (len(inside), len(outside)) == (len(summed), len(dropped))
     lists = tuple(sorted(inside)), tuple(sorted(outside))
     require_public(
         fair and kept.confirmed in (None, lists),
         "The coordinator's list of who is in a secure sum and who is not cannot be true.",
     )
-    found = len(inside & known)
+    found = kept.vouched(inside)
     require_public(
         found >= circle.threshold,
         f"Only {found} of the {circle.threshold} sites that a secure sum needs are in it.",
     )
+    least = max(kept.min_sites[client] for client in inside & known)
+    require_public(
+        found >= least,
+        f"A site in this secure sum takes part in sums of at least {least} sites; this one is of {found}.",
+    )
     return lists
+
+
+def _each(clients: Iterable[int], use: Callable[[int], T]) -> dict[int, T]:
+    """What each client's part gives; where some cannot be used, `Unusable` says which."""
+    found: dict[int, T] = {}
+    errors: dict[int, UserError] = {}
+    for client in clients:
+        try:
+            found[client] = use(client)
+        except UserError as error:
+            errors[client] = error
+    if errors:
+        raise Unusable(errors)
+    return found
 
 
 def needed(circle: int, share: float) -> int:
@@ -290,8 +365,8 @@ def _key_statement(run: str, client: int, name: str, key: str) -> str:
     return json.dumps(["ffalm key", run, client, name, key])
 
 
-def _offer_statement(circle: Circle, client: int, mask_key: str) -> str:
-    return json.dumps(["ffalm offer", circle.run, circle.purpose, circle.attempt, client, mask_key])
+def _offer_statement(circle: Circle, client: int, mask_key: str, min_sites: int) -> str:
+    return json.dumps(["ffalm offer", circle.run, circle.purpose, circle.attempt, client, mask_key, min_sites])
 
 
 def _list_statement(circle: Circle, lists: tuple[tuple[int, ...], tuple[int, ...]]) -> str:

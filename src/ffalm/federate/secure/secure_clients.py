@@ -30,7 +30,7 @@ from ffalm.federate.coordinator.histogram_sum import HistogramSum
 from ffalm.federate.coordinator.site_clients import Asking, Counting, Scores
 from ffalm.federate.disclosure import Scored
 from ffalm.federate.secure.aggregator import Aggregator, TooFew
-from ffalm.federate.secure.crypto import KEY_BYTES
+from ffalm.federate.secure.crypto import valid_public_key
 from ffalm.federate.secure.first_asked import FirstAsked
 from ffalm.federate.secure.fixed_point import VectorLayout, Words
 from ffalm.federate.secure.histogram_payload import count_bits, read_histograms, with_histograms
@@ -173,13 +173,14 @@ class SecureClients(Asking):
         self.missed, self.quarantined = {}, {}
         until: float | None = None
         while True:
-            asked = [site for site in asked if site not in self.quarantined]
+            asked, before = [site for site in asked if site not in self.quarantined], len(self.quarantined)
             found = self._attempt(asking, asked)
             if found is not None:
                 return found
             if self.quarantined.keys() >= set(members) or (asking.whole and self.quarantined):
                 raise UserError(self._nobody())
-            until = self._wait(until, self._found, len(asked) if asking.whole else self._least(asked))
+            if len(self.quarantined) == before:  # else those that are left may be enough
+                until = self._wait(until, self._found, len(asked) if asking.whole else self._least(asked))
             asked = members
 
     def _nobody(self) -> str:
@@ -223,7 +224,10 @@ class SecureClients(Asking):
             return None
         for client, reason in gathering.wrong.items():
             self._say("training", f"The site {names[client]!r} was not needed to unmask the sum: {reason}.")
-        return total, tuple(names[client] for client in sorted(masked))
+        summed = tuple(names[client] for client in sorted(masked))
+        for site in summed:
+            self.missed.pop(site, None)  # who was missed after it had masked is in the sum all the same
+        return total, summed
 
     def _few(self, gathering: Aggregator, there: Collection[int], least: int) -> bool:
         self._found = len(there)
@@ -252,7 +256,7 @@ class SecureClients(Asking):
         answers = self._answers("secure", {site: self._question(site, {"stage": "key"}) for site in unknown})
         for site, answer in answers.items():
             key, signature = (str(answer.facts.get(name, "")) for name in ("key", "signature"))
-            if len(key) == 2 * KEY_BYTES and signature:
+            if valid_public_key(key) and signature:
                 self._keys[site] = (site, key, signature)
             else:
                 self._quarantine(site, "its answer lacks its public key")
@@ -260,11 +264,28 @@ class SecureClients(Asking):
         return Aggregator.of(self._seen.run, purpose, known, self._secure.neighbours, self._secure.threshold)
 
     def _take_offers(self, gathering: Aggregator, answers: Mapping[str, Message]) -> None:
-        for site, answer in answers.items():
+        for site, answer in self._willing(gathering, answers).items():
             try:
                 gathering.take(self._config.sites.index(site), Offer.from_text(str(answer.facts.get("offer", "null"))))
             except UserError as error:
                 self._quarantine(site, str(error))
+
+    def _willing(self, gathering: Aggregator, answers: Mapping[str, Message]) -> dict[str, Message]:
+        """The answers of sites that could use what was passed on to them of the others.
+
+        The others are missed. A site whose key or offer most of its neighbours cannot use is put in quarantine, and the
+        neighbours are asked again without it.
+        """
+        names, reasons, accusers = self._config.sites, dict[int, str](), dict[int, list[int]]()
+        for site, answer in answers.items():
+            if "unusable" in answer.facts:
+                client = names.index(site)
+                accusers[client], reasons[client] = _clients(answer), printable(str(answer.facts.get("refused", "")))
+                self.missed[site] = f"failed: {reasons[client]}"
+        for client, by in gathering.accused(accusers).items():
+            self._quarantine(names[client], f"most of its neighbours cannot use its key or offer: {reasons[by]}")
+            self._keys.pop(names[client], None)
+        return {site: answer for site, answer in answers.items() if names.index(site) not in accusers}
 
     def _masked(self, gathering: Aggregator, asking: Sum, question: str) -> dict[int, Words]:
         """The masked words of those that made an offer and answer."""
@@ -274,7 +295,7 @@ class SecureClients(Asking):
             text = passed_text(gathering.attempt, gathering.passed(client), layout, asking.largest)
             questions[site] = self._for_site(replace(message, facts={**message.facts, "secure": text}), site)
         masked = {}
-        for site, answer in self._answers(asking.kind, questions).items():
+        for site, answer in self._willing(gathering, self._answers(asking.kind, questions)).items():
             words = words_of(answer.tensors.get("masked", {}))
             if "refused" in answer.facts:
                 self._quarantine(site, printable(str(answer.facts["refused"])))
@@ -295,14 +316,12 @@ class SecureClients(Asking):
         facts: dict[str, Fact] = {"stage": "confirm", "attempt": gathering.attempt, "lists": lists}
         questions = {site: self._question(site, facts) for site in self._named(summed).values()}
         answers = self._answers("secure", questions)
-        for site in questions:
-            self.missed.pop(site, None)
         return {self._config.sites.index(site): str(one.facts.get("signature", "")) for site, one in answers.items()}
 
     def _revealed(
         self, gathering: Aggregator, summed: Collection[int], signatures: Mapping[int, str], asking: Sum
     ) -> dict[int, dict[int, bytes]]:
-        """The shares that those in the sum tell. Who fails here is in the sum all the same."""
+        """The shares that those in the sum tell."""
         coming = [site for site in asking.upcoming() if self._members.node(site) is not None]
         following = None
         if coming and set(self._numbers(coming)) <= set(summed):
@@ -318,8 +337,6 @@ class SecureClients(Asking):
                 facts["circle"] = following.circle(client).to_text()
             questions[site] = self._question(site, facts)
         answers = self._answers("secure", questions)
-        for site in questions:
-            self.missed.pop(site, None)
         if following is not None:
             offers = {site: answer for site, answer in answers.items() if "offer" in answer.facts}
             self._take_offers(following, offers)
@@ -359,6 +376,14 @@ class SecureClients(Asking):
                 f"The sites' answers add up to other {part} rows than they agreed to have, and secure sums do not show "
                 "whose are wrong: let every site check that its file is the one it agreed with, and run again."
             )
+
+
+def _clients(answer: Message) -> list[int]:
+    """The clients whose keys or offers a site says it cannot use; none where it makes no sense."""
+    try:
+        return [int(client) for client in parsed_json(str(answer.facts["unusable"]))]
+    except (KeyError, ValueError, TypeError):
+        return []
 
 
 def _shares(answer: Message) -> dict[int, bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -17,7 +18,7 @@ from ffalm.engines import Snapshot
 from ffalm.engines.common import built_model, frozen_parameters
 from ffalm.engines.remote.message import Fact, Message, understood
 from ffalm.engines.server import ClientUpdate, own_step
-from ffalm.errors import PublicError, require_public
+from ffalm.errors import PublicError, UserError, require_public
 from ffalm.federate.answer_ledger import AnswerLedger, digest
 from ffalm.federate.disclosure import Disclosed
 from ffalm.federate.keys import SECRETS, Signer, forget_secrets
@@ -35,9 +36,11 @@ from ffalm.federate.secure.payload import (
 )
 from ffalm.federate.secure.private_payload import NoiseShare, private_round_numbers, private_score_numbers
 from ffalm.federate.secure.protocol import (
+    MOST_SITES,
     Circle,
     Passed,
     Secrets,
+    Unusable,
     accept,
     confirm,
     introduced,
@@ -51,7 +54,8 @@ from ffalm.federate.terms import SiteTerms
 from ffalm.studies.store import locked
 from ffalm.system.files import parsed_json, write_private
 
-_MOST_SITES = 2**20  # in a sum
+log = logging.getLogger("ffalm.federate")
+
 _OWN_FACTS = ("client", "counted", "secure", "terms")  # of a question, that differ from site to site
 
 
@@ -88,11 +92,14 @@ class SecureSite:
             and size >= min(len(circle.everyone), self.secure.neighbours + 1),
             f"A secure sum with {size} sites of which {circle.threshold} must answer hides less than was agreed.",
         )
-        self.check_size(len(circle.everyone))
+        self.check_size(size)
         return circle
 
     def check_size(self, sites: int) -> None:
-        """Raise `PublicError` where a sum is of fewer sites than this one's site.toml allows."""
+        """Raise `PublicError` where a sum is of fewer sites than this one's site.toml allows.
+
+        Only this site and neighbours whose signatures it checks may be counted: a coordinator can make up any other.
+        """
         require_public(
             sites >= self.min_sites,
             f"Its site.toml says to take part in sums of at least {self.min_sites} sites; this one is of {sites}.",
@@ -164,23 +171,29 @@ def respond(asked: Message, site: SecureSite) -> Message:
             key, signature = introduced(site.terms.run, site.terms.client, vault.pair(new=True), site.signer)
             return Message(facts={"key": key, "signature": signature})
         if stage == "offer":
-            return Message(facts=_offered(vault, str(facts.get("circle", "")), site))
+            try:
+                return Message(facts=_offered(vault, str(facts.get("circle", "")), site))
+            except Unusable as error:
+                return Message(facts=_refusal(error))
         kept = vault.secrets(str(facts.get("attempt", "")))
         with understood():
             lists = parsed_json(str(facts["lists"]))
             summed, dropped = ([int(client) for client in lists[name]] for name in ("summed", "dropped"))
             signatures = {int(client): str(told) for client, told in lists.get("signatures", {}).items()}
-        site.check_size(len(summed))
+        site.check_size(kept.vouched(summed))
         if stage == "confirm":
             kept, signature = confirm(kept, summed, dropped, site.signer)
             vault.keep(kept)
             return Message(facts={"signature": signature})
         shares = reveal(kept, summed, dropped, signatures, site.signer)
-        site.ledger.summed(kept.circle.purpose, summed, kept.fewest)
+        site.ledger.summed(kept.circle.purpose, summed)
         vault.forget_attempt()
         told: dict[str, Fact] = {"shares": json.dumps({client: share.hex() for client, share in shares.items()})}
         if "circle" in facts:
-            told |= _offered(vault, str(facts["circle"]), site)
+            try:
+                told |= _offered(vault, str(facts["circle"]), site)
+            except UserError as error:  # the next sum may wait, this one's shares are told once
+                told |= _refusal(error)
         elif facts.get("last"):
             vault.forget()
         return Message(facts=told)
@@ -261,21 +274,25 @@ def _masked(
     with understood():
         question = parsed_json(str(asked.facts["secure"]))
         passed = {
-            int(client): Passed(str(key), str(signature), str(body), (str(first), str(second)))
-            for client, (key, signature, body, first, second) in question["passed"].items()
+            int(client): Passed(str(key), int(least), str(signature), str(body), (str(first), str(second)))
+            for client, (key, least, signature, body, first, second) in question["passed"].items()
         }
         attempt, sites, largest = str(question["attempt"]), int(question["sites"]), int(question["largest"])
         agreed = str(question["layout"])
         same = question_key(asked, site.common, agreed, largest)
     require_public(
-        1 <= sites <= _MOST_SITES and rows <= largest, "The coordinator's question about a secure sum cannot be true."
+        1 <= sites <= MOST_SITES and rows <= largest, "The coordinator's question about a secure sum cannot be true."
     )
     vault = Vault(site.folder)
     with vault.alone():
         before = vault.secrets(attempt)
         require_public(before.circle.purpose == purpose, "This secure sum was begun for another question.")
-        fewest = max(before.circle.threshold, site.min_sites)  # in any sum that this site helps to reveal
-        kept = accept(before, vault.pair(), passed, site.signer)
+        site.check_size(len(passed) + 1)
+        try:
+            kept = accept(before, vault.pair(), passed, site.signer)
+        except Unusable as error:
+            return Message(facts=_refusal(error))
+        fewest = max(kept.circle.threshold, kept.min_sites[kept.circle.client])  # in any sum, whoever reveals it
         kept = replace(kept, fewest=site.ledger.fewest(purpose, fewest) if site.terms.privacy else 0)
         vault.keep(kept)
     layout, numbers = found(site.secure, sites, kept.fewest)
@@ -319,7 +336,10 @@ def question_key(asked: Message, common: str, layout: str, largest: int) -> str:
 
 def passed_text(attempt: str, passed: dict[int, Passed], layout: VectorLayout, largest: int) -> str:
     """What `_masked` reads in the fact "secure"."""
-    lines = {client: [body.mask_key, body.signature, body.sealed, *body.digests] for client, body in passed.items()}
+    lines = {
+        client: [body.mask_key, body.min_sites, body.signature, body.sealed, *body.digests]
+        for client, body in passed.items()
+    }
     return json.dumps(
         {"attempt": attempt, "passed": lines, "layout": layout.key, "sites": layout.sites, "largest": largest}
     )
@@ -338,7 +358,14 @@ def words_of(record: dict[str, Tensor]) -> Words:
     return {name: value.view(f"u{value.itemsize}") for name, value in arrays.items()}
 
 
+def _refusal(error: UserError) -> dict[str, Fact]:
+    """Why a site does not go on, and whose keys or offers it cannot use, for the coordinator to leave these out."""
+    log.warning("This site does not go on with a secure sum: %s", error)
+    whose = {"unusable": json.dumps(error.clients)} if isinstance(error, Unusable) else {}
+    return {"refused": error.public, **whose}
+
+
 def _offered(vault: Vault, circle: str, site: SecureSite) -> dict[str, Fact]:
-    kept, made = offer(site.checked(Circle.from_text(circle)), vault.pair(), site.signer)
+    kept, made = offer(site.checked(Circle.from_text(circle)), vault.pair(), site.signer, site.min_sites)
     vault.keep(kept)
     return {"offer": made.to_text()}

@@ -361,6 +361,12 @@ class LocalSite:
             terms.secure is None or terms.target is None or self._config.histograms,
             f"{_NO_HISTOGRAMS}, which a secure sum needs of every site: take 'target' out of federation.toml.",
         )
+        require_public(
+            terms.secure is None or terms.secure.neighbours + 1 >= self._config.min_sites,
+            f"Its site.toml says to take part in sums of at least {self._config.min_sites} sites, and it can only "
+            "count its neighbours and itself: set neighbours in [secure] of federation.toml to "
+            f"{self._config.min_sites // 2 * 2} or more.",
+        )
         return terms
 
     def _ready(self, terms: SiteTerms, agreed: SiteTerms) -> tuple[Parts, Learner, int]:

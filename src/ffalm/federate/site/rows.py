@@ -6,14 +6,12 @@ time and never shape the encoding. Every error here has a public part without va
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ffalm.data.category_lookup import distinct
 from ffalm.data.decode import Recipe
@@ -50,6 +48,7 @@ from ffalm.federate.federation_config import (
     Split,
 )
 from ffalm.federate.site.cache import Parts
+from ffalm.federate.site.rare_numbers import put_together
 
 
 @dataclass(frozen=True)
@@ -170,17 +169,14 @@ class TableRows:
         return Description("table", labels, groups, kinds, TableSummary(told), ungrouped=ungrouped)
 
     def _summary(self, name: str, fewest: int) -> ColumnSummary:
-        """What is told of a column's training rows.
-
-        Where fewer rows than `fewest` differ from the number that all others hold, as in a column of zeros with one
-        entry, the sums would be the values of these rows: they count as the others.
-        """
+        """What is told of a column's training rows; numbers that fewer than `fewest` rows hold are put together."""
         rows = self.features[name].iloc[self.parts[0]]
         if is_numeric(rows):
-            held = rows.dropna() if self._fills else rows
-            usual = _usual(numbers(held))  # numbers that are not finite are refused
-            if int((held != usual).sum()) < fewest:
-                rows = pd.Series(np.where(rows.isna(), np.nan, usual), name=name)
+            held = rows.notna().to_numpy() if self._fills else np.ones(len(rows), dtype=np.bool_)
+            if int(held.sum()) >= fewest:
+                told = np.full(len(rows), np.nan)
+                told[held] = put_together(numbers(rows[held]), fewest)  # numbers that are not finite are refused
+                rows = pd.Series(told, name=name)
         summary = TableSummary.of_rows(rows.to_frame(), None, gaps=self._fills)
         return _without_rare(summary.columns[name], fewest)
 
@@ -268,12 +264,6 @@ def check_complete(column: pd.Series, file: str) -> None:
         f"{gaps.argmax() + 1}: fill them in, list the column in drop, or ask the coordinator for {setting}.",
         f"Its numeric column {name!r} is empty in some rows: fill them in there, or set {setting}.",
     )
-
-
-def _usual(values: NDArray[np.float64]) -> float:
-    """The number that more than half of the rows hold, where there is one; NaN of no rows."""
-    middle = len(values) // 2
-    return float(np.partition(values, middle)[middle]) if len(values) else math.nan
 
 
 def _without_rare(column: ColumnSummary, fewest: int) -> ColumnSummary:
