@@ -42,6 +42,14 @@ def test_predictions_keep_the_target_as_fairlearn_measures_it(names: tuple[str, 
     assert result.verdict == "met in the sample" and result.test == {} and result.judged_on == "calibration"
 
 
+def test_the_answer_of_a_repair_says_what_the_repair_says() -> None:
+    """The bound at the confidence of the choice is within the target; at 95 % it is not."""
+    for rows in (400, 100_000):
+        result = ffalm.repair(*logits(rows), target="dpd <= 0.05", confidence=0.5)
+        assert result.answer.verdict == result.verdict == "met in the sample"
+        assert result.answer.scored == result.scored and result.scored.level == 0.95
+
+
 @pytest.mark.parametrize(
     "change",
     [probabilities, lambda score: 600 + 40 * score, lambda score: np.exp(3 * score), lambda score: 1e-9 * score],

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _FITTED = (
     "No test rows were given: these numbers are of the rows that the thresholds were fitted to, so expect somewhat "
-    "larger gaps on others; --test or --test-share judges other rows."
+    "larger gaps on others. --test or --test-share judges other rows, which alone can show that a target is met with "
+    "confidence."
 )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from ffalm.errors import UserError, require, require_known, require_number, unkn
 from ffalm.fairness import ScoreHistogram
 from ffalm.fairness.score_metrics import group_auc, group_calibration
 from ffalm.targets.answer import Answer, Candidate, Scores, Verdict
-from ffalm.targets.candidates import FinishedRun, answer_of, judged
+from ffalm.targets.candidates import FinishedRun, answer_of
 from ffalm.targets.rate_table import Costs
 from ffalm.targets.repair import Repair
 from ffalm.targets.score_bins import Array, Codes, ScoreBins, ScoredRows
@@ -144,20 +143,23 @@ class RepairedScores:
         """The best threshold for everybody, whatever its gaps."""
         return next(one for one in self.answer.candidates if one.kind == "accurate")
 
-    @cached_property
+    @property
     def scored(self) -> Scores:
         """The repaired predictions on these rows, with confidence bounds at 95 %."""
-        return self._scored(self.answer.best.repair)
+        return self.answer.scored
 
-    @cached_property
+    @property
     def before(self) -> Scores:
         """The best single threshold whatever its gaps, on the same rows."""
-        return self._scored(self.baseline.runs[0].repair)
+        return self.baseline.runs[0].scored
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the target holds on the test rows, or on the calibration rows where there are no others."""
-        return self.scored.verdict(self.target)
+        """Whether the target holds on the test rows, or on the calibration rows where there are no others.
+
+        Thresholds were fitted to the latter, so there it is "met in the sample" at most.
+        """
+        return self.answer.verdict
 
     @property
     def group_auc(self) -> dict[str, float]:
@@ -174,11 +176,6 @@ class RepairedScores:
 
     def _named(self, values: Tensor) -> dict[str, float]:
         return dict(zip(self.thresholds.groups, values.tolist(), strict=True))
-
-    def _scored(self, repair: dict[str, Any]) -> Scores:
-        histogram = self.parts[self.judged_on]
-        tally = Repair.from_plain(repair).tally(histogram)
-        return judged(tally, self.target, 1, tuple(self.thresholds.groups), costs=self.costs)
 
 
 def repair(
