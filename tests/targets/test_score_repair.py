@@ -101,6 +101,23 @@ def test_randomised_thresholds_meet_equalised_odds_and_depend_on_the_row_alone()
     assert (result.predict(score, group) == result.predict(score, group)).all()
 
 
+def test_tied_scores_get_the_promised_rates_without_ids() -> None:
+    """With one draw for all rows of a score and group, equalised odds were up to 0.3."""
+    for seed in range(5):
+        draws = np.random.default_rng(seed)
+        group = np.where(draws.random(6000) < 0.5, "f", "m")
+        score = draws.integers(1, 6, 6000) / 6
+        y = (draws.random(6000) < np.where(group == "f", 0.3 + 0.3 * score, score)).astype(np.int64)
+        result = ffalm.repair(
+            score, y, group, target="equalized_odds <= 0.05", repair="randomised", confidence=0.5, seed=seed
+        )
+        assert result.thresholds.randomised
+        predicted = result.predict(score, group)
+        found = equalized_odds_difference(y, predicted, sensitive_features=group)
+        assert found == pytest.approx(result.calibration["equalized_odds"], abs=0.05)
+        assert (result.predict(score, group) == predicted).all()
+
+
 def test_costs_move_the_thresholds_and_choose_the_result() -> None:
     score, y, group = logits()
     plain = ffalm.repair(score, y, group)

@@ -87,7 +87,10 @@ def sentences(answer: Answer) -> list[str]:
     if answer.chosen.kind in ("groups", "randomised"):
         lines.append(NEEDS_GROUP + (_WITHOUT_GROUP_AT_SITES if answer.federated else _WITHOUT_GROUP))
     if answer.chosen.kind == "randomised":
-        lines.append("Thresholds are drawn for each person from the row's own content: the same row, the same answer.")
+        lines.append(
+            "Thresholds are drawn for each row from its own content, and apart for rows of the same content: the same "
+            "file gets the same answers."
+        )
     return [*lines, how_chosen(answer), *answer.notes]
 
 

@@ -49,7 +49,10 @@ def sentences(result: RepairedScores) -> list[str]:
     if chosen.kind in ("groups", "randomised"):
         lines.append(f"{NEEDS_GROUP}--repair single answers without it.")
     if chosen.kind == "randomised":
-        lines.append("Thresholds are drawn for each row from its id or content: the same row, the same answer.")
+        lines.append(
+            "Thresholds are drawn for each row from its id: the same id, the same answer. Without ids they are drawn "
+            "from its content, and apart for rows of the same content: the same file, the same answers."
+        )
     return [*lines, *result.notes]
 
 
