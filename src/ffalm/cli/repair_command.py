@@ -103,7 +103,7 @@ def _read(file: Path, names: dict[str, str], drawn: bool) -> pd.DataFrame:
 
 
 def _content(frame: pd.DataFrame) -> Any:
-    """What the draws of a row without an id depend on: its columns but the label, and how many rows before are the same."""
+    """What the draws of a row without an id depend on: its columns, and how many rows before it are the same."""
     first, *others = (frame[name].astype(str) for name in frame.columns)
     content = first.str.cat(others, sep="\0", na_rep="")
     return content.str.cat(content.groupby(content).cumcount().astype(str), sep="\0")
