@@ -1,9 +1,10 @@
 """Confidence intervals of metrics over the sampling of the evaluated rows, from the Tally alone.
 
-Proportions get Wilson's score interval and differences of two proportions Newcombe's, which is built from it; both have
-their nominal coverage in small groups, where the normal approximation does not. The largest difference between several
-proportions, and the smallest of them, get intervals built from these. All other metrics are bootstrapped: resampling
-the rows changes nothing but the Tally's counts, so drawing the counts from a multinomial is the bootstrap over rows.
+Proportions get Wilson's score interval; differences of two proportions Newcombe's and their ratios that of Donner and
+Zou, which are built from it. They have about their nominal coverage in small groups and at rates near 0 and 1, where
+the normal approximation does not. The largest difference between several proportions, their smallest ratio, and the
+smallest of them get intervals built from these. All other metrics are bootstrapped: resampling the rows changes nothing
+but the Tally's counts, so drawing the counts from a multinomial is the bootstrap over rows.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 Share = tuple[float, float]
 """Successes and trials."""
+
+Rate = float | NDArray[np.float64]
 
 _DRAWS = 2000
 _OF_LOSSES = frozenset({"loss", "loss_gap"})
@@ -131,23 +134,38 @@ def _smallest(shares: Sequence[Share], level: float) -> tuple[float, float]:
     return low, min(wilson(*share, 1 - (1 - level) / len(shares))[1] for share in shares)
 
 
-def katz(first: Share, second: Share, level: float = 0.95) -> tuple[float, float]:
-    """Katz's log interval of the ratio of two proportions, each as (successes, trials); from 0 where one is 0."""
-    (hits, trials), (others, of) = first, second
-    if hits == 0 or others == 0:
-        return 0.0, math.inf
-    z = NormalDist().inv_cdf(0.5 + level / 2)
-    ratio = (hits / trials) / (others / of)
-    half = z * math.sqrt(max(0.0, 1 / hits - 1 / trials + 1 / others - 1 / of))
-    return ratio * math.exp(-half), ratio * math.exp(half)
+def ratio_interval(first: Share, second: Share, level: float = 0.95) -> tuple[float, float]:
+    """The interval of the ratio of two proportions, each as (successes, trials), by their Wilson intervals.
+
+    Donner and Zou's (Statistical Methods in Medical Research 21:347, 2012); NaN for no trials. Katz's log interval has
+    no width where both rates are 1, and misses far too often where they are high.
+    """
+    if first[1] == 0 or second[1] == 0:
+        return math.nan, math.nan
+    rate, other = first[0] / first[1], second[0] / second[1]
+    (low, high), (others_low, others_high) = wilson(*first, level), wilson(*second, level)
+    inverse = float(ratio_low(other, others_low, rate, high))
+    return float(ratio_low(rate, low, other, others_high)), 1 / inverse if inverse > 0 else math.inf
+
+
+def ratio_low(rate: Rate, low: Rate, other: Rate, high: Rate) -> NDArray[np.float64]:
+    """The lower end of rate / other, from the lower end of the one and the upper end of the other.
+
+    It is R = (pq - sqrt((pq)^2 - AB)) / B with A = l (2p - l) and B = h (2q - h), written without the difference; the
+    upper end is one over the lower end of other / rate. 0 where the rate is.
+    """
+    near, far = np.maximum(0.0, low * (2 * rate - low)), high * (2 * other - high)
+    product = np.asarray(rate * other, dtype=np.float64)
+    reach = product + np.sqrt(np.maximum(0.0, product * product - near * far))
+    return np.divide(near, reach, out=np.zeros_like(reach), where=reach > 0)
 
 
 def _smallest_ratio(shares: Sequence[Share], level: float) -> tuple[float, float]:
     """The interval of the smallest ratio of two shares of a list, by the argument of `_largest`."""
     pairs = list(itertools.permutations(shares, 2))
-    low = min(katz(*pair, level)[0] for pair in pairs)
+    low = min(ratio_interval(*pair, level)[0] for pair in pairs)
     corrected = 1 - (1 - level) / (len(pairs) / 2)
-    return low, min(1.0, *(katz(*pair, corrected)[1] for pair in pairs))
+    return low, min(1.0, *(ratio_interval(*pair, corrected)[1] for pair in pairs))
 
 
 def _differences(shares: Sequence[Share], level: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
