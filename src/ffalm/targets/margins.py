@@ -17,15 +17,21 @@ _HALVINGS = 10
 
 
 def with_margin(table: RateTable, search: Callable[[RateTable], T | None], confident: Callable[[T], bool]) -> T | None:
-    """What a search finds under the least strict factor of all bounds at which it is confident; None if never."""
+    """What a search finds under the least strict factor of all bounds at which it is confident; None if never.
+
+    Predicting everybody alike makes most rates equal, so that there is a choice at the factor 0; not accuracies, of
+    which there may be a choice from some larger factor on only.
+    """
     low, high = 0.0, 1.0
     found = search(table.stricter(low))
-    if found is None or not confident(found):
+    if found is not None and not confident(found):
         return None
     for _ in range(_HALVINGS):
         factor = (low + high) / 2
         other = search(table.stricter(factor))
-        if other is not None and confident(other):
+        if other is None and found is None:  # too strict for any choice
+            low = factor
+        elif other is not None and confident(other):
             low, found = factor, other
         else:
             high = factor
