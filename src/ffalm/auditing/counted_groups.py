@@ -10,7 +10,7 @@ import numpy as np
 
 from ffalm.auditing.audit_facts import Estimate, GroupFacts, GroupingFacts, Pair
 from ffalm.fairness import METRICS, Tally
-from ffalm.fairness.intervals import compared_shares, farthest, newcombe, ratio_interval, wilson
+from ffalm.fairness.intervals import compared_shares, farthest, for_all_pairs, newcombe, ratio_interval, wilson
 from ffalm.fairness.missing_groups import BOUNDED, bounds
 
 #: The metrics that compare groups; those of losses and of joint probabilities are not about predictions.
@@ -86,7 +86,8 @@ class CountedGroups:
             shares = compared_shares(self.tally.compared(), name, self.favourable)
             which, high, low = farthest(shares)
             pair = shares[which][high], shares[which][low]
-            difference = Estimate(metrics[name].value, *newcombe(*pair, self.level))
+            level = for_all_pairs(self.level, [len(own) for own in shares])
+            difference = Estimate(metrics[name].value, *newcombe(*pair, level))
             label = self.labels[which] if len(shares) > 1 else None
             found[name] = Pair(self.names[high], self.names[low], label, difference)
         return found

@@ -33,6 +33,8 @@ Share = tuple[float, float]
 """Successes and trials."""
 
 Rate = float | NDArray[np.float64]
+Estimates = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Values, and both ends of the interval of each."""
 
 _DRAWS = 2000
 _OF_LOSSES = frozenset({"loss", "loss_gap"})
@@ -55,7 +57,7 @@ def wilson(successes: float, trials: float, level: float = 0.95) -> tuple[float,
 
 def newcombe(first: Share, second: Share, level: float = 0.95) -> tuple[float, float]:
     """Newcombe's hybrid score interval of the difference of two proportions, each as (successes, trials)."""
-    low, high = _differences([first, second], level)
+    low, high = _differences(*_with_ends([first, second], level))
     return float(low[0, 1]), float(high[0, 1])
 
 
@@ -122,10 +124,23 @@ def _largest(compared: Sequence[Sequence[Share]], level: float) -> tuple[float, 
     pairs differ by chance, so its lower end has a Bonferroni correction for the number of pairs. A bootstrapped largest
     difference would never shrink to 0, even if all groups are equal.
     """
-    pairs = sum(math.comb(len(shares), 2) for shares in compared)
-    low = max(float(_differences(shares, 1 - (1 - level) / pairs)[0].max()) for shares in compared)
-    high = max(float(_differences(shares, level)[1][~np.eye(len(shares), dtype=bool)].max()) for shares in compared)
-    return max(0.0, low), high
+    corrected = for_all_pairs(level, [len(shares) for shares in compared])
+    ends = [largest_difference(*(_with_ends(shares, one) for one in (level, corrected))) for shares in compared]
+    return max(low for low, _ in ends), max(high for _, high in ends)
+
+
+def for_all_pairs(level: float, sizes: Sequence[int]) -> float:
+    """The level at which intervals of all pairs within lists of these sizes hold at once (Bonferroni)."""
+    return 1 - (1 - level) / max(1, sum(math.comb(size, 2) for size in sizes))
+
+
+def largest_difference(estimates: Estimates, corrected: Estimates) -> tuple[float, float]:
+    """The interval of the largest difference of two of several values, from their own intervals: see `_largest`.
+
+    The values with their ends at the level of the result, and at the level that holds for all pairs of them.
+    """
+    low, high = _differences(*corrected)[0].max(), _differences(*estimates)[1]
+    return float(np.maximum(0.0, low)), float(high[~np.eye(len(high), dtype=bool)].max())
 
 
 def _smallest(shares: Sequence[Share], level: float) -> tuple[float, float]:
@@ -168,10 +183,17 @@ def _smallest_ratio(shares: Sequence[Share], level: float) -> tuple[float, float
     return low, min(1.0, *(ratio_interval(*pair, corrected)[1] for pair in pairs))
 
 
-def _differences(shares: Sequence[Share], level: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Both ends of Newcombe's interval of each share (down) minus each other one (across); NaN for no trials."""
-    ends = np.array([wilson(*share, level) for share in shares])
+def _with_ends(shares: Sequence[Share], level: float) -> Estimates:
+    """Shares with Wilson's intervals; NaN for no trials."""
     values = np.array([hits / trials if trials else math.nan for hits, trials in shares])
+    return values, np.array([wilson(*share, level) for share in shares])
+
+
+def _differences(values: NDArray[np.float64], ends: NDArray[np.float64]) -> Estimates:
+    """Both ends of the interval of each value (down) minus each other one (across), by their own intervals.
+
+    This is Newcombe's interval where these are Wilson's, and in general Zou and Donner's (MOVER).
+    """
     below, above = values - ends[:, 0], ends[:, 1] - values
     differences = values[:, None] - values
     return differences - np.hypot(below[:, None], above), differences + np.hypot(above[:, None], below)
