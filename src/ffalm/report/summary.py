@@ -22,6 +22,9 @@ HEADS = {
 #: What the abbreviations mean, for captions.
 SPELLED_OUT = "DPD is the demographic parity difference, EOD the equal opportunity difference"
 
+_SIGNIFICANCE = 0.05
+_SAME = 1e-9  # differences that are closer than this differ by rounding alone
+
 #: 97.5 % quantiles of Student's t with 1 to 30 degrees of freedom.
 _T_QUANTILES = (
     *(12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157, 2.228139),
@@ -91,12 +94,22 @@ class Change:
     label: str
     metric: str
     mean: float  # NaN where no seed has both values
-    interval: Interval | None  # 95 %, Student's t over the paired seeds; None with fewer than two
+    interval: Interval | None  # 95 %, Student's t over the paired seeds; None with fewer than two, or without a spread
     n: int
 
     @property
+    def even(self) -> bool:
+        """Whether all of several seeds differ by the same amount, which leaves Student's t no spread to go by."""
+        return self.interval is None and self.n > 1
+
+    @property
     def clear(self) -> bool:
-        """Whether the interval excludes zero."""
+        """Whether the interval excludes zero; of equal differences, whether the sign test is below 5 %.
+
+        That takes six seeds, 2^(1 - n) < 0.05: one row more in each of two is no evidence.
+        """
+        if self.even:
+            return abs(self.mean) >= _SAME and 0.5 ** (self.n - 1) < _SIGNIFICANCE
         return self.interval is not None and not self.interval[0] <= 0.0 <= self.interval[1]
 
 
@@ -228,7 +241,7 @@ def _change(alpha: float | None, label: str, metric: str, runs: list[Outcome], r
     if not values:
         return Change(alpha, label, metric, math.nan, None, 0)
     mean, interval = fmean(values), None
-    if len(values) > 1:
+    if len(values) > 1 and stdev(values) >= _SAME:
         margin = t_quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
         interval = (mean - margin, mean + margin)
     return Change(alpha, label, metric, mean, interval, len(values))
