@@ -6,6 +6,7 @@ A run that diverged has no result: it is left out of the mean and counted.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist, fmean, stdev
 
@@ -193,6 +194,14 @@ def t_quantile(degrees: int) -> float:
     return z + first / degrees + second / degrees**2 + third / degrees**3
 
 
+def t_interval(values: Sequence[float]) -> Interval | None:
+    """The 95 % interval of a mean, Student's t; None with fewer than two values, or if they are all the same."""
+    if len(values) < 2 or stdev(values) < _SAME:
+        return None
+    mean, margin = fmean(values), t_quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return mean - margin, mean + margin
+
+
 def _row(alpha: float | None, label: str, runs: list[Outcome], metrics: list[str]) -> AlgorithmSummary:
     finished = [outcome for outcome in runs if outcome.diverged is None]
     cells = {metric: _cell(finished, metric) for metric in metrics}
@@ -240,8 +249,4 @@ def _change(alpha: float | None, label: str, metric: str, runs: list[Outcome], r
     values = [value for value in differences if math.isfinite(value)]
     if not values:
         return Change(alpha, label, metric, math.nan, None, 0)
-    mean, interval = fmean(values), None
-    if len(values) > 1 and stdev(values) >= _SAME:
-        margin = t_quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
-        interval = (mean - margin, mean + margin)
-    return Change(alpha, label, metric, mean, interval, len(values))
+    return Change(alpha, label, metric, fmean(values), t_interval(values), len(values))
