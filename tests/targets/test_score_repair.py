@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import ffalm
 from ffalm.errors import UserError
-from ffalm.targets.score_repair import RepairedScores
+from ffalm.targets.score_repair import RepairedScores, ScoredTable
 from ffalm.targets.score_thresholds import ScoreThresholds
 
 Rows = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.str_]]
@@ -116,6 +116,22 @@ def test_tied_scores_get_the_promised_rates_without_ids() -> None:
         found = equalized_odds_difference(y, predicted, sensitive_features=group)
         assert found == pytest.approx(result.calibration["equalized_odds"], abs=0.05)
         assert (result.predict(score, group) == predicted).all()
+
+
+@pytest.mark.parametrize("held_back", [None, 0.5])
+def test_the_calibration_error_of_few_distinct_scores_is_that_of_an_audit(held_back: float | None) -> None:
+    """The middle of a bin of such scores may be far from every one of them: it gave 7 points instead of half of one."""
+    draws = np.random.default_rng(0)
+    score, group = draws.choice([0.03, 0.21, 0.48, 0.77], 8000), np.where(draws.random(8000) < 0.5, "f", "m")
+    label = (draws.random(8000) < score).astype(np.int64)
+    result = ffalm.repair(score, label, group, test_share=held_back)
+    rows = np.ones(8000, dtype=bool)
+    if held_back is not None:
+        _, test = ScoredTable.of(score, label, group).split(held_back, 0)
+        rows = np.isin(np.arange(8000), test)
+    own = ffalm.audit(label=label[rows], score=score[rows], group=group[rows]).groupings[0].groups
+    expected = {one.name: one.metrics["calibration_error"].value for one in own}
+    assert result.calibration_error == pytest.approx(expected) and max(expected.values()) < 0.03
 
 
 def test_costs_move_the_thresholds_and_choose_the_result() -> None:

@@ -17,6 +17,7 @@ from ffalm.auditing.audit_facts import CalibrationBin, Estimate, GroupFacts, Gro
 from ffalm.auditing.counted_groups import CountedGroups
 from ffalm.data.table_groups import Grouping, code_groups, group_column
 from ffalm.fairness import METRICS, Tally
+from ffalm.fairness.calibration import calibration_bins, calibration_error
 from ffalm.fairness.intervals import for_all_pairs, largest_difference
 from ffalm.fairness.ranking import area_interval, delong
 
@@ -25,7 +26,6 @@ Codes = NDArray[np.int64]
 
 _SWEPT = ("accuracy", "dpd", "eod", "impact_ratio", "worst_group_accuracy")
 _THRESHOLDS = 19
-_BINS = 10  # of calibration
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +96,12 @@ class AuditedGroups:
         metrics = {**group.metrics, "auc": Estimate(area, *area_interval(area, variance, rows.level))}
         if not rows.probabilities:
             return replace(group, metrics=metrics)
-        bins = _calibration(scores, wants)
-        return replace(group, metrics=metrics | _calibrated(scores, wants, bins, rows.level), calibration=bins)
+        bins = calibration_bins(scores, wants)
+        metrics |= {
+            "calibration_error": Estimate(calibration_error(bins)),
+            "mean_score_excess": _excess(scores, wants, rows.level),
+        }
+        return replace(group, metrics=metrics, calibration=tuple(CalibrationBin(*one) for one in bins))
 
     def _of_scores(self, groups: Sequence[GroupFacts]) -> dict[str, Estimate]:
         """The area under the ROC curve of all rows, its largest gap, and the largest calibration error."""
@@ -149,23 +153,9 @@ def _largest_gap(areas: Sequence[tuple[float, float]], level: float) -> Estimate
     return Estimate(float(values.max() - values.min()), *largest_difference((values, ends[0]), (values, ends[1])))
 
 
-def _calibration(scores: Array, favourable: NDArray[np.bool_]) -> tuple[CalibrationBin, ...]:
-    """Mean score and observed share in each tenth of the range; empty ones are left out."""
-    place = np.minimum((scores * _BINS).astype(np.int64), _BINS - 1)
-    return tuple(
-        CalibrationBin(int(own.sum()), float(scores[own].mean()), float(favourable[own].mean()))
-        for number in range(_BINS)
-        if (own := place == number).any()
-    )
-
-
-def _calibrated(
-    scores: Array, favourable: NDArray[np.bool_], bins: Sequence[CalibrationBin], level: float
-) -> dict[str, Estimate]:
-    """The expected calibration error, and by how much the mean score exceeds the share that is favourable."""
-    rows = max(1, len(scores))
-    error = sum(one.rows * abs(one.predicted - one.observed) for one in bins) / rows
-    excess = scores - favourable
+def _excess(scores: Array, favourable: NDArray[np.bool_], level: float) -> Estimate:
+    """By how much the mean score exceeds the share that is favourable."""
+    rows, excess = len(scores), scores - favourable
     half = NormalDist().inv_cdf(0.5 + level / 2) * float(excess.std(ddof=1)) / math.sqrt(rows) if rows > 1 else math.nan
     mean = float(excess.mean())
-    return {"calibration_error": Estimate(error), "mean_score_excess": Estimate(mean, mean - half, mean + half)}
+    return Estimate(mean, mean - half, mean + half)

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
 
 from ffalm.arrays import column
 from ffalm.data.category_lookup import distinct
@@ -24,7 +22,8 @@ from ffalm.data.table_groups import spelled_alike
 from ffalm.data.table_values import natural, place_of
 from ffalm.errors import UserError, require, require_known, require_number, unknown
 from ffalm.fairness import ScoreHistogram
-from ffalm.fairness.score_metrics import group_auc, group_calibration
+from ffalm.fairness.calibration import calibration_bins, calibration_error
+from ffalm.fairness.score_metrics import group_auc
 from ffalm.targets.answer import Answer, Candidate, Scores, Verdict
 from ffalm.targets.candidates import FinishedRun, answer_of
 from ffalm.targets.rate_table import Costs
@@ -110,6 +109,7 @@ class RepairedScores:
     bins: ScoreBins
     parts: dict[str, ScoreHistogram]  # on these bins: of "calibration" and, if there are such rows, "test"
     probabilities: bool  # whether the scores are
+    calibration_error: dict[str, float]  # expected, of each group; empty where the scores are no probabilities
 
     def __repr__(self) -> str:
         return f"RepairedScores({self.target}: {self.verdict}, {self.thresholds})"
@@ -164,18 +164,8 @@ class RepairedScores:
     @property
     def group_auc(self) -> dict[str, float]:
         """The area under the ROC curve within each group, which no threshold changes."""
-        return self._named(group_auc(self.parts[self.judged_on]))
-
-    @property
-    def calibration_error(self) -> dict[str, float]:
-        """The expected calibration error of each group; empty where the scores are no probabilities."""
-        if not self.probabilities:
-            return {}
-        centres = torch.from_numpy(self.bins.centres())
-        return self._named(group_calibration(self.parts[self.judged_on], probabilities=centres).error)
-
-    def _named(self, values: Tensor) -> dict[str, float]:
-        return dict(zip(self.thresholds.groups, values.tolist(), strict=True))
+        areas = group_auc(self.parts[self.judged_on])
+        return dict(zip(self.thresholds.groups, areas.tolist(), strict=True))
 
 
 def repair(
@@ -250,7 +240,19 @@ def repair_table(
     thresholds = ScoreThresholds.of(Repair.from_plain(answer.best.repair), bins, names)
     notes = (note, *answer.notes, *table.notes, *(() if test is None else test.notes))
     told = tuple(dict.fromkeys(notes))
-    return RepairedScores(answer, thresholds, table.label_names, weighed, told, bins, parts, probabilities)
+    errors = _calibration_errors(table if test is None else test) if probabilities else {}
+    return RepairedScores(answer, thresholds, table.label_names, weighed, told, bins, parts, probabilities, errors)
+
+
+def _calibration_errors(table: ScoredTable) -> dict[str, float]:
+    """The expected calibration error of each group.
+
+    From the scores and not from their bins: of scores with few values, the middle of a bin may be far from all of them.
+    """
+    rows = table.rows
+    masks = (rows.groups == place for place in range(len(table.group_names)))
+    errors = (calibration_error(calibration_bins(rows.scores[own], rows.favourable[own])) for own in masks)
+    return dict(zip(table.group_names, errors, strict=True))
 
 
 def _columns(scores: Any, labels: Any, groups: Any) -> dict[str, pd.Series]:
