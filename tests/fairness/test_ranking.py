@@ -34,7 +34,7 @@ def test_it_is_undefined_without_both_outcomes() -> None:
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_one_row_of_a_kind_has_an_area_and_no_interval(alone: bool) -> None:
-    """Its spread is not known: taken as 0, the interval covered the truth in 5 % of draws."""
+    """Its spread is not known: taken as 0, the interval covered the truth in 28 % of draws of one among 60."""
     favourable = np.full(50, not alone)
     favourable[20] = alone
     area, variance = delong(np.arange(50.0), favourable)
