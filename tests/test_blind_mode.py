@@ -47,6 +47,17 @@ def test_demographic_parity_improves_and_both_scores_are_told(trained: Trained) 
 
 
 @IGNORED
+def test_without_test_rows_a_blind_rule_is_never_met_with_confidence(trained: Trained) -> None:
+    federation, result, groups = trained
+    untested = replace(federation, test=None)
+    answer = ffalm.blind(result, untested, "dpd <= 0.9", groups=groups, confidence=0.5, **SETTINGS)
+    assert answer.after_scores.ends["dpd"] < 0.9
+    assert answer.verdict == "met in the sample"
+    run = answer.candidate_run(0, ".")
+    assert run.test is None and run.scored == answer.after_scores
+
+
+@IGNORED
 def test_predictions_are_those_that_were_scored_and_need_no_group(trained: Trained) -> None:
     federation, result, groups = trained
     answer = ffalm.blind(result, federation, "eod <= 0.05", groups=groups, **SETTINGS)
@@ -152,6 +163,7 @@ def test_a_chosen_blind_rule_is_saved_with_the_model_of_the_groups(
     saved = ffalm.load_model(fair_and_blind.save(tmp_path / "model"))
     assert torch.equal(saved.decide(test.x.numpy()), fair_and_blind.decide(test.x))
     assert saved.facts is not None and saved.facts.verdict == fair_and_blind.verdict
+    assert saved.facts.part == "test"
 
 
 @IGNORED

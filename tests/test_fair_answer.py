@@ -38,6 +38,17 @@ def test_predict_gives_the_test_metrics(federation: Federation, answer: ffalm.Fa
     assert {one.label for one in answer.candidates} == {"FedAvg", "Lagrangian"}
 
 
+def test_without_test_rows_answer_and_card_claim_no_confidence(federation: Federation) -> None:
+    """A target that any model meets: only test rows are missing."""
+    untested = replace(federation, test=None)
+    answer = ffalm.fair(untested, "dpd <= 0.9", seed=0, rounds=1, algorithms=["fedavg"], confidence=0.5)
+    assert answer.scored.ends["dpd"] < 0.9 and answer.test == answer.bounds == {}
+    facts = answer.model.facts
+    assert facts is not None and facts.part == "validation"
+    assert answer.verdict == facts.verdict == "met in the sample"
+    assert "There are no test rows" in answer.explain() and "met with confidence." in answer.explain()
+
+
 def test_groups_may_be_given_by_name_and_unknown_ones_get_the_single_threshold(
     federation: Federation, answer: ffalm.FairAnswer
 ) -> None:

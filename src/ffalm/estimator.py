@@ -31,7 +31,7 @@ from ffalm.randomness import Purpose, generator
 from ffalm.run_settings import Optimizer, Training
 from ffalm.runs import Result
 from ffalm.simulation import Model, RunKeywords, default_algorithm, model_factory, simulate
-from ffalm.targets.repair import Repair, draws_of
+from ffalm.targets.repair import Repair, draws_of_rows
 from ffalm.targets.target import Repair as RepairSetting
 from ffalm.targets.target import Target
 
@@ -179,6 +179,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         """The class of each row, by the target's thresholds where there are any.
 
         Thresholds by group need `groups`; rows of an unknown group, and all rows without it, get the single threshold.
+        Randomised ones are drawn by a row's features and by how many rows before it have the same ones.
         """
         logits, rows = self._logits(X)
         if self.repair_ is None:
@@ -189,7 +190,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             _require(len(values) == len(rows), f"There must be one group per row; got {len(values)} for {len(rows)}.")
             codes = torch.as_tensor(pd.Index(self.groups_, dtype=object).get_indexer(values))
         scores, fallback = scores_of(logits, self._favourable())
-        draws = draws_of(row.tobytes() for row in rows.numpy()) if self.repair_.kind == "randomised" else None
+        draws = draws_of_rows(row.tobytes() for row in rows.numpy()) if self.repair_.kind == "randomised" else None
         chosen = torch.where(self.repair_.favourable(scores, codes, draws), self._favourable(), fallback)
         return cast(NDArray[Any], self.classes_[chosen.numpy()])
 

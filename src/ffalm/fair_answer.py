@@ -115,7 +115,7 @@ def fair(
     own = {one.name: getattr(answer, one.name) for one in fields(Answer)}
     if answer.chosen.kind == "blind":
         ruled = study.blind_model(run, federation).fit(aim, answer.best.validation.level)
-        model = replace(plain, facts=facts_of(study, run, None, ruled=ruled.tally), rule=ruled.rule)
+        model = replace(plain, facts=facts_of(study, run, None, ruled=(ruled.part, ruled.tally)), rule=ruled.rule)
         model = replace(model, groups=ruled.group_model.network)
         return FairAnswer(**own, model=model, rule=ruled.rule, groups=ruled.group_model)
     thresholds = Repair.from_plain(answer.best.repair)

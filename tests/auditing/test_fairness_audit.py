@@ -41,6 +41,11 @@ def audited(frame: pd.DataFrame, **settings: Any) -> Audit:
     return ffalm.audit(frame, **{**own, **settings})
 
 
+def audit_of_scores(scores: Any, label: Any, group: Any) -> Audit:
+    frame = pd.DataFrame({"score": scores, "label": label, "group": group})
+    return ffalm.audit(frame, label="label", score="score", group="group", decision=0.5, min_group=1)
+
+
 def test_rates_and_gaps_agree_with_fairlearn() -> None:
     frame = scored()
     found = audited(frame)
@@ -99,6 +104,29 @@ def test_columns_are_crossed_and_the_worst_pair_is_named() -> None:
     assert pair.difference.low < pair.difference.value < pair.difference.high
     with pytest.raises(UserError, match="no grouping of this audit 'age'"):
         found["age"]
+
+
+@pytest.mark.parametrize("groups", [2, 4, 12])
+def test_the_interval_of_the_auc_difference_counts_that_its_groups_were_chosen(groups: int) -> None:
+    """Equal areas: the interval of two groups alone excluded 0 in 6, 20 and 65 % of draws."""
+    names, apart, farthest = np.array([f"g{place:02}" for place in range(groups)]), 0, 0
+    for seed in range(40):
+        draws = np.random.default_rng(seed)
+        group, label = names[np.arange(groups * 80) % groups], draws.integers(0, 2, groups * 80)
+        found = audit_of_scores(draws.normal(label), label, group)
+        gap = found.groupings[0].metrics["auc_gap"]
+        assert 0 <= gap.low <= gap.value <= gap.high
+        apart += gap.low > 0
+        farthest += found.groupings[0].pairs["dpd"].difference.low > 0
+    assert apart <= 6 and farthest <= 6
+
+
+def test_a_group_with_one_favourable_row_leaves_the_auc_difference_without_an_interval() -> None:
+    label, group = np.array([0, 1] * 30 + [0] * 29 + [1]), np.array(["a"] * 60 + ["b"] * 30)
+    found = audit_of_scores(np.random.default_rng(0).normal(label), label, group).groupings[0]
+    assert found.metrics["auc_gap"].value > 0
+    assert math.isnan(found.metrics["auc_gap"].low) and math.isnan(found.metrics["auc_gap"].high)
+    assert math.isnan(found.groups[1].metrics["auc"].low)
 
 
 def test_scores_are_ranked_and_calibrated_by_group() -> None:

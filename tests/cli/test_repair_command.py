@@ -76,6 +76,21 @@ def test_randomised_predictions_are_the_same_for_the_same_id(cli: Cli, scores: P
     assert cli("repair", scores, *COLUMNS, *asked[:-2], "--out", tmp_path / "c")[0] == 0  # by the row's content
 
 
+def test_equal_rows_of_a_file_without_ids_are_drawn_one_by_one(cli: Cli, scores: Path, tmp_path: Path) -> None:
+    table = pd.read_csv(scores)[["p", "sex", "paid"]]
+    table.assign(p=table["p"].round(1), note=["", "text"] * 600).to_csv(scores, index=False)  # half of it is missing
+    asked = ["--target", "equalized_odds <= 0.01", "--repair", "randomised", "--confidence", 0.5]
+    for name in ("a", "b"):
+        assert cli("repair", scores, *COLUMNS, *asked, "--out", tmp_path / name)[0] == 0
+    text = (tmp_path / "a" / "predictions.csv").read_text()
+    assert text == (tmp_path / "b" / "predictions.csv").read_text()
+    mixes = json.loads((tmp_path / "a" / "repair.json").read_text())["thresholds"]["groups"]
+    drawn = pd.read_csv(tmp_path / "a" / "predictions.csv").assign(yes=lambda rows: rows["prediction"] == "yes")
+    for (group, score), rows in drawn.groupby(["group", "score"]):
+        chance = sum(one["probability"] for one in mixes[group] if score >= float(one["threshold"]))
+        assert rows["yes"].mean() == pytest.approx(chance, abs=4 * (chance * (1 - chance) / len(rows)) ** 0.5 + 1e-9)
+
+
 @pytest.mark.parametrize(
     ("extra", "message"),
     [

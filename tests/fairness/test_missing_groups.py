@@ -34,3 +34,24 @@ def test_they_are_undefined_where_a_group_has_no_rows() -> None:
     known = Tally.of_counts([[[2, 0], [2, 0]], [[3, 0], [3, 0]]])
     nobody = Tally.of_counts(torch.zeros(2, 2, 1, dtype=torch.int64))
     assert all(math.isnan(end) for end in bounds(known, nobody, "dpd", 1))
+
+
+@pytest.mark.parametrize("places", [[0, 1], [1, 0]])
+def test_a_group_that_is_never_selected_is_bounded_in_any_order(places: list[int]) -> None:
+    """None of 40 and 20 of 40 are selected, and none of 5 rows without a group: the ratio is 0 whatever theirs is."""
+    counts = torch.tensor([[[20, 10], [20, 10]], [[0, 10], [0, 10]]])[..., places]
+    unknown = Tally.of_counts([[[3], [2]], [[0], [0]]])
+    assert bounds(Tally.of_counts(counts), unknown, "impact_ratio", 1) == (0, 0)
+
+
+def test_where_nobody_can_be_selected_there_is_no_ratio() -> None:
+    nobody = Tally.of_counts([[[20, 20], [20, 20]], [[0, 0], [0, 0]]])
+    ends = bounds(nobody, Tally.of_counts([[[3], [2]], [[0], [0]]]), "impact_ratio", 1)
+    assert all(math.isnan(end) for end in ends)
+
+
+@pytest.mark.parametrize("places", [[0, 1, 2], [2, 0, 1], [1, 2, 0]])
+def test_a_group_without_rows_leaves_a_gap_undefined_in_any_order(places: list[int]) -> None:
+    known = Tally.of_counts(torch.tensor([[[2, 0, 5], [2, 0, 1]], [[3, 0, 2], [3, 0, 2]]])[..., places])
+    selected = Tally.of_counts([[[0], [0]], [[0], [2]]])  # rows that no assignment turns into misses
+    assert all(math.isnan(end) for end in bounds(known, selected, "eod", 1))

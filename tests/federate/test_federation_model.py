@@ -94,6 +94,8 @@ def test_a_row_gets_the_same_randomised_answer_in_whatever_company(tmp_path: Pat
     answers = trained.predict(frame, group=["female"] * 200).tolist()
     assert 60 < answers.count("yes") < 140
     assert trained.predict(frame[::-1], group=["female"] * 200).tolist() == answers[::-1]
+    alike = trained.predict(frame.iloc[[0] * 200], group=["female"] * 200).tolist()  # rows of the same features
+    assert 60 < alike.count("yes") < 140 and alike[0] == answers[0]
 
 
 def test_groups_that_cannot_be_used_are_told(tmp_path: Path) -> None:

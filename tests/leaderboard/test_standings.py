@@ -51,6 +51,15 @@ def test_methods_are_ranked_by_accuracy_and_tied_where_a_test_cannot_tell_them_a
     ]
 
 
+@pytest.mark.parametrize("order", [("a", "b", "c"), ("c", "b", "a")])
+def test_equal_accuracies_share_the_mean_of_their_places_in_any_order(order: tuple[str, ...]) -> None:
+    means = {"a": 0.9, "b": 0.8, "c": 0.8}
+    found = standings([entry for name in order for entry in entries(name, [means[name], means[name] + 0.01])])
+    assert {one.method: one.rank for one in found} == {"a": 1, "b": 2.5, "c": 2.5}
+    best = standings([entry for name in ("b", "c") for entry in entries(name, [0.8, 0.81])])
+    assert [(one.rank, one.first) for one in best] == [(1.5, True), (1.5, True)]
+
+
 def test_a_method_beyond_the_bound_degenerate_or_without_a_model_never_ranks() -> None:
     found = standings(
         entries("fair", [0.80, 0.81])

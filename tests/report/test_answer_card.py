@@ -96,6 +96,15 @@ def test_a_doubtful_or_missed_target_is_said_to_be_that(dpd: float, end: float, 
     assert card.payers == ["Nobody pays: the answer is also the most accurate model."]
 
 
+@pytest.mark.parametrize(("dpd", "verdict"), [(0.04, "Met on the held-out rows that chose the model"), (0.06, "Not")])
+def test_without_test_rows_the_card_says_that_held_out_rows_chose(dpd: float, verdict: str) -> None:
+    one = replace(scored(0.9, dpd, (0.2, 0.5, 0.9)), chose=True)
+    only = Candidate("A", "none", (CandidateRun(0, ".", {}, one, untested=one),))
+    card = answer_card(choose(Target.parse("dpd <= 0.05"), [only]), "yes")
+    assert card.verdict.startswith(verdict) and "test rows," not in card.verdict
+    assert card.tiles[0].about.endswith("on 400 held-out rows")
+
+
 @pytest.mark.parametrize(
     ("target", "words"),
     [("impact_ratio >= 0.8", "at least 80 % as often"), ("equalized_odds <= 0.1", "both among those")],

@@ -65,8 +65,10 @@ def test_dominated_points_are_not_on_the_front() -> None:
     assert [one.label for one in first.best] == ["l-0", "l-1"] and [one.label for one in second.best] == ["FedAvg"]
     assert first.reference == pytest.approx((0.20, 0.6))  # the largest gap, and the most frequent label's share
     assert first.hypervolume == pytest.approx((0.18 * 0.20 + 0.10 * 0.05) / (0.20 * 0.4))
-    assert first.interval == pytest.approx((first.hypervolume,) * 2)
-    assert two_fronts(1)[0].interval is None
+    assert first.interval is None and two_fronts(1)[0].interval is None  # seeds that are alike have no spread
+    moved = fronts_of([run("a", 0.1, 0.8), run("a", 0.1, 0.82, 1), run("b", 0.2, 0.6)], {"a": ("A", {})}, "dpd")[0]
+    assert moved.hypervolumes == pytest.approx([0.5 * 0.5, 0.5 * 0.55])
+    assert moved.interval == pytest.approx((0.2625 - 12.706205 * 0.0125, 0.2625 + 12.706205 * 0.0125))
 
 
 def test_runs_that_diverged_leave_their_point_off_the_front() -> None:
@@ -82,6 +84,9 @@ def test_a_degenerate_point_is_never_on_the_front_nor_chosen() -> None:
     (front,) = fronts_of(outcomes, {name: ("A", {"x": name}) for name in "ab"}, "dpd")
     assert [one.label for one in front.best] == ["a"]
     assert best_at([front], Target.parse("dpd <= 0.2"))[0].label == "a"
+    (alone,) = fronts_of(outcomes[:1], {"a": ("A", {"x": "a"})}, "dpd")
+    assert front.hypervolumes == pytest.approx([hypervolume([(0.1, 0.9)], front.reference)])
+    assert alone.reference[0] == front.reference[0]
     assert "degenerate: one label" in points([front]).rows[1].note
 
 

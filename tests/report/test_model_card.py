@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from ffalm.fairness import Tally
 from ffalm.report.model_card import ModelUse, card
@@ -56,6 +59,13 @@ def test_what_is_not_known_is_not_claimed() -> None:
     assert "No rows were scored" in text and "None was set." in text
     assert "Predictions do not need the group" in text and "Trained with differential privacy, epsilon 3." in text
     assert "clients" not in text and "| Setting |" not in text
+
+
+@pytest.mark.parametrize(
+    ("part", "words"), [("test", "the rows are too few"), ("validation", "no test rows confirm it")]
+)
+def test_what_is_met_in_the_sample_says_what_is_missing(part: Any, words: str) -> None:
+    assert words in card(replace(FACTS, verdict="met in the sample", part=part), USE)
 
 
 def test_noisy_counts_have_no_intervals() -> None:

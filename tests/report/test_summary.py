@@ -82,6 +82,18 @@ def test_changes_are_paired_by_seed_with_a_t_interval_worked_by_hand() -> None:
     assert change.clear
 
 
+@pytest.mark.parametrize(("seeds", "clear"), [(2, False), (5, False), (6, True)])
+def test_equal_differences_have_no_interval_and_are_judged_by_the_sign_test(seeds: int, clear: bool) -> None:
+    """One row more of a thousand in each of two seeds is no evidence: p = 1/2. In six p is 1/32."""
+    runs = [run("FedAvg", seed, 0.8 + 0.01 * seed, dpd=0.1) for seed in range(seeds)]
+    runs += [run("FFALM", seed, 0.801 + 0.01 * seed, dpd=0.1) for seed in range(seeds)]
+    found = {change.metric: change for change in changes(study(*runs))}
+    accuracy, gap = found["accuracy"], found["dpd"]
+    assert (accuracy.interval, accuracy.even, accuracy.clear) == (None, True, clear)
+    assert accuracy.mean == pytest.approx(0.001)
+    assert (gap.interval, gap.even, gap.clear) == (None, True, False)  # no difference at all
+
+
 def test_a_seed_that_one_of_the_two_did_not_finish_is_no_pair() -> None:
     runs = [
         run("FedAvg", 0, 0.8),

@@ -132,4 +132,4 @@ def test_the_csv_has_a_line_for_every_answer_and_metric(data_root: Path, runner:
     assert (rows[0]["choice"], rows[0]["answer"], rows[0]["difference"]) == ("base", "FFALM (paper)", "")
     plain = next(row for row in rows if row["answer"] == "plain" and row["metric"] == "dpd")
     assert float(plain["difference"]) == pytest.approx(0.05)
-    assert float(plain["low"]) <= 0.05 <= float(plain["high"])
+    assert plain["low"] == plain["high"] == ""  # both seeds differ by the same amount: there is no spread to go by

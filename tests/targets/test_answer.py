@@ -23,7 +23,8 @@ def scores(accuracy: float, dpd: float, end: float | None = None, degenerate: st
 
 
 def candidate(label: str, *held_out: Scores) -> Candidate:
-    return Candidate(label, "none", tuple(CandidateRun(seed, label, {}, one) for seed, one in enumerate(held_out)))
+    chose = (replace(one, chose=True) for one in held_out)
+    return Candidate(label, "none", tuple(CandidateRun(seed, label, {}, one) for seed, one in enumerate(chose)))
 
 
 def test_the_most_accurate_within_the_target_in_every_seed_is_chosen() -> None:
@@ -35,7 +36,7 @@ def test_the_most_accurate_within_the_target_in_every_seed_is_chosen() -> None:
     assert answer.chosen is within
     assert answer.unconstrained is free
     assert answer.best.seed == 1
-    assert repr(answer) == "Answer(dpd <= 0.05: met with confidence, within, none)"
+    assert repr(answer) == "Answer(dpd <= 0.05: met in the sample, within, none)"  # there are no test rows
 
 
 def test_a_confidence_bound_beyond_the_target_is_not_within_it() -> None:
@@ -66,6 +67,30 @@ def test_a_degenerate_candidate_is_never_chosen_over_another() -> None:
 )
 def test_verdicts(dpd: float, end: float, verdict: str) -> None:
     assert scores(0.9, dpd, end).verdict(TARGET) == verdict
+
+
+def test_rows_that_chose_never_confirm() -> None:
+    assert replace(scores(0.9, 0.03, 0.05), chose=True).verdict(TARGET) == "met in the sample"
+    assert replace(scores(0.9, 0.06, 0.08), chose=True).verdict(TARGET) == "not met"
+
+
+@pytest.mark.parametrize("rows", [400, 40_000])
+@pytest.mark.parametrize("confidence", [0.5, 0.8, None])
+def test_without_test_rows_bounds_are_at_95_percent_and_nothing_is_met_with_confidence(
+    rows: int, confidence: float | None
+) -> None:
+    run = finished("A", rows, 0.5)
+    untested = replace(run, scores={"validation": run.scores["validation"]})
+    answer = answer_of([untested], TARGET, "groups", ("men", "women"), confidence)
+    assert answer.scored.level == 0.95 and answer.scored.metrics == answer.best.validation.metrics
+    assert answer.scored.ends["dpd"] > answer.best.validation.ends["dpd"]  # the choice asks for less
+    assert answer.verdict == "met in the sample"
+    told = sentences(answer)
+    assert not any("Test rows were used" in sentence for sentence in told)
+    assert any(sentence.startswith("There are no test rows: the held-out rows of these scores") for sentence in told)
+    assert "with 95 % confidence" in told[0] and "on held-out rows" in told[0]
+    enough = answer.scored.ends["dpd"] <= 0.05  # rows are, and only test rows are missing
+    assert bool(rows_to_confirm(TARGET, answer.scored)) == (not enough)
 
 
 def test_rows_to_confirm_a_gap_grow_with_the_square_of_the_missing_precision() -> None:

@@ -10,7 +10,7 @@ from ffalm.errors import UserError
 from ffalm.fairness import ScoreHistogram, tally
 from ffalm.fairness.histograms import AS_TRAINED, BINS
 from ffalm.targets import Target
-from ffalm.targets.repair import Repair, draws_of, fit
+from ffalm.targets.repair import Repair, draws_of_ids, draws_of_rows, fit
 from ffalm.targets.target import KINDS, Kind
 
 
@@ -31,7 +31,7 @@ HISTOGRAM = ScoreHistogram.of(SCORES, torch.zeros_like(Y), Y, GROUP, (2, 3), 1)
 def test_predictions_are_what_the_histogram_promised(kind: Kind, target: str) -> None:
     repair = fit(HISTOGRAM, Target.parse(target), kind)
     assert repair is not None
-    draws = draws_of(bytes([row % 256, row // 256 % 256]) for row in range(len(Y)))
+    draws = draws_of_rows(bytes([row % 256, row // 256 % 256]) for row in range(len(Y)))
     chosen = repair.favourable(SCORES, GROUP, draws)
     promised, found = repair.tally(HISTOGRAM), tally(Y, chosen.long(), GROUP)
     within = 0.02 if kind == "randomised" else 0.0
@@ -84,12 +84,20 @@ def test_rows_without_a_known_group_get_the_single_threshold() -> None:
     assert repair.favourable(scores, torch.tensor([0, 1, -1, 7])).tolist() == [True, False, False, True]
 
 
-def test_the_draw_of_a_row_depends_on_its_content_alone() -> None:
-    first, second = draws_of([b"a", b"b", b"a"]), draws_of([b"b"])
+def test_the_draw_of_an_id_depends_on_it_alone() -> None:
+    first, second = draws_of_ids([b"a", b"b", b"a"]), draws_of_ids([b"b"])
     assert first[0] == first[2] != first[1] == second[0]
-    many = draws_of(str(row).encode() for row in range(4000))
-    assert many.mean() == pytest.approx(0.5, abs=0.03)
-    assert len(draws_of([])) == 0
+    assert len(draws_of_ids([])) == 0
+
+
+def test_rows_of_the_same_content_are_drawn_one_by_one() -> None:
+    mixed, alone = draws_of_rows([b"a", b"b", b"a", b"b", b"a"]), draws_of_rows([b"a", b"a", b"a"])
+    assert mixed[[0, 2, 4]].tolist() == alone.tolist() and len(set(mixed.tolist())) == 5
+    assert mixed[0] == draws_of_ids([b"a"])[0]  # a row alone is drawn by its content
+    for contents in ([b"same"] * 4000, [str(row).encode() for row in range(4000)]):
+        draws = draws_of_rows(contents)
+        assert draws.mean() == pytest.approx(0.5, abs=0.03)
+        assert draws.sort().values.numpy() == pytest.approx([row / 4000 for row in range(4000)], abs=0.04)
 
 
 def test_randomised_thresholds_need_a_draw() -> None:

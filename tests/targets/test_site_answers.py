@@ -52,6 +52,16 @@ def test_a_federation_may_meet_a_target_that_none_of_its_sites_meets() -> None:
     assert not any(one.own for one in answer.sites) and answer.together is None
 
 
+def test_rows_that_thresholds_were_fitted_to_confirm_nothing_at_sites_either() -> None:
+    held = {site: {"validation": SITES[site]["validation"]} for site in ("north", "south")}
+    pooled = {"validation": held["north"]["validation"] + held["south"]["validation"]}
+    answer = answer_of([FinishedRun("FedAvg", 0, None, ".", pooled)], TARGET, group_names=NAMES)
+    answer = with_sites(answer, held, "both", "groups", NAMES)
+    assert [one.verdict(TARGET) for one in answer.sites] == ["met in the sample"] * 2
+    assert answer.together is not None and answer.together.ends["dpd"] < 0.05
+    assert answer.verdict == "met in the sample"
+
+
 def test_sites_with_enough_rows_get_thresholds_of_their_own() -> None:
     answer = answered("sites", {name: SITES[name] for name in ("north", "south")})
     assert [one.own for one in answer.sites] == [True, True]

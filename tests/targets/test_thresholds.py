@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -98,6 +99,24 @@ def test_a_margin_leaves_the_confidence_bound_within_the_target(groups: int) -> 
     assert confident(table, strict, 0.95)
     assert not confident(table, loose, 0.95)
     assert histogram.tally(strict).accuracy() <= histogram.tally(loose).accuracy()
+
+
+@pytest.mark.parametrize("target", ["accuracy_parity <= 0.05", "dpd <= 0.1, accuracy_parity <= 0.05"])
+def test_accuracies_that_are_nowhere_equal_have_a_margin_too(target: str) -> None:
+    """Group c is harder to predict than the others: thresholds make no two of three accuracies equal to the row."""
+    aim, draws = Target.parse(target), torch.Generator().manual_seed(0)
+    y, group = torch.randint(0, 2, (30_000,), generator=draws), torch.randint(0, 3, (30_000,), generator=draws)
+    strength = torch.tensor([1.0, 0.9, 0.8])[group]
+    scores = torch.randn(30_000, generator=draws) + strength * (2.0 * y - 1)
+    histogram = ScoreHistogram.of(scores, torch.zeros_like(y), y, group, (2, 3), 1)
+    table = RateTable.of(histogram, aim)
+    loose, strict = (group_thresholds(table, 128, level) for level in (0.5, 0.95))
+    assert loose is not None and not confident(table, loose, 0.95)
+    assert group_thresholds(table.stricter(0.0), 128) is None
+    assert strict is not None and confident(table, strict, 0.95)
+    assert 0.7 < histogram.tally(strict).accuracy() <= histogram.tally(loose).accuracy()
+    few = replace(histogram, counts=histogram.counts // 100)
+    assert group_thresholds(RateTable.of(few, Target.parse("accuracy_parity <= 0.01")), 128, 0.95) is None
 
 
 @pytest.mark.parametrize("target", ["dpd <= 0.1", "eod <= 0.1", "accuracy_parity <= 0.1", "impact_ratio >= 0.8"])

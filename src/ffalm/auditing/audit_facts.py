@@ -59,7 +59,8 @@ class GroupFacts:
 class Pair:
     """The two groups that a metric finds farthest apart, with the interval of their difference.
 
-    There is none where all groups are equal.
+    They were found among all pairs, so the interval is one that holds for all pairs at once (Bonferroni). There is no
+    pair where all groups are equal.
     """
 
     high: str

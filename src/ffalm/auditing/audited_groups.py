@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import NormalDist
 
 import numpy as np
@@ -16,14 +17,15 @@ from ffalm.auditing.audit_facts import CalibrationBin, Estimate, GroupFacts, Gro
 from ffalm.auditing.counted_groups import CountedGroups
 from ffalm.data.table_groups import Grouping, code_groups, group_column
 from ffalm.fairness import METRICS, Tally
-from ffalm.fairness.ranking import auc_interval
+from ffalm.fairness.calibration import calibration_bins, calibration_error
+from ffalm.fairness.intervals import for_all_pairs, largest_difference
+from ffalm.fairness.ranking import area_interval, delong
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 _SWEPT = ("accuracy", "dpd", "eod", "impact_ratio", "worst_group_accuracy")
 _THRESHOLDS = 19
-_BINS = 10  # of calibration
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,26 +92,39 @@ class AuditedGroups:
         rows, own = self.rows, self.grouping.codes == place
         assert rows.scores is not None
         scores, wants = rows.scores[own], rows.labels[own] == rows.favourable
-        metrics = {**group.metrics, "auc": Estimate(*auc_interval(scores, wants, rows.level))}
+        area, variance = self._areas[place]
+        metrics = {**group.metrics, "auc": Estimate(area, *area_interval(area, variance, rows.level))}
         if not rows.probabilities:
             return replace(group, metrics=metrics)
-        bins = _calibration(scores, wants)
-        return replace(group, metrics=metrics | _calibrated(scores, wants, bins, rows.level), calibration=bins)
+        bins = calibration_bins(scores, wants)
+        metrics |= {
+            "calibration_error": Estimate(calibration_error(bins)),
+            "mean_score_excess": _excess(scores, wants, rows.level),
+        }
+        return replace(group, metrics=metrics, calibration=tuple(CalibrationBin(*one) for one in bins))
 
     def _of_scores(self, groups: Sequence[GroupFacts]) -> dict[str, Estimate]:
         """The area under the ROC curve of all rows, its largest gap, and the largest calibration error."""
         rows = self.rows
         assert rows.scores is not None
-        compared = [one.metrics for one in groups if one.compared]
-        areas = sorted((one["auc"] for one in compared), key=lambda one: one.value)
-        gap = areas[-1].value - areas[0].value if not any(math.isnan(one.value) for one in areas) else math.nan
+        area, variance = delong(rows.scores, rows.labels == rows.favourable)
+        compared = [place for place, one in enumerate(groups) if one.compared]
         found = {
-            "auc": Estimate(*auc_interval(rows.scores, rows.labels == rows.favourable, rows.level)),
-            "auc_gap": _difference(areas[-1], areas[0], gap),
+            "auc": Estimate(area, *area_interval(area, variance, rows.level)),
+            "auc_gap": _largest_gap([self._areas[place] for place in compared], rows.level),
         }
         if rows.probabilities:
-            found["calibration_error"] = Estimate(max(one["calibration_error"].value for one in compared))
+            errors = (groups[place].metrics["calibration_error"].value for place in compared)
+            found["calibration_error"] = Estimate(max(errors))
         return found
+
+    @cached_property
+    def _areas(self) -> list[tuple[float, float]]:
+        """The area under the ROC curve of each group, and its variance."""
+        rows, codes = self.rows, self.grouping.codes
+        assert rows.scores is not None
+        masks = (codes == place for place in range(len(self.grouping.names)))
+        return [delong(rows.scores[own], rows.labels[own] == rows.favourable) for own in masks]
 
     def _sweep(self) -> tuple[SweptThreshold, ...]:
         """Metrics at thresholds of the score: evenly spaced for probabilities, else at quantiles."""
@@ -127,30 +142,20 @@ class AuditedGroups:
         return tuple(found)
 
 
-def _difference(high: Estimate, low: Estimate, value: float) -> Estimate:
-    """The difference of two estimates of separate rows, with the interval that their own give (Zou's MOVER)."""
-    below = math.hypot(high.value - high.low, low.high - low.value)
-    above = math.hypot(high.high - high.value, low.value - low.low)
-    return Estimate(value, max(0.0, value - below) if math.isfinite(below) else math.nan, value + above)
+def _largest_gap(areas: Sequence[tuple[float, float]], level: float) -> Estimate:
+    """The largest difference between areas of several groups, with the interval that other largest differences have.
+
+    Groups that are farthest apart were chosen among all pairs, so the interval is not that of two groups alone.
+    """
+    values = np.array([area for area, _ in areas])
+    levels = (level, for_all_pairs(level, [len(areas)]))
+    ends = [np.array([area_interval(*one, each) for one in areas]) for each in levels]
+    return Estimate(float(values.max() - values.min()), *largest_difference((values, ends[0]), (values, ends[1])))
 
 
-def _calibration(scores: Array, favourable: NDArray[np.bool_]) -> tuple[CalibrationBin, ...]:
-    """Mean score and observed share in each tenth of the range; empty ones are left out."""
-    place = np.minimum((scores * _BINS).astype(np.int64), _BINS - 1)
-    return tuple(
-        CalibrationBin(int(own.sum()), float(scores[own].mean()), float(favourable[own].mean()))
-        for number in range(_BINS)
-        if (own := place == number).any()
-    )
-
-
-def _calibrated(
-    scores: Array, favourable: NDArray[np.bool_], bins: Sequence[CalibrationBin], level: float
-) -> dict[str, Estimate]:
-    """The expected calibration error, and by how much the mean score exceeds the share that is favourable."""
-    rows = max(1, len(scores))
-    error = sum(one.rows * abs(one.predicted - one.observed) for one in bins) / rows
-    excess = scores - favourable
+def _excess(scores: Array, favourable: NDArray[np.bool_], level: float) -> Estimate:
+    """By how much the mean score exceeds the share that is favourable."""
+    rows, excess = len(scores), scores - favourable
     half = NormalDist().inv_cdf(0.5 + level / 2) * float(excess.std(ddof=1)) / math.sqrt(rows) if rows > 1 else math.nan
     mean = float(excess.mean())
-    return {"calibration_error": Estimate(error), "mean_score_excess": Estimate(mean, mean - half, mean + half)}
+    return Estimate(mean, mean - half, mean + half)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ffalm.auditing.audit_facts import Estimate, GroupFacts, GroupingFacts, Pair
 from ffalm.fairness import METRICS, Tally
-from ffalm.fairness.intervals import compared_shares, farthest, katz, newcombe, wilson
+from ffalm.fairness.intervals import compared_shares, farthest, for_all_pairs, newcombe, ratio_interval, wilson
 from ffalm.fairness.missing_groups import BOUNDED, bounds
 
 #: The metrics that compare groups; those of losses and of joint probabilities are not about predictions.
@@ -67,7 +67,7 @@ class CountedGroups:
         return GroupFacts(name, int(total), compared, name in self.small, metrics)
 
     def _impact_ratio(self, place: int) -> Estimate:
-        """A group's selection rate over the highest of the compared groups', with Katz's interval."""
+        """A group's selection rate over the highest of the compared groups', with Donner and Zou's interval."""
         shares = compared_shares(self.tally, "dpd", self.favourable)[0]
         compared = shares[: len(shares) - self.tally.excluded]
         rates = [hits / trials if trials else math.nan for hits, trials in compared]
@@ -76,7 +76,7 @@ class CountedGroups:
         if not own[1] or not best[0]:
             return Estimate(math.nan)
         ratio = (own[0] / own[1]) / (best[0] / best[1])
-        return Estimate(1.0) if own is best else Estimate(ratio, *katz(own, best, self.level))
+        return Estimate(1.0) if own is best else Estimate(ratio, *ratio_interval(own, best, self.level))
 
     def _pairs(self, metrics: Mapping[str, Estimate]) -> dict[str, Pair]:
         found = {}
@@ -86,7 +86,8 @@ class CountedGroups:
             shares = compared_shares(self.tally.compared(), name, self.favourable)
             which, high, low = farthest(shares)
             pair = shares[which][high], shares[which][low]
-            difference = Estimate(metrics[name].value, *newcombe(*pair, self.level))
+            level = for_all_pairs(self.level, [len(own) for own in shares])
+            difference = Estimate(metrics[name].value, *newcombe(*pair, level))
             label = self.labels[which] if len(shares) > 1 else None
             found[name] = Pair(self.names[high], self.names[low], label, difference)
         return found

@@ -87,7 +87,7 @@ def repair(
 
 
 def _read(file: Path, names: dict[str, str], drawn: bool) -> pd.DataFrame:
-    """The columns by role, each row's number and, where draws depend on it, its content without the label."""
+    """The columns by role, each row's number and, where draws depend on it, its content: see `_content`."""
     import pandas as pd
 
     from ffalm.data.table_codes import code_columns
@@ -103,9 +103,10 @@ def _read(file: Path, names: dict[str, str], drawn: bool) -> pd.DataFrame:
 
 
 def _content(frame: pd.DataFrame) -> Any:
-    """What the draws of a row without an id depend on: all of its columns."""
+    """What the draws of a row without an id depend on: its columns, and how many rows before it are the same."""
     first, *others = (frame[name].astype(str) for name in frame.columns)
-    return first.str.cat(others, sep="\0")
+    content = first.str.cat(others, sep="\0", na_rep="")
+    return content.str.cat(content.groupby(content).cumcount().astype(str), sep="\0")
 
 
 def _write(result: RepairedScores, frame: pd.DataFrame, folder: Path) -> None:

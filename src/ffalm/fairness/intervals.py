@@ -1,9 +1,10 @@
 """Confidence intervals of metrics over the sampling of the evaluated rows, from the Tally alone.
 
-Proportions get Wilson's score interval and differences of two proportions Newcombe's, which is built from it; both have
-their nominal coverage in small groups, where the normal approximation does not. The largest difference between several
-proportions, and the smallest of them, get intervals built from these. All other metrics are bootstrapped: resampling
-the rows changes nothing but the Tally's counts, so drawing the counts from a multinomial is the bootstrap over rows.
+Proportions get Wilson's score interval; differences of two proportions Newcombe's and their ratios that of Donner and
+Zou, which are built from it. They have about their nominal coverage in small groups and at rates near 0 and 1, where
+the normal approximation does not. The largest difference between several proportions, their smallest ratio, and the
+smallest of them get intervals built from these. All other metrics are bootstrapped: resampling the rows changes nothing
+but the Tally's counts, so drawing the counts from a multinomial is the bootstrap over rows.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 Share = tuple[float, float]
 """Successes and trials."""
 
+Rate = float | NDArray[np.float64]
+Estimates = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Values, and both ends of the interval of each."""
+
 _DRAWS = 2000
 _OF_LOSSES = frozenset({"loss", "loss_gap"})
 
@@ -52,7 +57,7 @@ def wilson(successes: float, trials: float, level: float = 0.95) -> tuple[float,
 
 def newcombe(first: Share, second: Share, level: float = 0.95) -> tuple[float, float]:
     """Newcombe's hybrid score interval of the difference of two proportions, each as (successes, trials)."""
-    low, high = _differences([first, second], level)
+    low, high = _differences(*_with_ends([first, second], level))
     return float(low[0, 1]), float(high[0, 1])
 
 
@@ -119,10 +124,23 @@ def _largest(compared: Sequence[Sequence[Share]], level: float) -> tuple[float, 
     pairs differ by chance, so its lower end has a Bonferroni correction for the number of pairs. A bootstrapped largest
     difference would never shrink to 0, even if all groups are equal.
     """
-    pairs = sum(math.comb(len(shares), 2) for shares in compared)
-    low = max(float(_differences(shares, 1 - (1 - level) / pairs)[0].max()) for shares in compared)
-    high = max(float(_differences(shares, level)[1][~np.eye(len(shares), dtype=bool)].max()) for shares in compared)
-    return max(0.0, low), high
+    corrected = for_all_pairs(level, [len(shares) for shares in compared])
+    ends = [largest_difference(*(_with_ends(shares, one) for one in (level, corrected))) for shares in compared]
+    return max(low for low, _ in ends), max(high for _, high in ends)
+
+
+def for_all_pairs(level: float, sizes: Sequence[int]) -> float:
+    """The level at which intervals of all pairs within lists of these sizes hold at once (Bonferroni)."""
+    return 1 - (1 - level) / max(1, sum(math.comb(size, 2) for size in sizes))
+
+
+def largest_difference(estimates: Estimates, corrected: Estimates) -> tuple[float, float]:
+    """The interval of the largest difference of two of several values, from their own intervals: see `_largest`.
+
+    The values with their ends at the level of the result, and at the level that holds for all pairs of them.
+    """
+    low, high = _differences(*corrected)[0].max(), _differences(*estimates)[1]
+    return float(np.maximum(0.0, low)), float(high[~np.eye(len(high), dtype=bool)].max())
 
 
 def _smallest(shares: Sequence[Share], level: float) -> tuple[float, float]:
@@ -131,29 +149,51 @@ def _smallest(shares: Sequence[Share], level: float) -> tuple[float, float]:
     return low, min(wilson(*share, 1 - (1 - level) / len(shares))[1] for share in shares)
 
 
-def katz(first: Share, second: Share, level: float = 0.95) -> tuple[float, float]:
-    """Katz's log interval of the ratio of two proportions, each as (successes, trials); from 0 where one is 0."""
-    (hits, trials), (others, of) = first, second
-    if hits == 0 or others == 0:
-        return 0.0, math.inf
-    z = NormalDist().inv_cdf(0.5 + level / 2)
-    ratio = (hits / trials) / (others / of)
-    half = z * math.sqrt(max(0.0, 1 / hits - 1 / trials + 1 / others - 1 / of))
-    return ratio * math.exp(-half), ratio * math.exp(half)
+def ratio_interval(first: Share, second: Share, level: float = 0.95) -> tuple[float, float]:
+    """The interval of the ratio of two proportions, each as (successes, trials), by their Wilson intervals.
+
+    Donner and Zou's (Statistical Methods in Medical Research 21:347, 2012); NaN for no trials. Katz's log interval has
+    no width where both rates are 1, and misses far too often where they are high.
+    """
+    if first[1] == 0 or second[1] == 0:
+        return math.nan, math.nan
+    rate, other = first[0] / first[1], second[0] / second[1]
+    (low, high), (others_low, others_high) = wilson(*first, level), wilson(*second, level)
+    inverse = float(ratio_low(other, others_low, rate, high))
+    return float(ratio_low(rate, low, other, others_high)), 1 / inverse if inverse > 0 else math.inf
+
+
+def ratio_low(rate: Rate, low: Rate, other: Rate, high: Rate) -> NDArray[np.float64]:
+    """The lower end of rate / other, from the lower end of the one and the upper end of the other.
+
+    It is R = (pq - sqrt((pq)^2 - AB)) / B with A = l (2p - l) and B = h (2q - h), written without the difference; the
+    upper end is one over the lower end of other / rate. 0 where the rate is.
+    """
+    near, far = np.maximum(0.0, low * (2 * rate - low)), high * (2 * other - high)
+    product = np.asarray(rate * other, dtype=np.float64)
+    reach = product + np.sqrt(np.maximum(0.0, product * product - near * far))
+    return np.divide(near, reach, out=np.zeros_like(reach), where=reach > 0)
 
 
 def _smallest_ratio(shares: Sequence[Share], level: float) -> tuple[float, float]:
     """The interval of the smallest ratio of two shares of a list, by the argument of `_largest`."""
     pairs = list(itertools.permutations(shares, 2))
-    low = min(katz(*pair, level)[0] for pair in pairs)
+    low = min(ratio_interval(*pair, level)[0] for pair in pairs)
     corrected = 1 - (1 - level) / (len(pairs) / 2)
-    return low, min(1.0, *(katz(*pair, corrected)[1] for pair in pairs))
+    return low, min(1.0, *(ratio_interval(*pair, corrected)[1] for pair in pairs))
 
 
-def _differences(shares: Sequence[Share], level: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Both ends of Newcombe's interval of each share (down) minus each other one (across); NaN for no trials."""
-    ends = np.array([wilson(*share, level) for share in shares])
+def _with_ends(shares: Sequence[Share], level: float) -> Estimates:
+    """Shares with Wilson's intervals; NaN for no trials."""
     values = np.array([hits / trials if trials else math.nan for hits, trials in shares])
+    return values, np.array([wilson(*share, level) for share in shares])
+
+
+def _differences(values: NDArray[np.float64], ends: NDArray[np.float64]) -> Estimates:
+    """Both ends of the interval of each value (down) minus each other one (across), by their own intervals.
+
+    This is Newcombe's interval where these are Wilson's, and in general Zou and Donner's (MOVER).
+    """
     below, above = values - ends[:, 0], ends[:, 1] - values
     differences = values[:, None] - values
     return differences - np.hypot(below[:, None], above), differences + np.hypot(above[:, None], below)

@@ -31,9 +31,10 @@ def bounds(known: Tally, unknown: Tally, metric: str, favourable: int) -> Bounds
     for shares, others in zip(*(compared_shares(tally, metric, favourable) for tally in (known, unknown)), strict=True):
         hits, trials = others[0]
         ends = [_ends(share, hits, trials - hits) for share in shares]
+        if any(math.isnan(end) for one in ends for end in one):
+            return math.nan, math.nan
         found.append(_ratio(ends) if metric == "impact_ratio" else _gap(ends))
-    low, high = max(one[0] for one in found), max(one[1] for one in found)
-    return (math.nan, math.nan) if any(math.isnan(end) for one in found for end in one) else (low, high)
+    return max(one[0] for one in found), max(one[1] for one in found)
 
 
 def _ends(share: Share, hits: float, misses: float) -> Bounds:
@@ -48,6 +49,9 @@ def _gap(ends: Ends) -> Bounds:
 
 
 def _ratio(ends: Ends) -> Bounds:
+    """Of the smallest rate over the largest; a group that is never selected is not the largest, unless all are such."""
+    if not any(high for _, high in ends):
+        return math.nan, math.nan
     pairs = list(itertools.permutations(ends, 2))
-    least = min(one[0] / other[1] if other[1] else math.nan for one, other in pairs)
+    least = min(one[0] / other[1] for one, other in pairs if other[1])
     return least, min(1.0, *(one[1] / other[0] if other[0] else math.inf for one, other in pairs))

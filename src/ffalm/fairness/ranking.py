@@ -12,23 +12,30 @@ from scipy.stats import rankdata
 Array = NDArray[np.float64]
 
 
-def auc_interval(scores: Array, favourable: NDArray[np.bool_], level: float = 0.95) -> tuple[float, float, float]:
-    """P(score of a favourable row > score of another), ties counting half, and its interval; NaN without both kinds.
+def delong(scores: Array, favourable: NDArray[np.bool_]) -> tuple[float, float]:
+    """P(score of a favourable row > score of another), ties counting half, and DeLong's variance of it.
 
-    The variance is DeLong's; the interval is symmetric on the logit scale, so that it stays within 0 and 1.
+    NaN without both kinds; the variance is NaN where there is one row of a kind, whose spread nobody knows.
     """
     above, below = scores[favourable], scores[~favourable]
     m, n = len(above), len(below)
     if m == 0 or n == 0:
-        return math.nan, math.nan, math.nan
+        return math.nan, math.nan
     ranks = rankdata(np.concatenate([above, below]))
     wins = (ranks[:m] - rankdata(above)) / n  # of each favourable row against the others
     losses = (ranks[m:] - rankdata(below)) / m
-    area = float(wins.mean())
-    variance = (wins.var(ddof=1) / m if m > 1 else 0.0) + (losses.var(ddof=1) / n if n > 1 else 0.0)
-    if not 0 < area < 1 or variance == 0:
-        return area, math.nan, math.nan
+    variance = float(wins.var(ddof=1) / m + losses.var(ddof=1) / n) if min(m, n) > 1 else math.nan
+    return float(wins.mean()), variance
+
+
+def area_interval(area: float, variance: float, level: float = 0.95) -> tuple[float, float]:
+    """The interval of an area with this variance, symmetric on the logit scale, so that it stays within 0 and 1.
+
+    NaN where the area is 0 or 1, or its variance is 0 or not known.
+    """
+    if not 0 < area < 1 or not variance > 0:
+        return math.nan, math.nan
     half = NormalDist().inv_cdf(0.5 + level / 2) * math.sqrt(variance) / (area * (1 - area))
     logit = math.log(area / (1 - area))
     low, high = (1 / (1 + math.exp(-end)) for end in (logit - half, logit + half))
-    return area, low, high
+    return low, high

@@ -43,17 +43,16 @@ def group_auc(histogram: ScoreHistogram) -> Tensor:
     return _area(*_by_outcome(histogram))
 
 
-def group_calibration(histogram: ScoreHistogram, bins: int = 10, probabilities: Tensor | None = None) -> Calibration:
-    """Calibration within each group; of a model with two labels, unless the probability of each score bin is given."""
+def group_calibration(histogram: ScoreHistogram, bins: int = 10) -> Calibration:
+    """Calibration within each group, of a model with two labels."""
     import torch
 
     require(bins >= 1, f"Calibration needs at least 1 bin; got {bins}.")
-    if probabilities is None:
-        require(
-            histogram.counts.shape[-2] == 2,
-            "The score of a model with more than two labels is no probability, so calibration cannot be told from it.",
-        )
-        probabilities = histogram.centres().sigmoid()
+    require(
+        histogram.counts.shape[-2] == 2,
+        "The score of a model with more than two labels is no probability, so calibration cannot be told from it.",
+    )
+    probabilities = histogram.centres().sigmoid()
     favourable, others = _by_outcome(histogram)
     place = (probabilities * bins).long().clamp(max=bins - 1)
     rows, hits, mass = (

@@ -1,7 +1,8 @@
 """Ranks of methods in a cell at a bound, with significance, and totals over cells.
 
 A method qualifies in a cell if it has a model in every seed, none of them degenerate, and its mean gap on test rows is
-within the bound. Those that qualify are ranked by their mean accuracy; the others share the places below. A method is
+within the bound. Those that qualify are ranked by their mean accuracy, equal ones sharing the mean of their places; the
+others share the places below. A method is
 tied with the first if a paired t-test over seeds, corrected for the number of methods by Holm's method, does not tell
 their accuracies apart at 5 %. Where two methods differ by the same amount in every seed, which happens with few seeds
 since accuracies count rows, the t-test has no spread to go by and the sign test is used.
@@ -70,9 +71,18 @@ def _ranked(entries: Sequence[Entry]) -> list[Standing]:
     accuracies = {name: {one.seed: one.accuracy for one in own} for name, own in by_method.items()}
     ps = [1.0, *holm([paired_p(accuracies[good[0].method], accuracies[row.method]) for row in good[1:]])]
     shared = len(good) + (len(rest) + 1) / 2
-    ranked = [(row, float(place), p) for place, (row, p) in enumerate(zip(good, ps, strict=False), 1)]
+    ranked = list(zip(good, _shared_ranks([row.accuracy for row in good]), ps, strict=False))
     ranked += [(row, shared, math.nan) for row in rest]
     return [Standing(**{**vars(row), "rank": rank, "p": p}) for row, rank, p in ranked]
+
+
+def _shared_ranks(accuracies: Sequence[float]) -> list[float]:
+    """The place of each accuracy in a falling list; those that are equal share the mean of their places."""
+    ranks: list[float] = []
+    for one in accuracies:
+        places = [place for place, other in enumerate(accuracies, 1) if abs(other - one) < _SAME]
+        ranks.append(fmean(places))
+    return ranks
 
 
 def _standing(own: Sequence[Entry]) -> Standing:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ffalm.fairness.intervals import wilson
-from ffalm.report.answer_report import bound_number, mean_gaps, sentences
+from ffalm.report.answer_report import bound_number, mean_gaps, scored_rows, sentences
 from ffalm.report.tables import Cell, Column, Interval, Row, Section, Table, percent, row, signed
 from ffalm.targets.answer import Answer, Candidate, GroupRates, Verdict
 from ffalm.targets.target import TITLES
@@ -23,11 +23,13 @@ _MEANING = {
     "accuracy_parity": "the share of right predictions may differ by at most {} points between groups",
     "impact_ratio": "the group selected least often must be selected at least {} % as often as the one selected most",
 }
+#: State, what to do, and the verdict in words; {} are the rows.
 _VERDICTS: dict[Verdict, tuple[str, str, str]] = {
     "met with confidence": ("good", "Use", "Met, with 95 % confidence"),
     "met in the sample": ("open", "Use", "Met on the test rows, which are too few to be sure"),
-    "not met": ("bad", "Chosen, but not within the target:", "Not met on the test rows"),
+    "not met": ("bad", "Chosen, but not within the target:", "Not met on the {}"),
 }
+_UNTESTED = "Met on the {} that chose the model; no test rows confirm it"
 #: What a gap is about, in the words of the table of who pays.
 _NAMES = {
     "dpd": "Gap in predicted “{}” (DPD)",
@@ -75,7 +77,9 @@ class AnswerCard:
 
 def answer_card(answer: Answer, favourable: str) -> AnswerCard:
     """The card of one answer."""
-    state, use, verdict = _VERDICTS[answer.verdict]
+    state, use, words = _VERDICTS[answer.verdict]
+    untested = answer.best.test is None and answer.verdict == "met in the sample"
+    verdict = (_UNTESTED if untested else words).format(scored_rows(answer))
     if answer.degenerate:
         state, use = "bad", "Do not use"
         verdict = f"No model can be recommended: of the nearest one, {answer.degenerate}"
@@ -103,10 +107,9 @@ def _tiles(answer: Answer, favourable: str) -> list[Tile]:
     scored, best = answer.scored, answer.best
     rows = sum(group.rows for group in scored.groups)
     accuracy = scored.metrics["accuracy"]
-    part = "test" if best.test is not None else "held-out"
     low, high = wilson(accuracy * rows, rows) if rows else (math.nan, math.nan)
     between = f"95 % interval {percent(low, 1)} to {percent(high, 1)}, " if rows else ""
-    tiles = [Tile("Accuracy", f"{percent(accuracy, 1)} %", f"{between}on {rows:,.0f} {part} rows")]
+    tiles = [Tile("Accuracy", f"{percent(accuracy, 1)} %", f"{between}on {rows:,.0f} {scored_rows(answer)}")]
     for bound in answer.target.bounds:
         end = bound_number(bound, scored.ends[bound.metric])
         value = bound_number(bound, scored.metrics[bound.metric]) + (" points" if bound.at_most else "")
@@ -194,7 +197,7 @@ def payers(answer: Answer, favourable: str) -> list[str]:
 def who_pays_bars(answer: Answer, favourable: str) -> Table:
     """Each group's rates before (the unconstrained best) and after, with 95 % intervals, as bars."""
     heads = (f"predicted “{favourable}”", f"true “{favourable}” found", "right predictions")
-    percent_of = f"In percent of each group's {'test' if answer.best.test is not None else 'held-out'} rows"
+    percent_of = f"In percent of each group's {scored_rows(answer)}"
     after = answer.scored.groups
     if answer.unconstrained is answer.chosen:  # there is nothing to compare with
         rows = [_rates(None, new) for new in after]

@@ -36,10 +36,21 @@ def choice_rows(answer: Answer) -> str:
     return "held-out and training rows" if answer.training_rows else "held-out rows"
 
 
+def scored_rows(answer: Answer) -> str:
+    """The rows that the answer's scores are of."""
+    return "test rows" if answer.best.test is not None else choice_rows(answer)
+
+
 def how_chosen(answer: Answer) -> str:
     """Which rows decided, and which did not."""
     rows = choice_rows(answer)
-    return f"Thresholds and the choice rest on the same {rows}. Test rows were used for these scores alone."
+    if answer.best.test is not None:
+        return f"Thresholds and the choice rest on the same {rows}. Test rows were used for these scores alone."
+    return (
+        f"There are no test rows: the {rows} of these scores are those that thresholds were fitted to and the model "
+        "was chosen on. Expect somewhat larger gaps on others; only test rows can show that a target is met with "
+        "confidence."
+    )
 
 
 def name_of(candidate: Candidate) -> str:
@@ -51,11 +62,11 @@ def sentences(answer: Answer) -> list[str]:
     """The answer, how sure it is, what it costs and what it needs, in reading order."""
     best, seeds = answer.best, len(answer.chosen.runs)
     scored = answer.scored
-    part = "test" if best.test is not None else "held-out"
+    rows = scored_rows(answer)
     gaps = "; ".join(gap_sentence(bound, scored) for bound in answer.target.bounds)
     which = f" (seed {best.seed})" if seeds > 1 else ""
     lines = [
-        f"{name_of(answer.chosen)}{which}: accuracy {percent(scored.metrics['accuracy'], 1)} % on {part} rows, {gaps}. "
+        f"{name_of(answer.chosen)}{which}: accuracy {percent(scored.metrics['accuracy'], 1)} % on {rows}, {gaps}. "
         f"{answer.target}{_WHERE[answer.scope]}: {answer.verdict}.",
         *_degenerate(answer),
     ]
@@ -76,7 +87,10 @@ def sentences(answer: Answer) -> list[str]:
     if answer.chosen.kind in ("groups", "randomised"):
         lines.append(NEEDS_GROUP + (_WITHOUT_GROUP_AT_SITES if answer.federated else _WITHOUT_GROUP))
     if answer.chosen.kind == "randomised":
-        lines.append("Thresholds are drawn for each person from the row's own content: the same row, the same answer.")
+        lines.append(
+            "Thresholds are drawn for each row from its own content, and apart for rows of the same content: the same "
+            "file gets the same answers."
+        )
     return [*lines, how_chosen(answer), *answer.notes]
 
 
@@ -164,7 +178,12 @@ def _not_ruled_out(target: Target, scored: Scores) -> list[str]:
 
 
 def rows_to_confirm(target: Target, scored: Scores) -> list[str]:
-    """How many rows would turn "met in the sample" into "met with confidence", if that is known."""
+    """How many rows would turn "met in the sample" into "met with confidence", if that is known.
+
+    None where these are enough, and only are not test rows.
+    """
+    if target.meets(scored.ends):
+        return []
     factor, smallest = scored.rows_factor(target), scored.smallest
     if factor is None or not math.isfinite(factor):
         return []

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from statistics import fmean, stdev
 from typing import Any, Literal
 
 from ffalm.errors import UserError, require
 from ffalm.outcome import Outcome, degenerate
-from ffalm.report.summary import t_quantile
+from ffalm.report.summary import t_interval
 from ffalm.report.tables import Interval
 from ffalm.targets.target import Target
 
@@ -91,11 +92,14 @@ class Front:
 
     @property
     def hypervolumes(self) -> list[float]:
-        """Of each seed that all points have finished."""
+        """Of each seed that all points have finished; degenerate points dominate nothing."""
+        sound = [not one.degenerate for one in self.points]
         seeds = [{run.seed: run.test for run in one.runs} for one in self.points]
         common = [seed for seed in seeds[0] if all(seed in own for own in seeds)]
         return [
-            hypervolume([(own[seed][self.metric], own[seed]["accuracy"]) for own in seeds], self.reference)
+            hypervolume(
+                [(own[seed][self.metric], own[seed]["accuracy"]) for own in compress(seeds, sound)], self.reference
+            )
             for seed in common
         ]
 
@@ -107,12 +111,9 @@ class Front:
 
     @property
     def interval(self) -> Interval | None:
-        """The 95 % interval of the hypervolume within 0 and 1, Student's t over seeds; None with fewer than two."""
-        values = self.hypervolumes
-        if len(values) < 2:
-            return None
-        half = t_quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
-        return max(0.0, self.hypervolume - half), min(1.0, self.hypervolume + half)
+        """The 95 % interval of the hypervolume within 0 and 1, Student's t over seeds; None as of `t_interval`."""
+        found = t_interval(self.hypervolumes)
+        return None if found is None else (max(0.0, found[0]), min(1.0, found[1]))
 
     def _place(self, one: FrontPoint) -> tuple[float, float]:
         return one.mean(self.metric), one.mean("accuracy")

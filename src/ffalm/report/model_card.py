@@ -26,6 +26,8 @@ _TITLES = {
     "worst_group_accuracy": "Worst group's accuracy",
 }
 _PARTS = {"test": "test", "validation": "held-out (the thresholds were fitted to them)"}
+_TOO_FEW = "The target is met in the sample; the rows are too few to say so with 95 % confidence."
+_UNTESTED = "The target is met on the rows that the thresholds were fitted to; no test rows confirm it."
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,7 @@ def _limits(facts: ModelFacts, by_group: bool) -> str:
     if facts.target is None:
         limits.append("No fairness target was set, so nothing bounds the gaps.")
     elif facts.verdict == "met in the sample":
-        limits.append("The target is met in the sample; the rows are too few to say so with 95 % confidence.")
+        limits.append(_TOO_FEW if facts.part == "test" else _UNTESTED)
     elif facts.verdict == "not met":
         limits.append("The fairness target is not met.")
     if by_group:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _FITTED = (
     "No test rows were given: these numbers are of the rows that the thresholds were fitted to, so expect somewhat "
-    "larger gaps on others; --test or --test-share judges other rows."
+    "larger gaps on others. --test or --test-share judges other rows, which alone can show that a target is met with "
+    "confidence."
 )
 
 
@@ -48,7 +49,10 @@ def sentences(result: RepairedScores) -> list[str]:
     if chosen.kind in ("groups", "randomised"):
         lines.append(f"{NEEDS_GROUP}--repair single answers without it.")
     if chosen.kind == "randomised":
-        lines.append("Thresholds are drawn for each row from its id or content: the same row, the same answer.")
+        lines.append(
+            "Thresholds are drawn for each row from its id: the same id, the same answer. Without ids they are drawn "
+            "from its content, and apart for rows of the same content: the same file, the same answers."
+        )
     return [*lines, *result.notes]
 
 

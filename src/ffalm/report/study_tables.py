@@ -28,6 +28,9 @@ from ffalm.report.tables import Cell, Column, Kind, Row, Section, Table, row
 
 #: Clients beyond this are left out of the table of one model at each client.
 MOST_CLIENTS = 100
+_INTERVALS = "bars and brackets are 95 % intervals (Student's t over the seeds both finished, one comparison at a time)"
+_EVEN = "where all seeds differ by the same amount there is no interval, and it takes six seeds to be clear (sign test)"
+_ONE_PAIR = "with one pair of runs there is no interval"
 RUN_COLUMNS = ("alpha", "algorithm", "metric", "mean", "std", "n", "n_diverged", "n_undefined", "low", "high")
 
 
@@ -67,11 +70,8 @@ def against_baseline(study: StudyOutcome) -> Table | None:
     ]
     lines = [list(group) for _, group in groupby(found, key=lambda change: (change.alpha, change.label))]
     caption = f"Difference to {baseline_label(study)} in percentage points, taken seed by seed and averaged; "
-    caption += (
-        "bars and brackets are 95 % intervals (Student's t over the seeds both finished, one comparison at a time)."
-        if any(change.interval for change in found)
-        else "with one pair of runs there is no interval."
-    )
+    notes = {_INTERVALS: any(change.interval for change in found), _EVEN: any(change.even for change in found)}
+    caption += f"{'; '.join(note for note, applies in notes.items() if applies) or _ONE_PAIR}."
     reasons = {(one.alpha, one.label): one.degenerate for one in summarise(study)}
     rows = []
     for line in lines:
@@ -182,7 +182,7 @@ def _change(change: Change) -> Cell:
         return Cell("no pair of seeds to compare")
     better = (change.mean > 0) == more_is_better(change.metric)
     verdict = ("better" if better else "worse") if change.clear else "not clear"
-    return Cell(change.mean, interval=change.interval, verdict=verdict if change.interval else "one pair")
+    return Cell(change.mean, interval=change.interval, verdict=verdict if change.n > 1 else "one pair")
 
 
 def _reach(found: Iterable[Change]) -> float:

@@ -6,6 +6,7 @@ A run that diverged has no result: it is left out of the mean and counted.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist, fmean, stdev
 
@@ -21,6 +22,9 @@ HEADS = {
 }
 #: What the abbreviations mean, for captions.
 SPELLED_OUT = "DPD is the demographic parity difference, EOD the equal opportunity difference"
+
+_SIGNIFICANCE = 0.05
+_SAME = 1e-9  # differences that are closer than this differ by rounding alone
 
 #: 97.5 % quantiles of Student's t with 1 to 30 degrees of freedom.
 _T_QUANTILES = (
@@ -91,12 +95,22 @@ class Change:
     label: str
     metric: str
     mean: float  # NaN where no seed has both values
-    interval: Interval | None  # 95 %, Student's t over the paired seeds; None with fewer than two
+    interval: Interval | None  # 95 %, Student's t over the paired seeds; None with fewer than two, or without a spread
     n: int
 
     @property
+    def even(self) -> bool:
+        """Whether all of several seeds differ by the same amount, which leaves Student's t no spread to go by."""
+        return self.interval is None and self.n > 1
+
+    @property
     def clear(self) -> bool:
-        """Whether the interval excludes zero."""
+        """Whether the interval excludes zero; of equal differences, whether the sign test is below 5 %.
+
+        That takes six seeds, 2^(1 - n) < 0.05: one row more in each of two is no evidence.
+        """
+        if self.even:
+            return abs(self.mean) >= _SAME and 0.5 ** (self.n - 1) < _SIGNIFICANCE
         return self.interval is not None and not self.interval[0] <= 0.0 <= self.interval[1]
 
 
@@ -180,6 +194,14 @@ def t_quantile(degrees: int) -> float:
     return z + first / degrees + second / degrees**2 + third / degrees**3
 
 
+def t_interval(values: Sequence[float]) -> Interval | None:
+    """The 95 % interval of a mean, Student's t; None with fewer than two values, or if they are all the same."""
+    if len(values) < 2 or stdev(values) < _SAME:
+        return None
+    mean, margin = fmean(values), t_quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return mean - margin, mean + margin
+
+
 def _row(alpha: float | None, label: str, runs: list[Outcome], metrics: list[str]) -> AlgorithmSummary:
     finished = [outcome for outcome in runs if outcome.diverged is None]
     cells = {metric: _cell(finished, metric) for metric in metrics}
@@ -227,8 +249,4 @@ def _change(alpha: float | None, label: str, metric: str, runs: list[Outcome], r
     values = [value for value in differences if math.isfinite(value)]
     if not values:
         return Change(alpha, label, metric, math.nan, None, 0)
-    mean, interval = fmean(values), None
-    if len(values) > 1:
-        margin = t_quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
-        interval = (mean - margin, mean + margin)
-    return Change(alpha, label, metric, mean, interval, len(values))
+    return Change(alpha, label, metric, fmean(values), t_interval(values), len(values))

@@ -124,8 +124,12 @@ def _against(row: AlgorithmSummary, reference: AlgorithmSummary, found: Found) -
 def _certainty(metric: str, change: Change, cell: Statistic, other: Statistic) -> str:
     """How sure a change is, as the beginning of its clause."""
     better = "better" if (change.mean > 0) == more_is_better(metric) else "worse"
+    if change.clear:
+        return f"clearly {better} in"
+    if change.even:
+        return f"{better} by the same amount in {change.n} seeds, too few to be sure, in"
     if change.interval is not None:
-        return f"clearly {better} in" if change.clear else "within the spread of the seeds in"
+        return "within the spread of the seeds in"
     if cell.interval is None or other.interval is None:
         return f"{better}, in one pair of runs, in"
     return "test intervals overlap in" if _overlap(cell, other) else f"{better} beyond the test intervals in"
@@ -142,6 +146,13 @@ def _listed(items: list[str]) -> str:
 def _verdict(metric: str, row: AlgorithmSummary, reference: AlgorithmSummary, found: Found) -> str:
     """Whether the seeds, or with one seed the test intervals, support the difference."""
     change = found.get((row.label, metric))
+    if change is not None and change.even:
+        moved = (
+            f"{metric_name(metric)} {'rose' if change.mean > 0 else 'fell'} by the same amount in all {change.n} seeds"
+        )
+        if change.clear:
+            return f"But {moved}." if change.mean > 0 else f"{moved}."
+        return f"But {moved}, which leaves no spread to judge it by: run more seeds before relying on it."
     if change is not None and change.interval is not None:
         low, high = change.interval
         if change.clear:
@@ -174,6 +185,8 @@ def _cost(row: AlgorithmSummary, reference: AlgorithmSummary, change: Change | N
         return ", at no cost in accuracy"
     unclear = change is not None and change.interval is not None and not change.clear
     aside = " (within the spread of the seeds)" if unclear else ""
+    if change is not None and change.even and not change.clear:
+        aside = f" (the same in {change.n} seeds, too few to be sure)"
     if difference < 0:
         return f", at a cost of {points} points of accuracy{aside}"
     return f", with {points} points more accuracy{aside}"

@@ -126,7 +126,7 @@ def findings(effects: Sequence[Effect]) -> list[str]:
     for metric in METRICS:
         name = metric_title(metric)
         found = [(effect, effect.changes[metric]) for effect in effects if metric in effect.changes]
-        compared += sum(change.interval is not None for _, change in found)
+        compared += sum(change.n > 1 for _, change in found)
         clear = sorted((pair for pair in found if pair[1].clear), key=lambda pair: -abs(pair[1].mean))
         moved = [f"{effect.label} ({signed(change.mean)} points)" for effect, change in clear]
         lines.append(

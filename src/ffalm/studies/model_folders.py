@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ffalm.engines import ModelFactory
 from ffalm.errors import UserError, look_up, require
@@ -16,7 +16,7 @@ from ffalm.studies.describe import RECORD
 from ffalm.studies.results import Study
 from ffalm.studies.store import RunFolder
 from ffalm.system.files import path_of
-from ffalm.targets.answer import Answer
+from ffalm.targets.answer import Answer, Part
 from ffalm.targets.candidates import judged
 from ffalm.targets.repair import Repair
 from ffalm.targets.target import Target
@@ -120,23 +120,29 @@ def _with_facts(model: TrainedModel, study: Study, run: Outcome, site: str | Non
 
 
 def facts_of(
-    study: Study, run: Outcome, repair: Repair | None, site: str | None = None, ruled: Tally | None = None
+    study: Study,
+    run: Outcome,
+    repair: Repair | None,
+    site: str | None = None,
+    ruled: tuple[Part, Tally] | None = None,
 ) -> ModelFacts:
     """What a study's folder says about the model of one of its runs with these thresholds, at one site or at all sites.
 
-    `ruled` is the Tally of its blind rule on test rows, where it has one.
+    `ruled` is the Tally of its blind rule, where it has one, and on which rows.
     """
     record, others = study.record, {one.label for one in study.results} - {run.label}
     scores: Mapping[str, ScoreHistogram] = {}
     if repair is not None:
         scores = study.scores(run) if site is None else study.client_scores(run)[site]
-    part: Literal["test", "validation"] = "test" if "test" in scores or repair is None else "validation"
+    part: Part = "test" if "test" in scores or repair is None else "validation"
     counts = run.confusion if repair is None or part not in scores else repair.tally(scores[part]).confusion.tolist()
-    counts = counts if ruled is None else ruled.confusion.tolist()
+    if ruled is not None:
+        part, counts = ruled[0], ruled[1].confusion.tolist()
     verdict, ends = None, dict[str, float]()
     if record.target is not None and counts is not None and record.group_names:
         target = Target.parse(record.target)
-        judgement = judged(Tally.of_counts(counts, record.excluded), target, record.favourable, record.group_names)
+        tally = Tally.of_counts(counts, record.excluded)
+        judgement = judged(tally, target, record.favourable, record.group_names, chose=part == "validation")
         verdict, ends = judgement.verdict(target), judgement.ends
     return ModelFacts(
         title=f"{run.label} on {record.task['data']}{'' if site is None else f', site {site}'}",

@@ -21,7 +21,7 @@ Verdict = Literal["met with confidence", "met in the sample", "not met"]
 _TIE = 0.001  # of held-out merit
 _NO_SLACK = 1e-6
 
-#: One-sided confidence at which a verdict is "met with confidence".
+#: One-sided confidence of the bounds that a verdict goes by, whatever the confidence of the choice.
 CONFIDENCE = 0.95
 
 
@@ -47,6 +47,7 @@ class Scores:
     level: float  # the confidence of these bounds
     groups: tuple[GroupRates, ...]
     degenerate: str = ""  # why the model is no result, empty where it is one
+    chose: bool = False  # whether thresholds were fitted to these rows, or the model was chosen on them
 
     @property
     def merit(self) -> float:
@@ -54,10 +55,13 @@ class Scores:
         return -self.metrics["cost"] if "cost" in self.metrics else self.metrics["accuracy"]
 
     def verdict(self, target: Target) -> Verdict:
-        """Whether the target holds here, and how surely."""
-        if target.meets(self.ends) and target.meets(self.metrics):
-            return "met with confidence"
-        return "met in the sample" if target.meets(self.metrics) else "not met"
+        """Whether the target holds here, and how surely.
+
+        Rows that chose never say "with confidence": what was chosen for its small gaps there has larger ones on others.
+        """
+        if not target.meets(self.metrics):
+            return "not met"
+        return "met with confidence" if target.meets(self.ends) and not self.chose else "met in the sample"
 
     def excess(self, target: Target) -> float:
         """How far the gaps, or their confidence bounds, are beyond the target; 0 where they are within."""
@@ -104,6 +108,12 @@ class CandidateRun:
     repair: dict[str, Any]  # the thresholds in plain values
     validation: Scores  # on the rows that decide: held-out ones, with training rows where those agree
     test: Scores | None = None
+    untested: Scores | None = None  # without test rows: those that decide, bounds at `CONFIDENCE` and not the choice's
+
+    @property
+    def scored(self) -> Scores:
+        """The scores of a verdict: on test rows, or on the rows that decide where there are no others."""
+        return self.test or self.untested or self.validation
 
 
 @dataclass(frozen=True)
@@ -183,8 +193,8 @@ class Answer:
 
     @property
     def scored(self) -> Scores:
-        """The model on test rows, on held-out rows where there are none."""
-        return self.together or self.best.test or self.best.validation
+        """The model on test rows, on the rows of the choice where there are none."""
+        return self.together or self.best.scored
 
     @property
     def test(self) -> dict[str, float]:
@@ -200,7 +210,8 @@ class Answer:
     def verdict(self) -> Verdict:
         """Whether the target holds wherever it is asked to; of several places, the least that is true of all.
 
-        Sites whose own rows cannot tell do not count, unless no site's can.
+        Without test rows it is "met in the sample" at most: see `Scores.verdict`. Sites whose own rows cannot tell do
+        not count, unless no site's can.
         """
         whole = self.scored.verdict(self.target)
         told = [verdict for site in self.sites if (verdict := site.verdict(self.target)) is not None]

@@ -185,7 +185,6 @@ def candidates_of(
 def _run(
     run: FinishedRun, repair: Repair, target: Target, group_names: Sequence[str], level: float, costs: Costs | None
 ) -> CandidateRun:
-    levels = {"validation": level, "test": CONFIDENCE}
     parts = {}
     for part, histogram in run.scores.items():
 
@@ -194,8 +193,14 @@ def _run(
             return tally, _scores(tally, one.favourable, group_names, costs)
 
         tally, scores = _remembered(run, part, (repair.edges, costs), found)
-        parts[part] = _with_ends(scores, tally, target, histogram.favourable, levels[part])
-    return CandidateRun(run.seed, run.place, repair.to_plain(group_names), parts["validation"], parts.get("test"))
+        ends = (tally, target, histogram.favourable)
+        if part == "test":
+            parts["test"] = _with_ends(scores, *ends, CONFIDENCE)
+            continue
+        parts["validation"] = _with_ends(scores, *ends, level, chose=True)
+        if "test" not in run.scores:
+            parts["untested"] = _with_ends(scores, *ends, CONFIDENCE, chose=True)
+    return CandidateRun(run.seed, run.place, repair.to_plain(group_names), **parts)
 
 
 def _fitted(run: FinishedRun, target: Target, kind: Kind, costs: Costs | None, level: float) -> Repair | None:
@@ -220,13 +225,18 @@ def judged(
     favourable: int,
     group_names: Sequence[str],
     level: float = CONFIDENCE,
-    costs: Costs | None = None,
+    chose: bool = False,
 ) -> Scores:
-    """The Tally of a model on some rows, with confidence bounds of the target's metrics at a one-sided level."""
-    return _with_ends(_scores(tally, favourable, group_names, costs), tally, target, favourable, level)
+    """The Tally of a model on some rows, with confidence bounds of the target's metrics at a one-sided level.
+
+    `chose` says that thresholds were fitted to these rows, or the model was chosen on them.
+    """
+    return _with_ends(_scores(tally, favourable, group_names, None), tally, target, favourable, level, chose)
 
 
-def _with_ends(scores: Scores, tally: Tally, target: Target, favourable: int, level: float) -> Scores:
+def _with_ends(
+    scores: Scores, tally: Tally, target: Target, favourable: int, level: float, chose: bool = False
+) -> Scores:
     metrics = scores.metrics
     ends = {
         bound.metric: bound.worst_end(tally.interval(bound.metric, 2 * level - 1, favourable))
@@ -234,7 +244,7 @@ def _with_ends(scores: Scores, tally: Tally, target: Target, favourable: int, le
         else metrics[bound.metric]
         for bound in target.bounds
     }
-    return replace(scores, ends=ends, level=level)
+    return replace(scores, ends=ends, level=level, chose=chose)
 
 
 def _scores(tally: Tally, favourable: int, group_names: Sequence[str], costs: Costs | None) -> Scores:

@@ -42,9 +42,9 @@ class JudgedRule:
         rows whose group the model of the groups tells.
         """
         shown = (target, task.favourable, task.group_names)
-        held_out = judged(fitted.tally, *shown, fitted.level)
+        held_out = judged(fitted.tally, *shown, fitted.level, chose=True)
         after = fitted.tally if test is None else test
-        old, new = (judged(one, *shown, CONFIDENCE) for one in (before, after))
+        old, new = (judged(one, *shown, CONFIDENCE, chose=test is None) for one in (before, after))
         warning = _warning(old, new, held_out, fitted.within, target)
         part: Part = "validation" if test is None else "test"
         return cls(target, fitted.rule, part, old, new, held_out, warning, _notes(task, known), after)
@@ -61,7 +61,7 @@ class JudgedRule:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the target holds, and how surely."""
+        """Whether the target holds, and how surely; without test rows it is "met in the sample" at most."""
         return self.after_scores.verdict(self.target)
 
     @property
@@ -92,8 +92,8 @@ class JudgedRule:
     def candidate_run(self, seed: int, run: str) -> CandidateRun:
         """The rule as one run of a candidate."""
         names = tuple(one.group for one in self.held_out.groups)
-        test = self.after_scores if self.part == "test" else None
-        return CandidateRun(seed, run, self.rule.to_plain(names), self.held_out, test)
+        test, untested = (self.after_scores if self.part == part else None for part in ("test", "validation"))
+        return CandidateRun(seed, run, self.rule.to_plain(names), self.held_out, test, untested)
 
 
 def best_offset(histogram: ScoreHistogram, target: Target) -> float:

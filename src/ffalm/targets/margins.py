@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from ffalm.fairness.intervals import ratio_low
 from ffalm.targets.rate_table import Array, RateConstraint, RateTable
 
 T = TypeVar("T")
@@ -16,15 +17,21 @@ _HALVINGS = 10
 
 
 def with_margin(table: RateTable, search: Callable[[RateTable], T | None], confident: Callable[[T], bool]) -> T | None:
-    """What a search finds under the least strict factor of all bounds at which it is confident; None if never."""
+    """What a search finds under the least strict factor of all bounds at which it is confident; None if never.
+
+    Predicting everybody alike makes most rates equal, so that there is a choice at the factor 0; not accuracies, of
+    which there may be a choice from some larger factor on only.
+    """
     low, high = 0.0, 1.0
     found = search(table.stricter(low))
-    if found is None or not confident(found):
+    if found is not None and not confident(found):
         return None
     for _ in range(_HALVINGS):
         factor = (low + high) / 2
         other = search(table.stricter(factor))
-        if other is not None and confident(other):
+        if other is None and found is None:  # too strict for any choice
+            low = factor
+        elif other is not None and confident(other):
             low, found = factor, other
         else:
             high = factor
@@ -34,20 +41,19 @@ def with_margin(table: RateTable, search: Callable[[RateTable], T | None], confi
 def confidence_end(constraint: RateConstraint, hits: Array, level: float) -> Array:
     """The one-sided confidence bound of the gap (upper) or ratio (lower) of hits, with groups on the first axis.
 
-    Differences have Newcombe's bound, ratios that of Katz, both the worst over all pairs of groups.
+    Differences have Newcombe's bound, ratios Donner and Zou's, both the worst over all pairs of groups.
     """
     z = NormalDist().inv_cdf(level)
     trials = constraint.trials.reshape(-1, *[1] * (hits.ndim - 1))
     with np.errstate(invalid="ignore", divide="ignore"):
         rates = hits / trials
         pairs = list(itertools.permutations(np.flatnonzero(constraint.trials > 0), 2))
+        low, high = _wilson(rates, trials, z)
         if constraint.bound.at_most:
-            low, high = _wilson(rates, trials, z)
             ends = [rates[i] - rates[j] + np.hypot(high[i] - rates[i], rates[j] - low[j]) for i, j in pairs]
             return np.max(ends, axis=0) if ends else np.zeros(hits.shape[1:])
-        spread = (1 - rates) / (trials * rates)
-        ratios = [rates[i] / rates[j] * np.exp(-z * np.sqrt(spread[i] + spread[j])) for i, j in pairs]
-        return np.nan_to_num(np.min(ratios, axis=0)) if ratios else np.ones(hits.shape[1:])
+        ratios = [ratio_low(rates[i], low[i], rates[j], high[j]) for i, j in pairs]
+        return np.min(ratios, axis=0) if ratios else np.ones(hits.shape[1:])
 
 
 def _wilson(rates: Array, trials: Array, z: float) -> tuple[Array, Array]:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,7 @@ class Repair:
     def favourable(self, scores: Tensor, groups: Tensor | None, draws: Tensor | None = None) -> Tensor:
         """Whether each row is predicted favourable; groups outside 0..K-1 are unknown.
 
-        `draws` are uniform numbers, one per row, that decide between several thresholds: see `draws_of`.
+        `draws` are uniform numbers, one per row, that decide between several thresholds: see `draws_of_rows`.
         """
         import torch
 
@@ -170,12 +171,37 @@ def _fit(histogram: ScoreHistogram, free: RateTable, table: RateTable, kind: Kin
     return Repair("randomised", mixes + others, start)
 
 
-def draws_of(rows: Iterable[bytes]) -> Tensor:
-    """A uniform number for each row that depends on its content alone: the same person gets the same answer."""
+def draws_of_ids(ids: Iterable[bytes]) -> Tensor:
+    """A uniform number for each id: the same person gets the same answer, however often and wherever it is asked."""
+    return _uniform(map(_digest, ids))
+
+
+def draws_of_rows(contents: Iterable[bytes]) -> Tensor:
+    """A uniform number for each row, by its content and by how many rows before it have the same content.
+
+    One draw for all of them would decide alike for whole groups where scores are tied, and their rates would be far
+    from those that thresholds were fitted to. The same rows in the same order get the same answers.
+    """
+    return _uniform(_told_apart(map(_digest, contents)))
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=8).digest()
+
+
+def _told_apart(digests: Iterable[bytes]) -> Iterator[bytes]:
+    """The first of equal digests as it is, which a row predicted alone has too; the later ones with their number."""
+    seen: Counter[bytes] = Counter()
+    for one in digests:
+        yield _digest(one + seen[one].to_bytes(8, "big")) if seen[one] else one
+        seen[one] += 1
+
+
+def _uniform(digests: Iterable[bytes]) -> Tensor:
     import torch
 
-    digests = [int.from_bytes(hashlib.blake2b(row, digest_size=8).digest(), "big") for row in rows]
-    return torch.tensor(digests, dtype=torch.float64) / 2.0**64 if digests else torch.zeros(0, dtype=torch.float64)
+    numbers = [int.from_bytes(digest, "big") for digest in digests]
+    return torch.tensor(numbers, dtype=torch.float64) / 2.0**64 if numbers else torch.zeros(0, dtype=torch.float64)
 
 
 def _confident(table: RateTable, weights: Array, level: float) -> bool:

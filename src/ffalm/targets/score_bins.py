@@ -65,11 +65,6 @@ class ScoreBins:
             return -math.inf if edge <= 0 else math.inf
         return float(self.cuts[edge - 1])
 
-    def centres(self) -> Array:
-        """The score in the middle of each bin; of the open ones, their edge."""
-        edges = np.concatenate([self.cuts[:1], self.cuts, self.cuts[-1:]])
-        return np.asarray((edges[1:] + edges[:-1]) / 2)
-
     def histogram(self, rows: ScoredRows, groups: int) -> ScoreHistogram:
         """Counts of the rows with a known group, by bin, outcome and group."""
         known = rows.groups >= 0

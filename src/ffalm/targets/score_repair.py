@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
 
 from ffalm.arrays import column
 from ffalm.data.category_lookup import distinct
@@ -25,9 +22,10 @@ from ffalm.data.table_groups import spelled_alike
 from ffalm.data.table_values import natural, place_of
 from ffalm.errors import UserError, require, require_known, require_number, unknown
 from ffalm.fairness import ScoreHistogram
-from ffalm.fairness.score_metrics import group_auc, group_calibration
+from ffalm.fairness.calibration import calibration_bins, calibration_error
+from ffalm.fairness.score_metrics import group_auc
 from ffalm.targets.answer import Answer, Candidate, Scores, Verdict
-from ffalm.targets.candidates import FinishedRun, answer_of, judged
+from ffalm.targets.candidates import FinishedRun, answer_of
 from ffalm.targets.rate_table import Costs
 from ffalm.targets.repair import Repair
 from ffalm.targets.score_bins import Array, Codes, ScoreBins, ScoredRows
@@ -111,6 +109,7 @@ class RepairedScores:
     bins: ScoreBins
     parts: dict[str, ScoreHistogram]  # on these bins: of "calibration" and, if there are such rows, "test"
     probabilities: bool  # whether the scores are
+    calibration_error: dict[str, float]  # expected, of each group; empty where the scores are no probabilities
 
     def __repr__(self) -> str:
         return f"RepairedScores({self.target}: {self.verdict}, {self.thresholds})"
@@ -144,41 +143,29 @@ class RepairedScores:
         """The best threshold for everybody, whatever its gaps."""
         return next(one for one in self.answer.candidates if one.kind == "accurate")
 
-    @cached_property
+    @property
     def scored(self) -> Scores:
         """The repaired predictions on these rows, with confidence bounds at 95 %."""
-        return self._scored(self.answer.best.repair)
+        return self.answer.scored
 
-    @cached_property
+    @property
     def before(self) -> Scores:
         """The best single threshold whatever its gaps, on the same rows."""
-        return self._scored(self.baseline.runs[0].repair)
+        return self.baseline.runs[0].scored
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the target holds on the test rows, or on the calibration rows where there are no others."""
-        return self.scored.verdict(self.target)
+        """Whether the target holds on the test rows, or on the calibration rows where there are no others.
+
+        Thresholds were fitted to the latter, so there it is "met in the sample" at most.
+        """
+        return self.answer.verdict
 
     @property
     def group_auc(self) -> dict[str, float]:
         """The area under the ROC curve within each group, which no threshold changes."""
-        return self._named(group_auc(self.parts[self.judged_on]))
-
-    @property
-    def calibration_error(self) -> dict[str, float]:
-        """The expected calibration error of each group; empty where the scores are no probabilities."""
-        if not self.probabilities:
-            return {}
-        centres = torch.from_numpy(self.bins.centres())
-        return self._named(group_calibration(self.parts[self.judged_on], probabilities=centres).error)
-
-    def _named(self, values: Tensor) -> dict[str, float]:
-        return dict(zip(self.thresholds.groups, values.tolist(), strict=True))
-
-    def _scored(self, repair: dict[str, Any]) -> Scores:
-        histogram = self.parts[self.judged_on]
-        tally = Repair.from_plain(repair).tally(histogram)
-        return judged(tally, self.target, 1, tuple(self.thresholds.groups), costs=self.costs)
+        areas = group_auc(self.parts[self.judged_on])
+        return dict(zip(self.thresholds.groups, areas.tolist(), strict=True))
 
 
 def repair(
@@ -253,7 +240,19 @@ def repair_table(
     thresholds = ScoreThresholds.of(Repair.from_plain(answer.best.repair), bins, names)
     notes = (note, *answer.notes, *table.notes, *(() if test is None else test.notes))
     told = tuple(dict.fromkeys(notes))
-    return RepairedScores(answer, thresholds, table.label_names, weighed, told, bins, parts, probabilities)
+    errors = _calibration_errors(table if test is None else test) if probabilities else {}
+    return RepairedScores(answer, thresholds, table.label_names, weighed, told, bins, parts, probabilities, errors)
+
+
+def _calibration_errors(table: ScoredTable) -> dict[str, float]:
+    """The expected calibration error of each group.
+
+    From the scores and not from their bins: of scores with few values, the middle of a bin may be far from all of them.
+    """
+    rows = table.rows
+    masks = (rows.groups == place for place in range(len(table.group_names)))
+    errors = (calibration_error(calibration_bins(rows.scores[own], rows.favourable[own])) for own in masks)
+    return dict(zip(table.group_names, errors, strict=True))
 
 
 def _columns(scores: Any, labels: Any, groups: Any) -> dict[str, pd.Series]:

@@ -17,7 +17,7 @@ from ffalm.data.category_lookup import as_text, distinct
 from ffalm.data.encoding import is_numeric
 from ffalm.errors import UserError, require
 from ffalm.system.files import path_of, read_json
-from ffalm.targets.repair import Repair, draws_of, kind_of
+from ffalm.targets.repair import Repair, draws_of_ids, draws_of_rows, kind_of
 from ffalm.targets.score_bins import Array, Codes, ScoreBins
 from ffalm.targets.target import Kind
 
@@ -68,8 +68,10 @@ class ScoreThresholds:
     def predict(self, scores: Any, groups: Any = None, ids: Any = None) -> NDArray[np.int64]:
         """1 for the favourable outcome, else 0; rows whose group is missing or new get the single threshold.
 
-        Where thresholds are randomised the draw depends on the row alone, so that the same person gets the same answer:
-        on its id where `ids` are given, else on its score and group.
+        Where thresholds are randomised the draw depends on the row's id where `ids` are given, so that the same person
+        gets the same answer in every call. Else it depends on its score and group, and on how many rows before it have
+        the same: tied rows are drawn one by one, and the same rows in the same order get the same answers. Rows
+        predicted one at a time have none before them, so all those of one score and group share a draw: give `ids`.
         """
         values = _scores(scores)
         named = pd.Series([None] * len(values)) if groups is None else column(groups, "groups")
@@ -79,11 +81,13 @@ class ScoreThresholds:
         predicted = (chance > 0.5).astype(np.int64)
         drawn = np.flatnonzero((chance > 1e-12) & (chance < 1 - 1e-12))
         if len(drawn):
-            keys = keyed.to_numpy()
-            content = (
-                f"{as_text(keys[row])}\0{float(values[row])!r}" if ids is None else as_text(keys[row]) for row in drawn
-            )
-            predicted[drawn] = chance[drawn] > draws_of(text.encode() for text in content).numpy()
+            keys = [as_text(key) for key in keyed.to_numpy()[drawn]]
+            if ids is None:
+                contents = (f"{key}\0{float(score)!r}" for key, score in zip(keys, values[drawn], strict=True))
+                draws = draws_of_rows(text.encode() for text in contents)
+            else:
+                draws = draws_of_ids(key.encode() for key in keys)
+            predicted[drawn] = chance[drawn] > draws.numpy()
         return predicted
 
     def to_plain(self) -> dict[str, Any]:

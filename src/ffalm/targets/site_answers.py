@@ -53,13 +53,13 @@ def with_sites(
         each = {site: own_thresholds(one, answer.target, repair, level) for site, one in held_out.items()}
         fitted = SiteThresholds({site: own for site, own in each.items() if own is not None}, shared)
     if scope == "both" and fitted.sites and repair in ("groups", "randomised"):
-        pooled = judged(fitted.tally(held_out), answer.target, favourable, group_names, level)
+        pooled = judged(fitted.tally(held_out), answer.target, favourable, group_names, level, chose=True)
         if pooled.excess(answer.target) > 0:
             fitted = (
                 _surest(lambda at: fit_sites(held_out, answer.target, others=shared, level=at), held_out, level)
                 or fitted
             )
-    found, tallies = [], []
+    found, tallies, chose = [], [], part == "validation"
     for site, parts in sites.items():
         scores = parts[part]
         before, after = (one.tally(scores) for one in (shared, fitted.of(site)))
@@ -69,12 +69,12 @@ def with_sites(
                 site,
                 site in fitted.sites,
                 fitted.of(site).to_plain(group_names),
-                *(judged(one, answer.target, scores.favourable, group_names) for one in (before, after)),
+                *(judged(one, answer.target, scores.favourable, group_names, chose=chose) for one in (before, after)),
             )
         )
     together = None
     if any(one.own for one in found):
-        together = judged(reduce(add, tallies), answer.target, favourable, group_names)
+        together = judged(reduce(add, tallies), answer.target, favourable, group_names, chose=chose)
     return replace(answer, scope=scope, sites=tuple(found), together=together)
 
 

@@ -15,6 +15,7 @@ from ffalm.data.types import Task
 from ffalm.errors import UserError, require
 from ffalm.fairness import Tally
 from ffalm.settings import build, to_plain
+from ffalm.targets.answer import Part
 from ffalm.targets.blind import BlindRule, FittedBlindRule
 from ffalm.targets.judged_rule import JudgedRule
 from ffalm.targets.target import Target
@@ -48,9 +49,12 @@ class StoredRules:
         )
         return JudgedRule.of(self.target, found[0].fitted, found[0].test, self.before, self.task, self.known)
 
-    def tally(self, rule: BlindRule) -> Tally | None:
-        """The Tally of one of the rules on test rows, where any are told."""
-        return next((one.test for one in self.rules if torch.equal(one.fitted.rule.weights, rule.weights)), None)
+    def tally(self, rule: BlindRule) -> tuple[Part, Tally] | None:
+        """The Tally of one of the rules on test rows, on the held-out rows of its fit where no test rows are told."""
+        found = (one for one in self.rules if torch.equal(one.fitted.rule.weights, rule.weights))
+        return next(
+            (("validation", one.fitted.tally) if one.test is None else ("test", one.test) for one in found), None
+        )
 
     def to_plain(self) -> dict[str, Any]:
         """Plain values for a file."""

@@ -39,7 +39,7 @@ from ffalm.studies import checksums
 from ffalm.system.files import folder_of, json_text, write_whole
 from ffalm.targets.blind import BlindRule
 from ffalm.targets.predicted_rows import cells_of
-from ffalm.targets.repair import REPAIR, Repair, draws_of
+from ffalm.targets.repair import REPAIR, Repair, draws_of_rows
 from ffalm.targets.target import TITLES
 from ffalm.trained_models.model_description import ModelDescription
 from ffalm.trained_models.model_facts import ModelFacts
@@ -148,6 +148,9 @@ class TrainedModel:
         by name (a whole number that is no name counts the groups from 0). Rows of an unknown group or of one that is
         not compared, and all rows without `group`, get the single threshold. A blind rule asks for no group and uses
         none.
+
+        Randomised thresholds are drawn by a row's features, and by how many rows before it have the same ones: the same
+        rows in the same order get the same labels. Rows predicted one at a time share a draw where features are equal.
         """
         return self.named(self.decide(data, group))
 
@@ -172,7 +175,7 @@ class TrainedModel:
             return logits.argmax(-1)
         groups = None if group is None else self._groups(rows, features, group)
         scores, fallback = scores_of(logits, self.task.favourable)
-        draws = draws_of(row.tobytes() for row in features.numpy()) if repair.kind == "randomised" else None
+        draws = draws_of_rows(row.tobytes() for row in features.numpy()) if repair.kind == "randomised" else None
         return torch.where(repair.favourable(scores, groups, draws), self.task.favourable, fallback)
 
     def features(self, data: Data) -> Tensor:

@@ -189,6 +189,19 @@ def test_the_folders_model_predicts_by_the_rule_and_can_be_saved(
         audit_config(asked, AuditRequest(model=str(run)), found)
 
 
+def test_where_no_test_row_is_told_the_rule_is_judged_on_the_rows_of_its_fit_without_confidence(
+    finished: tuple[Path, Counted, FederationConfig],
+) -> None:
+    stored = RunFolder(finished[0]).blind_rules()
+    untested = replace(stored, rules=tuple(replace(one, test=None) for one in stored.rules))
+    fitted = stored.rules[0].fitted
+    found, told = stored.tally(fitted.rule), untested.tally(fitted.rule)
+    assert found is not None and told is not None
+    assert found[0] == "test" and told == ("validation", fitted.tally)
+    loose = replace(untested.judged(stored.target, fitted.level), target=Target.parse("dpd <= 0.9"))
+    assert loose.part == "validation" and loose.verdict == "met in the sample"
+
+
 def test_only_its_own_target_and_confidence_have_a_rule(finished: tuple[Path, Counted, FederationConfig]) -> None:
     study = Study.load(finished[0])
     assert study.answer("eod <= 0.2", repair="single").candidates
