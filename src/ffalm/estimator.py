@@ -179,6 +179,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         """The class of each row, by the target's thresholds where there are any.
 
         Thresholds by group need `groups`; rows of an unknown group, and all rows without it, get the single threshold.
+        Groups of which none is known are refused.
         """
         logits, rows = self._logits(X)
         if self.repair_ is None:
@@ -188,6 +189,10 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             values = pd.Series(np.asarray(_on_cpu(groups), dtype=object))
             _require(len(values) == len(rows), f"There must be one group per row; got {len(values)} for {len(rows)}.")
             codes = torch.as_tensor(pd.Index(self.groups_, dtype=object).get_indexer(values))
+            _require(
+                not self.repair_.by_group or not values.notna().any() or bool((codes >= 0).any()),
+                f"None of the `groups` is one of those of `fit`: {', '.join(map(repr, self.groups_))}.",
+            )
         scores, fallback = scores_of(logits, self._favourable())
         draws = draws_of(row.tobytes() for row in rows.numpy()) if self.repair_.kind == "randomised" else None
         chosen = torch.where(self.repair_.favourable(scores, codes, draws), self._favourable(), fallback)

@@ -94,13 +94,13 @@ class Preprocessing:
                 found |= {column.name: strange} if strange else {}
         return found
 
-    def groups(self, data: Data, group: Any, names: Sequence[str], rows: int) -> Tensor:
+    def groups(self, data: Data, group: Any, names: Sequence[str], rows: int, required: bool = False) -> Tensor:
         """Each row's group as an index into `names`, -1 where it is none of them.
 
         `group` is a column (several with commas are crossed) or has a value for each row: names, or whole numbers that
-        are no names and count the groups from 0.
+        are no names and count the groups from 0. `required` refuses values of which none is a group.
         """
-        column = isinstance(group, str)
+        column, given = isinstance(group, str), group
         if isinstance(group, str):
             require(isinstance(data, pd.DataFrame), "There is no column of groups: give the group of each row.")
             columns = (group,) if group in data.columns else tuple(name.strip() for name in group.split(","))
@@ -116,6 +116,13 @@ class Preprocessing:
             known[value] = place
         if not column:
             known |= _by_number(known, names)
+        if required and known and max(known.values()) < 0:
+            what = f"The group column {given!r} holds" if column else "The groups are"
+            raise UserError(
+                f"{what} {listed([*map(str, known)])}, of which none is a group of this model: its groups are "
+                f"{listed([*names, *spelled])}. Name the column of its groups, or leave the group out for the single "
+                "threshold."
+            )
         return torch.tensor([known.get(value, -1) for value in values.astype(object)], dtype=torch.int64)
 
     def filled(self, frame: pd.DataFrame) -> pd.DataFrame:

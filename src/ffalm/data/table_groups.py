@@ -78,6 +78,15 @@ def group_column(frame: pd.DataFrame, columns: Sequence[str], file: str) -> pd.S
     return pd.Series(np.array([*texts, None], dtype=object)[crossed], dtype=object, name=", ".join(columns))
 
 
+def in_stored_order(group: str, stored: str) -> str:
+    """Crossed columns in the order in which a model's groups were named: "sex,race" as "race, sex".
+
+    Columns other than the stored ones stay as they are given: a column may have been renamed.
+    """
+    given, known = ([name.strip() for name in names.split(",")] for names in (group, stored))
+    return ",".join(known) if sorted(given) == sorted(known) else group
+
+
 def code_groups(column: pd.Series, groups: tuple[Value, ...], against_rest: tuple[Value, ...], file: str) -> Grouping:
     """The groups in the given order or in natural order, or some of them against the rest; unknown ones last."""
     codes, values = distinct(column)

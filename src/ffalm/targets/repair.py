@@ -52,6 +52,11 @@ class Repair:
         """One threshold per group."""
         return cls(kind, tuple(((edge, 1.0),) for edge in edges), single)
 
+    @property
+    def by_group(self) -> bool:
+        """Whether thresholds differ between groups, so that predictions need the group."""
+        return len({*self.edges, ((self.single, 1.0),)}) > 1
+
     def tally(self, histogram: ScoreHistogram) -> Tally:
         """The Tally of the repaired predictions; expected counts where thresholds are drawn."""
         if all(len(mix) == 1 for mix in self.edges):
