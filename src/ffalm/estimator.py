@@ -188,10 +188,11 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         if groups is not None:
             values = pd.Series(np.asarray(_on_cpu(groups), dtype=object))
             _require(len(values) == len(rows), f"There must be one group per row; got {len(values)} for {len(rows)}.")
-            codes = torch.as_tensor(pd.Index(self.groups_, dtype=object).get_indexer(values))
+            known = pd.Index(self.groups_, dtype=object)
+            codes = torch.as_tensor(known.get_indexer(values))
             _require(
                 not self.repair_.by_group or not values.notna().any() or bool((codes >= 0).any()),
-                f"None of the `groups` is one of those of `fit`: {', '.join(map(repr, self.groups_))}.",
+                f"None of the `groups` is one of those of `fit`: {', '.join(map(repr, known))}.",
             )
         scores, fallback = scores_of(logits, self._favourable())
         draws = draws_of(row.tobytes() for row in rows.numpy()) if self.repair_.kind == "randomised" else None

@@ -93,8 +93,8 @@ def test_rows_without_a_known_group_are_counted_and_a_wrong_column_is_refused(
     told = capsys.readouterr().err
     assert "3 of 30 rows have no group, or one that no training row had: they get the single threshold" in told
     assert run(["predict", str(model), str(new), "--group", "job"]) == 2
-    told = capsys.readouterr()
-    assert not told.out and "its groups are 'female', 'male'" in told.err
+    shown = capsys.readouterr()
+    assert not shown.out and "its groups are 'female', 'male'" in shown.err
 
 
 def test_the_card_is_printed_or_written(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,6 +35,17 @@ def answer() -> Answer:
     return choose(Target.parse("dpd <= 0.05"), [free, fair])
 
 
+def test_a_blind_rule_is_not_called_the_models_own_predictions() -> None:
+    rule = {"kind": "blind", "offset": 0.0, "weights": {}}
+    answer = choose(
+        Target.parse("dpd <= 0.05"), [candidate("Fair", "blind", scored(0.88, 0.04, (0.4, 0.7, 0.8)), rule)]
+    )
+    card = answer_card(answer, "yes")
+    assert card.blind
+    assert card.tiles[-1].value == "a blind rule"
+    assert "nobody's group is asked for" in card.tiles[-1].about
+
+
 def test_the_card_names_the_model_the_verdict_the_numbers_and_the_cost(answer: Answer) -> None:
     card = answer_card(answer, "yes")
     assert card.model == "Fair with group thresholds"

@@ -64,6 +64,7 @@ class AnswerCard:
     model: str
     use: str  # what to do with the model
     place: str  # the folder of its run, empty where it is the report's own
+    blind: bool  # whether it has a blind rule and a model of the groups instead of thresholds
     asked: list[str]  # the target in words
     state: str  # "good", "open" or "bad"
     verdict: str
@@ -89,6 +90,7 @@ def answer_card(answer: Answer, favourable: str) -> AnswerCard:
         used(answer.chosen),
         use,
         "" if answer.best.run == "." else answer.best.run,
+        answer.chosen.kind == "blind",
         asked,
         state,
         verdict,
@@ -151,6 +153,9 @@ def _thresholds(repair: dict[str, Any]) -> tuple[str, str]:
     """From which score on each group is predicted the favourable outcome."""
     groups: dict[str, list[dict[str, Any]]] = repair.get("groups", {})
     kind = repair.get("kind", "none")
+    if kind == "blind":
+        about = "the model's probability is weighed against the group that a second model infers from the features"
+        return "a blind rule", f"{about}; nobody's group is asked for"
     if kind == "none" or not groups:
         return "as trained", "the model's own predictions, no threshold was fitted"
     if kind in ("groups", "randomised"):

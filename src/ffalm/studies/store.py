@@ -8,7 +8,8 @@
     repair.json        the thresholds of the study's answer, in the folder of the run that was chosen
     scores.safetensors histograms of the final model's scores on training, held-out and test rows
     client_scores.safetensors  the same of each client's own rows, if row owners are known
-    blind.json         the blind rules of a real federation, each with its counts; groups/ has the model of the groups
+    blind.json         the blind rules of a real federation, or that of the study's answer, each with its counts;
+                       groups/ has the model of the groups
     checksums.json     of the files of a checkpoint, or of a finished run
     result.json        the outcome; its presence says that the run is finished
 
@@ -48,6 +49,7 @@ from ffalm.system.files import (
     unfinished,
     write_whole,
 )
+from ffalm.targets.repair import GROUPS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -308,8 +310,13 @@ class RunFolder:
         ]
 
     def keep_blind_rules(self, rules: StoredRules) -> None:
-        """Write the blind rules of a real federation."""
+        """Write the blind rules of a real federation, or that of a study's answer."""
         write_whole(self.path / _BLIND, checksums.sealed(rules.to_plain()))
+
+    def drop_blind_rules(self) -> None:
+        """Remove the blind rules, and the model of the groups, of an answer that is none any more."""
+        (self.path / _BLIND).unlink(missing_ok=True)
+        shutil.rmtree(self.path / GROUPS, ignore_errors=True)
 
     def blind_rules(self) -> StoredRules:
         """What `keep_blind_rules` kept."""

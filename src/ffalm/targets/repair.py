@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: The file, beside a model, of the thresholds of the answer to a fairness target, or of its blind rule.
 REPAIR = "repair.json"
+#: The folder, beside a model, of the model of the groups that its blind rule takes.
+GROUPS = "groups"
 
 Mix = tuple[tuple[int, float], ...]
 """Edges with their probabilities; one edge with probability 1 where nothing is drawn."""

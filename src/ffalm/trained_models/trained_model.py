@@ -39,7 +39,7 @@ from ffalm.studies import checksums
 from ffalm.system.files import folder_of, json_text, write_whole
 from ffalm.targets.blind import BlindRule
 from ffalm.targets.predicted_rows import cells_of
-from ffalm.targets.repair import REPAIR, Repair, draws_of
+from ffalm.targets.repair import GROUPS, REPAIR, Repair, draws_of
 from ffalm.targets.target import TITLES
 from ffalm.trained_models.model_description import ModelDescription
 from ffalm.trained_models.model_facts import ModelFacts
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 ENCODING, MODEL, FACTS = "encoding.json", "model.safetensors", "facts.json"
 CARD = "card.md"
-GROUPS = "groups"
 
 _VALUES_AT_ONCE = 2**24  # of features: bounds memory whatever their shape
 
