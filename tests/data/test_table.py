@@ -563,6 +563,15 @@ def test_nothing_left_to_learn_from_is_refused(write: Any) -> None:
     assert "no feature columns" in refusal(table(write(only), use_group_as_feature=False))
 
 
+def test_a_group_of_very_few_training_rows_is_noted(write: Any) -> None:
+    frame = people(160)
+    frame.loc[:3, "sex"] = "x"
+    (note,) = table(write(frame)).read().notes
+    assert "Groups of very few training rows are compared: 'x (" in note and "data.min_group_size=30" in note
+    (note,) = table(write(frame), min_group_size=30).read().notes
+    assert note == "Groups of fewer than 30 training rows are scored, not compared: 'x'."
+
+
 def test_one_column_cannot_be_label_and_group() -> None:
     with pytest.raises(UserError, match="label and the group must be different columns"):
         Table("x.csv", label="sex", group="sex")

@@ -26,6 +26,11 @@ _MEANING = {
 _VERDICTS: dict[Verdict, tuple[str, str, str]] = {
     "met with confidence": ("good", "Use", "Met, with 95 % confidence"),
     "met in the sample": ("open", "Use", "Met on the test rows, which are too few to be sure"),
+    "cannot be judged": (
+        "open",
+        "Chosen, but nobody can say whether it is within the target:",
+        "Cannot be judged: the test rows lack those of a group",
+    ),
     "not met": ("bad", "Chosen, but not within the target:", "Not met on the test rows"),
 }
 #: What a gap is about, in the words of the table of who pays.
@@ -114,7 +119,9 @@ def _tiles(answer: Answer, favourable: str) -> list[Tile]:
         value = bound_number(bound, scored.metrics[bound.metric]) + (" points" if bound.at_most else "")
         limit = "at most" if bound.at_most else "at least"
         wanted = f"{100 * bound.value:g}" if bound.at_most else f"{bound.value:g}"
-        about = f"{limit} {end} with {percent(scored.level, 0)} % confidence; target: {limit} {wanted}"
+        sure = f"{limit} {end} with {percent(scored.level, 0)} % confidence"
+        sure = "a group lacks the rows to say" if math.isnan(scored.metrics[bound.metric]) else sure
+        about = f"{sure}; target: {limit} {wanted}"
         tiles.append(Tile(_NAMES[bound.metric].format(favourable), value, about))
     asked = {bound.metric for bound in answer.target.bounds}
     for name in _OTHERS:
