@@ -110,6 +110,15 @@ def test_a_constant_number_becomes_zero(value: float) -> None:
     assert encoding.encode(pd.DataFrame({"x": [value, value + 5]})).tolist() == [[0.0], [0.0]]
 
 
+@pytest.mark.parametrize(
+    ("given", "said"), [([7.0, np.nan], "1 missing or infinite value"), (["7", "abc"], "must hold numbers only")]
+)
+def test_a_constant_column_of_training_takes_numbers_alone(given: list[object], said: str) -> None:
+    encoding = encoding_of(pd.DataFrame({"x": [7.0] * 9}))
+    with pytest.raises(UserError, match=said):
+        encoding.encode(pd.DataFrame({"x": given}))
+
+
 def test_small_steps_on_a_large_number_are_not_taken_for_a_constant() -> None:
     years = pd.DataFrame({"year": np.tile([2000.0, 2001.0], 500)})
     torch.testing.assert_close(encoding_of(years).encode(years)[:2, 0], torch.tensor([-1.0, 1.0]))

@@ -391,9 +391,7 @@ def _moments(count: int, total: float, squares: float, deviations: float | None 
 
 
 def _standardised(values: pd.Series, column: NumericColumn) -> NDArray[np.float64]:
-    """The feature of a column, if it is finite."""
-    if column.scale == 0:
-        return np.zeros(len(values))
+    """The feature of a column, if it is finite; also of a constant one, whose numbers must be there all the same."""
     with np.errstate(over="ignore"):
         scaled = column.standardised(numbers(values))
     if not bool((np.abs(scaled) <= FARTHEST).all()):
