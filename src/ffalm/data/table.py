@@ -130,9 +130,10 @@ class Table:
         unseen = check_training_labels(y[train], labels, self.label, self.file)
         owner: Codes | None = None
         owners: tuple[str, ...] = ()
+        without: tuple[str, ...] = ()
         owner_column = FILE_COLUMN if self.natural_silos else self.owner
         if owner_column is not None:
-            owner, owners = code_owner(pick(frame, owner_column, self.file), train, self.file)
+            owner, owners, without = code_owner(pick(frame, owner_column, self.file), train, self.file)
         measured = [name for name in self._feature_names(frame) if name not in self._codes]
         frame, gaps = filled(frame, measured, train, self.missing == "mean", self.file)
         features = self.features(frame)
@@ -145,7 +146,7 @@ class Table:
             owner=owner,
             owner_names=owners,
             long_tails=True,
-            notes=(*notes, *assumed, *unseen, *found.notes, *gaps, *remarks(features, y, train, self._codes)),
+            notes=(*notes, *assumed, *unseen, *found.notes, *without, *gaps, *remarks(features, y, train, self._codes)),
             preprocessing=Preprocessing(
                 missing=self.missing,
                 separator=self.separator,

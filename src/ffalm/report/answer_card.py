@@ -148,7 +148,9 @@ def _beside_the_target(answer: Answer, name: str, value: float) -> tuple[str, bo
 def _cost(answer: Answer) -> Tile:
     free = answer.unconstrained
     if free is answer.chosen:
-        return Tile("Cost in accuracy", "none", "it is also the most accurate model of all")
+        beside = {"not met": "; the target is not met", "cannot be judged": "; the target cannot be judged"}
+        about = f"it is also the most accurate model of all{beside.get(answer.verdict, '')}"
+        return Tile("Cost in accuracy", "none", about)
     cost = answer.cost
     value = "none" if abs(cost) < _SMALL else f"{percent(abs(cost), 1)} points"
     name = "Gain in accuracy" if cost <= -_SMALL else "Cost in accuracy"

@@ -108,7 +108,8 @@ def bound_number(bound: Bound, value: float) -> str:
 def _cost(answer: Answer) -> list[str]:
     free = answer.unconstrained
     if free is answer.chosen:
-        return ["It is also the most accurate candidate of all: the target costs no accuracy."]
+        free_of_cost = ": the target costs no accuracy" if answer.verdict.startswith("met") else ""
+        return [f"It is also the most accurate candidate of all{free_of_cost}."]
     cost = answer.cost
     change = f"costs {percent(cost, 1)} points" if cost >= 0.0005 else f"gains {percent(-cost, 1)} points"
     change = "costs nothing" if abs(cost) < 0.0005 else change
@@ -236,7 +237,9 @@ def site_sentences(answer: Answer) -> list[str]:
     verdicts = [one.verdict(answer.target) for one in answer.sites]
     judged, held = sum(one is not None for one in verdicts), sum(one not in (None, "not met") for one in verdicts)
     lines = [f"On sites' own rows the target holds at {held} of {judged} sites."]
-    if judged < len(verdicts):
+    if judged == 0:
+        lines = ["No site has rows of each group, which it takes to say whether the target holds there."]
+    elif judged < len(verdicts):
         lacking = [one.site for one, verdict in zip(answer.sites, verdicts, strict=True) if verdict is None]
         lines.append(f"Too few rows of each group to say at {', '.join(lacking)}.")
     if answer.scope != "federation":

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
@@ -108,10 +108,9 @@ class Study:
         return replace(outcome, per_client=rows, per_client_of=f"{runs[0].label}, seed {runs[0].seed}")
 
     def _finished(self) -> str:
-        """When the last run finished, by the time of its result file."""
-        files = [self.folder / run.place / "result.json" for run in self.results]
-        times = [file.stat().st_mtime for file in files if file.exists()]
-        return datetime.fromtimestamp(max(times), UTC).strftime("%Y-%m-%d %H:%M UTC") if times else ""
+        """When the last run finished."""
+        times = [time for run in self.results if (time := RunFolder(self.folder / run.place).finished()) is not None]
+        return max(times).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC") if times else ""
 
     def answer(
         self,

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -249,6 +250,7 @@ class RunFolder:
         values["degenerate"] = outcome.degenerate or None
         values["clients"] = result.clients
         values["notes"] = result.notes
+        values["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
         text = json_text(values, indent=2)
         contents[self._result.name] = text
         if self._history.exists():
@@ -277,6 +279,16 @@ class RunFolder:
             return Outcome(**values, history=self.history())
         except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             raise UserError(f"The result {self._result} is damaged ({error}): delete it and resume.") from None
+
+    def finished(self) -> datetime | None:
+        """When the run ended, None while it is not; of a run of version 0.11 and earlier, the time of its result file,
+        which copying changes."""
+        if not self._result.exists():
+            return None
+        try:
+            return datetime.fromisoformat(read_json(self._result)["finished"])
+        except (KeyError, ValueError, TypeError):
+            return datetime.fromtimestamp(self._result.stat().st_mtime, UTC)
 
     def client_metrics(self) -> list[dict[str, float]]:
         """The final model's metrics on each client's own rows; empty for a client whose metrics are not known."""
