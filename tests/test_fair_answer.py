@@ -56,7 +56,9 @@ def test_groups_may_be_given_by_name_and_unknown_ones_get_the_single_threshold(
     rows = federation.test.take(torch.arange(200))
     names = [federation.task.group_names[group] for group in rows.group.tolist()]
     assert torch.equal(answer.decide(rows.x, names), answer.decide(rows.x, rows.group))
-    assert torch.equal(answer.decide(rows.x, ["?"] * 200), answer.decide(rows.x))
+    assert torch.equal(answer.decide(rows.x, ["?", *names[1:]])[:1], answer.decide(rows.x)[:1])
+    with pytest.raises(UserError, match="none is a group of this model"):
+        answer.decide(rows.x, ["?"] * 200)
     with pytest.raises(UserError, match="one group per row"):
         answer.predict(rows.x, names[:3])
 

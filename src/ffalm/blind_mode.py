@@ -26,6 +26,7 @@ from ffalm.simulation import RunKeywords, rebuilt, seed_of, simulate
 from ffalm.targets.blind import fit_blind
 from ffalm.targets.judged_rule import JudgedRule
 from ffalm.targets.predicted_rows import PredictedRows, cell_shares, cells_of, known_share
+from ffalm.targets.stored_rules import ScoredRule, StoredRules
 from ffalm.targets.target import DEFAULT, Target
 from ffalm.trained_models.trained_model import TrainedModel
 
@@ -91,7 +92,14 @@ class BlindModel:
 
     def fit(self, target: Target, confidence: float | None = None) -> BlindAnswer:
         """The rule that is best on the held-out rows, scored once on test rows."""
-        federation, groups, task = self.federation, self.groups, self.federation.task
+        stored = self.stored(target, confidence)
+        judged = stored.judged(target, stored.rules[0].fitted.level)
+        notes = (*judged.notes, *_spent(self.groups))
+        return BlindAnswer(**vars(replace(judged, notes=notes)), model=self.network, group_model=self.groups)
+
+    def stored(self, target: Target, confidence: float | None = None) -> StoredRules:
+        """The same rule with its counts, as a run's folder keeps it."""
+        federation, task = self.federation, self.federation.task
         rows, scored = self._rows, self._scored
         offset = rows.offset(target)
         held_out = rows.held_out(offset)
@@ -101,9 +109,8 @@ class BlindModel:
         )
         predicted = fitted.rule.predict(scored.logits, scored.cells, task.favourable)
         test = None if federation.test is None else scored.tally(predicted)
-        judged = JudgedRule.of(target, fitted, test, scored.tally(scored.logits.argmax(-1)), task, groups.accuracy)
-        notes = (*judged.notes, *_spent(groups))
-        return BlindAnswer(**vars(replace(judged, notes=notes)), model=self.network, group_model=groups)
+        before = scored.tally(scored.logits.argmax(-1))
+        return StoredRules(target, task, self.groups.accuracy, before, (ScoredRule(fitted, test),))
 
     @cached_property
     def _rows(self) -> PredictedRows:

@@ -179,6 +179,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         """The class of each row, by the target's thresholds where there are any.
 
         Thresholds by group need `groups`; rows of an unknown group, and all rows without it, get the single threshold.
+        Groups of which none is known are refused.
         Randomised ones are drawn by a row's features and by how many rows before it have the same ones.
         """
         logits, rows = self._logits(X)
@@ -188,7 +189,12 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         if groups is not None:
             values = pd.Series(np.asarray(_on_cpu(groups), dtype=object))
             _require(len(values) == len(rows), f"There must be one group per row; got {len(values)} for {len(rows)}.")
-            codes = torch.as_tensor(pd.Index(self.groups_, dtype=object).get_indexer(values))
+            known = pd.Index(self.groups_, dtype=object)
+            codes = torch.as_tensor(known.get_indexer(values))
+            _require(
+                not self.repair_.by_group or not values.notna().any() or bool((codes >= 0).any()),
+                f"None of the `groups` is one of those of `fit`: {', '.join(map(repr, known))}.",
+            )
         scores, fallback = scores_of(logits, self._favourable())
         draws = draws_of_rows(row.tobytes() for row in rows.numpy()) if self.repair_.kind == "randomised" else None
         chosen = torch.where(self.repair_.favourable(scores, codes, draws), self._favourable(), fallback)

@@ -46,6 +46,13 @@ def audit_of_scores(scores: Any, label: Any, group: Any) -> Audit:
     return ffalm.audit(frame, label="label", score="score", group="group", decision=0.5, min_group=1)
 
 
+def test_the_sweep_of_a_score_is_said_to_merge_the_other_labels() -> None:
+    frame = scored()
+    frame.loc[::5, ["paid", "said"]] = "late"
+    assert any("all labels but 'yes' count as one" in note for note in audited(frame, score="score").notes)
+    assert not any("count as one" in note for note in audited(frame).notes)
+
+
 def test_rates_and_gaps_agree_with_fairlearn() -> None:
     frame = scored()
     found = audited(frame)

@@ -31,11 +31,11 @@ def _wait(process: subprocess.Popen[str], out: Path, rounds: int) -> None:
 
 
 def _numbers(out: Path) -> dict[str, object]:
-    """All that a study came to, except for how long it took."""
+    """All that a study came to, except for how long it took, and when."""
     found: dict[str, object] = {}
     for result in sorted(out.rglob("result.json")):
         values = json.loads(result.read_text())
-        del values["seconds"]
+        del values["seconds"], values["finished"]
         history = [json.loads(line) for line in (result.parent / "history.jsonl").read_text().splitlines()]
         for record in history:
             del record["seconds"]

@@ -83,6 +83,20 @@ def test_the_file_that_is_read_is_never_written_over(
     assert new.read_bytes() == before
 
 
+def test_rows_without_a_known_group_are_counted_and_a_wrong_column_is_refused(
+    model: Path, new: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = pd.read_csv(new)
+    frame.loc[:2, "sex"] = ["other", "", "other"]
+    frame.to_csv(new, index=False)
+    assert run(["predict", str(model), str(new), "--group", "sex"]) == 0
+    told = capsys.readouterr().err
+    assert "3 of 30 rows have no group, or one that no training row had: they get the single threshold" in told
+    assert run(["predict", str(model), str(new), "--group", "job"]) == 2
+    shown = capsys.readouterr()
+    assert not shown.out and "its groups are 'female', 'male'" in shown.err
+
+
 def test_the_card_is_printed_or_written(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["card", str(model)]) == 0
     told = capsys.readouterr().out

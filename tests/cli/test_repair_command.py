@@ -56,6 +56,15 @@ def test_parquet_and_a_test_file_are_read_and_json_is_printed(cli: Cli, scores: 
     assert told["test"]["dpd"] == told["calibration"]["dpd"]  # the same rows
 
 
+def test_messages_name_the_columns_of_the_file(cli: Cli, scores: Path) -> None:
+    table = pd.read_csv(scores).rename(columns={"p": "punkte", "paid": "zahlt"})
+    columns = ["--label", "zahlt", "--score", "punkte", "--group", "sex", "--favourable", "yes"]
+    for wrong, said in ((table.assign(zahlt="yes"), "label column 'zahlt'"), (table.assign(punkte="x"), "'punkte'")):
+        wrong.to_csv(scores, index=False)
+        code, _, err = cli("repair", scores, *columns)
+        assert code == 2 and said in err, err
+
+
 def test_group_columns_are_crossed(cli: Cli, scores: Path) -> None:
     table = pd.read_csv(scores)
     table.assign(age=np.where(table["person"] % 3, "old", "young")).to_csv(scores, index=False)

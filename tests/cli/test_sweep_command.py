@@ -28,6 +28,21 @@ def test_a_sweep_shows_fronts_resumes_and_answers_a_bound(
     assert set(told["hypervolume"]) == {"FedAvg", "Lagrangian"} and told["at"]["chosen_on"] == "held_out"
 
 
+def test_a_bound_that_no_point_meets_is_said_beside_the_fronts(
+    cli: Cli, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Study, "write_report", lambda study: {})
+    out = tmp_path / "sweep"
+    asked = ["--algorithms", "lagrangian", "--over", "tolerance=0.1,0.2", "--seeds", "1", "--out", out]
+    code, shown, err = cli("sweep", *flags, *asked, "--at", "impact_ratio >= 1")
+    assert code == 0, err
+    assert "Hypervolume" in shown and "No point of the sweep meets impact_ratio >= 1; the nearest is" in shown
+    code, shown, _ = cli("sweep", "--out", out, "--resume", "--quiet", "--json", "--at", "impact_ratio >= 1")
+    told = json.loads(shown)
+    assert code == 0 and len(told["points"]) == 2
+    assert told["at"]["label"] is None and "No point of the sweep meets" in told["at"]["why"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

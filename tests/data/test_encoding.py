@@ -110,9 +110,50 @@ def test_a_constant_number_becomes_zero(value: float) -> None:
     assert encoding.encode(pd.DataFrame({"x": [value, value + 5]})).tolist() == [[0.0], [0.0]]
 
 
+@pytest.mark.parametrize(
+    ("given", "said"), [([7.0, np.nan], "1 missing or infinite value"), (["7", "abc"], "must hold numbers only")]
+)
+def test_a_constant_column_of_training_takes_numbers_alone(given: list[object], said: str) -> None:
+    encoding = encoding_of(pd.DataFrame({"x": [7.0] * 9}))
+    with pytest.raises(UserError, match=said):
+        encoding.encode(pd.DataFrame({"x": given}))
+
+
 def test_small_steps_on_a_large_number_are_not_taken_for_a_constant() -> None:
     years = pd.DataFrame({"year": np.tile([2000.0, 2001.0], 500)})
     torch.testing.assert_close(encoding_of(years).encode(years)[:2, 0], torch.tensor([-1.0, 1.0]))
+
+
+@pytest.mark.parametrize("base", [1e7, -1e9, 1.7e12])
+def test_a_spread_that_is_small_beside_the_mean_is_not_lost(base: float) -> None:
+    steps = np.random.default_rng(0).integers(0, 5, 1000)
+    rows = pd.DataFrame({"x": base + steps})
+    wanted = torch.tensor((steps - steps.mean()) / steps.std(), dtype=torch.float32)[:, None]
+    torch.testing.assert_close(encoding_of(rows).encode(rows), wanted, rtol=1e-3, atol=1e-3)
+    parts = [TableSummary.of(rows[:100]), TableSummary.of(rows[100:101]), TableSummary.of(rows[101:])]
+    summed = TableSummary.from_json((parts[0] + parts[1] + parts[2]).to_json())
+    torch.testing.assert_close(TableEncoding.of(summed).encode(rows), encoding_of(rows).encode(rows))
+
+
+def test_columns_that_are_constant_at_each_site_differ_between_sites() -> None:
+    rows = pd.DataFrame({"x": [1e9] * 60 + [1e9 + 1] * 40})
+    summed = TableSummary.of(rows[:60]) + TableSummary.of(rows[60:])
+    torch.testing.assert_close(TableEncoding.of(summed).encode(rows), encoding_of(rows).encode(rows))
+    column = TableEncoding.of(summed).columns[0]
+    assert isinstance(column, NumericColumn) and column.scale == pytest.approx(np.sqrt(0.24))
+    wide = TableSummary.of(rows) + TableSummary.of(pd.DataFrame({"x": [0.0] * 100}))
+    assert wide.columns["x"].deviations is None  # type: ignore[union-attr]
+
+
+def test_missing_numbers_that_count_as_the_mean_keep_a_small_spread() -> None:
+    told = TableSummary.of_rows(pd.DataFrame({"x": [1e9, 1e9 + 2, np.nan, np.nan]}), None, gaps=True)
+    (column,) = TableEncoding.of(told).columns
+    assert isinstance(column, NumericColumn) and column.scale == pytest.approx(np.sqrt(0.5))
+
+
+def test_numbers_that_differ_in_their_last_bit_alone_are_a_constant() -> None:
+    rows = pd.DataFrame({"x": [0.1 + 0.2, 0.3] * 50})
+    assert not encoding_of(rows).encode(rows).any()
 
 
 def test_sites_that_add_up_their_summaries_get_the_encoding_of_all_rows() -> None:

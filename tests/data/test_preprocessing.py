@@ -15,7 +15,7 @@ from PIL import Image
 from ffalm.data.decode import Recipe
 from ffalm.data.encoding import NumericColumn, TableEncoding, TableSummary
 from ffalm.data.preprocessing import Preprocessing
-from ffalm.data.table import FrameTable
+from ffalm.data.table import FrameTable, Table
 from ffalm.errors import UserError
 
 FRAME = pd.DataFrame({"age": [20.0, 40.0, 60.0], "job": ["cook", "nurse", "cook"]})
@@ -149,6 +149,34 @@ def test_a_file_without_texts_keeps_codes_apart_that_are_one_number(codes: tuple
     assert own.encode(own.read(file)).tolist() == wanted.tolist()
     file.write_text(f"shop,code,age\n{codes[1]},u,2\n")
     assert own.groups(own.read(file, "shop", codes), "shop", codes, 1).tolist() == [1]
+
+
+@pytest.mark.parametrize("later", [(), ("y",)])
+@pytest.mark.parametrize(
+    ("beside", "declared"), [((), ("code",)), (("x", "A7"), ("code",)), (("x", "A7"), ())]
+)  # without texts it must be declared
+def test_codes_of_a_file_with_a_decimal_comma_are_known_again(
+    beside: tuple[str, ...], declared: tuple[str, ...], later: tuple[str, ...], tmp_path: Path
+) -> None:
+    def write(cells: tuple[str, ...]) -> Path:
+        rows = [f"{cell};{n},5;{'mf'[n % 2]};{n % 3 % 2}\n" for n, cell in enumerate(cells * 20)]
+        (tmp_path / "codes.csv").write_text("code;age;sex;paid\n" + "".join(rows))
+        return tmp_path / "codes.csv"
+
+    cells = ("01", "1", "1,5", "2,0", *beside)
+    own = Table(str(write(cells)), "paid", "sex", decimal=",", categorical=declared).load().preprocessing
+    assert own is not None
+    for known in (cells, ("1,5", "01")):
+        assert own.unseen(own.read(write(known))) == {}
+    assert own.unseen(own.read(write((*cells, *later)))) == ({"code": 20} if later else {})
+
+
+def test_groups_of_a_file_with_a_decimal_comma_are_known_again(tmp_path: Path) -> None:
+    file, names = tmp_path / "new.csv", ("01", "1", "1.5")
+    own = replace(TABLE, decimal=",")
+    for last in ("2,0", "x"):
+        file.write_text(f"shop;age\n01;1,5\n1;2\n1,50;3\n{last};4\n")
+        assert own.groups(own.read(file, "shop", names), "shop", names, 4).tolist() == [0, 1, 2, -1]
 
 
 @pytest.mark.parametrize("beside", ["", "0.5"])

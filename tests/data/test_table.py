@@ -313,6 +313,29 @@ def test_numbers_may_be_written_with_a_decimal_comma_if_the_user_says_so(tmp_pat
     assert "pay=0,25" in features(table(str(file), categorical=("pay",)))
 
 
+def test_thousands_separators_of_a_file_with_decimal_commas_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "people.csv"
+    amounts = [f"{number % 30 + 1}.{number * 7 % 10}00" for number in range(80)]
+    people(pay=(1 + np.arange(80) % 16) / 4, amount=amounts).to_csv(file, sep=";", decimal=",", index=False)
+    message = refusal(table(str(file), decimal=","))
+    assert "'amount'" in message and "such as '1.000': write them without it (1000)" in message
+    assert "amount=1" in features(table(str(file), decimal=",", categorical=("amount",)))
+
+
+def test_text_among_numbers_with_a_decimal_comma_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "people.csv"
+    pay = [f"{number % 40},5" for number in range(80)]
+    people(pay=["?", *pay[1:]]).to_csv(file, sep=";", index=False)
+    assert "text such as '?' in 1 row, first in data row 1" in refusal(table(str(file), decimal=","))
+
+
+def test_texts_that_look_like_amounts_are_noted_unless_they_are_declared(write: Any) -> None:
+    file = write(people(pay=[f"CHF {number % 40}" for number in range(80)]))
+    (note,) = table(file).read().notes
+    assert "'pay' holds texts that look like numbers with a currency or a unit, such as 'CHF 0'" in note
+    assert not table(file, categorical=("pay",)).read().notes
+
+
 def test_a_saved_row_index_is_left_out_with_a_note(tmp_path: Path) -> None:
     file = tmp_path / "people.csv"
     people().to_csv(file)
@@ -538,6 +561,15 @@ def test_a_few_codes_with_text_are_categories(write: Any) -> None:
 def test_nothing_left_to_learn_from_is_refused(write: Any) -> None:
     only = people()[["sex", "hired"]]
     assert "no feature columns" in refusal(table(write(only), use_group_as_feature=False))
+
+
+def test_a_group_of_very_few_training_rows_is_noted(write: Any) -> None:
+    frame = people(160)
+    frame.loc[:3, "sex"] = "x"
+    (note,) = table(write(frame)).read().notes
+    assert "Groups of very few training rows are compared: 'x (" in note and "data.min_group_size=30" in note
+    (note,) = table(write(frame), min_group_size=30).read().notes
+    assert note == "Groups of fewer than 30 training rows are scored, not compared: 'x'."
 
 
 def test_one_column_cannot_be_label_and_group() -> None:

@@ -32,6 +32,13 @@ def test_codes_are_kept_as_written_but_for_numbers_and_truth_values_of_several_s
     assert codes(tmp_path / "a.csv", ("07", "1,50", "2,0"), ",") == ["07", "1.5", "2"]
 
 
+def test_a_decimal_comma_is_one_in_every_cell_also_beside_texts(tmp_path: Path) -> None:
+    cells = ("01", "1", "1,5", "2,0")
+    alone = codes(tmp_path / "a.csv", cells, ",")
+    assert alone == ["01", "1", "1.5", "2"]
+    assert codes(tmp_path / "a.csv", (*cells, "x", "a,b"), ",") == [*alone, "x", "a,b"]
+
+
 def test_long_codes_with_a_point_keep_all_digits_also_where_the_whole_column_is_numbers(tmp_path: Path) -> None:
     cells = ("9007199254740992.0", "9007199254740993.0", "9007199254740993", "9" * 400 + ".00")
     assert codes(tmp_path / "a.csv", cells) == ["9007199254740992", *["9007199254740993"] * 2, "9" * 400]

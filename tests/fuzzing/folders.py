@@ -69,7 +69,9 @@ def numbers_of(study: Path) -> dict[str, Any]:
     for result in sorted(study.glob("runs/*/result.json")):
         history = [json.loads(line) for line in (result.parent / "history.jsonl").read_text().splitlines()]
         records = [json.loads(result.read_text()), *history]
-        kept = [{name: value for name, value in record.items() if name != "seconds"} for record in records]
+        kept = [
+            {name: value for name, value in record.items() if name not in ("seconds", "finished")} for record in records
+        ]
         found[result.parent.name] = kept, (result.parent / "model.safetensors").read_bytes()
     return found
 

@@ -262,14 +262,16 @@ def _numbers(folder: Path) -> dict[str, Any]:
 
 
 def numbers_of_run(folder: Path) -> dict[str, Any]:
-    """All that a run came to, except for how long it took."""
+    """All that a run came to, except for how long it took, and when."""
     import json
 
     if not (folder / "result.json").exists():
         return {}
     lines = (folder / "history.jsonl").read_text().splitlines()
     records = [json.loads((folder / "result.json").read_text()), *map(json.loads, lines)]
-    kept = [{name: value for name, value in record.items() if name != "seconds"} for record in records]
+    kept = [
+        {name: value for name, value in record.items() if name not in ("seconds", "finished")} for record in records
+    ]
     return {"run": (kept, (folder / "model.safetensors").read_bytes())}
 
 

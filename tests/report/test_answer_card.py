@@ -35,6 +35,27 @@ def answer() -> Answer:
     return choose(Target.parse("dpd <= 0.05"), [free, fair])
 
 
+def test_an_unmet_target_is_not_said_to_cost_nothing() -> None:
+    only = candidate("Free", "none", scored(0.90, 0.20, (0.2, 0.5, 0.9)))
+    answer = choose(Target.parse("dpd <= 0.05"), [only])
+    assert "It is also the most accurate candidate of all." in sentences(answer)
+    (tile,) = (one for one in answer_card(answer, "yes").tiles if one.name == "Cost in accuracy")
+    assert tile.about == "it is also the most accurate model of all; the target is not met"
+    met = choose(Target.parse("dpd <= 0.3"), [only])
+    assert "It is also the most accurate candidate of all: the target costs no accuracy." in sentences(met)
+
+
+def test_a_blind_rule_is_not_called_the_models_own_predictions() -> None:
+    rule = {"kind": "blind", "offset": 0.0, "weights": {}}
+    answer = choose(
+        Target.parse("dpd <= 0.05"), [candidate("Fair", "blind", scored(0.88, 0.04, (0.4, 0.7, 0.8)), rule)]
+    )
+    card = answer_card(answer, "yes")
+    assert card.blind
+    assert card.tiles[-1].value == "a blind rule"
+    assert "nobody's group is asked for" in card.tiles[-1].about
+
+
 def test_the_card_names_the_model_the_verdict_the_numbers_and_the_cost(answer: Answer) -> None:
     card = answer_card(answer, "yes")
     assert card.model == "Fair with group thresholds"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from tests.auditing.test_fairness_audit import audited, scored
 
+import ffalm
 from ffalm.auditing.fairness_audit import Audit
 from ffalm.report.audit_report import failed_sentences, gaps, groups, page, score_table, sentences, sweep
 from ffalm.system.files import json_text
@@ -50,6 +52,17 @@ def test_sentences_tell_small_and_unknown_groups(found: Audit) -> None:
     told = " ".join(sentences(found))
     assert "groups of fewer than 30 rows are shown, not compared: <d>" in told
     assert "11 rows have no group" in told
+
+
+def test_bounds_are_not_said_to_hold_for_groups_that_unknown_rows_may_make_large_enough() -> None:
+    counts = {"a": (120, 200), "b": (116, 200), "c": (10, 25), None: (20, 40)}
+    rows = [(group, int(row < chosen)) for group, (chosen, all_rows) in counts.items() for row in range(all_rows)]
+    frame = pd.DataFrame(rows, columns=["group", "said"])
+    told = " ".join(sentences(ffalm.audit(frame, prediction="said", group="group", favourable=1)))
+    assert "the DPD between the groups that are compared here is between 0.0 and 10.9 points" in told
+    assert "With some of them, c would be compared too" in told
+    large = " ".join(sentences(ffalm.audit(frame, prediction="said", group="group", favourable=1, min_group=10)))
+    assert "the DPD of all rows is between" in large and "would be compared too" not in large
 
 
 def test_the_page_is_self_contained_and_escapes_what_the_file_says(found: Audit, tmp_path: Path) -> None:

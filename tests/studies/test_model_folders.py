@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,49 @@ def test_where_sites_have_thresholds_of_their_own_the_site_must_be_named(tmp_pat
     assert ffalm.load_model(saved).repair == ffalm.load_model(out, site="north").repair
     with pytest.raises(UserError, match="leave the site out"):
         ffalm.load_model(saved, site="north")
+
+
+@pytest.fixture(scope="module")
+def blind_study(tmp_path_factory: pytest.TempPathFactory) -> ffalm.Study:
+    """A study of a file whose answer is a blind rule."""
+    folder = tmp_path_factory.mktemp("studies")
+    people(2000).to_csv(folder / "loans.csv", index=False)
+    study = ffalm.compare(
+        folder / "loans.csv", ["fedavg", "ffalm"], seeds=1, rounds=3, lr=0.5, model="linear", label="paid", group="sex",
+        favourable="yes", target="dpd <= 0.03", repair="blind", out=folder / "study",
+    )  # fmt: skip
+    assert study.answer().chosen.kind == "blind"
+    return study
+
+
+def test_a_report_keeps_a_blind_rule_with_the_model_of_the_groups(
+    blind_study: ffalm.Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame, answer = people(100, 1), blind_study.answer()
+    found = ffalm.load_model(blind_study.folder)  # of a study without a report the rule is fitted again
+    blind_study.write_report()
+    chosen = blind_study.folder / answer.best.run
+    assert sorted(blind_study.folder.glob("runs/*/groups")) == [chosen / "groups"]
+    monkeypatch.delattr(ffalm.Study, "blind_model")  # predictions neither train nor need the training rows
+    for folder in (blind_study.folder, chosen):
+        model = ffalm.load_model(folder)
+        assert model.rule is not None and model.rule.to_plain(model.task.group_names) == answer.best.repair
+        assert model.predict(frame).tolist() == found.predict(frame).tolist()
+        assert model.facts is not None and model.facts.verdict == answer.verdict
+    assert ffalm.load_model(blind_study.folder).card() == found.card()
+    page = (blind_study.folder / "report.html").read_text(encoding="utf-8")
+    assert "no threshold was fitted" not in page and "and the model of the groups (groups)" in page
+    with pytest.raises(UserError, match="leave the site out"):
+        ffalm.load_model(blind_study.folder, site="north")
+
+
+def test_another_answer_removes_the_blind_rule_of_the_one_before(blind_study: ffalm.Study, tmp_path: Path) -> None:
+    blind_study.write_report()
+    shutil.copytree(blind_study.folder, tmp_path / "study")
+    study = ffalm.Study.load(tmp_path / "study")
+    other = ffalm.Study(replace(study.record, repair="single"), study.results, study.folder)
+    other.write_report()
+    assert not [*study.folder.glob("runs/*/groups"), *study.folder.glob("runs/*/blind.json")]
 
 
 def test_without_a_target_one_of_several_runs_must_be_named(tmp_path: Path) -> None:

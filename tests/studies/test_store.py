@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -256,6 +257,10 @@ def test_a_finished_run_tells_what_it_came_to(folder: RunFolder) -> None:
     assert found.intervals == {"accuracy": (0.4, 0.6)}
     assert math.isnan(found.test["eod"])
     assert found.history == outcome.history
+    when = folder.finished()
+    assert when is not None
+    os.utime(folder.path / "result.json", (0, 0))  # as copying a folder changes it
+    assert folder.finished() == when
     assert folder.client_scores(1)[0]["test"].counts.shape == own["test"][0].counts.shape
     for name in ("model.safetensors", "client_scores.safetensors", "history.jsonl", "result.json"):
         whole = (folder.path / name).read_bytes()

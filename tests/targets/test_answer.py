@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -91,6 +92,18 @@ def test_without_test_rows_bounds_are_at_95_percent_and_nothing_is_met_with_conf
     assert "with 95 % confidence" in told[0] and "on held-out rows" in told[0]
     enough = answer.scored.ends["dpd"] <= 0.05  # rows are, and only test rows are missing
     assert bool(rows_to_confirm(TARGET, answer.scored)) == (not enough)
+
+
+def test_an_undefined_gap_is_not_called_unmet_and_the_group_without_rows_is_named() -> None:
+    unknown = of_groups(math.nan, math.nan, men=68.0, women=52.0, x=0.0)
+    assert unknown.verdict(TARGET) == "cannot be judged"
+    chosen = Candidate("one", "groups", (CandidateRun(0, "run", {}, scores(0.9, 0.03), unknown),))
+    told = sentences(choose(TARGET, [chosen]))
+    assert told[0].endswith("DPD undefined. dpd <= 0.05: cannot be judged.")
+    assert any("DPD is undefined on test rows: x has none there. --set data.min_group_size=30" in one for one in told)
+    assert not any("--confidence" in one or "make the choice surer" in one for one in told)
+    both, values = Target.parse("dpd <= 0.05, eod <= 0.1"), {"dpd": math.nan, "eod": 0.2}
+    assert replace(unknown, metrics=values, ends=values).verdict(both) == "not met"
 
 
 def test_rows_to_confirm_a_gap_grow_with_the_square_of_the_missing_precision() -> None:

@@ -85,6 +85,16 @@ def test_columns_may_have_the_names_of_other_inputs_and_outputs(tmp_path: Path) 
     assert np.allclose(probabilities, own.predict_proba(frame), atol=1e-6)
 
 
+def test_a_column_that_was_constant_in_training_never_makes_a_probability_undefined(tmp_path: Path) -> None:
+    frame = people(200).assign(country=1.5)
+    federation = ffalm.load(frame, label="paid", group="sex", favourable="yes", clients=2)
+    model = ffalm.simulate("fedavg", federation, rounds=1, model="linear").model
+    file, names = model.to_onnx(tmp_path / "m.onnx"), ["sex", "income", "job", "country"]
+    for value in (1.5, 7.0, np.nan, np.inf):
+        _, found = computed(file, columns(frame.assign(country=value), names))
+        assert np.allclose(found, model.predict_proba(frame), atol=1e-6)
+
+
 def test_one_threshold_needs_no_group(model: TrainedModel, tmp_path: Path) -> None:
     own, frame = with_edges(model, AS_TRAINED + 5, AS_TRAINED + 5), people(100, 1)
     label, _ = computed(own.to_onnx(tmp_path / "m.onnx"), columns(frame, ["sex", "income", "job"]))

@@ -105,6 +105,35 @@ def test_an_answer_is_saved_with_its_thresholds(federation: ffalm.Federation, tm
     assert loaded.facts is not None and loaded.facts.verdict == answer.verdict
 
 
+@pytest.fixture(scope="module")
+def crossed() -> ffalm.FairAnswer:
+    """Thresholds by group of the crossing of two columns."""
+    frame = people(800).assign(race=np.random.default_rng(1).choice(["Black", "White"], 800))
+    federation = ffalm.load(frame, label="paid", group="race,sex", favourable="yes", clients=2)
+    answer = ffalm.fair(federation, "dpd <= 0.02", algorithms=["fedavg"], rounds=3, lr=0.5)
+    assert answer.model.by_group
+    return answer
+
+
+def test_crossed_columns_may_come_in_any_order(crossed: ffalm.FairAnswer) -> None:
+    frame = people(200, 1).assign(race=np.random.default_rng(2).choice(["Black", "White"], 200))
+    wanted = crossed.model.predict(frame, group="race,sex")
+    assert crossed.model.predict(frame, group="sex, race").tolist() == wanted.tolist()
+    assert crossed.model.predict(frame).tolist() != wanted.tolist()
+
+
+def test_groups_of_which_none_is_the_models_are_refused(crossed: ffalm.FairAnswer) -> None:
+    frame = people(20, 1).assign(race="Black")
+    with pytest.raises(UserError, match=r"The group column 'job' holds 'clerk', .* its groups are 'Black, female'"):
+        crossed.model.predict(frame, group="job")
+    with pytest.raises(UserError, match="The groups are 'x', of which none is a group of this model"):
+        crossed.model.predict(frame, group=["x"] * 20)
+    single = crossed.model.predict(frame).tolist()
+    assert crossed.model.predict(frame, group=[None] * 20).tolist() == single
+    some = crossed.model.predict(frame, group=["x"] * 10 + ["Black, male"] * 10).tolist()
+    assert some[:10] == single[:10]
+
+
 def test_damaged_files_are_told(result: ffalm.Result, tmp_path: Path) -> None:
     place = result.save(tmp_path / "model")
     (place / "checksums.json").unlink()  # as of earlier versions

@@ -95,6 +95,12 @@ def audit(
     threshold: float | None = None
     if prediction is not None:
         predicted = _predictions(table.columns["prediction"], names, table.what)
+        if scores is not None and len(names) > 2:
+            notes = (
+                *notes,
+                f"At other thresholds of the score all labels but {names[-1]!r} count as one: the accuracy there "
+                "cannot be compared with that of the predictions.",
+            )
     else:
         assert scores is not None
         threshold, note = own_decision(scores, probabilities, decision)

@@ -130,9 +130,14 @@ def predictions(model: TrainedModel, data: Path, group: str | None, proba: bool)
             "get the single threshold, and the fairness target need not hold."
         )
     if group is not None and not model.by_group:
-        notes.append("This model has the same threshold for everybody: --group changes nothing.")
+        notes.append("This model has no thresholds by group: --group changes nothing.")
         group = None
     features = model.features(rows)
+    if group is not None and (without := int((model.group_numbers(rows, features, group) < 0).sum())):
+        notes.append(
+            f"{without:,} of {len(rows):,} rows have no group, or one that no training row had: they get the single "
+            "threshold."
+        )
     labels = model.decide(features if group is None else rows, group)
     chances = model.predict_proba(features)
     columns = {"prediction": [model.labels[code] for code in labels.tolist()]}

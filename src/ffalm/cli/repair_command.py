@@ -68,13 +68,12 @@ def repair(
     names = {"score": score, "label": label, "group": group, **({} if id is None else {"id": id})}
     drawn = repair == "randomised"
     frame = _read(file, names, drawn)
-    table = ScoredTable.of(frame["score"], frame["label"], frame["group"], favourable, repr(str(file)))
+    table = ScoredTable.of(*_named(frame, names), favourable, repr(str(file)))
     parts = {"calibration": frame}
     held: ScoredTable | None = None
     if test is not None:
         parts["test"] = _read(test, names, drawn)
-        own = parts["test"]
-        held = table.like(own["score"], own["label"], own["group"], repr(str(test)))
+        held = table.like(*_named(parts["test"], names), repr(str(test)))
     elif test_share is not None:
         rows = table.split(test_share, seed)
         table, held = (table.take(some) for some in rows)
@@ -100,6 +99,12 @@ def _read(file: Path, names: dict[str, str], drawn: bool) -> pd.DataFrame:
     columns["group"] = group_column(frame, listed_columns(frame, [names["group"]], str(file)), str(file))
     content = _content(frame.drop(columns=[names["label"]])) if drawn and "id" not in names else ""
     return pd.DataFrame({**columns, "row": range(1, len(frame) + 1), "content": content})
+
+
+def _named(frame: pd.DataFrame, names: dict[str, str]) -> tuple[pd.Series, pd.Series, pd.Series]:
+    """Scores, labels and groups under the names that they have in the file, which messages tell."""
+    score, label, group = (frame[role].rename(names[role]) for role in ("score", "label", "group"))
+    return score, label, group
 
 
 def _content(frame: pd.DataFrame) -> Any:

@@ -251,7 +251,9 @@ def _show(study: Study, folder: Path, as_json: bool) -> None:
             print_answer(answer)
         lines = [*(f"Note: {note}" for note in outcome.notes), f"Report: {folder / 'report.html'}"]
         usable = [
-            one for one in outcome.answers if one.verdict != "not met" and not one.degenerate and not one.together
+            one
+            for one in outcome.answers
+            if one.verdict in ("met with confidence", "met in the sample") and not one.degenerate and not one.together
         ]
         if usable and len(outcome.answers) == 1:
             use, card = f"ffalm predict {study.folder} NEW.csv", f"ffalm card {study.folder}"

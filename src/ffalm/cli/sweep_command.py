@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ffalm.cli.flags import Flag, alpha_flag, listed, literal, overrides, seeds_flag, study_flags, takes
 from ffalm.cli.output import print_json, print_results, raise_if_diverged
 from ffalm.cli.running import run_shown
-from ffalm.errors import require
+from ffalm.errors import UserError, require
 from ffalm.settings import merged
 from ffalm.targets.target import Target
 
@@ -82,7 +82,12 @@ def _show(sweep: Sweep, bound: Target | None, as_json: bool) -> None:
 
     fronts, folder = sweep.fronts, sweep.study.folder
     written = sweep.study.write_report() | sweep.write()
-    found = None if bound is None else best_at(fronts, bound)
+    found, unmet = None, ""
+    if bound is not None:
+        try:
+            found = best_at(fronts, bound)
+        except UserError as error:  # no point is within it: the fronts, which took the time, are a result all the same
+            unmet = str(error)
     if as_json:
         plain: dict[str, Any] = {
             "folder": folder,
@@ -98,9 +103,11 @@ def _show(sweep: Sweep, bound: Target | None, as_json: bool) -> None:
             plain["at"] = {"bound": str(bound), "label": found[0].label, "settings": found[0].settings,
                           "chosen_on": found[1],
                           "test": {name: found[0].mean(name) for name in ("accuracy", sweep.metric)}}  # fmt: skip
+        elif bound is not None:
+            plain["at"] = {"bound": str(bound), "label": None, "why": unmet}
         print_json(plain)
     else:
-        lines = [chosen(*found, bound)] if found is not None and bound is not None else []
+        lines = [chosen(*found, bound)] if found is not None and bound is not None else [unmet] * bool(unmet)
         lines.append(f"Fronts: {folder / 'fronts.svg'}; report: {folder / 'report.html'}")
         print_results((points(fronts), volumes(fronts)), lines)
     raise_if_diverged(sweep.study)

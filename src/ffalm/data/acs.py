@@ -86,7 +86,7 @@ class Acs:
         parts = split_rows(strata, shares, self.data_seed)
         train = parts[0]
         found = found.with_small_last(train, fewest_rows(self.min_group_size, crossed), self.root)
-        owner, owners = code_owner(state, train, self.root)
+        owner, owners, without = code_owner(state, train, self.root)
         merged: list[str] = []
         features = {}
         for name in task.features:
@@ -107,7 +107,7 @@ class Acs:
             parts=parts,
             owner=owner,
             owner_names=owners,
-            notes=(*notes, *found.notes),
+            notes=(*notes, *found.notes, *without),
         )
 
     def _feature(self, persons: pd.DataFrame, name: str, train: NDArray[np.int64], merged: list[str]) -> pd.Series:

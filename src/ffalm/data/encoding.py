@@ -30,8 +30,11 @@ from ffalm.system.spilled_arrays import ColumnsInRows, release_pages, too_large
 if TYPE_CHECKING:
     from ffalm.data.preprocessing import Preprocessing
 
-#: A variance below this share of the mean square is rounding error: the column is constant.
+#: A variance below this share of the mean square is rounding error where it is found by sums: the column is constant.
 ROUNDING = 1e-13
+#: Where it is below this share, sums lose digits of it, and the squared deviations are added up too.
+CANCELLED = 1e-6
+_LAST_BITS = 1e-28  # the same as `ROUNDING` for deviations: numbers that differ in their last bits alone
 _LONG_TAIL = 2.0  # standard deviation over mean of numbers that are not negative (log-normal: sigma 1.27)
 FARTHEST = 1e15  # standard deviations from the mean: products of such features are finite in every layer
 
@@ -40,7 +43,9 @@ FARTHEST = 1e15  # standard deviations from the mean: products of such features 
 class NumericSummary:
     """Statistics of a numeric column: count, sum and sum of squares, also of the fourth roots of its values.
 
-    The latter are infinite where a value is negative. `missing` further rows have no value.
+    The latter are infinite where a value is negative. `missing` further rows have no value. `deviations` are the sum of
+    squared deviations from the mean, where these are so small that the sum of squares does not tell them: of numbers
+    such as 10,000,003, which differ by little from their mean.
     """
 
     count: int
@@ -49,9 +54,27 @@ class NumericSummary:
     roots: float = math.inf
     root_squares: float = math.inf
     missing: int = 0
+    deviations: float | None = None
 
     def __add__(self, other: NumericSummary) -> NumericSummary:
-        return NumericSummary(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
+        pairs = zip(astuple(self)[:-1], astuple(other)[:-1], strict=True)
+        return replace(NumericSummary(*(one + two for one, two in pairs)), deviations=self._joined_deviations(other))
+
+    def _joined_deviations(self, other: NumericSummary) -> float | None:
+        """S = S1 + S2 + (m1 - m2)^2 n1 n2 / (n1 + n2); None where the sums of squares tell it."""
+        if self.deviations is None and other.deviations is None:
+            return None
+        apart = 0.0
+        if self.count and other.count:
+            between = self.total / self.count - other.total / other.count
+            apart = between * between * self.count * other.count / (self.count + other.count)
+        found = self._deviations() + other._deviations() + apart
+        return found if found < CANCELLED * (self.squares + other.squares) else None
+
+    def _deviations(self) -> float:
+        if self.deviations is not None or not self.count:
+            return self.deviations or 0.0
+        return max(0.0, self.squares - self.total / self.count * self.total)
 
     @property
     def rows(self) -> int:
@@ -65,7 +88,7 @@ class NumericSummary:
         mean = self.total / self.count
         root = math.sqrt(math.sqrt(mean)) if mean >= 0 else math.inf
         many = self.missing
-        added = NumericSummary(many, many * mean, many * mean * mean, many * root, many * root * root)
+        added = NumericSummary(many, many * mean, many * mean * mean, many * root, many * root * root, 0, 0.0)
         return replace(self, missing=0) + added
 
 
@@ -120,7 +143,10 @@ class TableSummary:
             for name, column in self.columns.items()
         }
         return json.dumps(
-            {name: {k: v for k, v in one.items() if (k, v) != ("missing", 0)} for name, one in columns.items()}
+            {
+                name: {k: v for k, v in one.items() if (k, v) not in (("missing", 0), ("deviations", None))}
+                for name, one in columns.items()
+            }
         )
 
     @classmethod
@@ -322,11 +348,22 @@ def _summarise(column: pd.Series, gaps: bool) -> ColumnSummary:
         if bool((values >= 0).all()):
             half = np.sqrt(values)
             roots, root_squares = float(np.sqrt(half).sum()), float(half.sum())
-        return NumericSummary(len(values), total, squares, roots, root_squares, len(column) - len(values))
+        missing = len(column) - len(values)
+        return NumericSummary(
+            len(values), total, squares, roots, root_squares, missing, _small_deviations(values, total, squares)
+        )
     codes, texts = distinct(column)
     tally = np.bincount(codes + 1, minlength=len(texts) + 1).tolist()
     counts = zip([None, *texts], tally, strict=True)
     return CategorySummary({category: count for category, count in counts if count})
+
+
+def _small_deviations(values: NDArray[np.float64], total: float, squares: float) -> float | None:
+    """The sum of squared deviations from the mean, in two passes over the rows; None where `squares` tells it."""
+    if not len(values) or not 0 < squares < math.inf or squares - total / len(values) * total >= CANCELLED * squares:
+        return None
+    apart = values - values[0]  # exactly 0 for a constant
+    return float(np.square(apart - apart.mean()).sum())
 
 
 def _column(name: str, summary: ColumnSummary, long_tails: bool) -> NumericColumn | CategoryColumn:
@@ -337,24 +374,24 @@ def _column(name: str, summary: ColumnSummary, long_tails: bool) -> NumericColum
     require(summary.count > 0, f"The column {name!r} has no training rows to take a mean of.")
     summary = summary.filled()
     require(math.isfinite(summary.squares), f"The values of the column {name!r} are too large to be standardised.")
-    mean, scale = _moments(summary.count, summary.total, summary.squares)
+    mean, scale = _moments(summary.count, summary.total, summary.squares, summary.deviations)
     root = None
     if long_tails and math.isfinite(summary.roots) and scale > _LONG_TAIL * mean:
         root = _moments(summary.count, summary.roots, summary.root_squares)
     return NumericColumn(name, mean, scale, root if root is not None and root[1] > 0 else None)
 
 
-def _moments(count: int, total: float, squares: float) -> tuple[float, float]:
+def _moments(count: int, total: float, squares: float, deviations: float | None = None) -> tuple[float, float]:
     """Mean and standard deviation by sums; the latter is 0 where it is rounding error."""
     mean, square = total / count, squares / count
+    if deviations is not None:
+        return mean, math.sqrt(deviations / count) if deviations / count > _LAST_BITS * square else 0.0
     variance = square - mean * mean
     return mean, math.sqrt(variance) if variance > ROUNDING * square else 0.0
 
 
 def _standardised(values: pd.Series, column: NumericColumn) -> NDArray[np.float64]:
-    """The feature of a column, if it is finite."""
-    if column.scale == 0:
-        return np.zeros(len(values))
+    """The feature of a column, if it is finite; also of a constant one, whose numbers must be there all the same."""
     with np.errstate(over="ignore"):
         scaled = column.standardised(numbers(values))
     if not bool((np.abs(scaled) <= FARTHEST).all()):

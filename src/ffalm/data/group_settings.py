@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ffalm.errors import require, shown
 
-_CROSSED_ROWS = 30  # the default of `min_group_size` where columns are crossed
+CROSSED_ROWS = 30  # the default of `min_group_size` where columns are crossed
 
 
 def group_columns(group: str | Sequence[str]) -> tuple[str, ...]:
@@ -22,7 +22,7 @@ def group_columns(group: str | Sequence[str]) -> tuple[str, ...]:
 
 def fewest_rows(size: int | None, columns: Sequence[str]) -> int:
     """The training rows of the smallest group that is compared."""
-    return size if size is not None else _CROSSED_ROWS if len(columns) > 1 else 0
+    return size if size is not None else CROSSED_ROWS if len(columns) > 1 else 0
 
 
 def unknown_name(names: Sequence[str]) -> str:

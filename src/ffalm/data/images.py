@@ -84,7 +84,7 @@ class Images:
         parts = [good[part] for part in chosen]
         train = parts[0]
         unseen = check_training_labels(y[train], labels, self.label, self.labels)
-        owners, owner_names = self._owners(frame, parts)
+        owners, owner_names, without = self._owners(frame, parts)
         found = found.with_small_last(train, fewest_rows(self.min_group_size, columns), self.labels)
         name = folder.name or "images"
         return Dataset(
@@ -92,15 +92,17 @@ class Images:
             *(examples(decoded, part, y, found.codes) for part in parts),
             owners=owners,
             owner_names=owner_names,
-            notes=(*notes, *assumed, *unseen, *found.notes, *skipped, *copies),
+            notes=(*notes, *assumed, *unseen, *found.notes, *without, *skipped, *copies),
             preprocessing=Preprocessing(images=Recipe(self.size, self.crop)),
         )
 
-    def _owners(self, frame: pd.DataFrame, parts: Sequence[Codes]) -> tuple[list[Tensor] | None, tuple[str, ...]]:
+    def _owners(
+        self, frame: pd.DataFrame, parts: Sequence[Codes]
+    ) -> tuple[list[Tensor] | None, tuple[str, ...], tuple[str, ...]]:
         if self.owner is None:
-            return None, ()
-        codes, names = code_owner(pick(frame, self.owner, self.labels), parts[0], self.labels)
-        return [torch.from_numpy(codes[rows]) for rows in parts], names
+            return None, (), ()
+        codes, names, notes = code_owner(pick(frame, self.owner, self.labels), parts[0], self.labels)
+        return [torch.from_numpy(codes[rows]) for rows in parts], names, notes
 
     def _parts(
         self, frame: pd.DataFrame, contents: Sequence[str], y: Codes, group: Codes

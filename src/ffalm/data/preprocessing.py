@@ -18,6 +18,7 @@ from ffalm import arrays
 from ffalm.data.category_lookup import category_positions, changed_as_floats, distinct, written_alike
 from ffalm.data.decode import ENDINGS, Recipe, decode_bytes, read_image
 from ffalm.data.encoding import CategoryColumn, NumericColumn, TableEncoding, is_numeric, require_real
+from ffalm.data.table_codes import is_comma_number
 from ffalm.data.table_files import as_frame, read_table, without_copies
 from ffalm.data.table_groups import group_column
 from ffalm.data.table_values import Codes, listed, place_of
@@ -47,21 +48,28 @@ class Preprocessing:
         """
         if self.table is not None:
             if isinstance(data, str | Path):
-                texts = self._texts(group, group_names)
-                return read_table(str(data), self.separator, self.decimal, self.encoding, texts)[0]
+                texts, codes = self._texts(group, group_names)
+                return read_table(str(data), self.separator, self.decimal, self.encoding, texts, codes)[0]
             frame = as_frame(_records(data))
             return data if frame is None else without_copies(frame)[0]
         return _image_files(data) if self.images is not None and isinstance(data, str | Path) else data
 
-    def _texts(self, group: Any, group_names: Sequence[str]) -> list[str]:
-        """Columns that no number may be read of: 01 and 1 are two of their values, or one is too long for floats."""
+    def _texts(self, group: Any, group_names: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Columns that no number may be read of: 01 and 1 are two of their values, or one is too long for floats.
+
+        Then, of a file with a decimal comma, those whose cells are read one by one, as in training: 1,5 is 1.5 there,
+        unless training left it as it is, in a column that was not declared to be categorical.
+        """
         assert self.table is not None
         values = {one.name: [*one.categories] for one in self.table.columns if isinstance(one, CategoryColumn)}
         if isinstance(group, str):
             names = [part for name in (*group_names, *self.group_values) for part in name.split(", ")]
             for column in {group, *map(str.strip, group.split(","))}:
                 values[column] = [*values.get(column, ()), *names]
-        return [name for name, known in values.items() if written_alike(known) or changed_as_floats(known)]
+        if self.decimal == ",":
+            verbatim = [name for name, known in values.items() if any(one and is_comma_number(one) for one in known)]
+            return verbatim, [name for name in values if name not in verbatim]
+        return [name for name, known in values.items() if written_alike(known) or changed_as_floats(known)], []
 
     def read_verbatim(self, file: Path) -> pd.DataFrame:
         """A file's values as they are written."""
@@ -94,13 +102,13 @@ class Preprocessing:
                 found |= {column.name: strange} if strange else {}
         return found
 
-    def groups(self, data: Data, group: Any, names: Sequence[str], rows: int) -> Tensor:
+    def groups(self, data: Data, group: Any, names: Sequence[str], rows: int, required: bool = False) -> Tensor:
         """Each row's group as an index into `names`, -1 where it is none of them.
 
         `group` is a column (several with commas are crossed) or has a value for each row: names, or whole numbers that
-        are no names and count the groups from 0.
+        are no names and count the groups from 0. `required` refuses values of which none is a group.
         """
-        column = isinstance(group, str)
+        column, given = isinstance(group, str), group
         if isinstance(group, str):
             require(isinstance(data, pd.DataFrame), "There is no column of groups: give the group of each row.")
             columns = (group,) if group in data.columns else tuple(name.strip() for name in group.split(","))
@@ -116,6 +124,13 @@ class Preprocessing:
             known[value] = place
         if not column:
             known |= _by_number(known, names)
+        if required and known and max(known.values()) < 0:
+            what = f"The group column {given!r} holds" if column else "The groups are"
+            raise UserError(
+                f"{what} {listed([*map(str, known)])}, of which none is a group of this model: its groups are "
+                f"{listed([*names, *spelled])}. Name the column of its groups, or leave the group out for the single "
+                "threshold."
+            )
         return torch.tensor([known.get(value, -1) for value in values.astype(object)], dtype=torch.int64)
 
     def filled(self, frame: pd.DataFrame) -> pd.DataFrame:

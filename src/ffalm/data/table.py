@@ -18,7 +18,6 @@ from ffalm.data.preprocessing import Preprocessing, merged_values
 from ffalm.data.splits import check_shares, split_rows
 from ffalm.data.table_codes import code_columns
 from ffalm.data.table_columns import (
-    FEWEST_IDS,
     MOST_CATEGORIES,
     as_category,
     check_feature,
@@ -41,6 +40,7 @@ from ffalm.data.table_values import (
     place_of,
 )
 from ffalm.data.types import Dataset, Task
+from ffalm.data.written_numbers import FEWEST_IDS
 from ffalm.errors import UserError, require
 from ffalm.system.spilled_arrays import release_pages
 
@@ -130,9 +130,10 @@ class Table:
         unseen = check_training_labels(y[train], labels, self.label, self.file)
         owner: Codes | None = None
         owners: tuple[str, ...] = ()
+        without: tuple[str, ...] = ()
         owner_column = FILE_COLUMN if self.natural_silos else self.owner
         if owner_column is not None:
-            owner, owners = code_owner(pick(frame, owner_column, self.file), train, self.file)
+            owner, owners, without = code_owner(pick(frame, owner_column, self.file), train, self.file)
         measured = [name for name in self._feature_names(frame) if name not in self._codes]
         frame, gaps = filled(frame, measured, train, self.missing == "mean", self.file)
         features = self.features(frame)
@@ -145,7 +146,7 @@ class Table:
             owner=owner,
             owner_names=owners,
             long_tails=True,
-            notes=(*notes, *assumed, *unseen, *found.notes, *gaps, *remarks(features, y, train)),
+            notes=(*notes, *assumed, *unseen, *found.notes, *without, *gaps, *remarks(features, y, train, self._codes)),
             preprocessing=Preprocessing(
                 missing=self.missing,
                 separator=self.separator,
@@ -209,7 +210,7 @@ class Table:
 
     def check(self, column: pd.Series) -> None:
         """Refuse a feature column that cannot be learned from."""
-        check_feature(column, column.name in self._codes, self.file)
+        check_feature(column, column.name in self._codes, self.file, self.decimal)
 
     def _feature_names(self, frame: pd.DataFrame) -> list[str]:
         listed_columns(frame, self.categorical, self.file)

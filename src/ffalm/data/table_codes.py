@@ -6,6 +6,7 @@ federation each read a file of their own, so what a cell means must not depend o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal
 
@@ -14,6 +15,8 @@ import pandas as pd
 
 from ffalm.data.category_lookup import as_code, as_text
 from ffalm.data.encoding import is_numeric
+
+_COMMA_NUMBER = re.compile(r"[+-]?\d+,\d*")
 
 Reader = Callable[[Sequence[int]], Iterable[pd.DataFrame]]
 """Reads some columns, by their places in ascending order, as text in pieces."""
@@ -35,19 +38,32 @@ def spell_codes(frame: pd.DataFrame, places: Sequence[int], decimal: Literal["."
     """
     numeric = [place for place in places if is_numeric(frame.iloc[:, place])]
     for place in {*places} - {*numeric}:
-        frame.isetitem(place, _spelled(frame.iloc[:, place]))
+        frame.isetitem(place, _spelled(frame.iloc[:, place], decimal))
     for place, column in zip(numeric, _read(texts(numeric), decimal) if numeric else (), strict=True):
         if {*column.cat.categories} != {as_text(number) for number in frame.iloc[:, place].dropna().unique()}:
             frame.isetitem(place, column)
 
 
-def _spelled(column: pd.Series) -> pd.Series:
+def _spelled(column: pd.Series, decimal: Literal[".", ","]) -> pd.Series:
     """A column of texts as categories; any other column, and one whose texts are categories already, as it is."""
     codes, found = pd.factorize(column)
     texts = list(found)
-    if not all(isinstance(text, str) for text in texts) or all(as_code(text) == text for text in texts):
+    if not all(isinstance(text, str) for text in texts):
         return column
-    return _Categories().add(codes, texts).column()
+    pointed = [_pointed(text) if decimal == "," else text for text in texts]
+    if all(as_code(own) == text for own, text in zip(pointed, texts, strict=True)):
+        return column
+    return _Categories().add(codes, pointed).column()
+
+
+def _pointed(text: str) -> str:
+    """A number with a decimal comma as it is spelled with a point; other texts as they are."""
+    return text.replace(",", ".") if is_comma_number(text) else text
+
+
+def is_comma_number(text: str) -> bool:
+    """Whether a cell is a number with a decimal comma."""
+    return bool(_COMMA_NUMBER.fullmatch(text.strip()))
 
 
 def _read(pieces: Iterable[pd.DataFrame], decimal: Literal[".", ","]) -> list[pd.Series]:

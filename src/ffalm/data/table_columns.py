@@ -6,7 +6,6 @@ those that are only suspicious.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -16,29 +15,22 @@ from numpy.typing import NDArray
 from ffalm.data.category_lookup import distinct
 from ffalm.data.encoding import is_numeric, numbers, require_real
 from ffalm.data.table_values import listed
+from ffalm.data.written_numbers import FEWEST_IDS, Decimal, refused_form
 from ffalm.errors import UserError, require
 from ffalm.system.spilled_arrays import new_array, release_pages
 
 MOST_CATEGORIES = 1000
 MOST_REFUSALS = 4  # columns that are refused with a sentence each
-FEWEST_IDS = 20  # with fewer distinct values a column is never taken for ids, dates or numbers
-
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
-_WHOLE = re.compile(r"[+-]?\d+")
-_PLAIN = re.compile(r"[+-]?\d+([.,]\d+)?")
-#: Numbers with thousands separators, a currency or a percent sign: "$18,672", "18.671,76 €", "5 %".
-_WRITTEN = re.compile(r"[+-]?\s?[$€£¥]?\s?[+-]?(\d{1,3}([.,'\s]\d{3})+|\d+)([.,]\d+)?\s?[%$€£¥]?")
-_DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))([ T]\d.*)?")
 
 
-def check_feature(column: pd.Series, declared: bool, file: str) -> None:
+def check_feature(column: pd.Series, declared: bool, file: str, decimal: Decimal = ".") -> None:
     """Refuse a column that would silently give a useless model; `declared` ones are listed as categorical."""
     if is_numeric(column):
         numbers(column)
         return
     codes, values = distinct(column)
     where = f"The column {str(column.name)!r} of {file!r}"
-    written = None if declared else _numbers_as_text(values)
+    written = None if declared else refused_form(values, decimal)
     if written is not None:
         kind, example, remedy = written
         public = f"Its column {str(column.name)!r} holds {kind}."
@@ -49,7 +41,8 @@ def check_feature(column: pd.Series, declared: bool, file: str) -> None:
             "drop.",
             f"Its column {str(column.name)!r} holds a different text in nearly every row, like a name or an id.",
         )
-    text = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").isna().to_numpy()
+    pointed = [value.replace(",", ".") for value in values] if decimal == "," else values
+    text = pd.to_numeric(pd.Series(pointed, dtype=object), errors="coerce").isna().to_numpy()
     if not declared and 0 < 10 * text.sum() <= len(values) and len(values) > FEWEST_IDS:
         rows = np.flatnonzero(np.isin(codes, np.flatnonzero(text)))
         raise UserError(
@@ -105,22 +98,3 @@ def filled(
         frame[name] = pd.Series(values, index=frame.index, copy=False)
         release_pages()
     return frame, tuple(notes)
-
-
-def _numbers_as_text(values: list[str]) -> tuple[str, str, str] | None:
-    """What kind of numbers or dates were read as text, an example, and what to do; None for plain categories."""
-    commas = [value for value in values if _DECIMAL_COMMA.fullmatch(value)]
-    if commas and len(commas) + sum(bool(_WHOLE.fullmatch(value)) for value in values) == len(values):
-        remedy = "set decimal to ',', or list the column in categorical or drop"
-        return "numbers with a decimal comma", commas[0], remedy
-    if len(values) <= FEWEST_IDS:
-        return None
-    dates = [value for value in values if _DATE.fullmatch(value)]
-    if 10 * len(dates) >= 9 * len(values):
-        return "dates", dates[0], "make numbers of them, such as days or years, or list the column in drop"
-    written = [value for value in values if _WRITTEN.fullmatch(value)]
-    signs = [value for value in written if not _PLAIN.fullmatch(value)]
-    if signs and 10 * len(written) >= 9 * len(values):
-        remedy = "write them as plain numbers, such as 1234.5, or list the column in categorical or drop"
-        return "numbers with signs or thousands separators", signs[0], remedy
-    return None

@@ -11,16 +11,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ffalm.data.category_lookup import as_text, distinct
 from ffalm.data.encoding import is_numeric
-from ffalm.data.group_settings import unknown_name
+from ffalm.data.group_settings import CROSSED_ROWS, unknown_name
 from ffalm.data.table_columns import MOST_CATEGORIES
 from ffalm.data.table_values import Codes, Value, canonical, empty_in, listed, natural, nearest, pick, place_of
 from ffalm.errors import UserError, require
 
 MOST_NUMERIC_GROUPS = 20
 REST = "rest"
+_FEW_ROWS = 10  # training rows of a group that is compared without a note
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,15 @@ class Grouping:
     notes: tuple[str, ...] = ()
 
     def with_small_last(self, train: Codes, fewest: int, file: str) -> Grouping:
-        """The grouping with groups of fewer than `fewest` training rows moved to the excluded ones."""
+        """The grouping with groups of fewer than `fewest` training rows moved to the excluded ones.
+
+        A note says which groups are compared by very few rows.
+        """
         compared = len(self.names) - self.excluded
         counts = np.bincount(self.codes[train], minlength=len(self.names))[:compared]
         small = np.flatnonzero(counts < fewest)
         if len(small) == 0:
-            return self
+            return replace(self, notes=(*self.notes, *_few_rows(self.names, counts)))
         require(
             compared - len(small) >= 2,
             f"Of the groups of {file!r}, fewer than two have {fewest} training rows: lower min_group_size, or cross "
@@ -76,6 +81,27 @@ def group_column(frame: pd.DataFrame, columns: Sequence[str], file: str) -> pd.S
         crossed[known] = found
         texts = [f"{texts[cell // len(values)]}, {values[cell % len(values)]}" for cell in cells]
     return pd.Series(np.array([*texts, None], dtype=object)[crossed], dtype=object, name=", ".join(columns))
+
+
+def _few_rows(names: Sequence[str], counts: NDArray[np.int64]) -> tuple[str, ...]:
+    """A note on groups of so few training rows that gaps to them say nothing, as a mistyped value gives."""
+    few = [f"{name} ({count})" for name, count in zip(names, counts, strict=False) if count < _FEW_ROWS]
+    if not few or (counts >= CROSSED_ROWS).sum() < 2:
+        return ()
+    return (
+        f"Groups of very few training rows are compared: {listed(few)}. Gaps to them mean little, and thresholds or "
+        f"constraints for them may cost everybody's accuracy: correct these rows, or set min_group_size to "
+        f"{CROSSED_ROWS} (--set data.min_group_size={CROSSED_ROWS}) to score such groups without comparing them.",
+    )
+
+
+def in_stored_order(group: str, stored: str) -> str:
+    """Crossed columns in the order in which a model's groups were named: "sex,race" as "race, sex".
+
+    Columns other than the stored ones stay as they are given: a column may have been renamed.
+    """
+    given, known = ([name.strip() for name in names.split(",")] for names in (group, stored))
+    return ",".join(known) if sorted(given) == sorted(known) else group
 
 
 def code_groups(column: pd.Series, groups: tuple[Value, ...], against_rest: tuple[Value, ...], file: str) -> Grouping:

@@ -7,6 +7,7 @@ and columns that are filled in after the outcome all give a model, of an accurac
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from ffalm.data.category_lookup import distinct
 from ffalm.data.encoding import is_numeric
-from ffalm.data.table_columns import FEWEST_IDS
+from ffalm.data.written_numbers import FEWEST_IDS, noted_form
 
 Codes = NDArray[np.int64]
 Numbers = NDArray[np.float64]
@@ -26,14 +27,17 @@ _FEWEST_CODES, _ROWS_A_CODE = 6, 10
 _CLEAR, _SHARE = 20.0, 0.01  # standard errors, and share of the label's variance, beyond what a curve explains
 
 
-def remarks(features: pd.DataFrame, y: Codes, train: Codes) -> tuple[str, ...]:
-    """The notes on all columns, in their order; `y` are label codes, the favourable label the largest."""
+def remarks(features: pd.DataFrame, y: Codes, train: Codes, declared: Collection[str] = ()) -> tuple[str, ...]:
+    """The notes on all columns, in their order; `y` are label codes, the favourable label the largest.
+
+    `declared` columns are categories whatever their texts look like.
+    """
     rows = train[:: 1 + len(train) // _MOST_ROWS]  # evenly spaced, since files may be sorted
     labels = y[rows]
     enough = len(rows) >= _FEWEST_ROWS and np.bincount(labels).max() <= _FREQUENT * len(rows)
     notes = []
     for name, column in features.items():
-        found = _of_column(column)
+        found = _of_column(column) or ([] if name in declared else _written(column.iloc[rows]))
         if enough and not found:
             found = _with_labels(column.iloc[rows], labels)
         notes += [f"The column {str(name)!r} {one}" for one in found]
@@ -50,6 +54,16 @@ def _of_column(column: pd.Series) -> list[str]:
     if whole and np.all(np.diff(column.to_numpy(dtype=np.float64)) == 1):
         return ["is a row number; list it in drop unless it is a feature."]  # in a sorted file it reveals the label
     return _stand_in(_values(column))
+
+
+def _written(column: pd.Series) -> list[str]:
+    """A note on texts that look like dates, durations or amounts."""
+    if is_numeric(column) or (form := noted_form(distinct(column)[1])) is None:
+        return []
+    return [
+        f"holds texts that look like {form.kind}, such as {form.example!r}, and each is a category of its own: "
+        f"{form.remedy}."
+    ]
 
 
 def _stand_in(values: Numbers) -> list[str]:

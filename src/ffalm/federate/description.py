@@ -12,7 +12,7 @@ import unicodedata
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-from ffalm.data.encoding import NumericSummary, TableSummary
+from ffalm.data.encoding import CANCELLED, NumericSummary, TableSummary
 from ffalm.data.table_columns import MOST_CATEGORIES
 from ffalm.errors import UserError
 from ffalm.settings import build
@@ -83,8 +83,11 @@ def _checked(summary: TableSummary) -> TableSummary:
 def _possible(column: NumericSummary) -> bool:
     """Whether some numbers have these sums: (sum x)^2 <= n sum x^2, up to rounding; infinite ones are named later."""
     sums = column.total, column.squares, column.roots, column.root_squares
-    if not _count(column.count) or not _count(column.missing) or not all(type(value) in (int, float) for value in sums):
+    told = (*sums, 0.0 if column.deviations is None else column.deviations)
+    if not _count(column.count) or not _count(column.missing) or not all(type(value) in (int, float) for value in told):
         return False
+    if column.deviations is not None and not 0 <= column.deviations <= 2 * CANCELLED * column.squares:
+        return False  # larger ones are told by the squares alone
     return all(
         squares >= 0 and total * total <= column.count * squares * (1 + 1e-6) + 1e-9
         for total, squares in (sums[:2], sums[2:])

@@ -27,6 +27,11 @@ _MEANING = {
 _VERDICTS: dict[Verdict, tuple[str, str, str]] = {
     "met with confidence": ("good", "Use", "Met, with 95 % confidence"),
     "met in the sample": ("open", "Use", "Met on the test rows, which are too few to be sure"),
+    "cannot be judged": (
+        "open",
+        "Chosen, but nobody can say whether it is within the target:",
+        "Cannot be judged: the {} lack those of a group",
+    ),
     "not met": ("bad", "Chosen, but not within the target:", "Not met on the {}"),
 }
 _UNTESTED = "Met on the {} that chose the model; no test rows confirm it"
@@ -66,6 +71,7 @@ class AnswerCard:
     model: str
     use: str  # what to do with the model
     place: str  # the folder of its run, empty where it is the report's own
+    blind: bool  # whether it has a blind rule and a model of the groups instead of thresholds
     asked: list[str]  # the target in words
     state: str  # "good", "open" or "bad"
     verdict: str
@@ -93,6 +99,7 @@ def answer_card(answer: Answer, favourable: str) -> AnswerCard:
         used(answer.chosen),
         use,
         "" if answer.best.run == "." else answer.best.run,
+        answer.chosen.kind == "blind",
         asked,
         state,
         verdict,
@@ -115,7 +122,9 @@ def _tiles(answer: Answer, favourable: str) -> list[Tile]:
         value = bound_number(bound, scored.metrics[bound.metric]) + (" points" if bound.at_most else "")
         limit = "at most" if bound.at_most else "at least"
         wanted = f"{100 * bound.value:g}" if bound.at_most else f"{bound.value:g}"
-        about = f"{limit} {end} with {percent(scored.level, 0)} % confidence; target: {limit} {wanted}"
+        sure = f"{limit} {end} with {percent(scored.level, 0)} % confidence"
+        sure = "a group lacks the rows to say" if math.isnan(scored.metrics[bound.metric]) else sure
+        about = f"{sure}; target: {limit} {wanted}"
         tiles.append(Tile(_NAMES[bound.metric].format(favourable), value, about))
     asked = {bound.metric for bound in answer.target.bounds}
     for name in _OTHERS:
@@ -142,7 +151,9 @@ def _beside_the_target(answer: Answer, name: str, value: float) -> tuple[str, bo
 def _cost(answer: Answer) -> Tile:
     free = answer.unconstrained
     if free is answer.chosen:
-        return Tile("Cost in accuracy", "none", "it is also the most accurate model of all")
+        beside = {"not met": "; the target is not met", "cannot be judged": "; the target cannot be judged"}
+        about = f"it is also the most accurate model of all{beside.get(answer.verdict, '')}"
+        return Tile("Cost in accuracy", "none", about)
     cost = answer.cost
     value = "none" if abs(cost) < _SMALL else f"{percent(abs(cost), 1)} points"
     name = "Gain in accuracy" if cost <= -_SMALL else "Cost in accuracy"
@@ -154,6 +165,9 @@ def _thresholds(repair: dict[str, Any]) -> tuple[str, str]:
     """From which score on each group is predicted the favourable outcome."""
     groups: dict[str, list[dict[str, Any]]] = repair.get("groups", {})
     kind = repair.get("kind", "none")
+    if kind == "blind":
+        about = "the model's probability is weighed against the group that a second model infers from the features"
+        return "a blind rule", f"{about}; nobody's group is asked for"
     if kind == "none" or not groups:
         return "as trained", "the model's own predictions, no threshold was fitted"
     if kind in ("groups", "randomised"):

@@ -98,6 +98,8 @@ def gap_sentence(bound: Bound, scored: Scores) -> str:
     """A gap with its confidence bound."""
     end = "at most" if bound.at_most else "at least"
     value, limit = scored.metrics[bound.metric], scored.ends[bound.metric]
+    if math.isnan(value):
+        return f"{metric_title(bound.metric)} undefined"
     sure = f"{end} {bound_number(bound, limit)} with {percent(scored.level, 0)} % confidence"
     return f"{metric_title(bound.metric)} {bound_number(bound, value)} ({sure})"
 
@@ -120,7 +122,8 @@ def bound_number(bound: Bound, value: float) -> str:
 def _cost(answer: Answer) -> list[str]:
     free = answer.unconstrained
     if free is answer.chosen:
-        return ["It is also the most accurate candidate of all: the target costs no accuracy."]
+        free_of_cost = ": the target costs no accuracy" if answer.verdict.startswith("met") else ""
+        return [f"It is also the most accurate candidate of all{free_of_cost}."]
     cost = answer.cost
     change = f"costs {percent(cost, 1)} points" if cost >= 0.0005 else f"gains {percent(-cost, 1)} points"
     change = "costs nothing" if abs(cost) < 0.0005 else change
@@ -137,8 +140,36 @@ def _degenerate(answer: Answer) -> list[str]:
     return [f"Do not use it: it is degenerate on these rows: {answer.degenerate}."] if answer.degenerate else []
 
 
+def unjudged(target: Target, scored: Scores, rows: str, remedy: str) -> list[str]:
+    """Why a target cannot be judged on these rows: the groups that lack the rows that a gap is about."""
+    unknown = scored.undefined(target)
+    if not unknown:
+        return []
+    gaps = " and ".join(metric_title(bound.metric) for bound in unknown)
+    compared = [one for one in scored.groups if one.compared]
+    empty = [one.group for one in compared if one.rows == 0]
+    without = [one.group for one in compared if one.positives == 0]
+    lacking = f": {_have(empty)} none there" if empty else ""
+    if not empty and without and any(bound.metric in ("eod", "equalized_odds") for bound in unknown):
+        lacking = f": {_have(without)} none there whose true outcome is the favourable one"
+    verb = "is" if len(unknown) == 1 else "are"
+    return [f"{gaps} {verb} undefined on {rows}{lacking}.{f' {remedy}' if lacking else ''}"]
+
+
+def _have(groups: Sequence[str]) -> str:
+    return f"{', '.join(groups)} {'has' if len(groups) == 1 else 'have'}"
+
+
+def _remedy(answer: Answer) -> str:
+    setting = "min_group_size = 30 under [data]" if answer.federated else "--set data.min_group_size=30"
+    return f"{setting} scores groups of fewer training rows and compares the others; or correct these rows."
+
+
 def _doubts(answer: Answer, scored: Scores) -> list[str]:
-    lines = []
+    part = "test rows" if answer.best.test is not None else "held-out rows"
+    if answer.verdict == "cannot be judged":
+        return unjudged(answer.target, scored, part, _remedy(answer))
+    lines = unjudged(answer.target, answer.best.validation, choice_rows(answer), _remedy(answer))
     if answer.chosen.within(answer.target) < len(answer.chosen.runs):
         rows = f"the {choice_rows(answer)} of every seed"
         if any(one.within(answer.target) == len(one.runs) for one in answer.candidates):
@@ -225,7 +256,9 @@ def site_sentences(answer: Answer) -> list[str]:
     verdicts = [one.verdict(answer.target) for one in answer.sites]
     judged, held = sum(one is not None for one in verdicts), sum(one not in (None, "not met") for one in verdicts)
     lines = [f"On sites' own rows the target holds at {held} of {judged} sites."]
-    if judged < len(verdicts):
+    if judged == 0:
+        lines = ["No site has rows of each group, which it takes to say whether the target holds there."]
+    elif judged < len(verdicts):
         lacking = [one.site for one, verdict in zip(answer.sites, verdicts, strict=True) if verdict is None]
         lines.append(f"Too few rows of each group to say at {', '.join(lacking)}.")
     if answer.scope != "federation":

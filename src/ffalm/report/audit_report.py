@@ -84,11 +84,21 @@ def _about(audit: AuditFacts, one: GroupingFacts) -> list[str]:
         lines.append(f"{one.name}: groups of fewer than {audit.min_group} rows are {what}: {'; '.join(small)}.")
     if one.unknown_rows and one.bounds is not None:
         low, high = one.bounds["dpd"]
+        may_grow = _may_grow(audit, one)
+        whose = "between the groups that are compared here" if may_grow else "of all rows"
         lines.append(
-            f"{one.name}: {one.unknown_rows:,} rows have no group. Whatever groups they belong to, the DPD of all rows "
-            f"is between {percent(low, 1)} and {percent(high, 1)} points."
+            f"{one.name}: {one.unknown_rows:,} rows have no group. Whatever groups they belong to, the DPD {whose} is "
+            f"between {percent(low, 1)} and {percent(high, 1)} points."
         )
+        if may_grow:
+            lines[-1] += f" With some of them, {'; '.join(may_grow)} would be compared too, and may be farther off."
     return lines
+
+
+def _may_grow(audit: AuditFacts, one: GroupingFacts) -> list[str]:
+    """The small groups that rows without a group, were they theirs, would make large enough to be compared."""
+    own = [group for group in one.groups if group.small and not group.compared]
+    return [group.name for group in own if group.rows + one.unknown_rows >= audit.min_group]
 
 
 def gaps(audit: AuditFacts, one: GroupingFacts, brief: bool = False) -> Table:
@@ -114,7 +124,7 @@ def gaps(audit: AuditFacts, one: GroupingFacts, brief: bool = False) -> Table:
     if bounded:
         caption += (
             f" With unknown groups: the smallest and the largest value over every assignment of the "
-            f"{one.unknown_rows:,} rows without a group."
+            f"{one.unknown_rows:,} rows without a group, between the groups that are compared here."
         )
     return Table(f"Gaps by {one.name}", columns, [Section(rows)], caption, style="gaps")
 

@@ -154,7 +154,7 @@ def _target(facts: ModelFacts) -> list[str]:
     if facts.target is None:
         return ["## Fairness target", "None was set."]
     text = f"{facts.target}: {facts.verdict or 'not known'}."
-    ends = [f"{name} {value:.3f}" for name, value in facts.ends.items()]
+    ends = [f"{name} {value:.3f}" for name, value in facts.ends.items() if not math.isnan(value)]
     if ends:
         text += f" One-sided 95 % confidence bounds: {', '.join(ends)}."
     return ["## Fairness target", text]
@@ -171,6 +171,8 @@ def _limits(facts: ModelFacts, by_group: bool) -> str:
         limits.append("No fairness target was set, so nothing bounds the gaps.")
     elif facts.verdict == "met in the sample":
         limits.append(_TOO_FEW if facts.part == "test" else _UNTESTED)
+    elif facts.verdict == "cannot be judged":
+        limits.append("Whether the fairness target is met cannot be judged: some group lacks the rows to say.")
     elif facts.verdict == "not met":
         limits.append("The fairness target is not met.")
     if by_group:

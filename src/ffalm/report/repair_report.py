@@ -10,6 +10,7 @@ from ffalm.report.answer_report import (
     mean_gaps,
     rates_of_groups,
     rows_to_confirm,
+    unjudged,
 )
 from ffalm.report.summary import metric_title
 from ffalm.report.tables import Cell, Column, Section, Table, percent, row
@@ -44,6 +45,9 @@ def sentences(result: RepairedScores) -> list[str]:
         lines.append("No thresholds of this kind are within the target on the calibration rows; these come nearest.")
     if chosen.degenerate:
         lines.append(f"All thresholds are degenerate; of these, {chosen.degenerate}.")
+    if result.verdict == "cannot be judged":
+        remedy = "Leave such groups out, merge them with others, or bring more rows."
+        lines += unjudged(target, scored, f"{result.judged_on} rows", remedy)
     if result.verdict == "met in the sample":
         lines += rows_to_confirm(target, scored)
     if chosen.kind in ("groups", "randomised"):

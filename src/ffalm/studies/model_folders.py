@@ -18,7 +18,7 @@ from ffalm.studies.store import RunFolder
 from ffalm.system.files import path_of
 from ffalm.targets.answer import Answer, Part
 from ffalm.targets.candidates import judged
-from ffalm.targets.repair import Repair
+from ffalm.targets.repair import GROUPS, Repair
 from ffalm.targets.target import Target
 from ffalm.trained_models.model_facts import ModelFacts
 from ffalm.trained_models.trained_model import ENCODING, FACTS, TrainedModel
@@ -88,17 +88,38 @@ def _of_study(
         f"{left} of the {len(study.record.runs)} runs in {study.folder} are not finished, and the answer may be "
         "one of them: resume it first, or name the folder of a run.",
     )
+    kept = _kept_blind_rule(study, alpha, model)
+    if kept is not None:
+        _refuse_site(study.folder, site)
+        return kept
     answer = study.answer(alpha=alpha)
-    require(
-        answer.chosen.kind != "blind",
-        f"The answer of the study in {study.folder} is a blind rule, which needs a model of the groups that no folder "
-        "holds: use ffalm.fair(..., repair='blind') or Study.blind.",
-    )
     best = answer.best
     run = next(one for one in study.results if one.place == best.run)
     found = TrainedModel.read(study.folder / best.run, model)
+    if answer.chosen.kind == "blind":  # of a study without a report, or of an earlier version: its rows are there
+        _refuse_site(study.folder, site)
+        ruled = study.blind_model(run).fit(answer.target, best.validation.level)
+        found = replace(found, repair=None, rule=ruled.rule, groups=ruled.group_model.network)
+        return replace(found, facts=facts_of(study, run, None, ruled=ruled.tally))
     repair = Repair.from_plain(_thresholds_at(answer, site, study.folder))
     return _with_facts(replace(found, repair=repair), study, run, site)
+
+
+def _kept_blind_rule(
+    study: Study, alpha: float | None, model: ModelFactory | Architecture | None
+) -> TrainedModel | None:
+    """The answer that the study's report kept, if it is a blind rule: to find it anew takes the rows, and training."""
+    record = study.record
+    if record.repair != "blind" or (alpha is None and len(study.alphas) > 1):
+        return None
+    for run in study.results:
+        folder = RunFolder(study.folder / run.place)
+        if alpha not in (None, run.alpha) or not (folder.path / GROUPS).exists():
+            continue
+        found = TrainedModel.read(folder.path, model)
+        if found.rule is not None and str(folder.blind_rules().target) == str(Target.parse(record.target or "")):
+            return _with_facts(found, study, run)
+    return None
 
 
 def _thresholds_at(answer: Answer, site: str | None, folder: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
@@ -23,7 +23,7 @@ from ffalm.studies.study_answer import StudyAnswer
 from ffalm.system.files import folder_of, path_of, write_whole
 from ffalm.targets.answer import Answer, choose
 from ffalm.targets.candidates import BlindFit, FinishedRun, answer_of
-from ffalm.targets.repair import REPAIR
+from ffalm.targets.repair import GROUPS, REPAIR
 from ffalm.targets.site_answers import with_sites
 from ffalm.targets.target import DEFAULT, Repair, Scope, Target
 
@@ -108,10 +108,9 @@ class Study:
         return replace(outcome, per_client=rows, per_client_of=f"{runs[0].label}, seed {runs[0].seed}")
 
     def _finished(self) -> str:
-        """When the last run finished, by the time of its result file."""
-        files = [self.folder / run.place / "result.json" for run in self.results]
-        times = [file.stat().st_mtime for file in files if file.exists()]
-        return datetime.fromtimestamp(max(times), UTC).strftime("%Y-%m-%d %H:%M UTC") if times else ""
+        """When the last run finished."""
+        times = [time for run in self.results if (time := RunFolder(self.folder / run.place).finished()) is not None]
+        return max(times).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC") if times else ""
 
     def answer(
         self,
@@ -349,19 +348,25 @@ class Study:
         return written
 
     def _write_repairs(self) -> None:
-        """Write the thresholds of each answer beside the chosen model, and remove those of earlier answers.
-
-        A blind rule needs the model of the groups, which only a real federation's folder holds.
-        """
-        kept = self.record.federated
-        answers = [answer for answer in self.outcome.answers if kept or answer.chosen.kind != "blind"]
-        chosen = {answer.best.run: answer.best.repair for answer in answers}
+        """Write the thresholds of each answer, or its blind rule with the model of the groups, beside the chosen model;
+        remove those of earlier answers."""
+        chosen = {answer.best.run: answer for answer in self.outcome.answers}
         for run in self.results:
-            file = self.folder / run.place / REPAIR
-            if run.place in chosen:
-                write_whole(file, sealed(chosen[run.place]))
+            folder, answer = self._folder(run), chosen.get(run.place)
+            if not self.record.federated:  # whose coordinator keeps the blind rules that sites counted for
+                folder.drop_blind_rules()
+                if answer is not None and answer.chosen.kind == "blind":
+                    self._keep_blind_rule(run, answer)
+            if answer is not None:
+                write_whole(folder.path / REPAIR, sealed(answer.best.repair))
             else:
-                file.unlink(missing_ok=True)
+                (folder.path / REPAIR).unlink(missing_ok=True)
+
+    def _keep_blind_rule(self, run: Outcome, answer: Answer) -> None:
+        """Write what a blind rule takes beside its weights: the model of the groups, and its counts for the card."""
+        folder, models = self._folder(run), self.blind_model(run)
+        models.groups.network.save(folder.path / GROUPS)
+        folder.keep_blind_rules(models.stored(answer.target, answer.best.validation.level))
 
 
 def _require_metric(name: Any, known: Sequence[str]) -> None:

@@ -8,7 +8,8 @@
     repair.json        the thresholds of the study's answer, in the folder of the run that was chosen
     scores.safetensors histograms of the final model's scores on training, held-out and test rows
     client_scores.safetensors  the same of each client's own rows, if row owners are known
-    blind.json         the blind rules of a real federation, each with its counts; groups/ has the model of the groups
+    blind.json         the blind rules of a real federation, or that of the study's answer, each with its counts;
+                       groups/ has the model of the groups
     checksums.json     of the files of a checkpoint, or of a finished run
     result.json        the outcome; its presence says that the run is finished
 
@@ -28,6 +29,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -48,6 +50,7 @@ from ffalm.system.files import (
     unfinished,
     write_whole,
 )
+from ffalm.targets.repair import GROUPS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -247,6 +250,7 @@ class RunFolder:
         values["degenerate"] = outcome.degenerate or None
         values["clients"] = result.clients
         values["notes"] = result.notes
+        values["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
         text = json_text(values, indent=2)
         contents[self._result.name] = text
         if self._history.exists():
@@ -275,6 +279,16 @@ class RunFolder:
             return Outcome(**values, history=self.history())
         except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             raise UserError(f"The result {self._result} is damaged ({error}): delete it and resume.") from None
+
+    def finished(self) -> datetime | None:
+        """When the run ended, None while it is not; of a run of version 0.11 and earlier, the time of its result file,
+        which copying changes."""
+        if not self._result.exists():
+            return None
+        try:
+            return datetime.fromisoformat(read_json(self._result)["finished"])
+        except (KeyError, ValueError, TypeError):
+            return datetime.fromtimestamp(self._result.stat().st_mtime, UTC)
 
     def client_metrics(self) -> list[dict[str, float]]:
         """The final model's metrics on each client's own rows; empty for a client whose metrics are not known."""
@@ -308,8 +322,13 @@ class RunFolder:
         ]
 
     def keep_blind_rules(self, rules: StoredRules) -> None:
-        """Write the blind rules of a real federation."""
+        """Write the blind rules of a real federation, or that of a study's answer."""
         write_whole(self.path / _BLIND, checksums.sealed(rules.to_plain()))
+
+    def drop_blind_rules(self) -> None:
+        """Remove the blind rules, and the model of the groups, of an answer that is none any more."""
+        (self.path / _BLIND).unlink(missing_ok=True)
+        shutil.rmtree(self.path / GROUPS, ignore_errors=True)
 
     def blind_rules(self) -> StoredRules:
         """What `keep_blind_rules` kept."""

@@ -13,10 +13,11 @@ from statistics import fmean
 from typing import Any, Literal, get_args
 
 from ffalm.errors import require
-from ffalm.targets.target import Kind, Scope, Target
+from ffalm.targets.target import Bound, Kind, Scope, Target
 
 Part = Literal["validation", "test"]
-Verdict = Literal["met with confidence", "met in the sample", "not met"]
+Verdict = Literal["met with confidence", "met in the sample", "cannot be judged", "not met"]
+"""From the best to the worst; a target cannot be judged where a gap is undefined, since a group has no rows."""
 
 _TIE = 0.001  # of held-out merit
 _NO_SLACK = 1e-6
@@ -59,9 +60,16 @@ class Scores:
 
         Rows that chose never say "with confidence": what was chosen for its small gaps there has larger ones on others.
         """
+        unknown = self.undefined(target)
+        if unknown and all(one in unknown or one.meets(self.metrics[one.metric]) for one in target.bounds):
+            return "cannot be judged"
         if not target.meets(self.metrics):
             return "not met"
         return "met with confidence" if target.meets(self.ends) and not self.chose else "met in the sample"
+
+    def undefined(self, target: Target) -> list[Bound]:
+        """The bounds whose metric these rows leave undefined, since a group lacks the rows that it is about."""
+        return [bound for bound in target.bounds if math.isnan(self.metrics[bound.metric])]
 
     def excess(self, target: Target) -> float:
         """How far the gaps, or their confidence bounds, are beyond the target; 0 where they are within."""

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: The file, beside a model, of the thresholds of the answer to a fairness target, or of its blind rule.
 REPAIR = "repair.json"
+#: The folder, beside a model, of the model of the groups that its blind rule takes.
+GROUPS = "groups"
 
 Mix = tuple[tuple[int, float], ...]
 """Edges with their probabilities; one edge with probability 1 where nothing is drawn."""
@@ -52,6 +54,11 @@ class Repair:
     def fixed(cls, kind: Kind, edges: Sequence[int], single: int) -> Repair:
         """One threshold per group."""
         return cls(kind, tuple(((edge, 1.0),) for edge in edges), single)
+
+    @property
+    def by_group(self) -> bool:
+        """Whether thresholds differ between groups, so that predictions need the group."""
+        return len({*self.edges, ((self.single, 1.0),)}) > 1
 
     def tally(self, histogram: ScoreHistogram) -> Tally:
         """The Tally of the repaired predictions; expected counts where thresholds are drawn."""

@@ -117,7 +117,10 @@ def _columns(graph: Graph, encoding: TableEncoding, fill: bool) -> tuple[list[on
         numeric = isinstance(column, NumericColumn)
         kind = TensorProto.DOUBLE if numeric else TensorProto.STRING
         inputs.append(helper.make_tensor_value_info(column.name, kind, ["rows", 1]))
-        if isinstance(column, NumericColumn):
+        if isinstance(column, NumericColumn) and column.scale == 0:
+            missing = graph.add("Cast", graph.add("IsNaN", column.name), to=TensorProto.FLOAT)
+            parts.append(graph.add("Mul", missing, graph.constant(np.array(0, dtype=np.float32))))  # whatever the value
+        elif isinstance(column, NumericColumn):
             mean = graph.constant(np.array(column.mean))
             value = column.name
             if fill:
@@ -127,7 +130,7 @@ def _columns(graph: Graph, encoding: TableEncoding, fill: bool) -> tuple[list[on
                 mean, deviation = graph.constant(np.array(column.root[0])), column.root[1]
                 root = graph.add("Sqrt", graph.add("Sqrt", graph.add("Abs", value)))
                 value = graph.add("Mul", graph.add("Sign", value), root)
-            scale = graph.constant(np.array(1 / deviation if column.scale > 0 else 0.0))
+            scale = graph.constant(np.array(1 / deviation))
             standard = graph.add("Mul", graph.add("Sub", value, mean), scale)
             parts.append(graph.add("Cast", standard, to=TensorProto.FLOAT))
         else:

@@ -39,7 +39,7 @@ from ffalm.studies import checksums
 from ffalm.system.files import folder_of, json_text, write_whole
 from ffalm.targets.blind import BlindRule
 from ffalm.targets.predicted_rows import cells_of
-from ffalm.targets.repair import REPAIR, Repair, draws_of_rows
+from ffalm.targets.repair import GROUPS, REPAIR, Repair, draws_of_rows
 from ffalm.targets.target import TITLES
 from ffalm.trained_models.model_description import ModelDescription
 from ffalm.trained_models.model_facts import ModelFacts
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 ENCODING, MODEL, FACTS = "encoding.json", "model.safetensors", "facts.json"
 CARD = "card.md"
-GROUPS = "groups"
 
 _VALUES_AT_ONCE = 2**24  # of features: bounds memory whatever their shape
 
@@ -130,7 +129,7 @@ class TrainedModel:
     @property
     def by_group(self) -> bool:
         """Whether thresholds differ between groups, so that predictions need the group."""
-        return self.repair is not None and len({*self.repair.edges, ((self.repair.single, 1.0),)}) > 1
+        return self.repair is not None and self.repair.by_group
 
     def predict_proba(self, data: Data) -> NDArray[np.float64]:
         """P(label) of each row, of shape (rows, labels), whatever the thresholds; `data` is as in `predict`."""
@@ -146,8 +145,8 @@ class TrainedModel:
         The label is the most probable one or, for a model with a fairness target, the one that its thresholds give.
         Thresholds by group need `group`: a column of the table (several with commas are crossed), or each row's group
         by name (a whole number that is no name counts the groups from 0). Rows of an unknown group or of one that is
-        not compared, and all rows without `group`, get the single threshold. A blind rule asks for no group and uses
-        none.
+        not compared, and all rows without `group`, get the single threshold; groups of which none is known are refused.
+        A blind rule asks for no group and uses none.
 
         Randomised thresholds are drawn by a row's features, and by how many rows before it have the same ones: the same
         rows in the same order get the same labels. Rows predicted one at a time share a draw where features are equal.
@@ -173,7 +172,7 @@ class TrainedModel:
                 "out.",
             )
             return logits.argmax(-1)
-        groups = None if group is None else self._groups(rows, features, group)
+        groups = None if group is None else self.group_numbers(rows, features, group)
         scores, fallback = scores_of(logits, self.task.favourable)
         draws = draws_of_rows(row.tobytes() for row in features.numpy()) if repair.kind == "randomised" else None
         return torch.where(repair.favourable(scores, groups, draws), self.task.favourable, fallback)
@@ -215,13 +214,20 @@ class TrainedModel:
         own = self.description.preprocessing
         return data if own is None else own.read(data, group, self.task.group_names)
 
-    def _groups(self, rows: Data, features: Tensor, group: Any) -> Tensor:
-        """The number of each row's group; -1 where it is none of the task's."""
+    def group_numbers(self, rows: Data, features: Tensor, group: Any) -> Tensor:
+        """The number of each row's group; -1 where it is missing or none of the model's.
+
+        Where thresholds differ between groups, a `group` of which no row is one of them is refused: it is another
+        column than the one of training, and every row would get the single threshold.
+        """
         from ffalm.data.preprocessing import Preprocessing
+        from ffalm.data.table_groups import in_stored_order
 
         given = rows if hasattr(rows, "columns") or isinstance(rows, list) else features
         own = self.description.preprocessing or Preprocessing()
-        return own.groups(given, group, self.task.group_names, len(features))
+        if isinstance(group, str) and group not in getattr(given, "columns", ()):
+            group = in_stored_order(group, self.task.group)
+        return own.groups(given, group, self.task.group_names, len(features), required=self.by_group)
 
     def logits(self, rows: Tensor) -> Tensor:
         """One row of logits for each row of features."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,16 @@ def test_sums_that_no_numbers_have_are_refused(count: Any, total: Any, squares: 
     one = Description("table", ("no", "yes"), ("a", "b"), {"age": "numbers"}, lie)
     with pytest.raises(UserError, match="cannot be read"):
         Description.from_json(one.to_json())
+
+
+@pytest.mark.parametrize("deviations", [-1.0, 1.0, math.nan, "1", True])
+def test_deviations_that_the_squares_would_tell_are_refused(deviations: Any) -> None:
+    lie = TableSummary({"age": NumericSummary(40, 400.0, 4000.0, deviations=deviations)})
+    one = Description("table", ("no", "yes"), ("a", "b"), {"age": "numbers"}, lie)
+    with pytest.raises(UserError, match="cannot be read"):
+        Description.from_json(one.to_json())
+    right = TableSummary({"age": NumericSummary(40, 400.0, 4000.0, deviations=1e-4)})
+    assert Description.from_json(replace(one, columns=right).to_json()).columns == right
 
 
 def test_a_site_whose_sums_are_out_of_scale_is_a_misfit() -> None:

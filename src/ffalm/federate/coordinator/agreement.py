@@ -258,7 +258,8 @@ def _scaled(column: NumericSummary, rows: int) -> NumericSummary:
     count = round(column.count * rows / column.rows)
     sums = column.total, column.squares, column.roots, column.root_squares
     total, squares, roots, root_squares = (one * count / max(1, column.count) for one in sums)
-    return NumericSummary(count, total, squares, roots, root_squares, rows - count)
+    deviations = None if column.deviations is None else column.deviations * count / max(1, column.count)
+    return NumericSummary(count, total, squares, roots, root_squares, rows - count, deviations)
 
 
 def _out_of_scale(told: Mapping[str, Description], config: FederationConfig) -> dict[str, str]:

@@ -88,7 +88,7 @@ def _columns(file: Path, data: LocalTable) -> Iterator[Check]:
             if name not in data.drop:
                 if is_numeric(frame[name]):
                     check_complete(frame[name], file.name)
-                check_feature(frame[name], False, file.name)
+                check_feature(frame[name], False, file.name, data.decimal)
         except UserError as error:
             yield Check("data columns", "warn", str(error))
 

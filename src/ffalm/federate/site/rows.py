@@ -31,11 +31,12 @@ from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.splits import split_rows
 from ffalm.data.table import Table, parts_of
 from ffalm.data.table_codes import code_columns
-from ffalm.data.table_columns import FEWEST_IDS, MOST_CATEGORIES
+from ffalm.data.table_columns import MOST_CATEGORIES
 from ffalm.data.table_files import read_table
 from ffalm.data.table_groups import group_column
 from ffalm.data.table_values import Codes, complete, listed, natural, pick, place_of
 from ffalm.data.types import Task
+from ffalm.data.written_numbers import FEWEST_IDS
 from ffalm.errors import PublicError, UserError, require, require_public
 from ffalm.federate.description import ColumnKind, Description
 from ffalm.federate.federation_config import (
@@ -309,6 +310,7 @@ def _table(local: LocalTable, split: Split, shared: SharedTable, folder: Path) -
         drop=tuple(name for name in (*shared.drop, *local.drop) if name in frame.columns),
         categorical=tuple(name for name in shared.categorical if name in frame.columns),
         use_group_as_feature=shared.use_group_as_feature,
+        decimal=local.decimal,
         missing=shared.missing,
     )
     parts = _parts(frame, split, label, group, file)
