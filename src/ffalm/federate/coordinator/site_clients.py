@@ -113,7 +113,8 @@ class Asking:
         return until
 
     def _answers(self, kind: Kind, messages: dict[str, Message]) -> dict[str, Message]:
-        """What the sites answer that are here; why the others do not is kept in `missed`."""
+        """What the sites answer that are here; why the others do not is kept in `missed`, or in `quarantined` where
+        an answer came and cannot be read."""
         here = {site: node for site in messages if (node := self._members.node(site)) is not None}
         about = {site: replace(one, facts={**one.facts, **self._about}) for site, one in messages.items()}
         asked = {node: about[site] for site, node in here.items()}
@@ -124,6 +125,10 @@ class Asking:
             if isinstance(answer, Message):
                 found[site] = answer
                 self.missed.pop(site, None)
+                continue
+            if answer.kind == "unreadable":
+                self.missed.pop(site, None)
+                self._quarantine(site, f"its answer cannot be read ({answer.trace})")
                 continue
             self.missed[site] = f"{answer.kind}: {answer.reason}"
             if answer.kind != "late":
