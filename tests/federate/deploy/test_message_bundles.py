@@ -210,6 +210,7 @@ def _grid(superlink: Superlink, client: Any, pull: Callable[..., bytes], push: C
         return SimpleNamespace(stored=True)
 
     client.PushObject = store
+
     def fetch(request: Any) -> Any:
         content, known = pull(request.run_id, request.object_id), request.object_id in superlink.object_store
         return SimpleNamespace(object_found=known, object_available=bool(content), object_content=content)

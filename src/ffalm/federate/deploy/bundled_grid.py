@@ -152,7 +152,5 @@ class BundledGrid:
         """Let the SuperLink forget the objects of an answer that was not in a bundle as a whole."""
         number = answer.metadata.message_id
         self._grid._runtime_client.ConfirmMessageReceived(
-            ConfirmMessageReceivedRequest(
-                node=self._grid.node, run_id=self._grid.run.run_id, message_object_id=number
-            )
+            ConfirmMessageReceivedRequest(node=self._grid.node, run_id=self._grid.run.run_id, message_object_id=number)
         )
