@@ -10,7 +10,8 @@ from typing import Any
 from flwr.app import Error, Message
 from flwr.app.message import make_message, remove_content_from_message
 from flwr.common.constant import ErrorCode
-from flwr.common.serde import message_to_proto, metadata_from_proto
+from flwr.common.serde import message_to_proto
+from flwr.common.serde_utils import metadata_from_proto
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 from flwr.proto.message_pb2 import Metadata as ProtoMetadata
 from flwr.proto.runtime_pb2 import (
