@@ -399,3 +399,21 @@ def test_parts_are_joined_and_split_and_too_large_ones_left_out() -> None:
     parts = [b"", b"a", b"\x00" * 300]
     assert split(joined(parts)) == parts
     assert numbered({"1": b"abc", "2": None, "3": b"", "4": b"abcd", "5": b"a"}, 4) == [b"1", b"abc", b"5", b"a"]
+
+
+def test_an_answer_that_flower_cannot_handle_is_deleted_and_the_others_are_told(
+    ends: Ends, superlink: Superlink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lifetime that is no number, for one, is no value at all in the database, and Flower adds to it."""
+    ends.fleet.give(RUN, ends.answer(1), 0.1)
+    original, deleted = runtime_handlers.pull_messages, list[str]()
+
+    def failing(request: Any, state: Any, task: Any) -> Any:
+        if ends.sent[0] in request.message_ids and ends.sent[0] not in deleted:
+            raise TypeError("unsupported operand type(s) for +: 'NoneType' and 'float'")
+        return original(request, state, task)
+
+    monkeypatch.setattr(runtime_handlers, "pull_messages", failing)
+    superlink.delete_messages = deleted.extend  # type: ignore[attr-defined]
+    assert ends.seen() == [1]
+    assert deleted == [ends.sent[0]]
