@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from ffalm.cli.failures import explained
-from ffalm.cli.running import Stopped, Terminal
+from ffalm.cli.running import Stopped, Terminal, interrupting_signals
 from ffalm.errors import UserError
 
 
@@ -58,3 +58,25 @@ def test_a_signal_to_end_says_how_to_resume(number: signal.Signals) -> None:
     with pytest.raises(Stopped, match="resume with: ffalm run --out x --resume"), terminal:
         os.kill(os.getpid(), number)
     assert signal.signal(number, before) is signal.SIG_DFL
+
+
+def test_a_second_signal_does_not_end_the_clearing_up() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    cleared = list[bool]()
+
+    def hung_up_twice() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGHUP)
+        finally:
+            os.kill(os.getpid(), signal.SIGHUP)
+            cleared.append(True)
+
+    with pytest.raises(KeyboardInterrupt), interrupting_signals():
+        hung_up_twice()
+    assert cleared and signal.signal(signal.SIGHUP, before) is signal.SIG_DFL
+
+
+def test_a_hang_up_is_left_alone_where_only_following_ends() -> None:
+    with interrupting_signals(hang_up=False):
+        handled = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)
+    assert callable(handled[0]) and handled[1] is signal.getsignal(signal.SIGHUP)

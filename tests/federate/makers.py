@@ -31,8 +31,12 @@ from ffalm.federation import Federation
 
 NAMES = ("north", "south", "west", "east")
 
-Mishap = Literal["gone", "dead", "late", "failed"] | Callable[[Message], Message]
-"""What befalls a site in a round: not connected, dies while it trains, is slow, raises, or answers something else."""
+Mishap = Literal["gone", "dead", "late", "failed", "unreadable"] | Callable[[Message], Message]
+"""What befalls a site in a round: not connected, dies while it trains, is slow, raises, sends no message, or answers
+something else."""
+
+
+UNREADABLE = Failure("unreadable", "The site's answer cannot be read (ValueError).", "ValueError: It is cut short.")
 
 
 class Killed(BaseException):
@@ -131,6 +135,8 @@ class World:
             return Failure("late", f"The site did not answer within {1:g} seconds.")
         if mishap == "failed":
             return Failure("failed", "The disk is full.")
+        if mishap == "unreadable":
+            return UNREADABLE
         if "refused" in message.facts:
             self.told[name] = str(message.facts["refused"])
         try:

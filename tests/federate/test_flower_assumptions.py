@@ -100,10 +100,17 @@ def test_a_message_that_was_received_is_deleted_from_the_store_and_nothing_more(
         )
 
 
+def test_an_object_that_is_still_on_its_way_and_one_that_is_gone_are_told_apart() -> None:
+    said = source("flwr.supercore.inflatable.inflatable_protobuf_utils")
+    assert "raise ObjectUnavailableError(object_id)" in said and "raise ObjectPullError(object_id" in said, (
+        "deploy/bundled_grid waits for the first and gives up the second"
+    )
+
+
 def test_the_state_has_what_bundles_ask_of_it() -> None:
     from flwr.server.superlink.linkstate import LinkState
 
-    for name in ("get_node_id_by_public_key", "get_task_by_token", "store_object", "object_store"):
+    for name in ("get_node_id_by_public_key", "get_task_by_token", "store_object", "object_store", "delete_messages"):
         assert hasattr(LinkState, name), f"deploy/message_bundles uses {name} of Flower's state"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ import typer
 from ffalm.cli.federate_group import Detach, Folder, Insecure, federate, sound_federation
 from ffalm.cli.federate_progress import RoundLines, show_result
 from ffalm.cli.output import Json
-from ffalm.cli.running import Stopped
+from ffalm.cli.running import Stopped, interrupting_signals
 from ffalm.errors import require
 from ffalm.federate.deploy import require_flower
 
@@ -99,7 +98,9 @@ def run(
         command = f"ffalm federate run {quote(str(name))}{' --local' * local}"
         again = f"stopped, the rounds so far are kept; go on with: {command}"
         _warn(insecure)
-        with _undone(lambda: None, again), _all_here(leader, console, insecure) if local else _there(leader):
+        here = _all_here(leader, console, insecure) if local else _there(leader)
+        # A training that this command only follows goes on at the coordinator when the connection to it breaks.
+        with _undone(lambda: None, again, hang_up=local), here:
             number = follow.under_way(leader)
             if number is None:
                 number = follow.submit(leader)
@@ -185,20 +186,14 @@ def _warn(insecure: bool) -> None:
 
 
 @contextmanager
-def _undone(undo: Callable[[], object], message: str) -> Iterator[None]:
-    """On Ctrl-C or SIGTERM, undo and report it."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    except KeyboardInterrupt:
-        undo()
-        raise Stopped(message) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _undone(undo: Callable[[], object], message: str, hang_up: bool = True) -> Iterator[None]:
+    """On Ctrl-C or SIGTERM, and with `hang_up` where the terminal is closed, undo and report it."""
+    with interrupting_signals(hang_up):
+        try:
+            yield
+        except KeyboardInterrupt:
+            undo()
+            raise Stopped(message) from None
 
 
 @contextmanager

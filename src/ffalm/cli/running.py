@@ -93,11 +93,27 @@ def say(text: str, quiet: bool = False) -> None:
 @contextmanager
 def resumable(again: str) -> Iterator[None]:
     """Ctrl-C, SIGTERM and SIGHUP end what is computed inside with `again`, the command that resumes it."""
-    handlers = {number: signal.signal(number, _interrupt) for number in _catchable()}
+    with interrupting_signals():
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise Stopped(f"stopped; resume with: {again}") from None
+
+
+@contextmanager
+def interrupting_signals(hang_up: bool = True) -> Iterator[None]:
+    """SIGTERM, and with `hang_up` SIGHUP, which a closed terminal sends, raise `KeyboardInterrupt` inside.
+
+    A shell and the terminal may send the same one twice. Only the first counts, or it would end the clearing up too.
+    """
+
+    def interrupt(number: int, *_: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    handlers = {number: signal.signal(number, interrupt) for number in _catchable(hang_up)}
     try:
         yield
-    except KeyboardInterrupt:
-        raise Stopped(f"stopped; resume with: {again}") from None
     finally:
         for number, before in handlers.items():
             signal.signal(number, before)
@@ -199,13 +215,10 @@ class Terminal:
             self._print(f"... and {len(columns) - _COLUMNS} more groups, which the report shows")
 
 
-def _catchable() -> list[signal.Signals]:
-    """Signals that stop a study as Ctrl-C does, except those that are ignored already, as under nohup."""
+def _catchable(hang_up: bool) -> list[signal.Signals]:
+    """Signals that stop a command as Ctrl-C does, except those that are ignored already, as under nohup."""
     if threading.current_thread() is not threading.main_thread():
         return []
-    known = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
+    names = ("SIGTERM", "SIGHUP") if hang_up else ("SIGTERM",)
+    known = [getattr(signal, name) for name in names if hasattr(signal, name)]  # Windows has no SIGHUP
     return [one for one in known if signal.getsignal(one) is signal.SIG_DFL]
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt

@@ -100,7 +100,7 @@ def _of_study(
         _refuse_site(study.folder, site)
         ruled = study.blind_model(run).fit(answer.target, best.validation.level)
         found = replace(found, repair=None, rule=ruled.rule, groups=ruled.group_model.network)
-        return replace(found, facts=facts_of(study, run, None, ruled=ruled.tally))
+        return replace(found, facts=facts_of(study, run, None, ruled=(ruled.part, ruled.tally)))
     repair = Repair.from_plain(_thresholds_at(answer, site, study.folder))
     return _with_facts(replace(found, repair=repair), study, run, site)
 

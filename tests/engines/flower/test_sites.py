@@ -121,7 +121,22 @@ def test_an_answer_that_cannot_be_read_leaves_the_others_alone() -> None:
         return FlowerMessage(RecordDict({"tensors": arrays, "facts": ConfigRecord()}), reply_to=message)
 
     found = asked(Grid({7: echo, 8: nonsense, 9: lambda message: FlowerMessage(RecordDict(), reply_to=message)}))
-    assert kinds(found) == {7: "answer", 8: "failed", 9: "failed"}
+    assert kinds(found) == {7: "answer", 8: "unreadable", 9: "unreadable"}
+
+
+def test_an_answer_that_is_no_message_at_all_leaves_the_others_alone() -> None:
+    from ffalm.engines.flower.sites import Unreadable
+
+    class Damaging(Grid):
+        def pull_messages(self, numbers: Iterable[str]) -> list[Any]:
+            found = super().pull_messages(numbers)
+            damaged = Unreadable("message-1", ValueError("\x1b[2J" + 999 * "long"))
+            return [damaged if one.metadata.src_node_id == 8 else one for one in found]
+
+    found = asked(Damaging({7: echo, 8: echo, 9: echo}), deadline=60.0)
+    assert kinds(found) == {7: "answer", 8: "unreadable", 9: "answer"}
+    assert isinstance(found[8], Failure) and found[8].reason == "The site's answer cannot be read (ValueError)."
+    assert found[8].trace.startswith("ValueError: ?[2Jlong") and len(found[8].trace) <= 200
 
 
 def test_a_node_that_cannot_be_written_to_is_lost() -> None:

@@ -141,6 +141,7 @@ MISHAPS: dict[str, tuple[Mishap, str, str]] = {
     "dead": ("dead", "missed", "lost: The site's connection was lost."),
     "late": ("late", "missed", "late: The site did not answer within 1 seconds."),
     "failed": ("failed", "missed", "failed: The disk is full."),
+    "unreadable": ("unreadable", "quarantined", "its answer cannot be read (ValueError: It is cut short.)"),
     "gone": ("gone", "missed", "lost: The site is not connected."),
     "nan": (with_model(nan), "quarantined", "its answer holds numbers that are not finite"),
     "infinite": (with_model(infinite), "quarantined", "its answer holds numbers that are not finite"),

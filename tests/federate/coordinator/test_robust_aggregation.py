@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from tests.federate.makers import NAMES, config, with_model, world
 from torch import Tensor
 
 from ffalm.engines import Snapshot
+from ffalm.engines.remote.message import Message
 from ffalm.engines.server import ClientUpdate, average
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.federated_run import coordinate
@@ -110,6 +113,36 @@ def test_one_liar_of_four_does_not_steer_a_federation(tmp_path: Path, rule: str)
     assert outcome.diverged is None and len(outcome.history) == 2
     if rule == "krum":
         assert all("west" in record["quarantined"] for record in outcome.history)
+
+
+@pytest.mark.parametrize("loss", [1.7e308, 1e30, -1e300])
+def test_false_training_losses_neither_end_a_run_nor_show_in_it(tmp_path: Path, loss: float) -> None:
+    def lie(message: Message) -> Message:
+        return replace(message, facts={**message.facts, "loss": loss})
+
+    plan = config(NAMES, rules={"aggregation": "trimmed", "max_share": 0.4}, training={"rounds": 3})
+    sites = world(tmp_path, (60, 50, 55, 50), mishaps={("west", 2): lie})
+    outcome = coordinate(plan, tmp_path / "run", sites, pause=0.001)
+    assert outcome.diverged is None and len(outcome.history) == 3
+    assert all(0 < record["train_loss"] < 5 for record in outcome.history)
+    assert [list(record["quarantined"]) for record in outcome.history] == [[], ["west"], []]
+
+
+@pytest.mark.parametrize("loss", [1.7e308, 1e30])
+def test_false_losses_on_test_rows_do_not_show_in_the_result(tmp_path: Path, loss: float) -> None:
+    def lie(message: Message) -> Message:
+        if "test" not in message.tensors:
+            return message
+        test = message.tensors["test"]
+        return replace(
+            message, tensors={**message.tensors, "test": {**test, "loss": torch.full_like(test["loss"], loss)}}
+        )
+
+    sites = world(tmp_path, (60, 50, 55, 50), mishaps={("west", 0): lie})
+    outcome = coordinate(config(NAMES, training={"rounds": 1}), tmp_path / "run", sites, pause=0.001)
+    assert 0 < outcome.test["loss"] < 5 and 0 <= outcome.test["loss_gap"] < 5
+    notes = json.loads((tmp_path / "run" / "result.json").read_text())["notes"]
+    assert any("'west'" in note and "loss" in note for note in notes), notes
 
 
 def test_robust_rules_and_hidden_answers_exclude_each_other() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from ffalm.federate.coordinator.update_validation import (
     check_counts,
     check_scores,
     outliers,
+    outliers_by_loss,
     read_answer,
 )
 from ffalm.federate.disclosure import Disclosed
@@ -236,6 +238,52 @@ def test_an_upload_a_dual_or_a_loss_far_outside_the_others_is_found_too() -> Non
     assert "its step of the duals has the norm" in outliers(sent, {**usual, 2: one(1.0, 99.0)}, 10.0)[2]
     assert "its mean loss is 1e+06" in outliers(sent, {**usual, 2: one(1.0, 0.1, 1e6)}, 10.0)[2]
     assert outliers(sent, {**usual, 2: one(2.0, 0.3, 3.0)}, 10.0) == {}
+
+
+def test_any_mean_loss_far_outside_the_others_is_found() -> None:
+    def one(training: float | None, held_out: float = 1.0) -> ClientUpdate:
+        return replace(reply(1.0), loss=training, validation=replace(tally(HELD), loss=held_out * HELD.double()))
+
+    usual = {0: one(0.5), 1: one(0.7), 2: one(None)}
+    assert outliers(SENT, {**usual, 3: one(1e308)}, 10.0)[3].startswith("its mean training loss is 1e+308")
+    assert outliers(SENT, {**usual, 3: one(0.5, 99.0)}, 10.0)[3].startswith(
+        "its mean loss on the validation rows is 99"
+    )
+    assert outliers(SENT, {**usual, 3: one(9.0, 9.0)}, 10.0) == {}
+    assert outliers(SENT, {0: one(0.5), 1: one(1e30), 2: one(None)}, 10.0) == {}, "two do not say what is usual"
+
+    told = {site: {"test": Disclosed(tally(HELD), NONE)} for site in ("north", "south")}
+    loud = {"test": Disclosed(replace(tally(HELD), loss=1e6 * HELD.double()), NONE)}
+    assert outliers_by_loss({**told, "west": loud}, 10.0) == {
+        "west": "its mean loss on the test rows is 1e+06, 1e+06 times what is usual among the others"
+    }
+    assert outliers_by_loss({**told, "west": told["north"]}, 10.0) == outliers_by_loss({}, 10.0) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("loss", -1e-9, "its mean training loss cannot be -1e-09"),
+        ("loss", 1e39, "its mean training loss cannot be 1e+39"),
+        ("negative", -0.1, "its share of steps that raise a loss cannot be -0.1"),
+        ("negative", 1.1, "its share of steps that raise a loss cannot be 1.1"),
+    ],
+)
+def test_facts_about_training_that_cannot_be_are_refused(name: str, value: float, sentence: str) -> None:
+    given = message()
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        read_answer(replace(given, facts={**given.facts, name: value}), SENT, TASK, FAIRFED)
+
+
+@pytest.mark.parametrize("part", ["tally", "validation"])
+def test_losses_larger_than_rows_can_have_are_refused(part: str) -> None:
+    given = message()
+    loss = given.tensors[part]["loss"]
+    for wrong in (loss * 1e39, loss + (loss == 0)):  # the last: of a cell without rows
+        changed = {**given.tensors, part: {**given.tensors[part], "loss": wrong}}
+        if not torch.equal(wrong, loss):
+            with pytest.raises(UserError, match="losses larger than its rows can have"):
+                read_answer(replace(given, tensors=changed), SENT, TASK, FAIRFED)
 
 
 @pytest.mark.parametrize("losses", [-1.0, 0.0, 0.5])

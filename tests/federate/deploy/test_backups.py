@@ -18,6 +18,7 @@ from ffalm.errors import UserError
 from ffalm.federate.deploy import backups
 from ffalm.federate.deploy.backups import MANIFEST, back_up, restore
 from ffalm.federate.deploy.folder import FederationFolder
+from ffalm.federate.deploy.membership import add_site
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
@@ -55,6 +56,23 @@ def test_what_was_backed_up_is_restored_with_an_open_database(clinics: Federatio
     folders = [path for path in (tmp_path / "again").rglob("*") if path.is_dir() and path.name != "app"]
     assert folders and {path.stat().st_mode & 0o777 for path in folders} == {0o700}
     assert str(tmp_path / "again") in (tmp_path / "again" / "coordinator" / "app" / "pyproject.toml").read_text()
+
+
+def test_a_site_named_home_is_backed_up_and_only_the_homes_of_processes_are_left_out(
+    clinics: FederationFolder, tmp_path: Path
+) -> None:
+    add_site(clinics, "home")
+    expected = {name: content for name, content in _contents(clinics.path).items() if not name.endswith(".lock")}
+    for place in (clinics.coordinator, clinics.site("north"), clinics.site("home")):
+        (place / "home").mkdir()
+        (place / "home" / "config.toml").write_text("")
+    own = clinics.site("north") / "data" / "home" / "rows.csv"
+    own.parent.mkdir(parents=True)
+    own.write_text("age\n")
+    back_up(clinics, tmp_path / "b.tar")
+    restore(tmp_path / "b.tar", tmp_path / "again")
+    assert _contents(tmp_path / "again") == expected | {"sites/north/data/home/rows.csv": b"age\n"}
+    assert "sites/home/node.key" in expected
 
 
 def test_secrets_of_a_secure_round_are_not_backed_up(clinics: FederationFolder, tmp_path: Path) -> None:

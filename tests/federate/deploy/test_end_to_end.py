@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import shlex
 import signal
 import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -16,6 +22,7 @@ pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 from tests.federate.deploy.machines import PATIENCE, Machines, assert_equals_simulation, here, until
 
 from ffalm import load_model
+from ffalm.federate.deploy.operations import processes_of
 from ffalm.federate.deploy.processes import environment, executable
 
 
@@ -105,6 +112,49 @@ def test_ctrl_c_ends_everything_and_the_same_command_goes_on(machines: Machines)
     code, _, said = machines.ffalm("run", machines.path, "--local")
     assert code == 0, said
     assert_equals_simulation(machines)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="has no SIGHUP")
+def test_a_closed_terminal_ends_everything_and_the_same_command_goes_on(machines: Machines) -> None:
+    machines.init("--sites", "2", "--rounds", "30")
+    command = shlex.join([sys.executable, "-m", "ffalm", "federate", "run", str(machines.path), "--local"])
+    with _terminal(f"{command}; exit") as shell:
+        until(lambda: len(machines.history()) >= 2 or shell.poll() is not None, "two rounds")
+        processes = processes_of(machines.path)
+        assert all(process.family() for process in processes.values()), "everything runs"
+    until(lambda: not any(process.family() for process in processes.values()), "all processes end", 60)
+    machines.assert_nothing_left()
+    assert 2 <= len(machines.history()) < 30
+    code, _, said = machines.ffalm("run", machines.path, "--local")
+    assert code == 0, said
+    assert_equals_simulation(machines)
+
+
+@contextmanager
+def _terminal(command: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A shell with a command in a terminal of its own, which is closed at the end."""
+    ours, theirs = os.openpty()
+    closing = threading.Event()
+
+    def read_out() -> None:  # or nobody could write any more
+        while not closing.is_set():
+            if select.select([ours], [], [], 0.05)[0]:
+                with suppress(OSError):
+                    os.read(ours, 4096)
+
+    begin = f"import os; os.login_tty({theirs}); os.execvp('sh', ['sh', '-c', {command!r}])"
+    shell = subprocess.Popen([sys.executable, "-c", begin], pass_fds=[theirs])
+    os.close(theirs)
+    reader = threading.Thread(target=read_out)
+    reader.start()
+    try:
+        yield shell
+    finally:
+        closing.set()
+        reader.join()
+        os.close(ours)
+        shell.wait(PATIENCE)
 
 
 @pytest.mark.slow

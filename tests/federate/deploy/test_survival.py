@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 
 import pytest
 
 pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 
 from tests.federate.deploy.machines import PATIENCE, Machines, assert_equals_simulation, kill, until
+
+from ffalm.federate.deploy.site_node import LET_IN
 
 pytestmark = pytest.mark.slow
 
@@ -89,6 +92,63 @@ def test_a_site_that_answers_nonsense_or_too_late_is_left_out_and_named(machines
     assert history[0]["answered"] == history[-1]["answered"] == ["north", "south", "west"]
     assert "west" in out
     (west / "site.toml").write_text(honest)  # the simulation reads it too
+    assert_equals_simulation(machines)
+
+
+LYING = """
+import hashlib
+from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.proto.message_pb2 import Message, ObjectTree
+from flwr.proto.node_pb2 import Node
+from ffalm.federate.deploy import site_node
+from ffalm.federate.deploy.bundle import GIVE, exchange, numbered
+from ffalm.federate.deploy.fleet_client import FleetClient
+
+honest, rounds = FleetClient.give, 0
+
+def give(self, run, answer, seconds):
+    global rounds
+    head = Message.FromString(answer.message)
+    rounds += head.metadata.message_type == "train"
+    if head.metadata.message_type != "train" or rounds not in (2, 4):
+        return honest(self, run, answer, seconds)
+    if rounds == 2:
+        content = b"Message  10\\x00no message"
+        number = head.metadata.message_id = hashlib.sha256(content).hexdigest()
+        tree = ObjectTree(object_id=number).SerializeToString()
+        answer = answer._replace(message=head.SerializeToString(), tree=tree, objects={number: content})
+        return honest(self, run, answer, seconds)
+    request = PushMessagesRequest(
+        node=Node(node_id=self.node),
+        messages_list=[head],
+        message_object_trees=[ObjectTree.FromString(answer.tree)],
+        clientapp_runtime_list=[seconds],
+    )
+    exchange(self._bundles, GIVE, [request.SerializeToString(), *numbered(answer.objects)[2:]])
+
+FleetClient.give = give
+if __name__ == "__main__":
+    site_node.main()
+"""
+
+
+def test_a_site_that_sends_no_message_or_half_of_one_is_left_out_and_named(machines: Machines) -> None:
+    machines.init("--sites", "3", "--rounds", "5", "--set", "rules.deadline=12.0", "--set", "rules.patience=15.0")
+    machines.bring_up()
+    machines.site("west").process.stop()
+    west = machines.folder.site("west")
+    (west / "lying.py").write_text(LYING)
+    host, port = machines.folder.address
+    lying = machines.stranger(west, [sys.executable, str(west / "lying.py"), str(west), f"{host}:{port}"])
+    until(lambda: LET_IN in lying.log.read_text(), "west is let in")
+    code, out, said = machines.ffalm("run", machines.path)
+    assert code == 0, said
+    history = machines.history()
+    everyone = ["north", "south", "west"]
+    assert [record["answered"] for record in history] == [everyone, everyone[:2], everyone, everyone[:2], everyone]
+    assert "its answer cannot be read (DecodeError" in history[1]["quarantined"]["west"]
+    assert history[3]["missed"] == {"west": "late: The site did not answer within 12 seconds."}
+    assert "west" in out
     assert_equals_simulation(machines)
 
 

@@ -13,7 +13,17 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.federate.makers import NAMES, Killed, Simulated, World, change_rows_in_training, config, exchange_keys, world
+from tests.federate.makers import (
+    NAMES,
+    UNREADABLE,
+    Killed,
+    Simulated,
+    World,
+    change_rows_in_training,
+    config,
+    exchange_keys,
+    world,
+)
 from torch import Tensor
 
 from ffalm.engines import Round
@@ -41,7 +51,7 @@ class Watched(World):
     def __init__(self, folders: Mapping[str, Path], last: int = 5) -> None:
         super().__init__(folders)
         self.drops: set[tuple[str, str, int]] = set()
-        self.spoils: dict[tuple[str, str, int], Callable[[Message], Message]] = {}
+        self.spoils: dict[tuple[str, str, int], Callable[[Message], Message | Failure]] = {}
         self.seen: list[tuple[str, str, int, Message]] = []
         self._last, self._at = last, 0
 
@@ -56,9 +66,9 @@ class Watched(World):
         found = super()._answer(
             kind, name, Message({key: shuffled(v, order) for key, v in message.tensors.items()}, message.facts)
         )
+        if isinstance(found, Message) and moment in self.spoils:
+            found = self.spoils[moment](found)
         if isinstance(found, Message):
-            if moment in self.spoils:
-                found = self.spoils[moment](found)
             self.seen.append((*moment, found))
         return found
 
@@ -449,6 +459,34 @@ def test_a_malformed_key_or_offer_does_not_count(tmp_path: Path, move: str, fact
     outcome = led(secure(1, 4), tmp_path / "run", sites)
     assert outcome.history[0]["answered"] == ["north", "west", "east"]
     assert list(outcome.history[0]["quarantined"]) == ["south"]
+
+
+@pytest.mark.parametrize("move", ["key", "offer", "train"])
+def test_an_answer_that_cannot_be_read_does_not_count(tmp_path: Path, move: str) -> None:
+    sites = watched(tmp_path, 4)
+    sites.spoils = {("south", move, 1): lambda given: UNREADABLE}
+    outcome = led(secure(2, 4), tmp_path / "run", sites)
+    assert outcome.history[0]["answered"] == ["north", "west", "east"]
+    assert outcome.history[0]["quarantined"] == {"south": "its answer cannot be read (ValueError: It is cut short.)"}
+    assert outcome.history[1]["answered"] == ["north", "south", "west", "east"]
+
+
+def test_masked_numbers_count_though_a_later_answer_of_their_site_cannot_be_read(tmp_path: Path) -> None:
+    plan, sites = secure(1, 4), watched(tmp_path, 4)
+    sites.spoils = {("south", "reveal", 1): lambda given: UNREADABLE}
+    outcome = led(plan, tmp_path / "run", sites)
+    assert outcome.history[0]["answered"] == ["north", "south", "west", "east"]
+    assert not outcome.history[0]["quarantined"]
+    simulated = Simulated(plan, sites.folders, tmp_path / "run")
+    assert_close(tmp_path / "run", outcome, simulated.rounds(set()), within=2e-6)
+
+
+def test_a_site_whose_signature_cannot_be_read_is_not_asked_again_where_it_was_needed(tmp_path: Path) -> None:
+    sites = watched(tmp_path, 4)
+    sites.drops = {("east", "train", 1)}
+    sites.spoils = {("south", "confirm", 1): lambda given: UNREADABLE}
+    with pytest.raises(UserError, match="south: its answer cannot be read"):
+        led(secure(1, 4, rules={"min_sites": 3}), tmp_path / "run", sites)
 
 
 def test_wrong_shares_are_not_used(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from flwr.app import Message as FlowerMessage
@@ -25,6 +26,17 @@ _GRACE = 300.0  # seconds that a question outlives its deadline, for sites whose
 _EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 
 
+_LONGEST_REASON = 200  # characters: an exception may quote all that a site sent
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """An answer that came, but is no message of Flower's: to which question, and why."""
+
+    question: str
+    why: Exception
+
+
 class Grid(Protocol):
     """What is needed of Flower's grid."""
 
@@ -34,8 +46,8 @@ class Grid(Protocol):
     def push_messages(self, messages: Iterable[FlowerMessage]) -> Iterable[str]:
         """Send messages; the numbers of those that were accepted."""
 
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[FlowerMessage]:
-        """The answers to messages that are there."""
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[FlowerMessage | Unreadable]:
+        """The answers to messages that are there as a whole; it never waits for the rest of one."""
 
 
 class GridSites:
@@ -57,10 +69,11 @@ class GridSites:
         }
         while waiting:
             self._check()
-            for message in list(self._grid.pull_messages(list(waiting))):
-                node = waiting.pop(message.metadata.reply_to_message_id, None)
+            for found in list(self._grid.pull_messages(list(waiting))):
+                question = found.question if isinstance(found, Unreadable) else found.metadata.reply_to_message_id
+                node = waiting.pop(question, None)
                 if node is not None:
-                    answers[node] = _read(message)
+                    answers[node] = _read(found)
             waited = time.monotonic() - began
             if waited >= deadline:
                 break
@@ -82,12 +95,24 @@ class GridSites:
         return {number: node for number, node in sent.items() if number in accepted}
 
 
-def _read(message: FlowerMessage) -> Message | Failure:
-    if message.has_content():
-        try:
-            return unpacked_answer(message.content)
-        except Exception as why:  # whatever a site sends, the others' round goes on
-            return Failure("failed", f"The site's answer cannot be read ({type(why).__name__}).", str(why) or "unknown")
+def _read(found: FlowerMessage | Unreadable) -> Message | Failure:
+    """What a site answers. Whatever it sends, the others' round goes on."""
+    if isinstance(found, Unreadable):
+        return _unreadable(found.why)
+    try:
+        return unpacked_answer(found.content) if found.has_content() else _error(found)
+    except Exception as why:
+        return _unreadable(why)
+
+
+def _unreadable(why: Exception) -> Failure:
+    what = type(why).__name__
+    said = printable(f"{what}: {why}"[:_LONGEST_REASON])
+    return Failure("unreadable", f"The site's answer cannot be read ({what}).", said)
+
+
+def _error(message: FlowerMessage) -> Failure:
+    """What an error means that Flower, or the site's process, answers instead of the site."""
     error = message.error
     if error.code == ErrorCode.NODE_UNAVAILABLE:
         return Failure("lost", "The site's connection was lost.")

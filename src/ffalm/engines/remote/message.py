@@ -28,13 +28,14 @@ class Message:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a site gave no answer: none by the deadline, its node is gone, or it raised an error.
+    """Why a site gave no answer: none by the deadline, its node is gone, it raised an error, or sent something else.
 
     `reason` is one sentence, the public part of the site's `UserError`. `trace` is the traceback of any other error;
-    real sites keep it in their own log, since an error may quote a row.
+    real sites keep it in their own log, since an error may quote a row. Of an answer that is unreadable it is the
+    error that reading it raised, in one line.
     """
 
-    kind: Literal["late", "lost", "failed"]
+    kind: Literal["late", "lost", "failed", "unreadable"]
     reason: str
     trace: str = ""
 

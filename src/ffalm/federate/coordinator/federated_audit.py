@@ -178,6 +178,7 @@ class Auditor(Coordinator):
     def _finish(self, clients: SiteClients | SecureClients, final: Snapshot, diverged: str | None) -> Outcome:
         """Count the held-out rows of all sites, both parts together."""
         config, members, task = self._config, self._members, self._members.agreed.task
+        clients.compares_losses = False
         scores = clients.score(final)
         scored, parts = scores["test"].sites, list(scores.values())
         require(bool(scored), "No site told of any row.")

@@ -23,6 +23,7 @@ from ffalm.federate.coordinator.update_validation import (
     check_counts,
     check_scores,
     outliers,
+    outliers_by_loss,
     read_answer,
     read_scores,
 )
@@ -82,6 +83,7 @@ class Asking:
     counted: Mapping[str, int] = field(init=False, default_factory=dict)  # the last round that counted, by site
     scored: Scored = field(init=False)  # of the model that was sent, on the validation rows
     histograms: HistogramSum = field(init=False, default_factory=HistogramSum)  # of the final model, with a target
+    compares_losses: bool = field(init=False, default=True)  # of the final model; an audit reads counts alone
 
     def __post_init__(self) -> None:
         self._seen = self._groups or self._members
@@ -113,7 +115,8 @@ class Asking:
         return until
 
     def _answers(self, kind: Kind, messages: dict[str, Message]) -> dict[str, Message]:
-        """What the sites answer that are here; why the others do not is kept in `missed`."""
+        """What the sites answer that are here; why the others do not is kept in `missed`, or in `quarantined` where
+        an answer came and cannot be read."""
         here = {site: node for site in messages if (node := self._members.node(site)) is not None}
         about = {site: replace(one, facts={**one.facts, **self._about}) for site, one in messages.items()}
         asked = {node: about[site] for site, node in here.items()}
@@ -124,6 +127,10 @@ class Asking:
             if isinstance(answer, Message):
                 found[site] = answer
                 self.missed.pop(site, None)
+                continue
+            if answer.kind == "unreadable":
+                self.missed.pop(site, None)
+                self._quarantine(site, f"its answer cannot be read ({answer.trace})")
                 continue
             self.missed[site] = f"{answer.kind}: {answer.reason}"
             if answer.kind != "late":
@@ -215,6 +222,7 @@ class SiteClients(Asking, Clients):
             answers |= new
             for site, message in new.items():
                 self._take_scores(site, message, found)
+            self._judge_scores(found)
             if len(found) >= needed:
                 break
             until = self._wait(until, len(found), needed)
@@ -275,9 +283,9 @@ class SiteClients(Asking, Clients):
         for site in answers.keys() - finite.keys():
             self._quarantine(site, "its answer holds numbers that are not finite")
             del answers[site]
-        names, held_out = self._config.sites, self._config.algorithm.needs_held_out
+        names = self._config.sites
         replies = {
-            names.index(site): replace(answer.reply, tally=answer.validation.tally) if held_out else answer.reply
+            names.index(site): replace(answer.reply, validation=answer.validation.tally)
             for site, answer in finite.items()
         }
         for client, reason in outliers(sent, replies, self._config.rules.outlier).items():
@@ -294,3 +302,10 @@ class SiteClients(Asking, Clients):
             found[site] = scores
         except UserError as error:
             self._quarantine(site, str(error))
+
+    def _judge_scores(self, found: _Told) -> None:
+        """Leave out the scores that do not count beside the others'. Under privacy all do, as in `_judge`."""
+        if self._config.privacy is None and self.compares_losses:
+            for site, reason in outliers_by_loss(found, self._config.rules.outlier).items():
+                self._quarantine(site, reason)
+                del found[site]

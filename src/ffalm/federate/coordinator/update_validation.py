@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from statistics import median
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,9 +25,20 @@ from ffalm.federate.description import MOST_ROWS
 from ffalm.federate.disclosure import Disclosed
 from ffalm.privacy import LEDGER
 
-_STEP, _LOSS = "step of the duals", "mean loss"
-_USUAL = {_STEP: 1.0, _LOSS: 1.0}  # single numbers near 0 differ by any factor, so at least this much is usual
+_USUAL = 1.0  # of duals and losses: single numbers near 0 differ by any factor, so at least this much is usual
 _ROUNDING = 1e-3  # losses are computed in float32
+_LARGEST_LOSS = torch.finfo(torch.float32).max  # of a row; any sum of these is far from overflow in float64
+_TRAINING_FACTS = {"loss": ("mean training loss", _LARGEST_LOSS), "negative": ("share of steps that raise a loss", 1.0)}
+
+_Site = TypeVar("_Site", str, int)
+
+
+class _Sizes(NamedTuple):
+    """How large something is in each answer, and how it is said."""
+
+    of: Mapping[Any, float]
+    verb: str = "has the norm"
+    usual: float = 0.0  # at least
 
 
 @dataclass(frozen=True)
@@ -120,6 +132,9 @@ def read_answer(
     for name in ("rows",) if withholds else ("rows", "loss", "negative"):
         require(isinstance(message.facts.get(name), int | float), f"its answer lacks the number {name!r}")
     require(isinstance(message.facts["rows"], int), "its number of rows is not a whole number")
+    for name, (what, most) in ({} if withholds else _TRAINING_FACTS).items():
+        value = float(message.facts[name])
+        require(not math.isfinite(value) or 0 <= value <= most, f"its {what} cannot be {value:.3g}")
     hidden = read_scores(message, "tally", task).withheld if "tally" in wanted else None
     if "state" in wanted:
         state = {name: value for name, value in sent.state.items() if name != LEDGER}
@@ -175,42 +190,55 @@ def check_scores(scores: Disclosed, agreed: Counts, part: str) -> None:
 
 def outliers(sent: Snapshot, replies: Mapping[int, ClientUpdate], times: float) -> dict[int, str]:
     """The clients of whose update something is more than so many times the median of the others', and why."""
-    if len(replies) < FEWEST_COMPARED:
-        return {}
-    found: dict[int, str] = {}
-    for what, norms in _norms(sent, replies).items():
-        for client, norm in norms.items():
-            usual = max(_USUAL.get(what, 0.0), median(other for number, other in norms.items() if number != client))
-            if usual > 0 and norm > times * usual:
-                far = f"{norm:.3g}, {norm / usual:.3g} times what is usual among the others"
-                if what not in _USUAL:
-                    far = f"{norm:.3g}, {norm / usual:.3g} times the median of the others'"
-                size = "is" if what == _LOSS else "has the norm"
-                found.setdefault(client, f"its {what} {size} {far}")
+    return {} if len(replies) < FEWEST_COMPARED else _unusual(_sizes(sent, replies), times)
+
+
+def outliers_by_loss(told: Mapping[str, Mapping[str, Disclosed]], times: float) -> dict[str, str]:
+    """The sites whose mean loss on a held-out part is as far from the others', and why."""
+    parts = next(iter(told.values()), {})
+    losses = {part: {site: scores[part].tally for site, scores in told.items()} for part in parts}
+    return _unusual({f"mean loss on the {part} rows": _mean_losses(one) for part, one in losses.items()}, times)
+
+
+def _unusual(sizes: Mapping[str, _Sizes], times: float) -> dict[Any, str]:
+    """Whose sizes are more than so many times the median of the others', where enough tell them to be compared."""
+    found: dict[Any, str] = {}
+    for what, compared in sizes.items():
+        for one, size in compared.of.items() if len(compared.of) >= FEWEST_COMPARED else ():
+            usual = max(compared.usual, median(other for who, other in compared.of.items() if who != one))
+            if usual > 0 and size > times * usual:
+                than = "what is usual among the others" if compared.usual else "the median of the others'"
+                found.setdefault(one, f"its {what} {compared.verb} {size:.3g}, {size / usual:.3g} times {than}")
     return found
 
 
-def _norms(sent: Snapshot, replies: Mapping[int, ClientUpdate]) -> dict[str, dict[int, float]]:
-    """How large each part of each answer is: the update, the uploads, the step of the state, the mean loss."""
-    norms = {"update": {client: _distance(sent.model, reply.model) for client, reply in replies.items()}}
+def _sizes(sent: Snapshot, replies: Mapping[int, ClientUpdate]) -> dict[str, _Sizes]:
+    """How large each part of each answer is: the update, the uploads, the step of the state, the mean losses."""
+    sizes = {"update": _Sizes({client: _distance(sent.model, reply.model) for client, reply in replies.items()})}
     for name in next(iter(replies.values())).uploads:
-        norms[f"upload {name}"] = {
-            client: _distance(dict.fromkeys(reply.uploads[name], torch.zeros(())), reply.uploads[name])
-            for client, reply in replies.items()
-        }
+        sizes[f"upload {name}"] = _Sizes(
+            {
+                client: _distance(dict.fromkeys(reply.uploads[name], torch.zeros(())), reply.uploads[name])
+                for client, reply in replies.items()
+            }
+        )
     told = {client: reply.values for client, reply in replies.items() if reply.values is not None}
     if told:
-        norms["list of objectives"] = {client: float(values.norm()) for client, values in told.items()}
+        sizes["list of objectives"] = _Sizes({client: float(values.norm()) for client, values in told.items()})
     if all(reply.state is not None for reply in replies.values()) and sent.state:
         state = {name: value for name, value in sent.state.items() if name != LEDGER}
-        norms[_STEP] = {client: _distance(state, reply.state or {}) for client, reply in replies.items()}
-    if all(reply.tally is not None for reply in replies.values()):
-        norms[_LOSS] = {
-            client: float(reply.tally.loss.sum() / reply.tally.count.sum().clamp(min=1))
-            for client, reply in replies.items()
-            if reply.tally is not None
-        }
-    return norms
+        steps = {client: _distance(state, reply.state or {}) for client, reply in replies.items()}
+        sizes["step of the duals"] = _Sizes(steps, usual=_USUAL)
+    means = {client: reply.loss for client, reply in replies.items() if reply.loss is not None}
+    sizes["mean training loss"] = _Sizes(means, "is", _USUAL)
+    tallies = {client: reply.tally for client, reply in replies.items() if reply.tally is not None}
+    held_out = {client: reply.validation for client, reply in replies.items() if reply.validation is not None}
+    return sizes | {"mean loss": _mean_losses(tallies), "mean loss on the validation rows": _mean_losses(held_out)}
+
+
+def _mean_losses(tallies: Mapping[_Site, Tally]) -> _Sizes:
+    means = {one: float(tally.loss.sum() / tally.count.sum().clamp(min=1)) for one, tally in tallies.items()}
+    return _Sizes(means, "is", _USUAL)
 
 
 def _distance(sent: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> float:
@@ -237,13 +265,14 @@ def _check_tally(record: Mapping[str, Tensor], task: Task, what: str) -> None:
 
 
 def _check_losses(tally: Tally, what: str) -> None:
-    """What follows from the loss being a cross-entropy: at least 0, and at least ln 2 for each wrong prediction."""
+    """What follows from the loss being a cross-entropy: at least 0, at least ln 2 for each wrong prediction, and a
+    number of float32 for each row. Losses that are not finite are judged with the rest of the answer."""
     right = tally.confusion.diagonal(dim1=-3, dim2=-2).transpose(-1, -2)
     least = math.log(2) * (tally.count - right).double() * (1 - _ROUNDING)
-    losses = tally.loss[tally.loss.isfinite()]
-    require(
-        bool((losses >= least[tally.loss.isfinite()]).all()), f"its {what} has losses smaller than its errors allow"
-    )
+    known = tally.loss.isfinite()
+    require(bool((tally.loss >= least)[known].all()), f"its {what} has losses smaller than its errors allow")
+    most = tally.count.double() * _LARGEST_LOSS
+    require(bool((tally.loss <= most)[known].all()), f"its {what} has losses larger than its rows can have")
 
 
 def _size(value: Tensor) -> str:

@@ -31,7 +31,7 @@ from ffalm.system.files import read_json, reason, unfinished
 MANIFEST = "backup.json"
 FORMAT = 1
 _DATABASE = "coordinator/state.db"
-_LEFT_OUT_FOLDERS = ("home", SECRETS)  # Flower's processes write theirs anew; secrets of a round end with it
+_HOMES = ("coordinator/home", "sites/*/home")  # of Flower's processes, which write them anew
 _LEFT_OUT_ENDINGS = (".pid", ".lock", ".db-wal", ".db-shm")
 _ATTEMPTS, _SECONDS_BETWEEN = 20, 0.3
 _CHUNK = 2**20
@@ -122,8 +122,15 @@ def _versions(folder: FederationFolder) -> dict[str, Version]:
 
 def _files(path: Path) -> Iterator[Path]:
     """Regular files, without what processes leave half-written and what they write anew; links are not followed."""
+    homes = {home for pattern in _HOMES for home in path.glob(pattern)}
     for base, folders, names in os.walk(path):
-        folders[:] = [name for name in folders if name not in _LEFT_OUT_FOLDERS and not _half_written(name)]
+        folders[:] = [
+            name
+            for name in folders
+            if name != SECRETS  # of a secure round, which end with it
+            and not _half_written(name)
+            and Path(base, name) not in homes
+        ]
         for name in names:
             one = Path(base, name)
             if (

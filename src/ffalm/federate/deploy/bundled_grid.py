@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from flwr.app import Message
-from flwr.app.message import remove_content_from_message
+from flwr.app import Error, Message
+from flwr.app.message import make_message, remove_content_from_message
+from flwr.common.constant import ErrorCode
 from flwr.common.serde import message_to_proto
+from flwr.common.serde_utils import metadata_from_proto
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
+from flwr.proto.message_pb2 import Metadata as ProtoMetadata
 from flwr.proto.runtime_pb2 import (
     PullAppMessagesResponse,
     PushAppMessagesRequest,
@@ -24,12 +29,43 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import (
     make_push_object_fn_protobuf,
 )
 from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    ObjectUnavailableError,
     inflate_object_from_contents,
-    pull_objects,
     push_object_contents_from_iterable,
 )
 
-from ffalm.federate.deploy.bundle import COLLECT, FIRST_RETRY, SEND, exchange, numbered, numbers_in, objects_in
+from ffalm.engines.flower.sites import Unreadable
+from ffalm.federate.deploy.bundle import COLLECT, SEND, exchange, numbered, numbers_in, objects_in
+
+_SECONDS_FOR_ONE = 0.5  # spent in one look on the objects of one answer, so that no answer keeps the others waiting
+
+
+@dataclass(frozen=True)
+class _Arriving:
+    """An answer of which the coordinator has the metadata, and some of its objects."""
+
+    metadata: ProtoMetadata
+    missing: list[str]  # numbers of the objects that did not fit the bundle, or are still on their way
+    objects: dict[str, bytes]
+
+    def read(self) -> Message | Unreadable:
+        """The answer, complete now. Whatever is wrong with what a site sent is that site's failure alone."""
+        number, question = self.metadata.message_id, self.metadata.reply_to_message_id
+        try:
+            message = inflate_object_from_contents(number, self.objects)
+            if not isinstance(message, Message):
+                raise TypeError(f"It is a {type(message).__name__}.")
+        except Exception as why:
+            return Unreadable(question, why)
+        # What the SuperLink has checked counts, not what the site wrote into the message.
+        message.metadata.__dict__.update(_message_id=number, _reply_to_message_id=question)
+        return message
+
+    def expired(self) -> Message:
+        """The answer where the SuperLink has dropped an upload that stopped."""
+        error = Error(ErrorCode.REPLY_MESSAGE_UNAVAILABLE, "The upload of the answer stopped.")
+        return make_message(metadata=metadata_from_proto(self.metadata), error=error)
 
 
 class BundledGrid:
@@ -37,6 +73,7 @@ class BundledGrid:
 
     def __init__(self, grid: Any) -> None:
         self._grid = grid
+        self._arriving: dict[str, _Arriving] = {}  # by the question's number: answers of which objects are missing
 
     def get_node_ids(self) -> Iterable[int]:
         """The nodes that are connected now."""
@@ -62,28 +99,59 @@ class BundledGrid:
         push_object_contents_from_iterable(((number, objects[number]) for number in stored.objects_to_push), push)
         return [number for number in stored.message_ids if number]
 
-    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """The answers to these messages that are there; waits a moment where there are none."""
-        client = self._grid._runtime_client
-        answer = exchange(client, COLLECT, [number.encode() for number in message_ids])
-        if not answer:
-            return []
-        found, objects = PullAppMessagesResponse.FromString(answer[0]), objects_in(answer[1:])
-        trees = zip(found.messages_list, found.message_object_trees, strict=True)
-        return [self._whole(head.metadata.message_id, numbers_in(tree), objects) for head, tree in trees]
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message | Unreadable]:
+        """The answers to these messages that are there with all their objects; waits a moment where there are none.
 
-    def _whole(self, number: str, wanted: list[str], objects: dict[str, bytes]) -> Message:
-        """A message with its objects; those that were not in the bundle are asked for one by one."""
-        client, node, run = self._grid._runtime_client, self._grid.node, self._grid.run.run_id
-        missing = [one for one in wanted if one not in objects]
-        own = {one: objects[one] for one in wanted if one in objects}
-        if missing:
-            pull = make_pull_object_fn_protobuf(client.PullObject, node, run)
-            own |= pull_objects(missing, pull, initial_backoff=FIRST_RETRY)
-            client.ConfirmMessageReceived(
-                ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=number)
-            )
-        message = inflate_object_from_contents(number, own)
-        assert isinstance(message, Message)
-        message.metadata.__dict__["_message_id"] = number
-        return message
+        The SuperLink gives an answer's metadata once, as soon as its upload begins. So an answer that is incomplete is
+        kept here and looked at again, for as long as it is asked for: its site may have died during the upload.
+        """
+        asked = list(message_ids)
+        for question in self._arriving.keys() - set(asked):
+            self._confirm(self._arriving.pop(question))
+        self._collect([question for question in asked if question not in self._arriving])
+        found = {question: self._look(one) for question, one in self._arriving.items()}
+        complete = {question: answer for question, answer in found.items() if answer is not None}
+        for question in complete:
+            del self._arriving[question]
+        return list(complete.values())
+
+    def _collect(self, questions: list[str]) -> None:
+        """Take the answers that are new; where there are none, this waits until some site has sent something."""
+        answer = exchange(self._grid._runtime_client, COLLECT, [question.encode() for question in questions])
+        if not answer:
+            return
+        found, objects = PullAppMessagesResponse.FromString(answer[0]), objects_in(answer[1:])
+        for head, tree in zip(found.messages_list, found.message_object_trees, strict=True):
+            numbers = numbers_in(tree)
+            own = {number: objects[number] for number in numbers if number in objects}
+            missing = [number for number in numbers if number not in objects]
+            if head.metadata.reply_to_message_id in questions:
+                self._arriving[head.metadata.reply_to_message_id] = _Arriving(head.metadata, missing, own)
+
+    def _look(self, answer: _Arriving) -> Message | Unreadable | None:
+        """An answer, after a look for the objects that it lacks; None where some are still on their way."""
+        if not answer.missing:
+            return answer.read()
+        pull = make_pull_object_fn_protobuf(
+            self._grid._runtime_client.PullObject, self._grid.node, self._grid.run.run_id
+        )
+        until = time.monotonic() + _SECONDS_FOR_ONE
+        try:
+            while answer.missing and time.monotonic() < until:
+                answer.objects[answer.missing[-1]] = pull(answer.missing[-1])
+                answer.missing.pop()
+        except ObjectUnavailableError:
+            return None
+        except ObjectPullError:
+            return answer.expired()
+        if answer.missing:
+            return None
+        self._confirm(answer)
+        return answer.read()
+
+    def _confirm(self, answer: _Arriving) -> None:
+        """Let the SuperLink forget the objects of an answer that was not in a bundle as a whole."""
+        number = answer.metadata.message_id
+        self._grid._runtime_client.ConfirmMessageReceived(
+            ConfirmMessageReceivedRequest(node=self._grid.node, run_id=self._grid.run.run_id, message_object_id=number)
+        )

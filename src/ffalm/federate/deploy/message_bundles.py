@@ -6,12 +6,13 @@ Requests are let in like Flower's own: sites by their keys (`site_admission`), t
 from __future__ import annotations
 
 import binascii
+import logging
 from base64 import b64decode
 from typing import Any
 
 from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
 from flwr.proto.node_pb2 import Node
-from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PushAppMessagesRequest
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullAppMessagesResponse, PushAppMessagesRequest
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, TASK_TOKEN_HEADER
 from flwr.supercore.error import FlowerError
 from flwr.superlink.servicer.fleet import fleet_handlers
@@ -34,7 +35,10 @@ from ffalm.federate.deploy.bundle import (
 )
 from ffalm.federate.deploy.fleet_gateway import App, Receive, Scope, Send
 
+log = logging.getLogger("ffalm.federate")
+
 _MOST_OF_A_REQUEST = 2 * MOST_BYTES
+_UNFORESEEN = (TypeError, ValueError, KeyError, AttributeError, OverflowError)  # by what was sent, not by a full disk
 
 
 class MessageBundles:
@@ -101,9 +105,22 @@ def send(state: Any, task: Any, parts: list[bytes]) -> list[bytes]:
 
 def collect(state: Any, task: Any, parts: list[bytes]) -> list[bytes]:
     """The answers to a run's questions that are there, given the questions' numbers; nothing where there are none."""
-    request = PullAppMessagesRequest(message_ids=[number.decode() for number in parts])
-    found = runtime_handlers.pull_messages(request, state, task)
+    questions = [number.decode() for number in parts]
+    try:
+        found = _answers(state, task, questions)
+    except _UNFORESEEN:  # one site's metadata, such as a lifetime that is no number, must not hide the others' answers
+        found = PullAppMessagesResponse()
+        for question in questions:
+            try:
+                found.MergeFrom(_answers(state, task, [question]))
+            except _UNFORESEEN:
+                log.exception("The answer to the question %s cannot be handled and is deleted.", question)
+                state.delete_messages({question})
     return [found.SerializeToString(), *_with_objects(state.object_store, found)] if found.messages_list else []
+
+
+def _answers(state: Any, task: Any, questions: list[str]) -> PullAppMessagesResponse:
+    return runtime_handlers.pull_messages(PullAppMessagesRequest(message_ids=questions), state, task)
 
 
 def _with_objects(store: Any, found: Any) -> list[bytes]:

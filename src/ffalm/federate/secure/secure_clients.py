@@ -212,6 +212,7 @@ class SecureClients(Asking):
             return None
         signatures = self._confirmed(gathering, masked.keys())
         if self._few(gathering, signatures, least):
+            self._quarantine_wrong(gathering)
             return None
         told = self._revealed(gathering, masked.keys(), signatures, asking)
         try:
@@ -219,8 +220,7 @@ class SecureClients(Asking):
         except TooFew as error:
             self._found = len(told)
             self._say("training", f"The sum could not be unmasked: {error}.")
-            for client, reason in gathering.wrong.items():
-                self._quarantine(names[client], reason)
+            self._quarantine_wrong(gathering)
             return None
         for client, reason in gathering.wrong.items():
             self._say("training", f"The site {names[client]!r} was not needed to unmask the sum: {reason}.")
@@ -228,6 +228,11 @@ class SecureClients(Asking):
         for site in summed:
             self.missed.pop(site, None)  # who was missed after it had masked is in the sum all the same
         return total, summed
+
+    def _quarantine_wrong(self, gathering: Aggregator) -> None:
+        """Do not ask those again whose answers made an attempt fail."""
+        for client, reason in gathering.wrong.items():
+            self._quarantine(self._config.sites[client], reason)
 
     def _few(self, gathering: Aggregator, there: Collection[int], least: int) -> bool:
         self._found = len(there)
@@ -315,7 +320,7 @@ class SecureClients(Asking):
         lists = json.dumps({"summed": inside, "dropped": dropped})
         facts: dict[str, Fact] = {"stage": "confirm", "attempt": gathering.attempt, "lists": lists}
         questions = {site: self._question(site, facts) for site in self._named(summed).values()}
-        answers = self._answers("secure", questions)
+        answers = self._later_answers(gathering, questions)
         return {self._config.sites.index(site): str(one.facts.get("signature", "")) for site, one in answers.items()}
 
     def _revealed(
@@ -336,7 +341,7 @@ class SecureClients(Asking):
             if following is not None and client in following.keys:
                 facts["circle"] = following.circle(client).to_text()
             questions[site] = self._question(site, facts)
-        answers = self._answers("secure", questions)
+        answers = self._later_answers(gathering, questions)
         if following is not None:
             offers = {site: answer for site, answer in answers.items() if "offer" in answer.facts}
             self._take_offers(following, offers)
@@ -344,6 +349,14 @@ class SecureClients(Asking):
         if not coming:
             self._keys.clear()
         return {self._config.sites.index(site): _shares(answer) for site, answer in answers.items()}
+
+    def _later_answers(self, gathering: Aggregator, questions: dict[str, Message]) -> dict[str, Message]:
+        """What those answer whose masked numbers are there: these count, even if their site fails from now on."""
+        answers = self._answers("secure", questions)
+        for site in questions:
+            if site in self.quarantined:
+                gathering.wrong[self._config.sites.index(site)] = self.quarantined.pop(site)
+        return answers
 
     def _answers(self, kind: Kind, messages: dict[str, Message]) -> dict[str, Message]:
         """What the sites answer. One that does not may come back with a new key, so it is asked for it again."""
