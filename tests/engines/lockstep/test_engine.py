@@ -212,7 +212,7 @@ def test_what_it_cannot_carry_is_refused_in_a_sentence(monkeypatch: pytest.Monke
         return str(LockstepEngine().refusal(changed))
 
     assert LockstepEngine().refusal(job) is None
-    assert "SCAFFOLD keeps or sends vectors" in said(
+    assert "SCAFFOLD needs more of clients or server" in said(
         replace(job, spec=replace(job.spec, algorithm=ffalm.algorithms()["scaffold"]()))
     )
     adam = replace(job.spec, training=Training(optimizer="adam"))
