@@ -26,7 +26,7 @@ from ffalm.engines.server import ServerContext, rounds
 from ffalm.fairness import ScoreHistogram
 from ffalm.federate.coordinator.histogram_rules import bounded, farthest
 from ffalm.models import Linear
-from ffalm.simulation import Built
+from ffalm.simulation import ArchitectureFactory
 from ffalm.targets.candidates import FinishedRun, answer_of
 from ffalm.targets.repair import Repair
 from ffalm.targets.target import Target
@@ -49,7 +49,7 @@ def trained(seed: int, rows: int) -> tuple[list[Parts], ffalm.Federation]:
     """Each site's true histograms of a model that all have trained."""
     federation = ffalm.load("census", clients=SITES, alpha=5.0, rows=rows, seed=seed)
     task = federation.task
-    built = Built(Linear(), tuple(federation.clients[0].x.shape[1:]), task.labels)
+    built = ArchitectureFactory(Linear(), tuple(federation.clients[0].x.shape[1:]), task.labels)
     spec = ClientSpec(entry_of("fedavg", {}).algorithm, built, Training(rounds=10), task, seed, torch.device("cpu"))
     *_, last = rounds(ServerContext.of(Job(spec, federation)), LoopClients(Job(spec, federation)))
     assert federation.validation is not None and federation.test is not None

@@ -32,7 +32,7 @@ from ffalm.fairness import Tally
 from ffalm.federate.coordinator.robust_aggregation import Rule, capped, robust
 from ffalm.federate.coordinator.update_validation import outliers
 from ffalm.models import Linear
-from ffalm.simulation import Built
+from ffalm.simulation import ArchitectureFactory
 
 SITES = 10
 ATTACKS = ("none", *lies.ALONE, *lies.INFORMED)
@@ -104,7 +104,7 @@ def result(
 ) -> tuple[float, float]:
     """Accuracy and DPD of the final model on the test part, in percent."""
     entry, task = entry_of("ffalm", {"preset": "safe"}), federation.task
-    built = Built(Linear(), tuple(federation.clients[0].x.shape[1:]), task.labels)
+    built = ArchitectureFactory(Linear(), tuple(federation.clients[0].x.shape[1:]), task.labels)
     spec = ClientSpec(entry.algorithm, built, Training(rounds=number), task, seed, torch.device("cpu"))
     assert federation.test is not None
     model = trained(Job(spec, federation), attack, liars, defence)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ffalm.errors import UserError, look_up, require_number, shown, unknown
+from ffalm.errors import UserError, look_up, require_number, short_repr, unknown
 
 
 def test_line_feeds_and_control_characters_are_escaped() -> None:
@@ -13,8 +13,8 @@ def test_line_feeds_and_control_characters_are_escaped() -> None:
 
 
 def test_long_values_are_cut_and_values_that_cannot_be_printed_are_named_by_their_type() -> None:
-    assert len(shown("x" * 10_000)) < 110
-    assert shown(10**5000) == "an object of type int"
+    assert len(short_repr("x" * 10_000)) < 110
+    assert short_repr(10**5000) == "an object of type int"
     assert len(str(UserError("x" * 10_000))) < 2100
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ffalm.algorithms import FedAvg
 from ffalm.data.types import Examples
-from ffalm.errors import UserError, require, shown
+from ffalm.errors import UserError, require, short_repr
 from ffalm.federation import Federation
 from ffalm.run_settings import RunSettings, Training
 from ffalm.runs import Result
@@ -147,7 +147,9 @@ def blind(
     aim = Target.parse(target)
     own_seed = trained.seed if isinstance(trained, Result) else 0
     weights = trained.state_dict if isinstance(trained, Result) else trained
-    require(isinstance(weights, Mapping), f"Give a Result or the weights of a model by name; got {shown(trained)}.")
+    require(
+        isinstance(weights, Mapping), f"Give a Result or the weights of a model by name; got {short_repr(trained)}."
+    )
     held_out(federation)
     network = rebuilt(weights, federation, settings)
     groups = groups or group_model(federation, seed=own_seed if seed is None else seed, **settings)

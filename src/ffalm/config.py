@@ -15,7 +15,7 @@ from ffalm.algorithms import Algorithm, algorithm_class
 from ffalm.data import source
 from ffalm.data.types import Source
 from ffalm.engines import ENGINES
-from ffalm.errors import UserError, look_up, require, shown, unknown
+from ffalm.errors import UserError, look_up, require, short_repr, unknown
 from ffalm.federation import owners_partition
 from ffalm.models import Architecture, architecture
 from ffalm.partition import Partition
@@ -47,8 +47,8 @@ class AlgorithmEntry:
     def __post_init__(self) -> None:
         require(
             0 < len(self.key) <= _LONGEST_KEY and Path(self.key).name == self.key and self.key.isprintable(),
-            f"An algorithm's key is the name of its run folders too, which {shown(self.key)} cannot be: leave out '/' "
-            f"and control characters, and take at most {_LONGEST_KEY} letters.",
+            f"An algorithm's key is the name of its run folders too, which {short_repr(self.key)} cannot be: leave out "
+            f"'/' and control characters, and take at most {_LONGEST_KEY} letters.",
         )
 
     @property
@@ -165,13 +165,15 @@ def check(settings: Mapping[str, Any]) -> None:
     _require_name(section(settings, "data").get("source", ""), "data.source")
     _require_name(section(settings, "model").get("name", ""), "model.name")
     plugins = settings.get("plugins", [])
-    require(isinstance(plugins, list | tuple), f"The setting 'plugins' must be a list of files; got {shown(plugins)}.")
+    require(
+        isinstance(plugins, list | tuple), f"The setting 'plugins' must be a list of files; got {short_repr(plugins)}."
+    )
     for plugin in plugins:
         _require_name(plugin, "plugins")
 
 
 def _require_name(value: Any, path: str) -> None:
-    require(isinstance(value, str), f"The setting {path!r} must be a text; got {shown(value)}.")
+    require(isinstance(value, str), f"The setting {path!r} must be a text; got {short_repr(value)}.")
 
 
 def parse(settings: Mapping[str, Any]) -> StudyConfig:
@@ -210,7 +212,7 @@ def section(settings: Mapping[str, Any], name: str, path: str | None = None) -> 
     """A part of nested settings, empty where it is left out; `path` is what messages call it."""
     found, path = settings.get(name, {}), path or name
     if not isinstance(found, Mapping):
-        raise UserError(f"The part {path!r} of a configuration must be a section, [{path}]; got {shown(found)}.")
+        raise UserError(f"The part {path!r} of a configuration must be a section, [{path}]; got {short_repr(found)}.")
     return dict(found)
 
 

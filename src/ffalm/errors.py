@@ -57,7 +57,7 @@ def unknown(kind: str, name: Any, known: Iterable[str]) -> UserError:
     near = difflib.get_close_matches(given, folded, n=1, cutoff=0.5)
     hint = f"did you mean {folded[near[0]]!r}?" if near else f"choose one of {', '.join(names)}."
     hint = hint if names else "there are none."
-    return UserError(f"There is no {kind} {shown(name)}: {hint}")
+    return UserError(f"There is no {kind} {short_repr(name)}: {hint}")
 
 
 def require_known(kind: str, known: Collection[str], *names: Any) -> None:
@@ -73,7 +73,7 @@ def look_up(kind: str, name: Any, known: Mapping[str, V]) -> V:
     return known[name]
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """A user's value for a message, cut where it is long; Python refuses to print some, such as very long numbers."""
     try:
         text = repr(value)
@@ -103,7 +103,7 @@ def require_number(value: Any, what: str) -> float:
         found = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     except OverflowError:
         found = math.nan
-    require(math.isfinite(found), f"The {what} must be a number; got {shown(value)}.")
+    require(math.isfinite(found), f"The {what} must be a number; got {short_repr(value)}.")
     return found
 
 

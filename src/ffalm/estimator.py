@@ -20,10 +20,10 @@ from ffalm.algorithms import Algorithm, Lagrangian, Measure
 from ffalm.arrays import numbers
 from ffalm.data.array_parts import warn_of_scale
 from ffalm.data.group_settings import unknown_name
-from ffalm.data.holdings import Dealt, Holding
+from ffalm.data.row_views import ClientRows, RowView
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Examples, Task
-from ffalm.errors import UserError, shown
+from ffalm.errors import UserError, short_repr
 from ffalm.fair_answer import FairAnswer, fair
 from ffalm.fairness.histograms import scores_of
 from ffalm.federation import Federation
@@ -217,7 +217,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         compares = isinstance(chosen, Lagrangian) or getattr(chosen, "measure", None) not in (Measure.NOTHING, None)
         _require(
             self.groups_ is not None or not compares,
-            f"{shown(asked)} compares groups: give each row's as fit(X, y, groups=...), or take another algorithm.",
+            f"{short_repr(asked)} compares groups: give each row's as fit(X, y, groups=...), or choose another one.",
         )
         return chosen
 
@@ -229,7 +229,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         with suppress(Exception):  # a value of another kind, which cannot be compared with labels
             places = np.flatnonzero(np.asarray(self.classes_ == self.favourable, dtype=bool))
         _require(
-            len(places) == 1, f"The favourable label {shown(self.favourable)} is none of the classes in `y`."
+            len(places) == 1, f"The favourable label {short_repr(self.favourable)} is none of the classes in `y`."
         )  # fmt: skip
         return int(places[0])
 
@@ -248,7 +248,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         if self.target is not None:
             share = self.validation_fraction
             inside = isinstance(share, Real) and 0 < share < 1
-            _require(inside, f"`validation_fraction` must lie between 0 and 1; got {shown(share)}.")
+            _require(inside, f"`validation_fraction` must lie between 0 and 1; got {short_repr(share)}.")
             train, kept = split_rows((rows.y * task.groups + rows.group).numpy(), (1 - share, share), seed)
             held_out = rows.take(torch.as_tensor(kept))
         if clients is None:
@@ -262,12 +262,12 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             held = [train[owner[train] == number] for number in range(len(owners))]
             names = tuple(str(name) for name, part in zip(owners, held, strict=True) if len(part))
             parts = [part for part in held if len(part)]
-        dealt = Dealt([Holding(rows, torch.as_tensor(np.sort(part))) for part in parts])
+        dealt = ClientRows([RowView(rows, torch.as_tensor(np.sort(part))) for part in parts])
         return Federation(dealt, held_out, None, task, names)
 
     def _scaling(self, x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         chosen = isinstance(self.standardize, bool | np.bool_)
-        _require(chosen, f"`standardize` must be True or False; got {shown(self.standardize)}.")
+        _require(chosen, f"`standardize` must be True or False; got {short_repr(self.standardize)}.")
         if not self.standardize:
             return np.zeros(x.shape[1]), np.ones(x.shape[1])
         with np.errstate(over="ignore", invalid="ignore"):

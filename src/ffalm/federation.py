@@ -17,9 +17,9 @@ from torch import Tensor
 from ffalm.data import find_source
 from ffalm.data.array_parts import read_parts, warn_of_scale
 from ffalm.data.compact_features import measured, row_bytes
-from ffalm.data.holdings import Dealt, Holding, holdings_of
+from ffalm.data.row_views import ClientRows, RowView, row_views_of
 from ffalm.data.types import Dataset, Examples, Source, Task
-from ffalm.errors import UserError, require, require_known, shown
+from ffalm.errors import UserError, require, require_known, short_repr
 from ffalm.frame_html import frame_html
 from ffalm.partition import Kind, Partition
 from ffalm.settings import build
@@ -62,11 +62,11 @@ class Federation:
         if not self.client_names:
             object.__setattr__(self, "client_names", tuple(str(i) for i in range(len(self.clients))))
         like = self.first_rows(1)
-        sources = {id(holding.source): holding.source for holding in self.holdings}
+        sources = {id(view.source): view.source for view in self.row_views}
         sound = {key: _sound(source, self.task, like) for key, source in sources.items()}
-        for name, holding in zip(self.client_names, self.holdings, strict=True):
-            if len(holding) == 0 or not sound[id(holding.source)]:
-                _check(holding.examples(), f"client {name}", self.task, like)
+        for name, view in zip(self.client_names, self.row_views, strict=True):
+            if len(view) == 0 or not sound[id(view.source)]:
+                _check(view.examples(), f"client {name}", self.task, like)
         for name, part in (("validation part", self.validation), ("test part", self.test)):
             if part is not None:
                 _check(part, name, self.task, like)
@@ -81,18 +81,18 @@ class Federation:
     def _check_types(self) -> None:
         """Refuse what is no federation; rows that a client gathers when asked are not gathered for this."""
         parts = (self.validation, self.test)
-        dealt = isinstance(self.clients, Dealt)
+        dealt = isinstance(self.clients, ClientRows)
         require(
             (dealt or _all_examples(self.clients))
             and all(part is None or isinstance(part, Examples) for part in parts),
             "Clients are a list of Examples, and so are the validation and test parts: Federation.from_arrays takes "
             "arrays.",
         )
-        require(isinstance(self.task, Task), f"The task of a federation is a Task; got {shown(self.task)}.")
+        require(isinstance(self.task, Task), f"The task of a federation is a Task; got {short_repr(self.task)}.")
         names = self.client_names
         require(
             isinstance(names, tuple | list) and len(names) in (0, len(self.clients)),
-            f"There are {len(self.clients)} clients, with one name each; got {shown(names)}.",
+            f"There are {len(self.clients)} clients, with one name each; got {short_repr(names)}.",
         )
 
     @classmethod
@@ -120,8 +120,8 @@ class Federation:
         `UnscaledFeaturesWarning`.
         """
         if not isinstance(clients, Iterable) or isinstance(clients, str | bytes | Mapping | Tensor | np.ndarray):
-            raise UserError(f"The clients must be a list with one (x, y, group) each; got {shown(clients)}.")
-        require(isinstance(name, str), f"The name of a federation must be a text; got {shown(name)}.")
+            raise UserError(f"The clients must be a list with one (x, y, group) each; got {short_repr(clients)}.")
+        require(isinstance(name, str), f"The name of a federation must be a text; got {short_repr(name)}.")
         owned = [(f"client {number}", arrays) for number, arrays in enumerate(clients)]
         require(len(owned) > 0, "A federation needs at least one client.")
         others = [(part, arrays) for part, arrays in (("validation part", validation), ("test part", test))
@@ -151,7 +151,7 @@ class Federation:
         silos = partition.kind == "silos"
         _, validation_client, test_client = dataset.owners if silos and dataset.owners else (None, None, None)
         return cls(
-            clients=Dealt([Holding(dataset.train, rows) for rows in parts]),
+            clients=ClientRows([RowView(dataset.train, rows) for rows in parts]),
             validation=dataset.validation,
             test=dataset.test,
             task=dataset.task,
@@ -163,7 +163,7 @@ class Federation:
         )
 
     def __repr__(self) -> str:
-        sizes = [len(holding) for holding in self.holdings]
+        sizes = [len(view) for view in self.row_views]
         parts = (("validation", self.validation), ("test", self.test))
         return (
             f"Federation({self.task.name}: {len(sizes)} clients of {min(sizes)} to {max(sizes)} rows, "
@@ -186,16 +186,18 @@ class Federation:
         rows, client = getattr(self, part), getattr(self, f"{part}_client")
         if rows is None or client is None:
             return None
-        return Dealt([Holding(rows, (client == number).nonzero().flatten()) for number in range(len(self.clients))])
+        return ClientRows(
+            [RowView(rows, (client == number).nonzero().flatten()) for number in range(len(self.clients))]
+        )
 
     def counts(self) -> Tensor:
         """Training rows per (client, label, group)."""
-        return torch.stack([holding.counts(self.task) for holding in self.holdings])
+        return torch.stack([view.counts(self.task) for view in self.row_views])
 
     @cached_property
-    def holdings(self) -> tuple[Holding, ...]:
+    def row_views(self) -> tuple[RowView, ...]:
         """What each client holds, without gathering any rows."""
-        return holdings_of(self.clients)
+        return row_views_of(self.clients)
 
     def fingerprint(self) -> str:
         """A checksum of the task and of every row, by which a resumed study notices that its data has changed.
@@ -204,8 +206,8 @@ class Federation:
         """
         found = hashlib.sha256(repr((self.task, self.task.excluded, self.client_names)).encode())
         parts = [part for part in (self.validation, self.test) if part is not None]
-        sources = {id(one): one for one in (*(holding.source for holding in self.holdings), *parts)}
-        rows = [holding.rows for holding in self.holdings if holding.rows is not None]
+        sources = {id(one): one for one in (*(view.source for view in self.row_views), *parts)}
+        rows = [view.rows for view in self.row_views if view.rows is not None]
         rows += [owner for owner in (self.validation_client, self.test_client) if owner is not None]
         for tensor in (*(one for part in sources.values() for one in (part.x, part.y, part.group)), *rows):
             step = max(1, -(-tensor.nbytes // _HASHED_BYTES))
@@ -217,33 +219,33 @@ class Federation:
     def first_rows(self, count: int) -> Examples:
         """The first client's first rows, to inspect the shape and type of features."""
         whole = isinstance(count, Integral) and count >= 0
-        require(whole, f"The number of rows must be a whole number from 0 up; got {shown(count)}.")
-        return self.holdings[0].first(int(count))
+        require(whole, f"The number of rows must be a whole number from 0 up; got {short_repr(count)}.")
+        return self.row_views[0].first(int(count))
 
     def pooled(self) -> Federation:
         """All clients' rows held by one client, for central training; the other parts stay as they are."""
-        sources = {id(holding.source): holding.source for holding in self.holdings}
-        if len(sources) == 1 and all(holding.rows is not None for holding in self.holdings):
-            rows = torch.cat([holding.rows for holding in self.holdings if holding.rows is not None])
-            whole = Holding(next(iter(sources.values())), rows)
+        sources = {id(view.source): view.source for view in self.row_views}
+        if len(sources) == 1 and all(view.rows is not None for view in self.row_views):
+            rows = torch.cat([view.rows for view in self.row_views if view.rows is not None])
+            whole = RowView(next(iter(sources.values())), rows)
         else:
-            parts = [holding.examples() for holding in self.holdings]
-            whole = Holding(Examples(*(torch.cat([getattr(part, name) for part in parts]) for name in _COLUMNS)))
-        clients = Dealt([whole])
+            parts = [view.examples() for view in self.row_views]
+            whole = RowView(Examples(*(torch.cat([getattr(part, name) for part in parts]) for name in _COLUMNS)))
+        clients = ClientRows([whole])
         return replace(self, clients=clients, client_names=("all",), validation_client=None, test_client=None)
 
     def alone(self, client: int) -> Federation:
         """One client by itself, with the shared validation and test rows."""
 
         known = isinstance(client, Integral) and 0 <= client < len(self.clients)
-        require(known, f"The client must be a number from 0 to {len(self.clients) - 1}; got {shown(client)}.")
+        require(known, f"The client must be a number from 0 to {len(self.clients) - 1}; got {short_repr(client)}.")
 
         def renumbered(owners: Tensor | None) -> Tensor | None:
             return None if owners is None else torch.where(owners == client, 0, -1)
 
         return replace(
             self,
-            clients=Dealt([self.holdings[client]]),
+            clients=ClientRows([self.row_views[client]]),
             client_names=(self.client_names[client],),
             validation_client=renumbered(self.validation_client),
             test_client=renumbered(self.test_client),
@@ -256,10 +258,10 @@ class Federation:
         There is no test part, since nothing may be fitted on it.
         """
         task = self.task
-        sources = {id(holding.source): holding.source.with_group_labels(task) for holding in self.holdings}
+        sources = {id(view.source): view.source.with_group_labels(task) for view in self.row_views}
         return replace(
             self,
-            clients=Dealt([replace(holding, source=sources[id(holding.source)]) for holding in self.holdings]),
+            clients=ClientRows([replace(view, source=sources[id(view.source)]) for view in self.row_views]),
             validation=None if self.validation is None else self.validation.with_group_labels(task),
             test=None,
             task=task.with_group_labels(),
@@ -309,7 +311,7 @@ def load(
     cut |= {} if min_rows is None else {"min_rows": min_rows}
     split = build(Partition, cut, "partition")
     whole = isinstance(seed, Integral) and not isinstance(seed, bool) and int(seed) >= 0
-    require(whole, f"The seed must be a whole number from 0 up; got {shown(seed)}.")
+    require(whole, f"The seed must be a whole number from 0 up; got {short_repr(seed)}.")
     return Federation.from_dataset(origin.load(), split, int(seed))
 
 
@@ -317,7 +319,7 @@ def _source(name: Any, settings: Mapping[str, Any]) -> Source:
     """A source by its name, a table by its path, or a data frame."""
     if isinstance(name, str | os.PathLike):
         place = os.fspath(name)
-        require(isinstance(place, str), f"The path of a table must be a text; got {shown(place)}.")
+        require(isinstance(place, str), f"The path of a table must be a text; got {short_repr(place)}.")
         return find_source(place, settings)
     from ffalm.data.table import FrameTable
     from ffalm.data.table_files import as_frame
@@ -325,7 +327,7 @@ def _source(name: Any, settings: Mapping[str, Any]) -> Source:
     frame = as_frame(name)
     if frame is None:
         raise UserError(
-            f"Give a data source by its name, or a table by its path or as a data frame; got {shown(name)}."
+            f"Give a data source by its name, or a table by its path or as a data frame; got {short_repr(name)}."
         )
     for role in ("label", "group"):
         require(role in settings, f"A data frame needs the setting {role!r}: name its {role} column.")
@@ -349,7 +351,7 @@ def _without_silo(dataset: Dataset, partition: Partition, seed: int) -> Federati
     rest = dataset.owners[1][others]
     return replace(
         whole,
-        clients=Dealt([holding for number, holding in enumerate(whole.holdings) if number != place]),
+        clients=ClientRows([view for number, view in enumerate(whole.row_views) if number != place]),
         validation=dataset.validation.take(others.nonzero().flatten()),
         test=test,
         client_names=tuple(own for own in dataset.owner_names if own != name),

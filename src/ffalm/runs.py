@@ -17,7 +17,7 @@ from ffalm.algorithms import State
 from ffalm.data.types import Examples
 from ffalm.engines import Engine, Job, ModelFactory, Round, Snapshot
 from ffalm.engines.common import autocast, built_model, evaluate_with_scores
-from ffalm.errors import UserError, require, shown
+from ffalm.errors import UserError, require, short_repr
 from ffalm.fairness import ScoreHistogram, Tally, undefined
 from ffalm.federation import Federation
 from ffalm.frame_html import frame_html
@@ -108,7 +108,7 @@ class Result:
         require(bool(asked), "The run recorded no metric of held-out rows: the federation has no validation part.")
         for name in asked:
             told = isinstance(name, str) and name in known
-            require(told, f"The run recorded no {shown(name)}: choose of {', '.join(known)}.")
+            require(told, f"The run recorded no {short_repr(name)}: choose of {', '.join(known)}.")
         return by_round(self.history, asked)
 
     def _repr_html_(self) -> str:
@@ -190,7 +190,7 @@ class ClientsAlone:
         self.jobs = jobs
         self.history: list[Record] = []
         self._parts = [Run(job, keep, job.federation) for job in jobs]
-        rows = [len(holding) for holding in federation.holdings]
+        rows = [len(view) for view in federation.row_views]
         self._shares = [one / sum(rows) for one in rows]
 
     def add(self, place: int, done: Round) -> Record | None:

@@ -21,7 +21,7 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union
 
-from ffalm.errors import UserError, shown, unknown
+from ffalm.errors import UserError, short_repr, unknown
 
 T = TypeVar("T")
 _LARGEST = 2**63 - 1
@@ -131,7 +131,7 @@ def check_ranges(settings: Any, what: str | None = None) -> None:
                 continue
             what = what or getattr(settings, "title", type(settings).__name__)
             allowed = words.format(f"{limit:,}" if isinstance(limit, int) else f"{limit:g}")
-            raise UserError(f"The setting {one.name!r} of {what} must be {allowed}; got {shown(value)}.")
+            raise UserError(f"The setting {one.name!r} of {what} must be {allowed}; got {short_repr(value)}.")
 
 
 def _is_finite(value: Any) -> bool:
@@ -212,10 +212,10 @@ def _fitted(value: Any, hint: Any, what: str) -> Any:
         choices = typing.get_args(hint)
         if isinstance(value, str | int | float) and value in choices:
             return value
-        typed = value[:100] if isinstance(value, str) else shown(value)
+        typed = value[:100] if isinstance(value, str) else short_repr(value)
         near = difflib.get_close_matches(typed, [str(choice) for choice in choices], n=1, cutoff=0.5)
         hint = f": did you mean {near[0]!r}?" if near else "."
-        raise UserError(f"{what} must be one of {', '.join(map(str, choices))}; got {shown(value)}{hint}")
+        raise UserError(f"{what} must be one of {', '.join(map(str, choices))}; got {short_repr(value)}{hint}")
     if origin is tuple:
         inner, *others = typing.get_args(hint)
         alone = str if typing.get_origin(inner) is None else str | int | float  # for lists of any kind of value
@@ -235,15 +235,15 @@ def _fitted(value: Any, hint: Any, what: str) -> Any:
     if kind is not None and isinstance(value, kind) and not isinstance(value, bool):
         number = _converted(value, hint)
         if number is None or (isinstance(number, int) and abs(number) > _LARGEST):
-            raise UserError(f"{what} must be a number of at most 19 digits; got {shown(value)}.")
+            raise UserError(f"{what} must be a number of at most 19 digits; got {short_repr(value)}.")
         return number
     if hint is str and isinstance(value, str):
         if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise UserError(f"{what} must be UTF-8 text without NUL characters; got {shown(value)}.")
+            raise UserError(f"{what} must be UTF-8 text without NUL characters; got {short_repr(value)}.")
         return value
     if hint is bool and isinstance(value, bool):
         return value
     if isinstance(hint, type) and hint not in (bool, str, int, float) and isinstance(value, hint):
         return value
     name = "list" if origin is tuple else getattr(origin or hint, "__name__", str(hint))
-    raise UserError(f"{what} must be of type {name}; got {shown(value)}.")
+    raise UserError(f"{what} must be of type {name}; got {short_repr(value)}.")

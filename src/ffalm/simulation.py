@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ffalm.algorithms import Algorithm, FedAvg, algorithm_class
 from ffalm.engines import Engine, Job, ModelFactory, Together, choose
 from ffalm.engines.common import checked_model
-from ffalm.errors import TrainingDiverged, UserError, require, shown
+from ffalm.errors import TrainingDiverged, UserError, require, short_repr
 from ffalm.federation import Federation
 from ffalm.models import ARCHITECTURES, Architecture, architecture, from_scratch
 from ffalm.outcome import Record
@@ -158,7 +158,7 @@ def simulate(
     require(on_round is None or callable(on_round), "`on_round` must be a function that takes a record.")
     require(
         threads is None or (isinstance(threads, int) and 1 <= threads <= _MOST_THREADS),
-        f"`threads` must be a whole number from 1 to {_MOST_THREADS}; got {shown(threads)}.",
+        f"`threads` must be a whole number from 1 to {_MOST_THREADS}; got {short_repr(threads)}.",
     )
     require(
         len(federations) == len(seeds), f"{len(seeds)} seeds need one federation, or one each; got {len(federations)}."
@@ -166,14 +166,15 @@ def simulate(
     chosen = default_algorithm(algorithm)[0] if isinstance(algorithm, str) else algorithm
     require(
         isinstance(chosen, Algorithm),
-        f"The algorithm must be a name or an object such as FFALM(); got {shown(getattr(chosen, '__name__', chosen))}.",
+        "The algorithm must be a name or an object such as FFALM(); got "
+        f"{short_repr(getattr(chosen, '__name__', chosen))}.",
     )
     for owned in federations:
         check_selection(shared.keep, owned)
     runs = [run_of(shared, chosen, owned, number) for owned, number in zip(federations, seeds, strict=True)]
     first = runs[0].jobs[0]
     threads = threads or threads_for(checked_model(first))
-    require(isinstance(progress, bool), f"`progress` must be True or False; got {shown(progress)}.")
+    require(isinstance(progress, bool), f"`progress` must be True or False; got {short_repr(progress)}.")
     line = ProgressLine(len(runs) * shared.training.rounds) if progress else None
 
     def tell(run: Run | ClientsAlone, record: Record) -> None:
@@ -212,7 +213,7 @@ def seed_of(number: Any) -> int:
     except TypeError:
         seed = -1
     fits = 0 <= seed < 2**63 and not isinstance(number, bool)
-    require(fits, f"Seeds are whole numbers from 0 up, of at most 18 digits; got {shown(number)}.")
+    require(fits, f"Seeds are whole numbers from 0 up, of at most 18 digits; got {short_repr(number)}.")
     return seed
 
 
@@ -223,7 +224,7 @@ def rebuilt(weights: Mapping[str, Tensor], federation: Federation, settings: Run
 
 
 @dataclass(frozen=True)
-class Built:
+class ArchitectureFactory:
     """An architecture for one shape of input: a model function that engines can tell to be the same as another."""
 
     architecture: Architecture
@@ -243,7 +244,7 @@ class Built:
 
 def placed(device: str, factory: ModelFactory) -> str:
     """The device that a study asks for, where "auto" is the CPU for small models of tables, whatever GPU there is."""
-    return "cpu" if device == "auto" and isinstance(factory, Built) and factory.small else device
+    return "cpu" if device == "auto" and isinstance(factory, ArchitectureFactory) and factory.small else device
 
 
 def model_factory(model: Model, federation: Federation) -> ModelFactory:
@@ -253,7 +254,7 @@ def model_factory(model: Model, federation: Federation) -> ModelFactory:
     if isinstance(model, nn.Module) or not hasattr(model, "build"):
         return own_model(model)
     made = cast(Architecture, model)
-    built = Built(made, tuple(federation.first_rows(1).x.shape[1:]), federation.task.labels)
+    built = ArchitectureFactory(made, tuple(federation.first_rows(1).x.shape[1:]), federation.task.labels)
     plain = replace(built, architecture=from_scratch(made))
     if type(plain.architecture) in ARCHITECTURES.values():
         require_room(_COPIES * _bytes_of(plain), "The model", "take a smaller one")
@@ -261,7 +262,7 @@ def model_factory(model: Model, federation: Federation) -> ModelFactory:
 
 
 @lru_cache
-def _bytes_of(built: Built) -> int:
+def _bytes_of(built: ArchitectureFactory) -> int:
     """The size of a model, found without making its parameters."""
     with torch.device("meta"):
         return sum(tensor.nbytes for tensor in built().state_dict().values())

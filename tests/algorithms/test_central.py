@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import ffalm
-from ffalm.data.holdings import Dealt
+from ffalm.data.row_views import ClientRows
 from ffalm.errors import UserError
 from ffalm.federate.federation_config import FederationConfig
 
@@ -27,7 +27,7 @@ def test_the_pooled_federation_holds_every_clients_rows(federation: ffalm.Federa
         assert len(one.clients) == 1
         assert torch.equal(one.counts().sum(0), federation.counts().sum(0))
         assert torch.equal(one.clients[0].x, torch.cat([client.x for client in federation.clients]))
-    assert isinstance(pooled.clients, Dealt) and pooled.holdings[0].source is federation.holdings[0].source
+    assert isinstance(pooled.clients, ClientRows) and pooled.row_views[0].source is federation.row_views[0].source
 
 
 def test_central_training_is_fedavg_of_the_one_client(federation: ffalm.Federation) -> None:

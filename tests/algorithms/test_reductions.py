@@ -12,7 +12,7 @@ from tests.engines.test_conformance import assert_same_numbers, jobs_of
 
 import ffalm
 from ffalm.algorithms import RoundReport, State
-from ffalm.engines.ready_jobs import ready
+from ffalm.engines.prepared_jobs import prepare_job
 from ffalm.engines.stacked.grouping import stacks
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
@@ -68,7 +68,7 @@ def test_a_grid_of_multipliers_trains_in_one_stack_and_keeps_the_loops_numbers()
     (one,) = jobs_of(ffalm.Reductions(multiplier=-1.0), seeds=1, rounds=2)
     grid = [-1.0, 0.0, 0.5, None]
     jobs = [replace(one, spec=replace(one.spec, algorithm=ffalm.Reductions(multiplier=value))) for value in grid]
-    assert len(stacks([ready(number, job) for number, job in enumerate(jobs)])) == 1
+    assert len(stacks([prepare_job(number, job) for number, job in enumerate(jobs)])) == 1
     assert_same_numbers("stacked", jobs)
 
 

@@ -16,7 +16,7 @@ import ffalm
 from ffalm.algorithms import Algorithm
 from ffalm.engines import ClientSpec, Job, Round, Training
 from ffalm.engines.loop import LoopEngine
-from ffalm.engines.ready_jobs import ready, same_function
+from ffalm.engines.prepared_jobs import prepare_job, same_function
 from ffalm.engines.stacked import StackedEngine, why_not_stacked
 from ffalm.engines.stacked.binary_columns import binary_columns
 from ffalm.engines.stacked.choose import kernel_for, values_per_row
@@ -329,7 +329,7 @@ def test_runs_that_differ_in_settings_of_the_server_alone_share_a_stack_and_keep
     owned = federation(numbers)
     one = job(owned, lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)).double())
     jobs = [changed(one, algorithm=algorithm) for algorithm in (usual, *(cls(**given) for given in settings))]
-    assert len(stacks([ready(number, own) for number, own in enumerate(jobs)])) == 1
+    assert len(stacks([prepare_job(number, own) for number, own in enumerate(jobs)])) == 1
     assert_like_the_loop(jobs)
 
 

@@ -149,7 +149,7 @@ def _compare(draws: random.Random, federation: ffalm.Federation) -> Callable[[],
         settings = {"data_settings": {"rows": 300}, **settings}
 
     def call() -> object:
-        with patch("ffalm.studies.study.Begun.compute", lambda *_: _Computed()):
+        with patch("ffalm.studies.study.OpenStudy.compute", lambda *_: _Computed()):
             return ffalm.compare(data, **settings)
 
     return call

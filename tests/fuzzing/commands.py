@@ -246,7 +246,7 @@ def _quietly(words: list[str]) -> None:
 _BEGINNINGS = (
     "system.loopback_server.LoopbackServer.serve_forever",
     "data.download._opened",
-    "leaderboard.play.play",
+    "leaderboard.board_runs.run_board",
     "federate.deploy.operations.CoordinatorProcess.start",
     "federate.deploy.operations.SiteProcess.start",
 )
@@ -293,7 +293,7 @@ def outcome_of_command(arguments: list[str], trains: bool = False) -> Outcome:
             around.enter_context(redirect_stdout(out))
             around.enter_context(redirect_stderr(err))
             around.enter_context(patch.object(traceback, "print_exc", note))
-            last = "results.Study.write_report" if trains else "study.Begun.compute"
+            last = "results.Study.write_report" if trains else "study.OpenStudy.compute"
             around.enter_context(stubbed(f"studies.{last}"))
             for beginning in _BEGINNINGS if has_flower() else _BEGINNINGS[:3]:
                 around.enter_context(stubbed(beginning))

@@ -228,7 +228,7 @@ def sweep(draws: random.Random, federation: ffalm.Federation) -> Callable[[], ob
 
     def call() -> object:
         try:
-            with patch("ffalm.studies.study.Begun.compute", compute):
+            with patch("ffalm.studies.study.OpenStudy.compute", compute):
                 return ffalm.sweep(data, over=over, **keywords)
         except Computed:
             return None

@@ -11,7 +11,7 @@ from tests.federate.secure.parties import Attempt, layout, numbers
 from tests.fuzzing.mutations import changed_bytes, changed_text
 
 from ffalm.federate.secure.aggregator import TooFew
-from ffalm.federate.secure.protocol import Offer, Passed
+from ffalm.federate.secure.protocol import ForwardedOffer, Offer
 
 _WORDS = (np.uint32, np.uint64, np.int64, np.float32)
 
@@ -62,7 +62,7 @@ def secure_sum(draws: random.Random) -> str:
     return "right sum"
 
 
-def _passed(draws: random.Random, passed: dict[int, Passed]) -> dict[int, Passed]:
+def _passed(draws: random.Random, passed: dict[int, ForwardedOffer]) -> dict[int, ForwardedOffer]:
     if not passed:
         return passed
     client, name = draws.choice(sorted(passed)), draws.choice(("mask_key", "signature", "sealed", "digests"))

@@ -5,13 +5,13 @@ import math
 import pytest
 from scipy.stats import binomtest, ttest_rel
 
-from ffalm.leaderboard.contest import Entry
+from ffalm.leaderboard.method_choices import MethodChoice
 from ffalm.leaderboard.standings import holm, paired_p, standings, totals
 
 
-def entries(method: str, accuracies: list[float], gap: float = 0.01, degenerate: str = "") -> list[Entry]:
+def choices(method: str, accuracies: list[float], gap: float = 0.01, degenerate: str = "") -> list[MethodChoice]:
     return [
-        Entry("cell", "dpd <= 0.05", method, seed, accuracy, gap, gap <= 0.05, degenerate, method, 0.2)
+        MethodChoice("cell", "dpd <= 0.05", method, seed, accuracy, gap, gap <= 0.05, degenerate, method, 0.2)
         for seed, accuracy in enumerate(accuracies)
     ]
 
@@ -43,7 +43,7 @@ def test_the_same_difference_in_every_seed_has_the_p_value_of_the_sign_test(seed
 
 def test_methods_are_ranked_by_accuracy_and_tied_where_a_test_cannot_tell_them_apart() -> None:
     good, near, far = [0.84, 0.85, 0.86, 0.85], [0.85, 0.84, 0.85, 0.85], [0.80, 0.81, 0.82, 0.80]
-    found = standings(entries("far", far) + entries("good", good) + entries("near", near))
+    found = standings(choices("far", far) + choices("good", good) + choices("near", near))
     assert [(one.method, one.rank, one.first) for one in found] == [
         ("good", 1, True),
         ("near", 2, True),
@@ -54,18 +54,18 @@ def test_methods_are_ranked_by_accuracy_and_tied_where_a_test_cannot_tell_them_a
 @pytest.mark.parametrize("order", [("a", "b", "c"), ("c", "b", "a")])
 def test_equal_accuracies_share_the_mean_of_their_places_in_any_order(order: tuple[str, ...]) -> None:
     means = {"a": 0.9, "b": 0.8, "c": 0.8}
-    found = standings([entry for name in order for entry in entries(name, [means[name], means[name] + 0.01])])
+    found = standings([choice for name in order for choice in choices(name, [means[name], means[name] + 0.01])])
     assert {one.method: one.rank for one in found} == {"a": 1, "b": 2.5, "c": 2.5}
-    best = standings([entry for name in ("b", "c") for entry in entries(name, [0.8, 0.81])])
+    best = standings([choice for name in ("b", "c") for choice in choices(name, [0.8, 0.81])])
     assert [(one.rank, one.first) for one in best] == [(1.5, True), (1.5, True)]
 
 
 def test_a_method_beyond_the_bound_degenerate_or_without_a_model_never_ranks() -> None:
     found = standings(
-        entries("fair", [0.80, 0.81])
-        + entries("unfair", [0.90, 0.91], gap=0.2)
-        + entries("constant", [0.76, 0.76], gap=0.0, degenerate="one label")
-        + entries("broken", [0.9, math.nan])
+        choices("fair", [0.80, 0.81])
+        + choices("unfair", [0.90, 0.91], gap=0.2)
+        + choices("constant", [0.76, 0.76], gap=0.0, degenerate="one label")
+        + choices("broken", [0.9, math.nan])
     )
     assert [(one.method, one.rank) for one in found if not one.problem] == [("fair", 1)]
     assert {one.rank for one in found if one.problem} == {3.0}  # places 2, 3 and 4 are shared
@@ -77,7 +77,7 @@ def test_a_method_beyond_the_bound_degenerate_or_without_a_model_never_ranks() -
 
 
 def test_totals_count_the_cells_and_average_the_ranks() -> None:
-    found = standings(entries("a", [0.80, 0.81, 0.80]) + entries("b", [0.70, 0.71, 0.71]))
+    found = standings(choices("a", [0.80, 0.81, 0.80]) + choices("b", [0.70, 0.71, 0.71]))
     first, second = totals(found)
     assert (first.method, first.cells, first.qualified, first.first, first.rank) == ("a", 1, 1, 1, 1.0)
     assert (second.method, second.first, second.rank) == ("b", 0, 2.0)
@@ -85,5 +85,5 @@ def test_totals_count_the_cells_and_average_the_ranks() -> None:
 
 
 def test_a_contest_nobody_qualifies_in_has_no_first() -> None:
-    found = standings(entries("a", [0.8, 0.8], gap=0.2) + entries("b", [0.8, 0.8], gap=0.3))
+    found = standings(choices("a", [0.8, 0.8], gap=0.2) + choices("b", [0.8, 0.8], gap=0.3))
     assert [(one.rank, one.first) for one in found] == [(1.5, False), (1.5, False)]

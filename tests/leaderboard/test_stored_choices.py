@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from ffalm.cli import app, run
 from ffalm.errors import UserError
 from ffalm.leaderboard.board import Board
-from ffalm.leaderboard.play import play
+from ffalm.leaderboard.board_runs import run_board
 from ffalm.leaderboard.standings import standings
 from ffalm.leaderboard.stored_choices import join_choices, read_choices
 
@@ -84,7 +84,7 @@ def test_cells_of_which_the_files_have_no_choices_are_named_on_the_page(write: W
 
 
 def test_entries_come_in_the_order_of_one_run_whatever_the_order_of_files(write: Write, faces: Board) -> None:
-    assert join_choices(faces, halves(write)).entries == list(read_choices(PUBLISHED))
+    assert join_choices(faces, halves(write)).choices == list(read_choices(PUBLISHED))
 
 
 def test_parts_by_seed_are_the_run_of_all_seeds_but_for_the_box_of_hypervolumes(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_parts_by_seed_are_the_run_of_all_seeds_but_for_the_box_of_hypervolumes(
     words = ["--board", str(tmp_path / "board.toml"), "--methods", "fedavg,ours", "--workers", "1", "--quiet"]
     for part, seeds in (("one", "0,"), ("two", "1,"), ("whole", "0,1")):
         assert run(["leaderboard", *words, "--seeds", seeds, "--out", str(tmp_path / part)]) == 0
-    joined = join_choices(board, [tmp_path / "two" / "choices.csv", tmp_path / "one" / "choices.csv"]).entries
+    joined = join_choices(board, [tmp_path / "two" / "choices.csv", tmp_path / "one" / "choices.csv"]).choices
     whole = list(read_choices(tmp_path / "whole" / "choices.csv"))
     assert [(one.seed, one.method, one.chosen, one.held) for one in joined] == [
         (one.seed, one.method, one.chosen, one.held) for one in whole
@@ -107,17 +107,17 @@ def test_parts_by_seed_are_the_run_of_all_seeds_but_for_the_box_of_hypervolumes(
 def test_what_a_board_writes_is_what_is_read_back(tmp_path: Path) -> None:
     (tmp_path / "board.toml").write_text(SMALL)
     board = Board.load(tmp_path / "board.toml", methods=["fedavg"])
-    played = play(board, tmp_path / "out", {"seeds": [0], "workers": 1})
+    result = run_board(board, tmp_path / "out", {"seeds": [0], "workers": 1})
     words = ["--board", str(tmp_path / "board.toml"), "--methods", "fedavg", "--seeds", "1", "--quiet"]
     assert run(["leaderboard", *words, "--workers", "1", "--out", str(tmp_path / "out")]) == 0
-    assert list(read_choices(tmp_path / "out" / "choices.csv")) == played.entries
+    assert list(read_choices(tmp_path / "out" / "choices.csv")) == result.choices
 
 
 def test_a_choice_that_two_files_have_is_taken_once(write: Write, faces: Board) -> None:
     assert LINES[0].startswith(FIRST)
     without = f"{FIRST},,0,,,0.0"  # no model: accuracy and gap are NaN, which is not equal to itself
     lines = [without, *LINES[1:]]
-    twice = join_choices(faces, [write("a.csv", lines), write("b.csv", lines[:50])]).entries
+    twice = join_choices(faces, [write("a.csv", lines), write("b.csv", lines[:50])]).choices
     assert len(twice) == len(LINES)
 
 
@@ -134,14 +134,14 @@ def test_a_method_that_lacks_a_seed_of_its_cell_is_refused(write: Write, faces: 
     with pytest.raises(UserError, match=r"'celeba, alpha 0.3' has no choice of 'ffalm' at 'eod <= 0.1' in seed 1"):
         join_choices(faces, [file])
     rest = Board.load("faces", methods=[one.name for one in faces.methods if one.name != "ffalm"])
-    assert "ffalm" not in {one.method for one in join_choices(rest, [file], skip_methods=True).entries}
+    assert "ffalm" not in {one.method for one in join_choices(rest, [file], skip_methods=True).choices}
 
 
 def test_a_method_may_be_missing_from_a_whole_cell(write: Write, faces: Board) -> None:
     kept = [line for line in LINES if not line.startswith('"celeba') or ",ffalm," not in line]
-    entries = join_choices(faces, [write("a.csv", kept)]).entries
-    assert {one.cell for one in entries if one.method == "ffalm"} == {cell for cell in CELLS if "utkface" in cell}
-    assert len(standings(entries)) == 3 * sum(11 if "utkface" in cell else 10 for cell in CELLS)
+    choices = join_choices(faces, [write("a.csv", kept)]).choices
+    assert {one.cell for one in choices if one.method == "ffalm"} == {cell for cell in CELLS if "utkface" in cell}
+    assert len(standings(choices)) == 3 * sum(11 if "utkface" in cell else 10 for cell in CELLS)
 
 
 @pytest.mark.parametrize(

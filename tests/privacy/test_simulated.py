@@ -203,7 +203,7 @@ def test_a_checkpoint_whose_entries_come_back_in_another_order_changes_no_number
 
 def test_a_study_keeps_privacy_in_its_settings_and_tells_epsilon(tmp_path: Path) -> None:
     from ffalm import config as configs
-    from ffalm.studies.study import carry_out
+    from ffalm.studies.study import compute_study
 
     settings = {
         "data": {"source": "census"},
@@ -217,7 +217,7 @@ def test_a_study_keeps_privacy_in_its_settings_and_tells_epsilon(tmp_path: Path)
     config = configs.parse(settings)
     assert config.privacy == Privacy(4.0, 0.5)
     assert configs.parse(config.to_plain()) == config
-    notes = carry_out(config, tmp_path).outcome.notes
+    notes = compute_study(config, tmp_path).outcome.notes
     for label, mechanisms in (("FedAvg", 2), ("FFALM (safe)", 4)):
         told = f"epsilon = {epsilon_of(math.sqrt(mechanisms * 4 / 16), 1e-5):.3g} at delta = 1e-05"
         assert any(note.startswith(label) and note.endswith(told) for note in notes)

@@ -12,9 +12,9 @@ from ffalm.config import StudyConfig
 from ffalm.errors import UserError
 from ffalm.outcome import StudyRecord
 from ffalm.reproduce.request import Request
-from ffalm.reproduce.studies import carried_out
+from ffalm.reproduce.studies import computed_study
 from ffalm.studies.results import Study
-from ffalm.studies.study import carry_out
+from ffalm.studies.study import compute_study
 
 
 class Counting:
@@ -24,7 +24,7 @@ class Counting:
         self.rounds = 0
 
     def __call__(self, config: StudyConfig, folder: Path) -> Study:
-        return carry_out(config, folder, existing="share", on_round=self._count)
+        return compute_study(config, folder, existing="share", on_round=self._count)
 
     def _count(self, *_: object) -> None:
         self.rounds += 1
@@ -33,9 +33,9 @@ class Counting:
 def test_more_seeds_and_skews_do_only_what_is_new(tiny: Request, tmp_path: Path) -> None:
     run = Counting()
     one = replace(tiny, seeds=(0,))
-    carried_out(one, tmp_path, run, "faces", [5.0], one.entries(["ffalm"]))
+    computed_study(one, tmp_path, run, "faces", [5.0], one.entries(["ffalm"]))
     assert run.rounds == 2
-    found = carried_out(tiny, tmp_path, run, "faces", [5.0], tiny.entries(["fedavg", "ffalm"]))
+    found = computed_study(tiny, tmp_path, run, "faces", [5.0], tiny.entries(["fedavg", "ffalm"]))
     assert run.rounds == 2 + 3 * 2
     assert [(one.label, one.seed) for one in found.outcomes] == [
         ("FedAvg", 0),
@@ -43,25 +43,25 @@ def test_more_seeds_and_skews_do_only_what_is_new(tiny: Request, tmp_path: Path)
         ("FFALM (paper)", 0),
         ("FFALM (paper)", 1),
     ]
-    carried_out(tiny, tmp_path, run, "faces", [5.0], tiny.entries(["fedavg", "ffalm"]))
+    computed_study(tiny, tmp_path, run, "faces", [5.0], tiny.entries(["fedavg", "ffalm"]))
     assert run.rounds == 8
 
 
 def test_a_run_made_with_other_settings_is_refused(tiny: Request, tmp_path: Path) -> None:
     run = Counting()
     one = replace(tiny, seeds=(0,))
-    carried_out(one, tmp_path, run, "faces", [5.0], one.entries(["fedavg"]))
+    computed_study(one, tmp_path, run, "faces", [5.0], one.entries(["fedavg"]))
     other = replace(one, settings={**one.settings, "training": {"rounds": 3}})
     with pytest.raises(UserError, match="holds a run with other settings"):
-        carried_out(other, tmp_path, run, "faces", [5.0], other.entries(["fedavg"]))
+        computed_study(other, tmp_path, run, "faces", [5.0], other.entries(["fedavg"]))
 
 
 def test_the_machine_may_change_between_runs(tiny: Request, tmp_path: Path) -> None:
     run = Counting()
     one = replace(tiny, seeds=(0,))
-    carried_out(one, tmp_path, run, "faces", [5.0], one.entries(["fedavg"]))
+    computed_study(one, tmp_path, run, "faces", [5.0], one.entries(["fedavg"]))
     other = replace(one, settings={**one.settings, "engine": "loop", "checkpoint_every": 2})
-    carried_out(other, tmp_path, run, "faces", [5.0], other.entries(["fedavg"]))
+    computed_study(other, tmp_path, run, "faces", [5.0], other.entries(["fedavg"]))
     assert run.rounds == 2
 
 
@@ -71,7 +71,7 @@ def test_notes_and_settings_use_the_names_of_the_table(tiny: Request, tmp_path: 
         history = [{"round": number, "accuracy": 0.5} for number in (1, 2)]
         return Study(record, [outcome("ffalm-paper", history=history)], folder)
 
-    found = carried_out(tiny, tmp_path, noted, "faces", [5.0], tiny.entries(["ffalm"]))
+    found = computed_study(tiny, tmp_path, noted, "faces", [5.0], tiny.entries(["ffalm"]))
     assert found.choices == {"FFALM (paper)": "x"}
     assert found.notes[0] == "ffalm-paper: a file"  # what is not about the algorithm stays as it is
     assert found.notes[1].startswith("FFALM (paper): the model scored is that of round 2 of 2")

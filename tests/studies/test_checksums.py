@@ -37,16 +37,16 @@ def test_checksums_that_cannot_be_read_are_damage_and_none_at_all_is_an_earlier_
 
 def test_values_vouch_for_themselves(folder: Path) -> None:
     file, values = folder / "values.json", {"a": [1, 2.5, None]}
-    text = checksums.sealed(values)
+    text = checksums.with_checksum(values)
     file.write_text(text)
-    assert checksums.read_sealed(file) == values
+    assert checksums.read_checked(file) == values
     file.write_text('{"a": [1, 2.5, null]}')  # by a version that wrote no checksum
-    assert checksums.read_sealed(file) == values
+    assert checksums.read_checked(file) == values
     file.write_text(text.replace("2.5", "2.6"))
     with pytest.raises(ValueError, match="checksum"):
-        checksums.read_sealed(file)
+        checksums.read_checked(file)
 
 
 def test_values_that_are_not_finite_or_no_lists_vouch_for_what_is_written(folder: Path) -> None:
-    (folder / "values.json").write_text(checksums.sealed({"a": (1.0, math.nan)}))
-    assert checksums.read_sealed(folder / "values.json") == {"a": [1.0, None]}
+    (folder / "values.json").write_text(checksums.with_checksum({"a": (1.0, math.nan)}))
+    assert checksums.read_checked(folder / "values.json") == {"a": [1.0, None]}

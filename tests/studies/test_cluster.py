@@ -20,7 +20,7 @@ from ffalm.errors import UserError
 from ffalm.outcome import Outcome
 from ffalm.studies.cluster import _packed, _unpack, run_on_cluster
 from ffalm.studies.grid import finished, plans, run_folder
-from ffalm.studies.study import carry_out
+from ffalm.studies.study import compute_study
 
 SETTINGS: dict[str, Any] = {
     "data": {"source": "census", "rows": 600},
@@ -98,7 +98,7 @@ def test_a_cluster_gives_the_same_numbers_and_resumes(address: str, tmp_path: Pa
     here, there = tmp_path / "here", tmp_path / "there"
     for folder in (here, there):
         folder.mkdir()
-    carry_out(config(), here)
+    compute_study(config(), here)
     seen: list[tuple[str, int]] = []
     run_on_cluster(config(), there, address, lambda plan, record: seen.append((plan.title, record["round"])))
     expected, found = outcomes(config(), here), outcomes(config(), there)
@@ -120,7 +120,7 @@ def test_a_lost_worker_costs_a_new_start_and_nothing_else(address: str, tmp_path
     here, there = tmp_path / "here", tmp_path / "there"
     for folder in (here, there):
         folder.mkdir()
-    carry_out(long, here)
+    compute_study(long, here)
     killed: list[int] = []
     killer = threading.Thread(target=_kill_one_worker, args=(killed,))
     killer.start()
@@ -146,7 +146,7 @@ def test_a_task_travels_with_its_checkpoints_and_comes_back_without_them(tmp_pat
     one = parse({**SETTINGS, "seeds": [0], "algorithms": {"fedavg": {}, "fpfl": {}}})
     home, away = tmp_path / "home", tmp_path / "away"
     home.mkdir()
-    carry_out(one, home)
+    compute_study(one, home)
     task = plans(one)[:1]
     whole = _packed(one, home, task, whole=True)
     assert any("checkpoint" in name for name in whole)
@@ -164,10 +164,10 @@ def test_flowers_simulated_clients_run_on_a_cluster_by_its_address(
     pytest.importorskip("flwr", reason="Flower is not installed: it comes with the extra 'flower'")
     monkeypatch.setenv("RAY_ADDRESS", "")
     study, out = parse({**SETTINGS, "engine": "flower"}), tmp_path / "flower"
-    found = carry_out(study, out, ray=address)
+    found = compute_study(study, out, ray=address)
     assert os.environ["RAY_ADDRESS"] == address
     reference, here = parse({**SETTINGS, "engine": "loop"}), tmp_path / "loop"
-    expected = carry_out(reference, here)
+    expected = compute_study(reference, here)
     for one, other in zip(found.results, expected.results, strict=True):
         assert one.test == pytest.approx(other.test, abs=1e-6, nan_ok=True)
         assert [record["train_loss"] for record in one.history] == pytest.approx(

@@ -17,7 +17,7 @@ from ffalm.engines import Engine, Job, Round, Together, choose
 from ffalm.engines.loop import LoopEngine
 from ffalm.errors import UserError
 from ffalm.models import CNN, MLP
-from ffalm.simulation import Built, placed
+from ffalm.simulation import ArchitectureFactory, placed
 from ffalm.studies import execution
 from ffalm.studies.execution import _tasks, execute, plan_execution, resumable
 from ffalm.studies.grid import plans, run_of
@@ -75,10 +75,10 @@ def test_small_models_of_tables_are_spread_over_the_cores_even_where_there_is_a_
 
 
 def test_auto_leaves_large_models_images_and_models_of_users_to_the_gpu() -> None:
-    assert placed("auto", Built(MLP(), (100,), 2)) == "cpu"
-    assert placed("cuda", Built(MLP(), (100,), 2)) == "cuda"
-    assert placed("auto", Built(MLP(hidden=(1000, 1000)), (100,), 2)) == "auto"
-    assert placed("auto", Built(CNN(), (3, 8, 8), 2)) == "auto"
+    assert placed("auto", ArchitectureFactory(MLP(), (100,), 2)) == "cpu"
+    assert placed("cuda", ArchitectureFactory(MLP(), (100,), 2)) == "cuda"
+    assert placed("auto", ArchitectureFactory(MLP(hidden=(1000, 1000)), (100,), 2)) == "auto"
+    assert placed("auto", ArchitectureFactory(CNN(), (3, 8, 8), 2)) == "auto"
     assert placed("auto", lambda: nn.Linear(4, 2)) == "auto"
 
 

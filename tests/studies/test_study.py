@@ -21,7 +21,7 @@ from ffalm.partition import Partition
 from ffalm.run_settings import RunSettings
 from ffalm.simulation import Model, RunKeywords
 from ffalm.studies import grid
-from ffalm.studies.study import _with_engine, carry_out, entries_of, new_folder
+from ffalm.studies.study import _with_engine, compute_study, entries_of, new_folder
 
 FAST: dict[str, Any] = {
     "data_settings": {"rows": 300},
@@ -92,7 +92,7 @@ def test_a_stopped_study_resumes_and_ends_as_if_it_had_not_been_stopped(tmp_path
     whole = ffalm.compare(**given)
     assert [run.test for run in resumed.results] == [run.test for run in whole.results]
     with pytest.raises(UserError, match="given in Python"):
-        carry_out(parse(read(tmp_path / "out" / "config.toml")), tmp_path / "out", existing="resume")
+        compute_study(parse(read(tmp_path / "out" / "config.toml")), tmp_path / "out", existing="resume")
 
 
 def test_a_table_may_be_given_by_its_path(tmp_path: Path) -> None:
@@ -198,13 +198,13 @@ def test_a_second_study_in_a_folder_in_use_is_refused_and_reports_nobody_elses_r
 
     def meanwhile(*_: object) -> None:
         with pytest.raises(UserError, match=r"Another process is working|is not empty"):
-            carry_out(other, tmp_path)
+            compute_study(other, tmp_path)
 
-    carry_out(one, tmp_path, on_round=meanwhile)
+    compute_study(one, tmp_path, on_round=meanwhile)
     assert json.loads((tmp_path / "result.json").read_text())["seconds"] > 0
     assert parse(read(tmp_path / "config.toml")) == one
     with pytest.raises(UserError, match="holds a run with other settings"):
-        carry_out(other, tmp_path, existing="share")
+        compute_study(other, tmp_path, existing="share")
 
 
 def test_a_model_that_cannot_be_sent_to_workers_is_refused() -> None:
@@ -272,4 +272,4 @@ def test_a_study_is_resumed_only_with_the_settings_data_and_engine_it_was_begun_
     written = (out / "config.toml").read_text()
     (out / "config.toml").write_text(written.replace("lr = 0.05", "lr = 0.04"))
     with pytest.raises(UserError, match="other settings than the study was begun with"):
-        carry_out(parse(read(out / "config.toml")), out, existing="resume")
+        compute_study(parse(read(out / "config.toml")), out, existing="resume")

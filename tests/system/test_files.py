@@ -19,21 +19,21 @@ from ffalm.system.files import (
     remove_leftovers,
     require_replaceable,
     sync_files,
+    write_atomic,
     write_private,
-    write_whole,
 )
 
 
 def test_text_and_bytes_are_written_into_folders_that_need_not_be_there(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b.txt"
-    assert write_whole(path, "größer") == path
+    assert write_atomic(path, "größer") == path
     assert path.read_text(encoding="utf-8") == "größer"
-    write_whole(path, b"new")
+    write_atomic(path, b"new")
     assert path.read_bytes() == b"new"
     assert [found.name for found in path.parent.iterdir()] == ["b.txt"]
 
 
-@pytest.mark.parametrize("write", [write_whole, write_private])
+@pytest.mark.parametrize("write", [write_atomic, write_private])
 def test_a_file_is_on_the_disk_before_it_takes_the_place_of_the_old_one(
     write: Callable[[Path, bytes], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,7 +68,7 @@ def test_a_secret_that_cannot_be_written_leaves_nothing_beside_it(
 def test_what_cannot_be_written_leaves_the_old_file_and_nothing_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = write_whole(tmp_path / "kept.txt", "old")
+    path = write_atomic(tmp_path / "kept.txt", "old")
 
     def full(path: Path, content: bytes) -> None:
         path.touch()
@@ -76,7 +76,7 @@ def test_what_cannot_be_written_leaves_the_old_file_and_nothing_beside_it(
 
     monkeypatch.setattr("ffalm.system.files.synced", full)
     with pytest.raises(OSError, match="disk full"):
-        write_whole(path, "new")
+        write_atomic(path, "new")
     assert path.read_text() == "old"
     assert [found.name for found in tmp_path.iterdir()] == ["kept.txt"]
 
@@ -127,11 +127,11 @@ def test_devices_pipes_and_links_stay_what_they_are(tmp_path: Path) -> None:
     link, file = tmp_path / "link", tmp_path / "file"
     file.write_text("old")
     link.symlink_to(file)
-    write_whole(link, "new")
+    write_atomic(link, "new")
     assert link.is_symlink() and file.read_text() == "new"
     null = tmp_path / "null"
     null.symlink_to("/dev/null")
-    write_whole(null, "lost")
+    write_atomic(null, "lost")
     assert null.is_symlink() and Path("/dev/null").is_char_device()
 
 
@@ -139,9 +139,9 @@ def test_a_pipe_is_written_to_and_refused_where_nobody_reads_it(tmp_path: Path) 
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with pytest.raises(UserError, match="Nobody reads the pipe"):
-        write_whole(pipe, "lost")
+        write_atomic(pipe, "lost")
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    write_whole(pipe, "read")
+    write_atomic(pipe, "read")
     assert os.read(reader, 10) == b"read" and pipe.is_fifo()
     os.close(reader)
 
@@ -159,7 +159,7 @@ def test_a_file_of_the_users_own_is_not_replaced(tmp_path: Path) -> None:
 
 def test_an_error_names_the_file_that_was_to_be_written() -> None:
     with pytest.raises(FileNotFoundError) as caught:
-        write_whole(Path("/proc/out.csv"), "text")
+        write_atomic(Path("/proc/out.csv"), "text")
     assert caught.value.filename == "/proc/out.csv"
 
 

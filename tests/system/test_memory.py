@@ -12,7 +12,7 @@ import ffalm
 from ffalm.data.census import Census
 from ffalm.errors import UserError
 from ffalm.models import MLP
-from ffalm.system.memory import free, out_of_memory, shown
+from ffalm.system.memory import format_bytes, free, out_of_memory
 
 CPU = torch.device("cpu")
 GB = 2**30
@@ -112,7 +112,11 @@ def test_torch_says_what_is_expected_of_it_where_a_cpu_has_too_little() -> None:
 
 
 def test_sizes_are_shown_for_people() -> None:
-    assert [shown(2_340_000), shown(1_600_000_000), shown(250_000_000)] == ["2.3 MB", "1.6 GB", "0.2 GB"]
+    assert [format_bytes(2_340_000), format_bytes(1_600_000_000), format_bytes(250_000_000)] == [
+        "2.3 MB",
+        "1.6 GB",
+        "0.2 GB",
+    ]
 
 
 @pytest.mark.gpu

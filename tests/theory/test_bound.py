@@ -6,7 +6,7 @@ import pytest
 
 from ffalm.theory import bound
 from ffalm.theory.constants import PAPER
-from ffalm.theory.slips import term_ratios
+from ffalm.theory.errata import term_ratios
 
 
 def test_the_papers_floor_is_117_and_the_corrected_one_139() -> None:

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TypeVar
 
 from ffalm.algorithms.contract import Algorithm
-from ffalm.errors import UserError, look_up, require, shown
+from ffalm.errors import UserError, look_up, require, short_repr
 from ffalm.settings import typed
 
 A = TypeVar("A", bound=Algorithm)
@@ -17,7 +17,7 @@ _REGISTERED: dict[str, type[Algorithm]] = {}
 def register(cls: type[A]) -> type[A]:
     """Class decorator: make an algorithm known by its `name` to `ffalm run`, `compare` and every engine."""
     known = isinstance(cls, type) and issubclass(cls, Algorithm)
-    require(known, f"Only classes that extend `ffalm.Algorithm` can be registered; got {shown(cls)}.")
+    require(known, f"Only classes that extend `ffalm.Algorithm` can be registered; got {short_repr(cls)}.")
     name = getattr(cls, "name", None)
     if not isinstance(name, str) or not name:
         raise UserError(f"The algorithm class {cls.__name__} needs a `name` to be registered under.")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ffalm.errors import UserError, look_up, require, require_known, shown
+from ffalm.errors import UserError, look_up, require, require_known, short_repr
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -160,7 +160,7 @@ class AuditFacts:
     def failures(self, conditions: str | Sequence[str]) -> list[Failure]:
         """Those of conditions such as "dpd > 0.1" that hold for some grouping; an undefined metric fails too."""
         listed = isinstance(conditions, Iterable) and getattr(conditions, "ndim", 1) > 0
-        require(listed, f'Give conditions such as "dpd > 0.1"; got {shown(conditions)}.')
+        require(listed, f'Give conditions such as "dpd > 0.1"; got {short_repr(conditions)}.')
         found = []
         for condition in [conditions] if isinstance(conditions, str) else conditions:
             metric, compare, bound = parsed_condition(condition, self.groupings[0].metrics)
@@ -175,14 +175,14 @@ def parsed_condition(text: str, metrics: Mapping[str, Any]) -> tuple[str, Callab
     """The metric, the comparison and the bound of a condition such as "dpd > 0.1" or "impact_ratio < 80 %"."""
     found = _CONDITION.fullmatch(text) if isinstance(text, str) else None
     if found is None:
-        raise UserError(f'The condition {shown(text)} is not understood: write it as in "dpd > 0.1".')
+        raise UserError(f'The condition {short_repr(text)} is not understood: write it as in "dpd > 0.1".')
     metric, sign, number, percent = found.groups()
     require_known("metric of this audit", metrics, metric)
     try:
         bound = float(number) / (100 if percent else 1)
     except ValueError:
         bound = math.nan
-    require(math.isfinite(bound), f"The bound {shown(number)} of {metric} is not a number.")
+    require(math.isfinite(bound), f"The bound {short_repr(number)} of {metric} is not a number.")
     require(
         0 <= bound <= 1,
         f"The bound of {metric} is a fraction from 0 to 1, such as 0.1 or 10 % for 10 points; with {bound:g} the "

@@ -21,7 +21,7 @@ from ffalm.data.table_codes import code_columns
 from ffalm.data.table_files import as_frame, checked_columns, read_table
 from ffalm.data.table_groups import spelled_alike
 from ffalm.data.table_values import complete, listed_columns, pick, place_of
-from ffalm.errors import UserError, require, require_number, shown, unknown
+from ffalm.errors import UserError, require, require_number, short_repr, unknown
 from ffalm.report.audit_report import gaps, groups, sentences, to_plain, write_page
 from ffalm.report.rendering import sentences_html
 from ffalm.targets.score_repair import own_decision
@@ -79,7 +79,9 @@ def audit(
     """
     require(prediction is not None or score is not None, "Give predictions or scores: there are neither.")
     require(decision is None or prediction is None, "The decision is for scores alone: leave it out.")
-    require(isinstance(min_group, int) and min_group >= 0, f"min_group must be 0 rows or more; got {shown(min_group)}.")
+    require(
+        isinstance(min_group, int) and min_group >= 0, f"min_group must be 0 rows or more; got {short_repr(min_group)}."
+    )
     require(
         0 < require_number(level, "level of intervals") < 1,
         f"The level of intervals must be between 0 and 1; got {level}.",

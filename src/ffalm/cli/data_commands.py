@@ -12,7 +12,7 @@ import typer
 from ffalm.cli.flags import DATA, JSON, SET, listed, overrides, takes
 from ffalm.cli.output import Json, print_json, print_line, print_table
 from ffalm.cli.setting_words import SETTING_HEADS, settings_of
-from ffalm.errors import require, shown
+from ffalm.errors import require, short_repr
 
 if TYPE_CHECKING:
     from ffalm.data.types import Dataset, Task
@@ -79,7 +79,9 @@ def check(**values: Any) -> None:
     whole = overrides(values, _CHECK)
     settings = whole.pop("data", {})
     require(not whole, f"`ffalm data check` takes settings of data alone, such as data.rows; got {', '.join(whole)}.")
-    require(isinstance(settings, dict), f"The part 'data' of a configuration must be a section; got {shown(settings)}.")
+    require(
+        isinstance(settings, dict), f"The part 'data' of a configuration must be a section; got {short_repr(settings)}."
+    )
     dataset = source(settings.pop("source", "census"), **settings).load()
     if values["json"]:
         print_json(_facts(dataset))

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from ffalm.data import is_table
-from ffalm.errors import UserError, shown
+from ffalm.errors import UserError, short_repr
 from ffalm.run_settings import MOST_SEEDS
 
 
@@ -192,7 +192,9 @@ def assign(settings: dict[str, Any], assignments: Iterable[str]) -> None:
     for assignment in assignments:
         path, found, text = assignment.partition("=")
         if not found or not path.strip():
-            raise UserError(f"--set takes a setting and its value, such as training.lr=0.1; got {shown(assignment)}.")
+            raise UserError(
+                f"--set takes a setting and its value, such as training.lr=0.1; got {short_repr(assignment)}."
+            )
         put(settings, path.strip(), literal(text.strip()))
 
 
@@ -202,7 +204,7 @@ def put(settings: dict[str, Any], path: str, value: Any) -> None:
     for section in sections:
         settings = settings.setdefault(section, {})
         if not isinstance(settings, dict):
-            raise UserError(f"The setting {shown(path)} lies below {shown(section)}, which is not a section.")
+            raise UserError(f"The setting {short_repr(path)} lies below {short_repr(section)}, which is not a section.")
     settings[name] = value
 
 
@@ -225,10 +227,10 @@ def seeds_of(text: str) -> list[int]:
         numbers = [int(name) for name in listed(text)]
     except ValueError:
         raise UserError(
-            f"--seeds takes a number of seeds, such as 5, or a list, such as 0,1,2; got {shown(text)}."
+            f"--seeds takes a number of seeds, such as 5, or a list, such as 0,1,2; got {short_repr(text)}."
         ) from None
     if not numbers or ("," not in text and not 1 <= numbers[0] <= MOST_SEEDS):
-        raise UserError(f"--seeds takes from 1 to {MOST_SEEDS:,} seeds; got {shown(text)}.")
+        raise UserError(f"--seeds takes from 1 to {MOST_SEEDS:,} seeds; got {short_repr(text)}.")
     return numbers if "," in text else list(range(numbers[0]))
 
 
@@ -238,5 +240,5 @@ def alphas_of(text: str) -> list[float]:
         return [float(name) for name in listed(text)]
     except ValueError:
         raise UserError(
-            f"--alpha takes a number or a comma-separated list, such as 0.3,1,5; got {shown(text)}."
+            f"--alpha takes a number or a comma-separated list, such as 0.3,1,5; got {short_repr(text)}."
         ) from None

@@ -51,8 +51,8 @@ def leaderboard(
 ) -> None:
     """Rank all methods at fixed fairness bounds; the same command resumes one that was stopped."""
     from ffalm.leaderboard.board import Board
+    from ffalm.leaderboard.board_runs import run_board
     from ffalm.leaderboard.leaderboard_report import overall, tidy, write_leaderboard
-    from ffalm.leaderboard.play import play
     from ffalm.leaderboard.standings import standings
     from ffalm.leaderboard.stored_choices import join_choices
     from ffalm.studies.study import make_folder
@@ -72,16 +72,16 @@ def leaderboard(
     if choices is None:
         make_folder(out)
         with resumable(command):
-            played = play(chosen, out, changes, root, _Progress(len(chosen.cells), quiet, command))
+            result = run_board(chosen, out, changes, root, _Progress(len(chosen.cells), quiet, command))
     else:
-        played = join_choices(chosen, _stored(choices, out), bool(asked), bool(listed(methods or "")))
+        result = join_choices(chosen, _stored(choices, out), bool(asked), bool(listed(methods or "")))
         make_folder(out)
-    files = write_leaderboard(chosen, played, out, command)
-    found = standings(played.entries)
+    files = write_leaderboard(chosen, result, out, command)
+    found = standings(result.choices)
     if as_json:
-        print_json({"files": files, "left_out": played.left_out, "standings": tidy(found).records()})
+        print_json({"files": files, "left_out": result.left_out, "standings": tidy(found).records()})
     else:
-        left_out = (f"Left out: {line}" for line in dict.fromkeys(played.left_out))
+        left_out = (f"Left out: {line}" for line in dict.fromkeys(result.left_out))
         print_results([overall(chosen, found)], [*left_out, f"Page: {files['leaderboard.md']}"])
 
 

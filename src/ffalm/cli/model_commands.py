@@ -84,14 +84,14 @@ def export(
 
 
 def _write_or_print(text: str, out: Path | None, mark: str, what: str, rows: str = "") -> None:
-    from ffalm.system.files import require_replaceable, write_whole
+    from ffalm.system.files import require_replaceable, write_atomic
 
     if out is None:
         sys.stdout.write(text)
         return
     require(not out.is_dir(), f"The output {out} is a folder: name a file.")
     require_replaceable(out, mark, what)
-    write_whole(out, text)
+    write_atomic(out, text)
     print(f"Written: {out}{rows}")
 
 

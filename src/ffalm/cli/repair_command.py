@@ -10,7 +10,7 @@ import typer
 
 from ffalm.cli.output import print_json, print_results
 from ffalm.errors import require
-from ffalm.system.files import json_text, require_replaceable, write_whole
+from ffalm.system.files import json_text, require_replaceable, write_atomic
 from ffalm.targets.target import DEFAULT
 
 if TYPE_CHECKING:
@@ -127,8 +127,8 @@ def _write(result: RepairedScores, frame: pd.DataFrame, folder: Path) -> None:
     names = result.label_names if len(result.label_names) == 2 else ("other", result.label_names[-1])
     predicted = result.predict(frame["score"].to_numpy(), frame["group"].to_numpy(), ids)
     predictions = frame[["part", key, "score", "group"]].assign(prediction=[names[one] for one in predicted])
-    write_whole(folder / "repair.json", json_text(to_plain(result), 2))
-    write_whole(folder / "predictions.csv", predictions.to_csv(index=False))
+    write_atomic(folder / "repair.json", json_text(to_plain(result), 2))
+    write_atomic(folder / "predictions.csv", predictions.to_csv(index=False))
 
 
 def _show(result: RepairedScores, out: Path | None, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from ffalm.cli.running import Terminal
 from ffalm.errors import UserError, require, require_known
 from ffalm.reproduce.choices import CHOICES, WITHOUT_A_ROLE, answers
 from ffalm.settings import merged
-from ffalm.system.files import write_whole
+from ffalm.system.files import write_atomic
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -115,7 +115,7 @@ def reproduce(
 
         def keep() -> None:
             make_folder(claimed)
-            write_whole(claimed / _STORED, toml.dumps(asked))
+            write_atomic(claimed / _STORED, toml.dumps(asked))
 
         def run(config: StudyConfig, place: Path) -> Study:
             with begin(config, place, (), "share", again, values["ray"]) as begun:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ffalm.studies.execution import Listener
     from ffalm.studies.grid import RunPlan
     from ffalm.studies.results import Study
-    from ffalm.studies.study import Begun
+    from ffalm.studies.study import OpenStudy
 
 _COLUMNS = 9  # columns of the table of clients that fit into 80 characters
 _SECONDS_PER_LINE = 5.0
@@ -125,7 +125,9 @@ class Terminal:
     `again` is the command that resumes the study.
     """
 
-    def __init__(self, console: Console, begun: Begun, again: str, quiet: bool = False, clients: bool = True) -> None:
+    def __init__(
+        self, console: Console, begun: OpenStudy, again: str, quiet: bool = False, clients: bool = True
+    ) -> None:
         self._console, self._begun, self._quiet = console, begun, quiet
         self._rounds = begun.config.training.rounds
         self._left = len(begun.left) * self._rounds

@@ -11,7 +11,7 @@ import typer
 from ffalm.cli.output import Json, print_json, print_table
 from ffalm.cli.setting_words import SETTING_HEADS, settings_of
 from ffalm.errors import look_up, require
-from ffalm.system.files import write_whole
+from ffalm.system.files import write_atomic
 
 _STUDY = "study"  # the name for settings outside of all sections
 _FILE = Path("ffalm.toml")
@@ -79,7 +79,7 @@ def init(
     from ffalm.cli.setting_facts import configuration
 
     require(not file.exists(), f"The file {file} exists: name another, or remove it first.")
-    write_whole(file, configuration())
+    write_atomic(file, configuration())
     typer.echo(f"Wrote {file}. Edit it, then run: ffalm compare --config {file}")
 
 

@@ -15,7 +15,7 @@ from ffalm.cli.output import Json, print_answer, print_json, print_line, print_r
 from ffalm.cli.running import run_shown, say
 from ffalm.errors import require
 from ffalm.settings import merged
-from ffalm.system.files import write_whole
+from ffalm.system.files import write_atomic
 from ffalm.targets.target import DEFAULT, Target
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opt
     plain = _without(whole, config.partition.leave_out).to_plain()
     if values["free_rate"]:  # each study records its own rate in its folder
         del plain["training"]["lr"]
-    write_whole(folder / "config.toml", toml.dumps(plain))
+    write_atomic(folder / "config.toml", toml.dumps(plain))
     progress = Console(stderr=True, quiet=values["quiet"])
     for one in left_out:
         print_line(progress, f"Left out: {one.reason}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ffalm.errors import UserError, look_up, shown
+from ffalm.errors import UserError, look_up, short_repr
 
 if TYPE_CHECKING:
     from ffalm.data.types import Source
@@ -39,8 +39,8 @@ def source_class(name: str) -> type[Source]:
     """The class of a source by its name."""
     if isinstance(name, str) and name not in SOURCES and any(sign in name for sign in "./\\"):
         raise UserError(
-            f"{shown(name)} is neither a data source (`ffalm data` lists them) nor a table: the files of tables end in "
-            f"{', '.join((*SEPARATORS, *PARQUET))}."
+            f"{short_repr(name)} is neither a data source (`ffalm data` lists them) nor a table: the files of tables "
+            f"end in {', '.join((*SEPARATORS, *PARQUET))}."
         )
     class_name = look_up("data source", name, SOURCES)
     found: type[Source] = getattr(import_module(f"ffalm.data.{name}"), class_name)

@@ -62,7 +62,7 @@ class Chunk:
 
 
 def decode_all(paths: Sequence[Path], recipe: Recipe) -> Iterator[Chunk]:
-    """Decode files in parallel and yield them in order, holding only a few chunks at a time."""
+    """Decode files in parallel and yield them in order, view only a few chunks at a time."""
     workers = cores()
     waiting: deque[Future[Chunk]] = deque()
     executor = ThreadPoolExecutor(workers, thread_name_prefix="ffalm-decode")

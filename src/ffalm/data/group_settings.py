@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ffalm.errors import require, shown
+from ffalm.errors import require, short_repr
 
 CROSSED_ROWS = 30  # the default of `min_group_size` where columns are crossed
 
@@ -15,7 +15,7 @@ def group_columns(group: str | Sequence[str]) -> tuple[str, ...]:
     columns = [name.strip() if isinstance(group, str) else name for name in given if isinstance(name, str)]
     require(
         bool(columns) and all(columns) and len(set(columns)) == len(given),
-        f"The group names one column, or several different ones with commas; got {shown(group)}.",
+        f"The group names one column, or several different ones with commas; got {short_repr(group)}.",
     )
     return tuple(columns)
 

@@ -17,7 +17,7 @@ import torch
 from ffalm.data.table_codes import spell_codes
 from ffalm.data.table_pieces import column_room, frame_of, has_words_for_missing, joined, stored_column
 from ffalm.data.table_values import column_name
-from ffalm.errors import require, shown
+from ffalm.errors import require, short_repr
 from ffalm.system.memory import free
 
 _PIECE_VALUES = 2**22  # values of all columns that are read at a time
@@ -36,7 +36,9 @@ def check_encoding(encoding: Encoding) -> None:
         known = encoding is None or codecs.lookup(encoding)._is_text_encoding
     except (LookupError, ValueError):
         known = False
-    require(known, f"The encoding {shown(encoding)} is not known: give one such as utf-8, latin-1, cp1252 or utf-16.")
+    require(
+        known, f"The encoding {short_repr(encoding)} is not known: give one such as utf-8, latin-1, cp1252 or utf-16."
+    )
 
 
 def read_text(

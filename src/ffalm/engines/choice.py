@@ -16,7 +16,7 @@ from ffalm.engines.loop import LoopEngine
 from ffalm.engines.stacked import StackedEngine, why_not_stacked
 from ffalm.engines.stacked.needs import needs_of, room_in, stacks_in
 from ffalm.errors import look_up, require
-from ffalm.system.memory import free, shown
+from ffalm.system.memory import format_bytes, free
 
 ENGINES: dict[str, type[Engine]] = {
     "loop": LoopEngine,
@@ -71,7 +71,10 @@ def _fastest(job: Job, together: Mapping[Together, int], algorithms: Sequence[Al
         return LoopEngine(), f"the model cannot be stacked: {reason}"
     needed, left = needs_of([job], model).total, free(job.spec.device, job.processes)
     if left is not None and needed > room_in(left):
-        return LoopEngine(), f"a stack of one run needs {shown(needed)}, and {shown(left)} of memory are free"
+        return (
+            LoopEngine(),
+            f"a stack of one run needs {format_bytes(needed)}, and {format_bytes(left)} of memory are free",
+        )
     in_stacks = _in_stacks(job, model, together.get(Together.CLIENTS, 1), left)
     return StackedEngine(), f"clients and seeds of a small model fit on one tensor{in_stacks}"
 
@@ -79,4 +82,4 @@ def _fastest(job: Job, together: Mapping[Together, int], algorithms: Sequence[Al
 def _in_stacks(job: Job, model: nn.Module, together: int, left: int | None) -> str:
     """A word on jobs that must be cut into several stacks, for want of memory."""
     parts = 1 if left is None else stacks_in(left, [job] * together, model)
-    return "" if parts == 1 else f", in {parts} stacks since {shown(left or 0)} of memory are free"
+    return "" if parts == 1 else f", in {parts} stacks since {format_bytes(left or 0)} of memory are free"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ffalm.errors import require, shown
+from ffalm.errors import require, short_repr
 from ffalm.fairness.array_library import double, library
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def label_of(tally: Tally, favourable: int) -> int:
     """The favourable label, which must be one of the Tally's."""
     labels = tally.confusion.shape[-2]
     known = isinstance(favourable, Integral) and 0 <= int(favourable) < labels
-    require(known, f"The favourable label must be a whole number from 0 to {labels - 1}; got {shown(favourable)}.")
+    require(known, f"The favourable label must be a whole number from 0 to {labels - 1}; got {short_repr(favourable)}.")
     return int(favourable)
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ffalm.errors import look_up, require, shown
+from ffalm.errors import look_up, require, short_repr
 from ffalm.fairness import group_metrics
 from ffalm.fairness.array_library import library
 from ffalm.randomness import Purpose, generator
@@ -66,7 +66,7 @@ def interval(tally: Tally, metric: str, level: float = 0.95, favourable: int = 1
     defined = look_up("metric", metric, group_metrics.METRICS)
     require(metric not in _OF_LOSSES, f"A Tally holds sums of losses, not their spread: {metric!r} has no interval.")
     between = isinstance(level, float | int | np.floating) and 0 < level < 1
-    require(between, f"The level of an interval must be between 0 and 1; got {shown(level)}.")
+    require(between, f"The level of an interval must be between 0 and 1; got {short_repr(level)}.")
     favourable = group_metrics.label_of(tally, favourable)
     if math.isnan(float(defined(tally, favourable))):
         return math.nan, math.nan

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from ffalm.errors import UserError, require, shown
+from ffalm.errors import UserError, require, short_repr
 from ffalm.fairness import group_metrics, intervals
 from ffalm.fairness.array_library import library, whole
 from ffalm.fairness.power import rows_needed
@@ -48,7 +48,7 @@ class Tally:
             f"{counted} and {lost}.",
         )
         some = isinstance(self.excluded, int) and 0 <= self.excluded <= lost[-1]
-        require(some, f"Of {lost[-1]} groups, {shown(self.excluded)} cannot be left out.")
+        require(some, f"Of {lost[-1]} groups, {short_repr(self.excluded)} cannot be left out.")
 
     @classmethod
     def of(
@@ -102,8 +102,8 @@ class Tally:
         try:
             labels, groups = (int(count) for count in shape)
         except (TypeError, ValueError, OverflowError):
-            raise UserError(f"The shape of a Tally is (labels, groups); got {shown(shape)}.") from None
-        require(min(labels, groups) >= 0, f"The shape of a Tally is (labels, groups); got {shown(shape)}.")
+            raise UserError(f"The shape of a Tally is (labels, groups); got {short_repr(shape)}.") from None
+        require(min(labels, groups) >= 0, f"The shape of a Tally is (labels, groups); got {short_repr(shape)}.")
         confusion = torch.zeros(labels, labels, groups, dtype=torch.int64, device=device)
         return cls(confusion, torch.zeros(labels, groups, dtype=torch.float64, device=device))
 
@@ -139,7 +139,7 @@ class Tally:
         try:
             confusion, loss = (torch.as_tensor(one, device=device) for one in (self.confusion, self.loss))
         except (RuntimeError, TypeError, ValueError) as error:  # by torch, for a device that is not there
-            raise UserError(f"The device {shown(device)} cannot be used: {str(error).splitlines()[0]}.") from None
+            raise UserError(f"The device {short_repr(device)} cannot be used: {str(error).splitlines()[0]}.") from None
         return Tally(confusion, loss, self.excluded)
 
     def excluding(self, groups: int) -> Tally:
@@ -216,7 +216,7 @@ class Tally:
         try:
             given = list(names)
         except TypeError:
-            raise UserError(f"The names of groups are a list; got {shown(names)}.") from None
+            raise UserError(f"The names of groups are a list; got {short_repr(names)}.") from None
         require(len(given) in (0, count), f"There are {count} groups; got {len(given)} names.")
         favourable = group_metrics.label_of(self, favourable)
         columns = {

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ffalm.errors import PublicError, UserError
-from ffalm.system.files import write_private, write_whole
+from ffalm.system.files import write_atomic, write_private
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
@@ -97,7 +97,7 @@ def write_key_pair(folder: Path, comment: str) -> None:
     key = ec.generate_private_key(ec.SECP384R1())
     write_private(folder / PRIVATE, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    write_whole(folder / PUBLIC, public + f" {comment}\n".encode())
+    write_atomic(folder / PUBLIC, public + f" {comment}\n".encode())
 
 
 def forget_secrets(folder: Path) -> None:

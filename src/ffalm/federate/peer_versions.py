@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ffalm.engines.remote.message import printable
-from ffalm.system.files import read_json, write_whole
+from ffalm.system.files import read_json, write_atomic
 
 _FILE = "versions.json"
 _LONGEST = 40
@@ -18,7 +18,7 @@ def keep_versions(folder: Path, versions: Mapping[str, str]) -> None:
     now = read_versions(folder)
     new = {**now, **{name: printable(version)[:_LONGEST] for name, version in versions.items()}}
     if new != now:
-        write_whole(folder / _FILE, json.dumps(new, indent=2) + "\n")
+        write_atomic(folder / _FILE, json.dumps(new, indent=2) + "\n")
 
 
 def read_versions(folder: Path) -> dict[str, str]:

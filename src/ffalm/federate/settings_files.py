@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from ffalm import config as study
-from ffalm.errors import UserError, require, shown
+from ffalm.errors import UserError, require, short_repr
 from ffalm.plugins import import_plugin
 from ffalm.settings import to_plain
 from ffalm.system import toml
-from ffalm.system.files import write_whole
+from ffalm.system.files import write_atomic
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -42,13 +42,13 @@ class SettingsFile(ABC):
 
     def write(self, file: Path) -> None:
         """Write the file that `read` reads."""
-        write_whole(file, toml.dumps(self.settings()))
+        write_atomic(file, toml.dumps(self.settings()))
 
 
 def imported_plugins(settings: Mapping[str, Any], folder: Path | None) -> tuple[str, ...]:
     """Plugin files by their full path, each of them run."""
     named = settings.get("plugins", ())
-    require(isinstance(named, list | tuple), f"The setting 'plugins' must be a list of files; got {shown(named)}.")
+    require(isinstance(named, list | tuple), f"The setting 'plugins' must be a list of files; got {short_repr(named)}.")
     paths = [(folder or Path()) / Path(str(name)).expanduser() for name in named]
     for path in paths:
         import_plugin(path)

@@ -23,7 +23,7 @@ from ffalm.federate.secure.secure_settings import Secure
 from ffalm.models import Architecture, from_scratch
 from ffalm.run_settings import Privacy
 from ffalm.settings import build, to_plain
-from ffalm.simulation import Built
+from ffalm.simulation import ArchitectureFactory
 from ffalm.system.files import parsed_json
 from ffalm.targets.target import Repair
 
@@ -82,9 +82,9 @@ class SiteTerms:
         )
 
     @property
-    def model_factory(self) -> Built:
+    def model_factory(self) -> ArchitectureFactory:
         """A function that makes a fresh model."""
-        return Built(self.model, self.shape, self.task.labels)
+        return ArchitectureFactory(self.model, self.shape, self.task.labels)
 
     def client_spec(self, device: torch.device) -> ClientSpec:
         """The local training that these terms ask for."""

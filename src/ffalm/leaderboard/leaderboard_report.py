@@ -9,12 +9,12 @@ from pathlib import Path
 
 from ffalm import __version__
 from ffalm.leaderboard.board import Board
-from ffalm.leaderboard.contest import Entry
-from ffalm.leaderboard.play import Played
+from ffalm.leaderboard.board_runs import BoardResult
+from ffalm.leaderboard.method_choices import MethodChoice
 from ffalm.leaderboard.standings import Standing, Total, seeds_by_cell, standings, totals
 from ffalm.report.rendering import to_csv, to_markdown
 from ffalm.report.tables import Cell, Column, Row, Section, Table, row
-from ffalm.system.files import write_whole
+from ffalm.system.files import write_atomic
 
 _RULE = (
     "Every method tries at most {budget} settings per metric. Every seed is a user who chooses by held-out rows (with "
@@ -86,7 +86,7 @@ def of_cell(board: Board, found: Sequence[Standing], cell: str, seeds: int) -> T
     return Table(cell, columns, sections, caption, key="target")
 
 
-def tidy(rows: Sequence[Standing] | Sequence[Entry]) -> Table:
+def tidy(rows: Sequence[Standing] | Sequence[MethodChoice]) -> Table:
     """Any of the records as a table for machines."""
     names = [one.name for one in dataclasses.fields(rows[0])]
     kinds = [Column(name, "text" if isinstance(getattr(rows[0], name), str) else "number", 9) for name in names]
@@ -97,10 +97,10 @@ def _plain(value: object) -> object:
     return int(value) if isinstance(value, bool) else value
 
 
-def write_leaderboard(board: Board, played: Played, out: Path, command: str = "") -> dict[str, Path]:
+def write_leaderboard(board: Board, result: BoardResult, out: Path, command: str = "") -> dict[str, Path]:
     """Write the page and its data."""
-    found = standings(played.entries)
-    seeds = seeds_by_cell(played.entries)
+    found = standings(result.choices)
+    seeds = seeds_by_cell(result.choices)
     parts = [
         f"# Leaderboard: {board.title}",
         _RULE.format(budget=board.budget),
@@ -108,11 +108,11 @@ def write_leaderboard(board: Board, played: Played, out: Path, command: str = ""
         f"## Over all cells\n\n{to_markdown(overall(board, found))}",
         *(f"## {cell}\n\n{to_markdown(of_cell(board, found, cell, count))}" for cell, count in seeds.items()),
     ]
-    if played.left_out:
-        parts.append("## Left out\n\n" + "\n".join(f"- {line}" for line in dict.fromkeys(played.left_out)))
+    if result.left_out:
+        parts.append("## Left out\n\n" + "\n".join(f"- {line}" for line in dict.fromkeys(result.left_out)))
     files = {
         "leaderboard.md": "\n\n".join(parts) + "\n",
         "leaderboard.csv": to_csv(tidy(found)),
-        "choices.csv": to_csv(tidy(played.entries)),
+        "choices.csv": to_csv(tidy(result.choices)),
     }
-    return {name: write_whole(out / name, text) for name, text in files.items()}
+    return {name: write_atomic(out / name, text) for name, text in files.items()}

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from ffalm.leaderboard.contest import Entry
+from ffalm.leaderboard.method_choices import MethodChoice
 from ffalm.targets.target import Target
 
 SIGNIFICANCE = 0.05
@@ -44,26 +44,26 @@ class Standing:
         return not self.problem and (self.rank == 1 or self.p >= SIGNIFICANCE)
 
 
-def seeds_by_cell(entries: Sequence[Entry]) -> dict[str, int]:
+def seeds_by_cell(choices: Sequence[MethodChoice]) -> dict[str, int]:
     """How many seeds each cell has."""
     return {
-        cell: len({one.seed for one in entries if one.cell == cell})
-        for cell in dict.fromkeys(one.cell for one in entries)
+        cell: len({one.seed for one in choices if one.cell == cell})
+        for cell in dict.fromkeys(one.cell for one in choices)
     }
 
 
-def standings(entries: Sequence[Entry]) -> list[Standing]:
+def standings(choices: Sequence[MethodChoice]) -> list[Standing]:
     """Every cell and bound, ranked."""
     found = []
-    for cell, target in dict.fromkeys((one.cell, one.target) for one in entries):
-        found += _ranked([one for one in entries if (one.cell, one.target) == (cell, target)])
+    for cell, target in dict.fromkeys((one.cell, one.target) for one in choices):
+        found += _ranked([one for one in choices if (one.cell, one.target) == (cell, target)])
     return found
 
 
-def _ranked(entries: Sequence[Entry]) -> list[Standing]:
+def _ranked(choices: Sequence[MethodChoice]) -> list[Standing]:
     """The methods of one cell at one bound, best first."""
-    by_method: dict[str, list[Entry]] = {}
-    for one in entries:
+    by_method: dict[str, list[MethodChoice]] = {}
+    for one in choices:
         by_method.setdefault(one.method, []).append(one)
     rows = [_standing(own) for own in by_method.values()]
     good = sorted((row for row in rows if not row.problem), key=lambda row: -row.accuracy)
@@ -85,7 +85,7 @@ def _shared_ranks(accuracies: Sequence[float]) -> list[float]:
     return ranks
 
 
-def _standing(own: Sequence[Entry]) -> Standing:
+def _standing(own: Sequence[MethodChoice]) -> Standing:
     accuracies, gaps = [one.accuracy for one in own], [one.gap for one in own]
     gap, bound = fmean(gaps), Target.parse(own[0].target)
     missing, degenerate = sum(map(math.isnan, accuracies)), sum(bool(one.degenerate) for one in own)

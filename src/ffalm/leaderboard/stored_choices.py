@@ -18,15 +18,17 @@ from pathlib import Path
 
 from ffalm.data.table_files import read_table
 from ffalm.data.table_values import pick
-from ffalm.errors import UserError, require, shown
+from ffalm.errors import UserError, require, short_repr
 from ffalm.leaderboard.board import METRICS, Board
-from ffalm.leaderboard.contest import Entry
-from ffalm.leaderboard.play import Played
+from ffalm.leaderboard.board_runs import BoardResult
+from ffalm.leaderboard.method_choices import MethodChoice
 
 _HELD = {"0": False, "1": True, "0.0": False, "1.0": True}  # the latter where a spreadsheet or pandas wrote them
 
 
-def join_choices(board: Board, files: Sequence[Path], skip_cells: bool = False, skip_methods: bool = False) -> Played:
+def join_choices(
+    board: Board, files: Sequence[Path], skip_cells: bool = False, skip_methods: bool = False
+) -> BoardResult:
     """The choices of all files, each once, in the board's order; what the board has and the files lack is left out.
 
     A cell or method that the board does not have is refused, unless `skip_cells` or `skip_methods` says that the board
@@ -35,7 +37,7 @@ def join_choices(board: Board, files: Sequence[Path], skip_cells: bool = False, 
     cells, methods = [cell.name for cell in board.cells], [method.name for method in board.methods]
     metrics = _metrics(board)
     targets = list(metrics)
-    joined: dict[tuple[str, str, str, int], tuple[Entry, Path]] = {}
+    joined: dict[tuple[str, str, str, int], tuple[MethodChoice, Path]] = {}
     for file in files:
         for one in read_choices(file):
             if (skip_cells and one.cell not in cells) or (skip_methods and one.method not in methods):
@@ -47,7 +49,7 @@ def join_choices(board: Board, files: Sequence[Path], skip_cells: bool = False, 
             _require_same(*joined.setdefault(key, (one, file)), one, file)
     names = " and ".join(repr(str(file)) for file in files)
     require(bool(joined), f"No choice in {names} is of the cells and methods that --cells and --methods name.")
-    entries = sorted(
+    choices = sorted(
         (one for one, _ in joined.values()),
         key=lambda one: (
             cells.index(one.cell),
@@ -57,24 +59,24 @@ def join_choices(board: Board, files: Sequence[Path], skip_cells: bool = False, 
             targets.index(one.target),
         ),
     )
-    _require_equal_seeds(entries)
-    found = {one.cell for one in entries} | {one.method for one in entries}
-    return Played(
-        entries, [f"{name}: the files have no choices of it." for name in cells + methods if name not in found]
+    _require_equal_seeds(choices)
+    found = {one.cell for one in choices} | {one.method for one in choices}
+    return BoardResult(
+        choices, [f"{name}: the files have no choices of it." for name in cells + methods if name not in found]
     )
 
 
-def read_choices(file: Path) -> Iterator[Entry]:
+def read_choices(file: Path) -> Iterator[MethodChoice]:
     """The choices in a CSV file, which may be compressed by gzip."""
     frame, _ = read_table(str(file), texts="all")
-    columns = {field.name: pick(frame, field.name, str(file)).astype(str) for field in fields(Entry)}
+    columns = {field.name: pick(frame, field.name, str(file)).astype(str) for field in fields(MethodChoice)}
     for number, values in enumerate(zip(*columns.values(), strict=True), 1):
-        yield _entry(dict(zip(columns, values, strict=True)), f"data row {number} of {str(file)!r}")
+        yield _choice(dict(zip(columns, values, strict=True)), f"data row {number} of {str(file)!r}")
 
 
-def _entry(row: dict[str, str], where: str) -> Entry:
-    require(row["held"] in _HELD, f"The column 'held' in {where} must be 0 or 1; got {shown(row['held'])}.")
-    return Entry(
+def _choice(row: dict[str, str], where: str) -> MethodChoice:
+    require(row["held"] in _HELD, f"The column 'held' in {where} must be 0 or 1; got {short_repr(row['held'])}.")
+    return MethodChoice(
         row["cell"],
         row["target"],
         row["method"],
@@ -92,7 +94,7 @@ def _seed(text: str, where: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise UserError(f"The column 'seed' in {where} must be a whole number; got {shown(text)}.") from None
+        raise UserError(f"The column 'seed' in {where} must be a whole number; got {short_repr(text)}.") from None
 
 
 def _number(row: dict[str, str], name: str, where: str) -> float:
@@ -103,7 +105,9 @@ def _number(row: dict[str, str], name: str, where: str) -> float:
         number = float(row[name])
     except ValueError:
         number = math.nan
-    require(math.isfinite(number), f"The column {name!r} in {where} must be a number or empty; got {shown(row[name])}.")
+    require(
+        math.isfinite(number), f"The column {name!r} in {where} must be a number or empty; got {short_repr(row[name])}."
+    )
     return number
 
 
@@ -116,12 +120,12 @@ def _metrics(board: Board) -> dict[str, int]:
 def _require_of_board(kind: str, name: str, known: Collection[str], file: Path) -> None:
     require(
         name in known,
-        f"{str(file)!r} has choices of the {kind} {shown(name)}, which the board does not have: give the board that "
-        "they were made with by --board.",
+        f"{str(file)!r} has choices of the {kind} {short_repr(name)}, which the board does not have: give the board "
+        "that they were made with by --board.",
     )
 
 
-def _require_same(first: Entry, of: Path, second: Entry, file: Path) -> None:
+def _require_same(first: MethodChoice, of: Path, second: MethodChoice, file: Path) -> None:
     """Refuse two different choices for the same cell, bound, method and seed; NaN is the same as NaN."""
     names = " and ".join(dict.fromkeys((repr(str(of)), repr(str(file)))))
     require(
@@ -131,14 +135,14 @@ def _require_same(first: Entry, of: Path, second: Entry, file: Path) -> None:
     )
 
 
-def _require_equal_seeds(entries: Sequence[Entry]) -> None:
+def _require_equal_seeds(choices: Sequence[MethodChoice]) -> None:
     """Refuse a cell whose methods have different seeds: means over different seeds would be ranked as if they compared.
 
     A method that is not in a cell at all is none of this, since some cannot take a cell's data.
     """
-    present = {(one.cell, one.method, one.target, one.seed) for one in entries}
-    for cell in dict.fromkeys(one.cell for one in entries):
-        own = [one for one in entries if one.cell == cell]
+    present = {(one.cell, one.method, one.target, one.seed) for one in choices}
+    for cell in dict.fromkeys(one.cell for one in choices):
+        own = [one for one in choices if one.cell == cell]
         methods, targets, seeds = ({getattr(one, name) for one in own} for name in ("method", "target", "seed"))
         for method, target, seed in product(sorted(methods), sorted(targets), sorted(seeds)):
             require(

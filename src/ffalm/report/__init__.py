@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ffalm.outcome import StudyOutcome
-from ffalm.system.files import json_text, write_whole
+from ffalm.system.files import json_text, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ def write_report(study: StudyOutcome, folder: Path) -> dict[str, Path]:
         if content is None:
             (folder / name).unlink(missing_ok=True)  # old curves would not match this table
         else:
-            write_whole(folder / name, content)
+            write_atomic(folder / name, content)
     return {name: folder / name for name, content in contents.items() if content is not None}
 
 

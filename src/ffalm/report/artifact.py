@@ -9,7 +9,7 @@ from typing import Any
 
 from ffalm.report.rendering import to_csv, to_latex, to_markdown
 from ffalm.report.tables import Table
-from ffalm.system.files import write_whole
+from ffalm.system.files import write_atomic
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def write(
         below = replace(tables[0], notes=[*artifact.notes, *artifact.choices])
         contents["tex"] = to_latex(below, f"tab:{artifact.name}", compact=True)
         contents["csv"] = to_csv(csv or tables[0])
-    files = {end: write_whole(folder / f"{artifact.name}.{end}", content) for end, content in contents.items()}
+    files = {end: write_atomic(folder / f"{artifact.name}.{end}", content) for end, content in contents.items()}
     return replace(artifact, files=artifact.files | files)
 
 

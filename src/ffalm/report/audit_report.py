@@ -13,7 +13,7 @@ from ffalm import __version__
 from ffalm.auditing.audit_facts import AuditFacts, Estimate, Failure, GroupFacts, GroupingFacts
 from ffalm.report.rendering import asset, environment
 from ffalm.report.tables import Cell, Column, Section, Table, percent, row
-from ffalm.system.files import file_of, write_whole
+from ffalm.system.files import file_of, write_atomic
 
 #: What readers call the metrics that compare groups.
 TITLES = {
@@ -231,7 +231,7 @@ def page(audit: AuditFacts, failures: Sequence[Failure] = ()) -> str:
 
 def write_page(audit: AuditFacts, file: str | Path, failures: Sequence[Failure] = ()) -> Path:
     """Write the page."""
-    return write_whole(file_of(file), page(audit, failures))
+    return write_atomic(file_of(file), page(audit, failures))
 
 
 def _flag(audit: AuditFacts, group: GroupFacts) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ffalm.report.curves import Chart, Key
 from ffalm.report.plots import Plot
 from ffalm.report.rendering import environment
-from ffalm.system.files import write_whole
+from ffalm.system.files import write_atomic
 
 #: Okabe and Ito's colours, distinguishable with any colour vision; yellow and black are left out because they
 #: vanish on a light or a dark page.
@@ -43,7 +43,7 @@ class Picture:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the SVG file."""
-        return write_whole(Path(path), self.svg)
+        return write_atomic(Path(path), self.svg)
 
 
 def sheet(charts: Sequence[Chart]) -> str:

@@ -14,7 +14,7 @@ from ffalm.report.plots import Line, Mark, Plot, step_line
 from ffalm.report.rendering import to_csv, to_markdown
 from ffalm.report.summary import metric_title
 from ffalm.report.tables import Cell, Column, Section, Table, percent, row
-from ffalm.system.files import write_whole
+from ffalm.system.files import write_atomic
 from ffalm.targets.target import Target
 
 
@@ -119,7 +119,7 @@ def write_fronts(fronts: Sequence[Front], folder: Path) -> dict[str, Path]:
         "fronts.md": "\n".join(to_markdown(table) for table in (points(fronts), volumes(fronts))),
         **({"fronts.svg": sheet([drawn])} if drawn else {}),
     }
-    return {name: write_whole(folder / name, content) for name, content in contents.items()}
+    return {name: write_atomic(folder / name, content) for name, content in contents.items()}
 
 
 def _place(one: FrontPoint, front: Front) -> tuple[float, float]:

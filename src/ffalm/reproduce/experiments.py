@@ -19,7 +19,7 @@ from ffalm.reproduce.choices import SCORED, SETTLED, WITHOUT_A_ROLE, statements
 from ffalm.reproduce.metric_forms import measured
 from ffalm.reproduce.paper import ALPHAS, TITLES, data_title
 from ffalm.reproduce.request import Request
-from ffalm.reproduce.studies import Runner, carried_out
+from ffalm.reproduce.studies import Runner, computed_study
 
 SMOKE = (
     "SMOKE: drawn faces, a small network and a few rounds, to check that everything works; these numbers say "
@@ -126,7 +126,7 @@ def frontiers(request: Request, out: Path, run: Runner) -> Artifact:
     """`frontier`: the search for settings of FFALM that suit every data set."""
     wanted = [*request.entries(frontier.BASELINES), *frontier.entries()]
     request.check_names(wanted)
-    studies = {data: carried_out(request, out, run, data, [frontier.ALPHA], wanted) for data in request.sources()}
+    studies = {data: computed_study(request, out, run, data, [frontier.ALPHA], wanted) for data in request.sources()}
     judged = frontier.judge(studies)
     title = _title("frontier", request)
     caption = f"percent, {skew(frontier.ALPHA)}. {SPELLED_OUT}."
@@ -155,7 +155,7 @@ def _studies(name: str, request: Request, out: Path, run: Runner) -> dict[str, S
     request.check_names(request.entries())
     found = {}
     for data in request.sources():
-        study = carried_out(request, out, run, data, ALPHAS[name], request.entries())
+        study = computed_study(request, out, run, data, ALPHAS[name], request.entries())
         found[data] = measured(study, request.chosen["metric"])
     return found
 

@@ -17,7 +17,7 @@ from ffalm.reproduce.constraint_diagnostics import Diagnostics, diagnose
 from ffalm.reproduce.metric_forms import formed
 from ffalm.reproduce.paper import METRICS
 from ffalm.reproduce.request import Entry, Request
-from ffalm.reproduce.studies import Runner, carried_out
+from ffalm.reproduce.studies import Runner, computed_study
 
 ALPHA = 0.3
 _ORDER = ("ffalm", "fairfed", "fpfl")
@@ -173,7 +173,7 @@ def _runs(
         wanted.setdefault(request.folder_name(data), (request, {}))[1][entry.key] = entry
     found: dict[tuple[str, str], list[Outcome]] = {}
     for folder, (request, entries) in wanted.items():
-        study = carried_out(request, out, run, data, [ALPHA], list(entries.values()))
+        study = computed_study(request, out, run, data, [ALPHA], list(entries.values()))
         for key, entry in entries.items():
             found[folder, key] = [outcome for outcome in study.outcomes if outcome.label == entry.label]
     return found

@@ -22,7 +22,7 @@ from ffalm.studies.store import RunFolder
 Runner = Callable[[StudyConfig, Path], Study]
 
 
-def carried_out(
+def computed_study(
     request: Request, out: Path, run: Runner, data: str, alphas: Sequence[float], entries: Sequence[Entry]
 ) -> StudyOutcome:
     """The study of these algorithms on a data set, under the names that tables show."""

@@ -49,14 +49,14 @@ def damaged(folder: Path) -> str | None:
     return None
 
 
-def sealed(values: Mapping[str, Any]) -> str:
+def with_checksum(values: Mapping[str, Any]) -> str:
     """Values as JSON together with their checksum: a file that is checked by itself, whenever it is written."""
     plain = json.loads(json_text(values))
     return json_text({**plain, _OWN: digest(json.dumps(plain, sort_keys=True))}, 2) + "\n"
 
 
-def read_sealed(file: Path) -> dict[str, Any]:
-    """What `sealed` wrote; `OSError` or `ValueError` where it cannot be read or its checksum does not match."""
+def read_checked(file: Path) -> dict[str, Any]:
+    """What `with_checksum` wrote; `OSError` or `ValueError` where it cannot be read or its checksum does not match."""
     values: dict[str, Any] = read_json(file)
     rest = {name: value for name, value in values.items() if name != _OWN}
     if _OWN in values and values[_OWN] != digest(json.dumps(rest, sort_keys=True)):  # federations of 0.9 have none

@@ -24,7 +24,7 @@ from ffalm.simulation import placed
 from ffalm.studies.execution import ExecutionPlan, Listener, execute, plan_execution
 from ffalm.studies.grid import RunPlan, plans, run_folder, run_of
 from ffalm.studies.store import RunFolder
-from ffalm.system.files import write_whole
+from ffalm.system.files import write_atomic
 from ffalm.system.hardware import cores, device
 
 Files = dict[str, bytes]
@@ -99,7 +99,7 @@ def _packed(config: StudyConfig, folder: Path, task: list[RunPlan], whole: bool)
 def _unpack(folder: Path, files: Files) -> None:
     """Write files into a folder, each run's result last, since its presence says that the run is finished."""
     for name in sorted(files, key=lambda name: Path(name).name == "result.json"):
-        write_whole(folder / name, files[name])
+        write_atomic(folder / name, files[name])
 
 
 def check(address: str) -> None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import ffalm
 from ffalm.errors import UserError, require
 from ffalm.outcome import LeftOut, Outcome, StudyOutcome, StudyRecord
-from ffalm.studies.checksums import digest, read_sealed, sealed
+from ffalm.studies.checksums import digest, read_checked, with_checksum
 from ffalm.studies.store import RunFolder
-from ffalm.system.files import write_whole
+from ffalm.system.files import write_atomic
 
 if TYPE_CHECKING:
     from ffalm.config import StudyConfig
@@ -87,13 +87,13 @@ def check_same(record: StudyRecord, before: StudyRecord, folder: Path) -> None:
 
 def write_record(record: StudyRecord, folder: Path) -> None:
     """Write `study.json`."""
-    write_whole(folder / RECORD, sealed(dataclasses.asdict(record)))
+    write_atomic(folder / RECORD, with_checksum(dataclasses.asdict(record)))
 
 
 def read_record(folder: Path) -> StudyRecord:
     """The `study.json` of a folder."""
     try:
-        return StudyRecord.from_plain(read_sealed(folder / RECORD))
+        return StudyRecord.from_plain(read_checked(folder / RECORD))
     except FileNotFoundError:
         raise UserError(
             f"There is no {RECORD} in {folder}: name the folder of a study, a run or a federation."

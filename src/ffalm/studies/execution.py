@@ -12,7 +12,7 @@ from pathlib import Path
 from ffalm.config import StudyConfig
 from ffalm.engines import Engine, Job, Round, Together, choose
 from ffalm.engines.common import checked_model
-from ffalm.engines.ready_jobs import grouped
+from ffalm.engines.prepared_jobs import grouped
 from ffalm.errors import require
 from ffalm.outcome import Record
 from ffalm.runs import Result, Run, compute

@@ -111,7 +111,7 @@ def _federation(source: Any, partition: Partition, seed: int) -> Federation:
 
 def _cached_bytes() -> int:
     """The bytes of all cached features; a table that several federations share counts once."""
-    held = (holding.source.x for federation in _federations.values() for holding in federation.holdings)
+    held = (view.source.x for federation in _federations.values() for view in federation.row_views)
     return sum({id(x): stored_bytes(x) for x in held}.values())
 
 

@@ -72,7 +72,7 @@ def _can_try(federation: Federation, settings: RunSettings) -> bool:
         and settings.training.optimizer == "sgd"
         and federation.validation is not None
         and federation.first_rows(1).x.ndim == 2
-        and sum(map(len, federation.holdings)) <= _MOST_ROWS
+        and sum(map(len, federation.row_views)) <= _MOST_ROWS
     )
 
 

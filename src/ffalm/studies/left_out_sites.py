@@ -20,7 +20,7 @@ from ffalm.report.rendering import to_csv, to_markdown
 from ffalm.report.tables import Column, Section, Table, row
 from ffalm.studies.results import Study
 from ffalm.studies.study import compare
-from ffalm.system.files import path_of, write_whole
+from ffalm.system.files import path_of, write_atomic
 
 _ALL = "with-all"
 _FILE = "leave-one-out"
@@ -81,7 +81,7 @@ class LeaveOneOut:
     def write(self) -> dict[str, Path]:
         """The table as Markdown and CSV, into the folder."""
         contents = {"md": to_markdown(self.table()), "csv": to_csv(self._tidy())}
-        return {end: write_whole(self.folder / f"{_FILE}.{end}", content) for end, content in contents.items()}
+        return {end: write_atomic(self.folder / f"{_FILE}.{end}", content) for end, content in contents.items()}
 
     def records(self) -> list[dict[str, Any]]:
         """One record for each algorithm and site, for machines."""

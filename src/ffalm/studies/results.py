@@ -13,14 +13,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-from ffalm.errors import UserError, require, require_known, require_number, shown
+from ffalm.errors import UserError, require, require_known, require_number, short_repr
 from ffalm.outcome import Outcome, StudyOutcome, StudyRecord, degenerate
 from ffalm.report.summary import more_is_better
-from ffalm.studies.checksums import sealed
+from ffalm.studies.checksums import with_checksum
 from ffalm.studies.describe import describe, read_study
 from ffalm.studies.store import RunFolder
 from ffalm.studies.study_answer import StudyAnswer
-from ffalm.system.files import folder_of, path_of, write_whole
+from ffalm.system.files import folder_of, path_of, write_atomic
 from ffalm.targets.answer import Answer, choose
 from ffalm.targets.candidates import BlindFit, FinishedRun, answer_of
 from ffalm.targets.repair import GROUPS, REPAIR
@@ -247,7 +247,7 @@ class Study:
         return dict(zip(names, scores, strict=False))
 
     def _folder(self, run: Outcome) -> RunFolder:
-        require(isinstance(run, Outcome), f"Give a run of this study, such as study.results[0]; got {shown(run)}.")
+        require(isinstance(run, Outcome), f"Give a run of this study, such as study.results[0]; got {short_repr(run)}.")
         return RunFolder(self.folder / run.place)
 
     def _runs(self, alpha: float | None) -> list[Outcome]:
@@ -274,7 +274,7 @@ class Study:
 
         require_known("style of a table", ("text", "markdown", "latex", "csv"), style)
         whole = isinstance(width, Integral) and width > 0
-        require(whole, f"The width of a table is a number of characters from 1 up; got {shown(width)}.")
+        require(whole, f"The width of a table is a number of characters from 1 up; got {short_repr(width)}.")
         if style == "csv":
             return rendering.to_csv(study_tables.tidy(self.outcome))
         table = study_tables.results(self.outcome)
@@ -316,7 +316,7 @@ class Study:
         """
         require(
             subject_to is None or isinstance(subject_to, Mapping),
-            f"The bounds are a dict of numbers by metric, such as {{'dpd': 0.05}}; got {shown(subject_to)}.",
+            f"The bounds are a dict of numbers by metric, such as {{'dpd': 0.05}}; got {short_repr(subject_to)}.",
         )
         bounds = {name: require_number(bound, f"bound of {name}") for name, bound in (subject_to or {}).items()}
         runs = self._runs(alpha)
@@ -358,7 +358,7 @@ class Study:
                 if answer is not None and answer.chosen.kind == "blind":
                     self._keep_blind_rule(run, answer)
             if answer is not None:
-                write_whole(folder.path / REPAIR, sealed(answer.best.repair))
+                write_atomic(folder.path / REPAIR, with_checksum(answer.best.repair))
             else:
                 (folder.path / REPAIR).unlink(missing_ok=True)
 
@@ -372,7 +372,7 @@ class Study:
 def _require_metric(name: Any, known: Sequence[str]) -> None:
     require(
         isinstance(name, str) and name in known,
-        f"The study has no test metric {shown(name)}: choose one of {', '.join(known)}.",
+        f"The study has no test metric {short_repr(name)}: choose one of {', '.join(known)}.",
     )
 
 

@@ -48,7 +48,7 @@ from ffalm.system.files import (
     sync_files,
     synced,
     unfinished,
-    write_whole,
+    write_atomic,
 )
 from ffalm.targets.repair import GROUPS
 
@@ -100,7 +100,7 @@ class RunFolder:
         self._checkpoints.mkdir(parents=True, exist_ok=True)
         for folder in (self.path, self._checkpoints):
             remove_leftovers(folder)
-        write_whole(self.path / "config.toml", config)
+        write_atomic(self.path / "config.toml", config)
 
     def append(self, record: Record) -> None:
         """Add a round to the history."""
@@ -127,7 +127,7 @@ class RunFolder:
                 break
         if rounds is not None:
             records = records[:rounds]
-            write_whole(self._history, b"".join(lines[: len(records)]))
+            write_atomic(self._history, b"".join(lines[: len(records)]))
             self._recorded = None
         return records
 
@@ -244,7 +244,7 @@ class RunFolder:
         if result.description is not None:
             contents[ENCODING] = json_text(result.description.to_plain(), 2) + "\n"
         for name, content in contents.items():
-            write_whole(self.path / name, content)
+            write_atomic(self.path / name, content)
         stored = [one.name for one in fields(outcome) if one.name not in ("history", "place")]
         values: dict[str, Any] = {name: getattr(outcome, name) for name in stored}
         values["degenerate"] = outcome.degenerate or None
@@ -255,8 +255,8 @@ class RunFolder:
         contents[self._result.name] = text
         if self._history.exists():
             contents[_HISTORY] = self._history.read_bytes()
-        write_whole(self.path / checksums.FILE, checksums.listing(contents))
-        write_whole(self._result, text)
+        write_atomic(self.path / checksums.FILE, checksums.listing(contents))
+        write_atomic(self._result, text)
 
     def outcome(self) -> Outcome | None:
         """The outcome of the run, None while it is not finished."""
@@ -323,7 +323,7 @@ class RunFolder:
 
     def keep_blind_rules(self, rules: StoredRules) -> None:
         """Write the blind rules of a real federation, or that of a study's answer."""
-        write_whole(self.path / _BLIND, checksums.sealed(rules.to_plain()))
+        write_atomic(self.path / _BLIND, checksums.with_checksum(rules.to_plain()))
 
     def drop_blind_rules(self) -> None:
         """Remove the blind rules, and the model of the groups, of an answer that is none any more."""
@@ -341,7 +341,7 @@ class RunFolder:
             "another repair, or move the run's folder away and train again.",
         )
         try:
-            return StoredRules.from_plain(checksums.read_sealed(file))
+            return StoredRules.from_plain(checksums.read_checked(file))
         except (OSError, ValueError, AttributeError) as error:
             raise UserError(f"The file {file} cannot be read ({error}): restore it.") from None
 

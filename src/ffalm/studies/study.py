@@ -1,7 +1,7 @@
 """Studies: `ffalm.compare` in Python, `ffalm run`, `compare` and `reproduce` on the command line, by one path.
 
-`begin` checks a study and claims its folder; `Begun.compute` computes the runs that it does not hold yet, and returns
-the `Study` in it.
+`begin` checks a study and claims its folder; `OpenStudy.compute` computes the runs that it does not hold yet, and
+returns the `Study` in it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ffalm.config import AlgorithmEntry, StudyConfig, entry_of, parse, partition
 from ffalm.data import find_source
 from ffalm.data.table import Table
 from ffalm.data.types import Source
-from ffalm.errors import UserError, require, shown
+from ffalm.errors import UserError, require, short_repr
 from ffalm.federation import Federation, load, owners_partition
 from ffalm.models import ARCHITECTURES, Architecture, Pretrained, architecture
 from ffalm.outcome import Record, StudyRecord
@@ -42,7 +42,7 @@ from ffalm.studies.learning_rate import choose_rate
 from ffalm.studies.results import Study
 from ffalm.studies.store import locked
 from ffalm.system import toml
-from ffalm.system.files import remove_leftovers, write_whole
+from ffalm.system.files import remove_leftovers, write_atomic
 from ffalm.targets.candidates import lagrangians
 from ffalm.targets.target import DEFAULT, Repair, Scope, Target
 
@@ -113,11 +113,11 @@ def compare(
     numbers = range(min(seed_of(seeds), MOST_SEEDS + 1)) if not isinstance(seeds, Iterable) else listed(seeds)
     chosen = tuple(seed_of(number) for number in numbers)
     require(isinstance(data_settings, Mapping | None), "`data_settings` must be a dict of settings by name.")
-    require(isinstance(fresh_data, bool), f"`fresh_data` must be True or False; got {shown(fresh_data)}.")
-    require(isinstance(resume, bool), f"`resume` must be True or False; got {shown(resume)}.")
-    require(isinstance(out, str | os.PathLike | None), f"`out` must be the path of a folder; got {shown(out)}.")
+    require(isinstance(fresh_data, bool), f"`fresh_data` must be True or False; got {short_repr(fresh_data)}.")
+    require(isinstance(resume, bool), f"`resume` must be True or False; got {short_repr(resume)}.")
+    require(isinstance(out, str | os.PathLike | None), f"`out` must be the path of a folder; got {short_repr(out)}.")
     require(on_round is None or callable(on_round), "`on_round` must be a function that takes a run and a record.")
-    require(isinstance(progress, bool), f"`progress` must be True or False; got {shown(progress)}.")
+    require(isinstance(progress, bool), f"`progress` must be True or False; got {short_repr(progress)}.")
     given = _without_none({"label": label, "group": group, "favourable": favourable, "owner": owner})
     given |= data_settings or {}
     cut = _without_none({"kind": partition, "clients": clients, "alpha": alpha, "min_rows": min_rows,
@@ -125,7 +125,7 @@ def compare(
     require(leave_out != EACH, "To leave every site out in turn, call `ffalm.leave_one_out(...)`.")
     framed = hasattr(data, "columns")  # a data frame, of which each seed draws a partition
     if isinstance(data, str | os.PathLike):
-        require(isinstance(os.fspath(data), str), f"The path of a table must be a text; got {shown(data)}.")
+        require(isinstance(os.fspath(data), str), f"The path of a table must be a text; got {short_repr(data)}.")
         origin = find_source(os.fspath(data), given)
         first, alphas = partitions_of({**owners_partition(origin, cut), **cut})
     else:
@@ -163,11 +163,13 @@ def compare(
     resuming: Existing = "resume" if resume else "refuse"
     free = "lr" not in settings and (framed or isinstance(origin, Table))
     if out is not None:
-        return carry_out(config, Path(out), optional, resuming, on_round=on_round, progress=progress, free_rate=free)
+        return compute_study(
+            config, Path(out), optional, resuming, on_round=on_round, progress=progress, free_rate=free
+        )
     require(not resume, "`resume` needs the folder of the study: give it as `out`.")
     folder = Path(tempfile.mkdtemp(prefix="ffalm-"))
     try:
-        study = carry_out(config, folder, optional, on_round=on_round, progress=progress, free_rate=free)
+        study = compute_study(config, folder, optional, on_round=on_round, progress=progress, free_rate=free)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -180,7 +182,7 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Begun:
+class OpenStudy:
     """A study that is known to be possible and whose folder this process holds, before its first run is computed."""
 
     config: StudyConfig
@@ -210,7 +212,7 @@ def begin(
     command: str = "ffalm.compare(...)",
     ray: str | None = None,
     free_rate: bool = False,
-) -> Iterator[Begun]:
+) -> Iterator[OpenStudy]:
     """Check that a study is possible, then claim its folder and write its settings and `study.json` there.
 
     `out` is the folder, or a function that makes a new one. Algorithms that are `optional` are left out where they
@@ -236,9 +238,9 @@ def begin(
             check_same(record, stored, folder)
             record = replace(record, command=stored.command, left_out=stored.left_out, answer_notes=stored.answer_notes)
         left = [plan for plan in plans(config) if finished(config, folder, plan) is None]
-        write_whole(folder / "config.toml", toml.dumps(config.to_plain()))
+        write_atomic(folder / "config.toml", toml.dumps(config.to_plain()))
         write_record(record, folder)
-        yield Begun(config, spread, record, folder, left, ray)
+        yield OpenStudy(config, spread, record, folder, left, ray)
 
 
 def _with_rate(config: StudyConfig, folder: Path | Callable[[], Path]) -> tuple[StudyConfig, tuple[str, ...]]:
@@ -258,7 +260,7 @@ def _with_engine(config: StudyConfig, folder: Path | Callable[[], Path]) -> Stud
     return replace(config, engine=engine) if engine else config
 
 
-def carry_out(
+def compute_study(
     config: StudyConfig,
     out: Path,
     optional: Collection[str] = (),
@@ -352,7 +354,7 @@ def _preset_of(algorithm: Any) -> str | None:
     require(
         isinstance(algorithm, Algorithm) and algorithms().get(algorithm.name) is type(algorithm),
         "An algorithm of a study is a name or an object of a registered class (@ffalm.register); got "
-        f"{shown(algorithm)}.",
+        f"{short_repr(algorithm)}.",
     )
     cls = type(algorithm)
     return next((name for name, values in cls.presets().items() if cls(**values) == algorithm), None)

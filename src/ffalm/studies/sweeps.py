@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ffalm.algorithms import algorithm_class
 from ffalm.config import entry_of, read, section
-from ffalm.errors import UserError, require, require_known, shown, unknown
+from ffalm.errors import UserError, require, require_known, short_repr, unknown
 from ffalm.plugins import import_plugin
 from ffalm.report.fronts import Front, FrontPoint, best_at, fronts_of
 from ffalm.settings import number_text, to_plain
@@ -98,10 +98,10 @@ def sweep(
     """
     names = [algorithms] if isinstance(algorithms, str) else algorithms
     named = isinstance(names, Sequence) and all(isinstance(name, str) for name in names)
-    require(named, f"`algorithms` takes the name of an algorithm, or a list of names; got {shown(algorithms)}.")
+    require(named, f"`algorithms` takes the name of an algorithm, or a list of names; got {short_repr(algorithms)}.")
     for given, what in ((over, "over"), (settings, "settings")):
         by_name = given is None or (isinstance(given, Mapping) and all(isinstance(name, str) for name in given))
-        require(by_name, f"`{what}` takes a dict by name; got {shown(given)}.")
+        require(by_name, f"`{what}` takes a dict by name; got {short_repr(given)}.")
     sections = sections_of(list(names), over or {}, metric, settings or {})
     entries = {key: entry_of(key, values).algorithm for key, values in sections.items()}
     return Sweep(compare(data, entries, **{"target": None, **keywords}), metric)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ffalm.errors import UserError, printable, require, shown
+from ffalm.errors import UserError, printable, require, short_repr
 
 _UNFINISHED = ".ffalm-"
 _LARGEST_TEXT = 16 * 2**20
@@ -40,11 +40,11 @@ def path_of(given: Any) -> Path:
     """The path that a user gave; a `UserError` where it is anything else."""
     text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
     if not isinstance(text, str) or "\0" in text:
-        raise UserError(f"The path must be a text or a Path; got {shown(given)}.")
+        raise UserError(f"The path must be a text or a Path; got {short_repr(given)}.")
     try:
         Path(text).exists()
     except OSError as error:  # such as a name that is too long
-        raise UserError(f"The path {shown(text)} cannot be used: {reason(error)}.") from None
+        raise UserError(f"The path {short_repr(text)} cannot be used: {reason(error)}.") from None
     return Path(text)
 
 
@@ -95,7 +95,7 @@ def reason(error: BaseException) -> str:
     return words[:1].lower() + words[1:].rstrip(".")
 
 
-def write_whole(path: Path, content: str | bytes) -> Path:
+def write_atomic(path: Path, content: str | bytes) -> Path:
     """Write beside, force to the disk and rename into place; the folder is made where it is missing.
 
     A link stays one, and a device or pipe such as /dev/null is written to: a rename would put a file in its place.

@@ -37,7 +37,7 @@ def require_room(needed: float, what: str, remedy: str) -> None:
     left = free(torch.device("cpu"))
     require(
         left is None or needed <= left,
-        f"{what} would need about {shown(needed)} of memory, and {shown(left or 0)} are free: {remedy}.",
+        f"{what} would need about {format_bytes(needed)} of memory, and {format_bytes(left or 0)} are free: {remedy}.",
     )
 
 
@@ -56,7 +56,7 @@ def give_back(device: torch.device) -> None:
             ctypes.CDLL(None).malloc_trim(0)
 
 
-def shown(size: float) -> str:
+def format_bytes(size: float) -> str:
     """Bytes for people to read."""
     return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
 

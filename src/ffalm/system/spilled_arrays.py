@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from ffalm.errors import UserError, require
 from ffalm.system.files import reason
-from ffalm.system.memory import free, shown
+from ffalm.system.memory import format_bytes, free
 
 _WAITING = 2**27  # bytes of columns that are put into place together
 _ROWS = 2**18  # of which so many rows at a time
@@ -45,7 +45,7 @@ def new_array(shape: Sequence[int], dtype: DTypeLike, spilled: bool | None = Non
         file.truncate(size)
         mapped = mmap.mmap(file.fileno(), size)
     except (OSError, ValueError) as error:
-        raise UserError(f"A table needs {shown(size)} of memory or address space: {reason(error)}.") from None
+        raise UserError(f"A table needs {format_bytes(size)} of memory or address space: {reason(error)}.") from None
     finally:
         file.close()
     _mapped.add(mapped)
@@ -86,8 +86,8 @@ def temporary_file(size: int) -> BinaryIO:
     room = shutil.disk_usage(folder).free
     require(
         size < room,
-        f"A table that is larger than memory needs {shown(size)} in {folder}, and {shown(room)} are free: set TMPDIR "
-        "to a folder with more room.",
+        f"A table that is larger than memory needs {format_bytes(size)} in {folder}, and {format_bytes(room)} are "
+        "free: set TMPDIR to a folder with more room.",
         "Its data file is larger than memory, and its disk has too little room for temporary files.",
     )
     return cast(BinaryIO, tempfile.TemporaryFile())

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ffalm.errors import UserError, require
-from ffalm.system.files import read_text, write_whole
+from ffalm.system.files import read_text, write_atomic
 
 
 def read(path: Path, what: str = "file") -> dict[str, Any]:
@@ -55,7 +55,7 @@ def set_values(file: Path, values: Mapping[str, Any]) -> None:
         _parsed(text) == {**settings, **wanted},
         f"{names} in {file} cannot be replaced: write each on a line of its own at the top, before the first section.",
     )
-    write_whole(file, text)
+    write_atomic(file, text)
 
 
 def _lines(settings: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Literal, get_args
 
-from ffalm.errors import UserError, require, require_number, shown, unknown
+from ffalm.errors import UserError, require, require_number, short_repr, unknown
 
 #: The metrics that a target can bound, with the sign of the bound.
 SIGNS = {
@@ -135,13 +135,13 @@ class Target:
 
 
 def _check_metrics(metrics: Mapping[str, float]) -> None:
-    require(isinstance(metrics, Mapping), f"Metrics are a dict of numbers by name; got {shown(metrics)}.")
+    require(isinstance(metrics, Mapping), f"Metrics are a dict of numbers by name; got {short_repr(metrics)}.")
 
 
 def _number(metrics: Mapping[str, float], bound: Bound) -> float:
     """The metric that a bound is about; NaN where it is undefined."""
     value = metrics.get(bound.metric, math.nan)
-    require(isinstance(value, Real), f"The metric {bound.metric} must be a number; got {shown(value)}.")
+    require(isinstance(value, Real), f"The metric {bound.metric} must be a number; got {short_repr(value)}.")
     return value
 
 

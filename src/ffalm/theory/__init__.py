@@ -1,6 +1,6 @@
 """The paper's theory tested numerically: its example, its rate and its proof.
 
-`example` and `rate` compute, write tables and charts into a folder, and return the table; `ffalm.theory.slips` has the
+`example` and `rate` compute, write tables and charts into a folder, and return the table; `ffalm.theory.errata` has the
 places where the proof goes wrong, each with a computation that shows it. `docs/theory.md` explains them.
 """
 

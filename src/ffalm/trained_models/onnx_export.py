@@ -18,7 +18,7 @@ from torch import nn
 from ffalm.data.types import Task
 from ffalm.errors import UserError, require
 from ffalm.fairness.histograms import edge_value
-from ffalm.system.files import file_of, require_replaceable, write_whole
+from ffalm.system.files import file_of, require_replaceable, write_atomic
 from ffalm.targets.repair import Repair
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def write_onnx(
     model = helper.make_model(made, opset_imports=opsets, producer_name=_PRODUCER, ir_version=8)
     helper.set_model_props(model, _properties(task, repair) | _categories(preprocessing))
     onnx.checker.check_model(model)
-    return write_whole(place, model.SerializeToString())
+    return write_atomic(place, model.SerializeToString())
 
 
 def _properties(task: Task, repair: Repair | None) -> dict[str, str]:

@@ -40,7 +40,7 @@ def facts_of_run(job: Job, history: list[Record], tally: Tally | None) -> ModelF
         favourable=task.favourable,
         excluded=task.excluded,
         clients=len(federation.clients),
-        training_rows=sum(map(len, federation.holdings)),
+        training_rows=sum(map(len, federation.row_views)),
         counts=None if tally is None else tally.confusion.tolist(),
         epsilon=history[-1].get("epsilon") if history else None,
         delta=None if job.privacy is None else job.privacy.delta,

@@ -36,7 +36,7 @@ from ffalm.models import Architecture
 from ffalm.privacy import describe_guarantee
 from ffalm.report.model_card import ModelUse, card
 from ffalm.studies import checksums
-from ffalm.system.files import folder_of, json_text, write_whole
+from ffalm.system.files import folder_of, json_text, write_atomic
 from ffalm.targets.blind import BlindRule
 from ffalm.targets.predicted_rows import cells_of
 from ffalm.targets.repair import GROUPS, REPAIR, Repair, draws_of_rows
@@ -252,18 +252,18 @@ class TrainedModel:
             MODEL: tensors_as_bytes(weights),
         }
         if self.repair is not None:
-            contents[REPAIR] = checksums.sealed(self.repair.to_plain(self.task.group_names))
+            contents[REPAIR] = checksums.with_checksum(self.repair.to_plain(self.task.group_names))
         elif self.rule is not None and self.groups is not None:
-            contents[REPAIR] = checksums.sealed(self.rule.to_plain(self.task.group_names))
+            contents[REPAIR] = checksums.with_checksum(self.rule.to_plain(self.task.group_names))
             self.groups.save(place / GROUPS)
         else:
             (place / REPAIR).unlink(missing_ok=True)
         if self.facts is not None:
             contents[FACTS] = json_text(asdict(self.facts), 2) + "\n"
-            write_whole(place / CARD, self.card())
+            write_atomic(place / CARD, self.card())
         for name, content in contents.items():
-            write_whole(place / name, content)
-        write_whole(place / checksums.FILE, checksums.listing(contents))
+            write_atomic(place / name, content)
+        write_atomic(place / checksums.FILE, checksums.listing(contents))
         return place
 
     @property
@@ -285,7 +285,7 @@ def _thresholds(file: Path) -> Repair | BlindRule | None:
     if not file.exists():
         return None
     try:
-        plain = checksums.read_sealed(file)
+        plain = checksums.read_checked(file)
         return BlindRule.from_plain(plain) if plain.get("kind") == "blind" else Repair.from_plain(plain)
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(f"The thresholds {file} cannot be read ({error}): make the report again.") from None

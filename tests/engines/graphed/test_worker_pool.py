@@ -11,7 +11,7 @@ import torch
 import ffalm
 from ffalm.engines import Job, Training
 from ffalm.engines.graphed import worker_pool as module
-from ffalm.engines.graphed.worker import Received
+from ffalm.engines.graphed.worker import ClientInput
 from ffalm.engines.graphed.worker_pool import WorkerPool, shared_out
 
 
@@ -58,7 +58,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., WorkerPool]:
 
 def opened(workers: WorkerPool, clients: int) -> int:
     job = _job()
-    return len(workers.open(clients, job.federation.clients[0], Received({}, {}, {}, {})))
+    return len(workers.open(clients, job.federation.clients[0], ClientInput({}, {}, {}, {})))
 
 
 def test_there_are_as_many_workers_as_are_wanted_where_memory_allows(planned: Callable[..., WorkerPool]) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 import ffalm
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.engines import Job, Training
-from ffalm.engines.ready_jobs import Ready, ready
+from ffalm.engines.prepared_jobs import PreparedJob, prepare_job
 from ffalm.engines.stacked import needs
 from ffalm.engines.stacked.needs import cut, needs_of, stacks_in
 from ffalm.federation import Federation
@@ -49,8 +49,8 @@ def total(jobs: list[Job]) -> int:
     return needs_of(jobs, jobs[0].spec.model()).total
 
 
-def waiting(jobs: list[Job]) -> list[Ready]:
-    return [ready(number, job) for number, job in enumerate(jobs)]
+def waiting(jobs: list[Job]) -> list[PreparedJob]:
+    return [prepare_job(number, job) for number, job in enumerate(jobs)]
 
 
 def test_seeds_share_the_rows_of_their_table() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from ffalm.engines.stacked.places import Span
 from ffalm.engines.stacked.plans import Plans, Spans
+from ffalm.engines.stacked.row_layout import Span
 from ffalm.engines.stacked.scoring import Plan
 
 

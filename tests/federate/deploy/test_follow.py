@@ -14,7 +14,7 @@ from ffalm.federate.deploy import follow
 from ffalm.federate.deploy.folder import FederationFolder
 from ffalm.federate.deploy.follow import Events
 from ffalm.studies.store import RunFolder
-from ffalm.system.files import write_whole
+from ffalm.system.files import write_atomic
 
 
 @pytest.fixture
@@ -109,9 +109,9 @@ def test_a_training_has_ended_when_its_report_is_written_and_an_audit_when_its_r
 ) -> None:
     audit = folder.new_audit()
     for place in (folder, audit):
-        write_whole(place.run / "result.json", "{}")
+        write_atomic(place.run / "result.json", "{}")
     assert follow.result(folder) is None and follow.result(audit) == {}
-    write_whole(folder.run / "report.md", "")
+    write_atomic(folder.run / "report.md", "")
     assert follow.result(folder) == {}
 
 

@@ -96,7 +96,7 @@ def test_a_key_is_shut_out_though_whoever_let_it_in_was_killed_before_noting_it(
     """A key of no known number could not be shut out, and one that was shut out already kept the coordinator down."""
     coordinator = running(clinics, monkeypatch)
     with monkeypatch.context() as dying:
-        dying.setattr(operations, "write_whole", death)
+        dying.setattr(operations, "write_atomic", death)
         with pytest.raises(Killed):
             coordinator.register_keys()
     if killed != "register":
@@ -105,7 +105,7 @@ def test_a_key_is_shut_out_though_whoever_let_it_in_was_killed_before_noting_it(
         if killed == "unregister":
             dying.setattr(Control, "register", death)
         elif killed == "write":
-            dying.setattr(operations, "write_whole", death)
+            dying.setattr(operations, "write_atomic", death)
         else:
             dying.setattr(Control, "unregister", death)
         with pytest.raises(Killed):

@@ -15,7 +15,7 @@ from ffalm.federate.secure.crypto import KeyPair, digest
 from ffalm.federate.secure.fixed_point import Record, VectorLayout, Words
 from ffalm.federate.secure.protocol import (
     FEWEST_SITES,
-    Passed,
+    ForwardedOffer,
     Secrets,
     accept,
     confirm,
@@ -89,7 +89,7 @@ class Attempt:
             into = self.late if fates.get(client) == "mask" else self.masked
             into[client] = mask(kept, self.words[client], self.asked.get(client, "question"))
 
-    def accepted(self, client: int, passed: Mapping[int, Passed]) -> Secrets:
+    def accepted(self, client: int, passed: Mapping[int, ForwardedOffer]) -> Secrets:
         return accept(self.secrets[client], self.pairs[client], passed, self.signers[client])
 
     def reveals(self, fates: Mapping[int, Fate]) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ffalm.algorithms import Measure
 from ffalm.data.types import Examples
 from ffalm.engines.common import broadcast, broadcast_vectors, built_model, dtype_of, own_state
-from ffalm.engines.graphed.worker import Received, StreamWorker
+from ffalm.engines.graphed.worker import ClientInput, StreamWorker
 from ffalm.engines.graphed.worker_pool import WorkerPool, shared_out, side_by_side
 from ffalm.engines.jobs import Job, Model, Snapshot
 from ffalm.engines.loop import client_vectors
@@ -88,21 +88,21 @@ class GraphedClients(Clients):
             for client, (loss, negative) in zip(chosen, sums, strict=True)
         }
 
-    def _received(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, Received]:
+    def _received(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, ClientInput]:
         spec = self._job.spec
         state = broadcast(spec.algorithm, sent.state, self._dtype, spec.device)
         vectors = broadcast_vectors(spec.algorithm, sent.vectors)
         own = {client: own_state(spec.algorithm, spec.task, self._counts[client], self._dtype, spec.device)
                for client in chosen}  # fmt: skip
         return {
-            client: Received(sent.model, {**state, **own[client]}, vectors, client_vectors(sent, client))
+            client: ClientInput(sent.model, {**state, **own[client]}, vectors, client_vectors(sent, client))
             for client in chosen
         }
 
     def _work(
         self,
         worker: StreamWorker,
-        clients: Mapping[int, Received],
+        clients: Mapping[int, ClientInput],
         lr: float,
         orders: dict[int, tuple[Tensor, ...]],
         done: dict[int, _Trained],

@@ -47,7 +47,7 @@ class _Batch:
 
 
 @dataclass(frozen=True)
-class Received:
+class ClientInput:
     """What a client starts a round from, on the device."""
 
     model: Model
@@ -84,14 +84,14 @@ class StreamWorker:
         self._steps: OrderedDict[int, tuple[torch.cuda.CUDAGraph, _Batch]] = OrderedDict()
         self._evaluation: tuple[torch.cuda.CUDAGraph, _Batch] | None = None
 
-    def prepare(self, source: Examples, received: Received, rows: int) -> None:
+    def prepare(self, source: Examples, received: ClientInput, rows: int) -> None:
         """Capture a whole batch's step and the evaluation ahead of time; what they take is then known."""
         with torch.cuda.stream(self.stream):
             self.receive(received, 0.0)
             self._step_graph(source, rows)
             self._evaluation_graph(source)
 
-    def receive(self, received: Received, lr: float) -> None:
+    def receive(self, received: ClientInput, lr: float) -> None:
         """Take over a client's starting point, into the buffers that captured graphs read."""
         self.flat.load(received.model)
         if not self._state:

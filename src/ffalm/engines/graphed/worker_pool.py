@@ -8,7 +8,7 @@ from contextlib import suppress
 import torch
 
 from ffalm.data.types import Examples
-from ffalm.engines.graphed.worker import Received, StreamWorker
+from ffalm.engines.graphed.worker import ClientInput, StreamWorker
 from ffalm.engines.jobs import Job
 
 #: Workers that are worth having: more gain nothing on the largest GPUs of today (benchmarks/images.py).
@@ -31,7 +31,7 @@ class WorkerPool:
             self._workers.append(StreamWorker(self._job))
         return self._workers[0]
 
-    def open(self, clients: int, source: Examples, received: Received) -> list[StreamWorker]:
+    def open(self, clients: int, source: Examples, received: ClientInput) -> list[StreamWorker]:
         """Workers for a round of this many clients. The first tells what one takes, the others must fit beside it."""
         rows = min(self._job.spec.training.batch_size or len(source), len(source))
         wanted = min(self._wanted, clients)

@@ -26,7 +26,7 @@ from ffalm.engines.lockstep.layer_graph import Unreadable, read_layers
 from ffalm.engines.lockstep.layers import Layers
 from ffalm.engines.lockstep.torch_layers import TorchLayers
 from ffalm.engines.optimizers import local_optimizer
-from ffalm.engines.ready_jobs import Ready, grouped, ready, same_function
+from ffalm.engines.prepared_jobs import PreparedJob, grouped, prepare_job, same_function
 from ffalm.engines.stacked.choose import values_per_row
 from ffalm.errors import require
 from ffalm.system.memory import free, give_back
@@ -63,7 +63,7 @@ class LockstepEngine(Engine):
         for job in jobs:
             reason = _refused_settings(job)
             require(reason is None, str(reason))
-        for alike in grouped([ready(number, job) for number, job in enumerate(jobs)], _alike):
+        for alike in grouped([prepare_job(number, job) for number, job in enumerate(jobs)], _alike):
             reason = _refused_model(alike[0].job, alike[0].model)
             require(reason is None, str(reason))
             layers = _layers(alike[0].job)
@@ -88,17 +88,17 @@ def why_not_lockstep(model: nn.Module, by_kernels: bool) -> str | None:
     return None
 
 
-def most_lanes(one: Ready) -> int:
+def most_lanes(one: PreparedJob) -> int:
     """How many jobs like this one the free memory of its device holds at a time; at least one."""
     spec, federation = one.job.spec, one.job.federation
     left = free(spec.device, one.job.processes)
     if left is None:
         return 1024
     numbers: int = sum(entry.numel() for entry in one.model.state_dict().values())
-    rows = max(spec.training.batch_size or max(map(len, federation.holdings)), 1)
+    rows = max(spec.training.batch_size or max(map(len, federation.row_views)), 1)
     passed = values_per_row(one.model, federation.first_rows(1).x) * rows * _PASSES
     width = 2 if spec.precision == "bf16" else dtype_of(one.model).itemsize
-    lane = (len(federation.holdings) + _MODELS) * numbers * dtype_of(one.model).itemsize + passed * width
+    lane = (len(federation.row_views) + _MODELS) * numbers * dtype_of(one.model).itemsize + passed * width
     return max(1, int(left * (1 - _SPARED) / lane))
 
 
@@ -144,7 +144,7 @@ def _layers(job: Job) -> Layers:
     return TritonLayers()
 
 
-def _alike(first: Ready, second: Ready) -> bool:
+def _alike(first: PreparedJob, second: PreparedJob) -> bool:
     """Whether two jobs train on the same batches of the same rows, from the same round on."""
     a, b = first.job.spec, second.job.spec
     return (

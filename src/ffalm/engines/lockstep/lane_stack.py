@@ -13,11 +13,11 @@ from ffalm.engines.common import dtype_of
 from ffalm.engines.jobs import Round
 from ffalm.engines.lockstep.lane_network import LaneNetwork
 from ffalm.engines.lockstep.lane_steps import LaneModel
-from ffalm.engines.lockstep.lane_training import LaneTrainer, Trained
+from ffalm.engines.lockstep.lane_training import LaneResults, LaneTrainer
 from ffalm.engines.lockstep.lane_weights import LaneWeights, VectorLayout
 from ffalm.engines.lockstep.layer_graph import read_layers
 from ffalm.engines.lockstep.layers import Layers
-from ffalm.engines.ready_jobs import Ready
+from ffalm.engines.prepared_jobs import PreparedJob
 from ffalm.engines.sampling import batches, participants
 from ffalm.engines.server import Mean, TrainingSummary, average, held_out_metrics
 from ffalm.fairness import Tally
@@ -28,7 +28,7 @@ _SCORING = (Measure.RECEIVED, Measure.TRAINED)  # the Tallies that take a pass o
 class LaneStack:
     """Jobs with the same rows, batches and kind of model; their algorithms may differ."""
 
-    def __init__(self, jobs: Sequence[Ready], layers: Layers) -> None:
+    def __init__(self, jobs: Sequence[PreparedJob], layers: Layers) -> None:
         self._jobs = ordered(jobs)
         first = self._jobs[0]
         self._spec, self._federation = first.job.spec, first.job.federation
@@ -86,7 +86,7 @@ class LaneStack:
             for place, job in enumerate(going)
         }
 
-    def _trained(self, trainer: LaneTrainer, number: int, client: int, going: list[int]) -> tuple[Tensor, Trained]:
+    def _trained(self, trainer: LaneTrainer, number: int, client: int, going: list[int]) -> tuple[Tensor, LaneResults]:
         """One client of every job: the vectors of their models, and what was seen."""
         weights, rows = self._weights[: len(going)], self._clients[client]
         weights.load([self._vectors[job] for job in going])
@@ -99,8 +99,8 @@ class LaneStack:
         return batches(self._spec.seed, number, client, len(self._clients[client]), self._spec.training)
 
     def _served(
-        self, number: int, job: int, place: int, chosen: list[int], models: Sequence[Tensor], seen: Sequence[Trained],
-        steps: int, validation: Tally | None,
+        self, number: int, job: int, place: int, chosen: list[int], models: Sequence[Tensor],
+        seen: Sequence[LaneResults], steps: int, validation: Tally | None,
     ) -> tuple[Tensor, TrainingSummary]:  # fmt: skip
         """The server's part of a round for one job; `place` is its lane, `steps` the most that a client took."""
         context, now = self._jobs[job].context, self._now[job]
@@ -125,11 +125,11 @@ class LaneStack:
         return {job: found[place] for place, job in enumerate(going)}
 
 
-def ordered(jobs: Sequence[Ready]) -> list[Ready]:
+def ordered(jobs: Sequence[PreparedJob]) -> list[PreparedJob]:
     """Jobs whose clients do the same beside each other, and those that ask for the same pass over all rows."""
-    kinds: list[Ready] = []
+    kinds: list[PreparedJob] = []
 
-    def kind(one: Ready) -> int:
+    def kind(one: PreparedJob) -> int:
         algorithm = one.job.spec.algorithm
         for place, other in enumerate(kinds):
             if other.job.spec.algorithm.trains_like(algorithm):
@@ -141,6 +141,6 @@ def ordered(jobs: Sequence[Ready]) -> list[Ready]:
     return [jobs[place] for _, _, place in sorted(numbered)]
 
 
-def _measured(one: Ready) -> int:
+def _measured(one: PreparedJob) -> int:
     measure = one.job.spec.algorithm.measure
     return _SCORING.index(measure) if measure in _SCORING else len(_SCORING)

@@ -44,16 +44,16 @@ class AlgorithmLanes:
 
 
 @dataclass(frozen=True)
-class Seen:
+class StepOutput:
     """What a step came across, for each lane."""
 
     losses: Tensor  # (lane, row)
     predicted: Tensor  # (lane, row)
     raised: Tensor  # (lane): whether the step pushes some row's loss up
 
-    def copied(self) -> Seen:
+    def copied(self) -> StepOutput:
         """Apart from the buffers that the next step writes over."""
-        return Seen(self.losses.clone(), self.predicted.clone(), self.raised.clone())
+        return StepOutput(self.losses.clone(), self.predicted.clone(), self.raised.clone())
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class LaneSteps:
     def __init__(self, model: LaneModel, weights: LaneWeights, groups: Sequence[AlgorithmLanes]) -> None:
         self._model, self._weights, self.groups = model, weights, groups
         self._lr = torch.zeros((), dtype=model.dtype, device=weights.values.device)
-        self._steps: OrderedDict[int, tuple[Examples, Callable[[], Seen]]] = OrderedDict()
+        self._steps: OrderedDict[int, tuple[Examples, Callable[[], StepOutput]]] = OrderedDict()
         self._pool: Any = torch.cuda.graph_pool_handle() if weights.values.is_cuda else None
 
     def begin(self, states: Sequence[State], lr: float) -> None:
@@ -85,7 +85,7 @@ class LaneSteps:
             group.receive(state)
         self._lr.fill_(lr)
 
-    def step(self, source: Examples, rows: Tensor) -> Seen:
+    def step(self, source: Examples, rows: Tensor) -> StepOutput:
         """Train every lane on these rows of a client."""
         size = len(rows)
         if size not in self._steps:
@@ -99,20 +99,20 @@ class LaneSteps:
         torch.index_select(source.group, 0, rows, out=batch.group)
         return work()
 
-    def _prepared(self, source: Examples, rows: int) -> tuple[Examples, Callable[[], Seen]]:
+    def _prepared(self, source: Examples, rows: int) -> tuple[Examples, Callable[[], StepOutput]]:
         like = source.take(torch.arange(rows, device=source.y.device) % len(source))
         batch = Examples(like.x.contiguous(), like.y, like.group)
         if self._pool is None:
             return batch, lambda: self._train_on(batch)
         graph, seen = self._captured(batch)
 
-        def replayed() -> Seen:
+        def replayed() -> StepOutput:
             graph.replay()
             return seen.copied()
 
         return batch, replayed
 
-    def _captured(self, batch: Examples) -> tuple[torch.cuda.CUDAGraph, Seen]:
+    def _captured(self, batch: Examples) -> tuple[torch.cuda.CUDAGraph, StepOutput]:
         """The step as a CUDA graph; the weights are left as they were."""
         kept = self._weights.values.clone()
         stream = torch.cuda.Stream(batch.y.device)  # type: ignore[no-untyped-call]
@@ -126,7 +126,7 @@ class LaneSteps:
         self._weights.load(kept.unbind())
         return graph, seen
 
-    def _train_on(self, batch: Examples) -> Seen:
+    def _train_on(self, batch: Examples) -> StepOutput:
         """One step of SGD in each lane along its own gradient."""
         model, weights = self._model, self._weights
         task, clip = model.spec.task, model.spec.training.clip
@@ -155,7 +155,7 @@ class LaneSteps:
             norms: Tensor = torch.linalg.vector_norm(weights.gradient, dim=1)
             rates = rates * (clip / norms).clamp(max=1.0)
         model.network.layers.sgd_step(weights.parameters, weights.gradient, weights.read, rates)
-        return Seen(losses, outputs.argmax(-1), raised)
+        return StepOutput(losses, outputs.argmax(-1), raised)
 
 
 def lane_losses(outputs: Tensor, labels: Tensor) -> Tensor:

@@ -22,16 +22,16 @@ _SCORED_ROWS = 256  # that are scored at a time where batches are smaller
 
 
 @dataclass(frozen=True)
-class Trained:
+class LaneResults:
     """What was seen while a client trained, for each lane; still on the device, since reading would make it wait."""
 
     loss: Tensor  # mean over the steps of the batch's mean loss
     negative: Tensor  # share of the steps that pushed some row's loss up
     tally: Tally  # what the lane's algorithm asks for; of all batches where it asks for nothing
 
-    def to_cpu(self) -> Trained:
+    def to_cpu(self) -> LaneResults:
         """The same in main memory."""
-        return Trained(self.loss.cpu(), self.negative.cpu(), self.tally.to("cpu"))
+        return LaneResults(self.loss.cpu(), self.negative.cpu(), self.tally.to("cpu"))
 
 
 class LaneTrainer:
@@ -42,7 +42,7 @@ class LaneTrainer:
         self._steps = LaneSteps(model, weights, _groups(specs))
 
     def train(self, rows: Examples, batches: Sequence[Tensor], sent: Sequence[Snapshot], counts: Tensor, lr: float,
-              ) -> Trained:  # fmt: skip
+              ) -> LaneResults:  # fmt: skip
         """Move every lane's weights along the same batches, in place; `counts` are the client's per (label, group)."""
         groups = self._steps.groups
         self._steps.begin([self._state(group, sent, counts) for group in groups], lr)
@@ -57,7 +57,7 @@ class LaneTrainer:
         for lanes, found in asked:
             tally.confusion[lanes], tally.loss[lanes] = found.confusion, found.loss
         means = torch.stack([one.losses.mean(1) for one in seen]).double()
-        return Trained(means.mean(0), torch.stack([one.raised for one in seen]).double().mean(0), tally)
+        return LaneResults(means.mean(0), torch.stack([one.raised for one in seen]).double().mean(0), tally)
 
     @torch.no_grad()
     def score(self, rows: Examples, lanes: slice | None = None) -> Tally:

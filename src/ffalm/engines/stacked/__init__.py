@@ -15,14 +15,14 @@ from torch import nn
 
 from ffalm.engines.common import built_model
 from ffalm.engines.jobs import Engine, Job, Round, Together
-from ffalm.engines.ready_jobs import Ready, ready
+from ffalm.engines.prepared_jobs import PreparedJob, prepare_job
 from ffalm.engines.stacked.choose import why_not_stacked
 from ffalm.engines.stacked.grouping import stacks
 from ffalm.engines.stacked.heap import keep_freed
 from ffalm.engines.stacked.needs import cut, needs_of
 from ffalm.engines.stacked.stack import Stack
 from ffalm.errors import UserError, require
-from ffalm.system.memory import free, give_back, out_of_memory, shown
+from ffalm.system.memory import format_bytes, free, give_back, out_of_memory
 
 _BUDGET = 2**28  # bytes of working memory beside the rows and the participants' models
 _CPU_BUDGET = 2**26  # more would leave the caches
@@ -49,7 +49,7 @@ class StackedEngine(Engine):
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:
         """Jobs that differ only in numbers advance together, one stack of them after the other."""
         keep_freed()
-        waiting = [ready(number, job) for number, job in enumerate(jobs)]
+        waiting = [prepare_job(number, job) for number, job in enumerate(jobs)]
         for alike in stacks(waiting):
             reason = _why_not(alike[0].job, alike[0].model)
             require(reason is None, str(reason))
@@ -65,7 +65,7 @@ class StackedEngine(Engine):
                 left.extendleft(part for own in (unfinished[half:], unfinished[:half]) for part in stacks(own))
 
 
-def _computed(stack: list[Ready], budget: int) -> Generator[tuple[int, Round], None, list[Ready]]:
+def _computed(stack: list[PreparedJob], budget: int) -> Generator[tuple[int, Round], None, list[PreparedJob]]:
     """Every round of a stack for which there is memory; returns the jobs that it left unfinished, where they stopped.
 
     Nothing of the failed round is kept, and a job goes on from any round as if nothing had happened.
@@ -88,18 +88,18 @@ def _computed(stack: list[Ready], budget: int) -> Generator[tuple[int, Round], N
     ]
 
 
-def _over(one: Ready, done: Round) -> bool:
+def _over(one: PreparedJob, done: Round) -> bool:
     return done.diverged is not None or done.snapshot.round >= one.job.spec.training.rounds
 
 
-def _too_large(one: Ready) -> UserError:
+def _too_large(one: PreparedJob) -> UserError:
     """What a job would need that ran out of memory even with one client at a time."""
     needs, left = needs_of([one.job], one.model), free(one.job.spec.device, one.job.processes)
-    there = "" if left is None else f", and {shown(left)} are free"
+    there = "" if left is None else f", and {format_bytes(left)} are free"
     return UserError(
         f"The {one.job.spec.device.type} has too little memory to train even one client at a time: about "
-        f"{shown(needs.least)} to work in and {shown(needs.standing)} for rows and models are needed{there}; choose a "
-        "smaller batch_size, fewer clients a round (participation) or fewer worker processes."
+        f"{format_bytes(needs.least)} to work in and {format_bytes(needs.standing)} for rows and models are "
+        f"needed{there}; choose a smaller batch_size, fewer clients a round (participation) or fewer worker processes."
     )
 
 

@@ -10,12 +10,12 @@ from ffalm.engines.stacked.kernels import Kernel, Weights
 from ffalm.engines.stacked.losses import losses_of
 from ffalm.engines.stacked.schedule import Steps
 from ffalm.engines.stacked.scoring import StackedRows
-from ffalm.engines.stacked.training import Trained, laid_out, per_lane
+from ffalm.engines.stacked.training import LaneResults, laid_out, per_lane
 
 
 def client_gradients(
     kernel: Kernel, spec: ClientSpec, weights: Weights, rows: StackedRows, steps: Steps, state: State
-) -> tuple[Trained, Vectors]:
+) -> tuple[LaneResults, Vectors]:
     """The objectives' values and gradients of each lane on all its rows, which are its only step.
 
     One pass forward, and one back for each objective.
@@ -39,4 +39,4 @@ def client_gradients(
                  for block, one in zip(opened.blocks, found, strict=True)]
             )  # fmt: skip
     loss, never = per_lane(steps, losses, torch.ones_like(losses).amin(1))
-    return Trained(loss, never, None, values.double().cpu()), vectors
+    return LaneResults(loss, never, None, values.double().cpu()), vectors

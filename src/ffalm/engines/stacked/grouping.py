@@ -8,15 +8,15 @@ import torch
 
 from ffalm.algorithms import State
 from ffalm.engines.jobs import Job
-from ffalm.engines.ready_jobs import Ready, grouped, same_function
+from ffalm.engines.prepared_jobs import PreparedJob, grouped, same_function
 
 
-def stacks(waiting: Sequence[Ready]) -> list[list[Ready]]:
+def stacks(waiting: Sequence[PreparedJob]) -> list[list[PreparedJob]]:
     """Jobs that can be computed together, in the order of the first of each."""
     return grouped(waiting, _alike)
 
 
-def _alike(first: Ready, second: Ready) -> bool:
+def _alike(first: PreparedJob, second: PreparedJob) -> bool:
     """Whether two jobs differ in numbers only."""
     a, b = first.job, second.job
     looks = [job.federation.first_rows(1).x for job in (a, b)]

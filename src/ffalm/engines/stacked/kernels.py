@@ -38,16 +38,16 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Opened:
+class WeightViews:
     """Weights as they are worked on: as blocks, and each entry by its name."""
 
     blocks: list[Tensor]
     entries: Model
 
-    def __getitem__(self, copies: slice) -> Opened:
+    def __getitem__(self, copies: slice) -> WeightViews:
         """Some of the copies, where they lie."""
         entries = {name: entry[copies] for name, entry in self.entries.items()}
-        return Opened([block[copies] for block in self.blocks], entries)
+        return WeightViews([block[copies] for block in self.blocks], entries)
 
 
 class Kernel(Protocol):
@@ -70,7 +70,7 @@ class Kernel(Protocol):
         """The reverse of `packed`, up to rounding: every entry of the model's state by its name."""
         ...
 
-    def opened(self, weights: Weights) -> Opened:
+    def opened(self, weights: Weights) -> WeightViews:
         """The weights as `forward` and `backward` take them, where they lie."""
         ...
 
@@ -78,11 +78,13 @@ class Kernel(Protocol):
         """All that can be said of each step's rows before any weights are known."""
         ...
 
-    def forward(self, opened: Opened, batch: Any, training: bool) -> tuple[Tensor, Any]:
+    def forward(self, opened: WeightViews, batch: Any, training: bool) -> tuple[Tensor, Any]:
         """Logits of shape (copy, row, label), or (copy, row) for two labels; and what the way back needs."""
         ...
 
-    def backward(self, opened: Opened, passed: Any, by_logits: Tensor, again: bool = False) -> Sequence[Tensor | None]:
+    def backward(
+        self, opened: WeightViews, passed: Any, by_logits: Tensor, again: bool = False
+    ) -> Sequence[Tensor | None]:
         """The gradient by each of the trained blocks, None for one that has no effect; `again`: to be called again."""
         ...
 
@@ -115,9 +117,9 @@ class Layered:
         """Out of the working layout."""
         return self.layout.unpacked(self._blocks.views(weights.trained), weights.fixed)
 
-    def opened(self, weights: Weights) -> Opened:
+    def opened(self, weights: Weights) -> WeightViews:
         """Views."""
-        return Opened(weights.trained, self._blocks.views(weights.trained))
+        return WeightViews(weights.trained, self._blocks.views(weights.trained))
 
     def batches(self, table: Table, steps: Steps, training: bool) -> list[Callable[[], Tensor]]:
         """Rows are gathered step by step: all at once would hold the data twice. One lane's rows in order lie there."""
@@ -127,13 +129,13 @@ class Layered:
             return [lambda: values[run].unsqueeze(0)]
         return [partial(gathered, values, rows) for rows in steps.cut(steps.rows)]
 
-    def forward(self, opened: Opened, batch: Callable[[], Tensor], training: bool) -> tuple[Tensor, Pass]:
+    def forward(self, opened: WeightViews, batch: Callable[[], Tensor], training: bool) -> tuple[Tensor, Pass]:
         """Run the network on the rows."""
         rows = inputs(batch(), self.dtype)
         done = self._passes.forward(opened.entries, {self.network.entry: rows}, taped=training)
         return done.values[self.network.exit], done
 
-    def backward(self, opened: Opened, passed: Pass, by_logits: Tensor, again: bool = False) -> list[Tensor]:
+    def backward(self, opened: WeightViews, passed: Pass, by_logits: Tensor, again: bool = False) -> list[Tensor]:
         """Back through the network."""
         found, _ = self._passes.backward(opened.entries, passed, by_logits, again)
         return self._blocks.filled(found)

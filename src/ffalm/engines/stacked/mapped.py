@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from ffalm.engines.common import inputs
-from ffalm.engines.stacked.kernels import Opened, Table, Weights, gathered, joined
+from ffalm.engines.stacked.kernels import Table, Weights, WeightViews, gathered, joined
 from ffalm.engines.stacked.layout import Model
 from ffalm.engines.stacked.schedule import Steps
 
@@ -47,16 +47,16 @@ class Mapped:
         known = self._named(weights)
         return {name: known[first] for name, first in self._saved.items()}
 
-    def opened(self, weights: Weights) -> Opened:
+    def opened(self, weights: Weights) -> WeightViews:
         """The entries by name."""
-        return Opened(weights.trained, self._named(weights))
+        return WeightViews(weights.trained, self._named(weights))
 
     def batches(self, table: Table, steps: Steps, training: bool) -> list[tuple[Tensor, Tensor]]:
         """Rows are gathered step by step."""
         return [(table[0], steps.rows[span.lines]) for span in steps.spans]
 
     def forward(
-        self, opened: Opened, batch: tuple[Tensor, Tensor], training: bool
+        self, opened: WeightViews, batch: tuple[Tensor, Tensor], training: bool
     ) -> tuple[Tensor, tuple[Tensor, list[Tensor]]]:
         """Gather the rows and run the module on each copy's."""
         values, rows = batch
@@ -68,7 +68,7 @@ class Mapped:
         return logits.detach(), (logits, list(free.values()))
 
     def backward(
-        self, opened: Opened, passed: tuple[Tensor, list[Tensor]], by_logits: Tensor, again: bool = False
+        self, opened: WeightViews, passed: tuple[Tensor, list[Tensor]], by_logits: Tensor, again: bool = False
     ) -> list[Tensor | None]:
         """By autograd: copies do not touch each other, so one pass gives each copy its own gradient."""
         logits, free = passed

@@ -18,7 +18,7 @@ from ffalm.data.compact_features import CompactFeatures
 from ffalm.engines.common import dtype_of
 from ffalm.engines.jobs import ClientSpec, Job
 from ffalm.engines.optimizers import local_optimizer
-from ffalm.engines.ready_jobs import Ready
+from ffalm.engines.prepared_jobs import PreparedJob
 from ffalm.engines.sampling import round_half_up
 from ffalm.engines.stacked.binary_columns import binary_columns
 from ffalm.engines.stacked.choose import values_per_row
@@ -65,11 +65,11 @@ class Needs:
 class Cut:
     """Jobs in stacks that are computed one after the other, and the working memory that each may use."""
 
-    stacks: list[list[Ready]]
+    stacks: list[list[PreparedJob]]
     budget: int
 
 
-def cut(jobs: Sequence[Ready], usual: int) -> Cut:
+def cut(jobs: Sequence[PreparedJob], usual: int) -> Cut:
     """As few stacks as the free memory allows; where that is unknown, one."""
     first, model = jobs[0].job, jobs[0].model
     left = free(first.spec.device, first.processes)
@@ -103,7 +103,7 @@ def needs_of(jobs: Sequence[Job], model: nn.Module) -> Needs:
     """What jobs with a model like this one take together."""
     look = jobs[0].federation.first_rows(_SEEN).x
     weights = dtype_of(model).itemsize * sum(entry.numel() for entry in model.state_dict().values())
-    width = max(_width(job.spec.training, max(map(len, job.federation.holdings))) for job in jobs)
+    width = max(_width(job.spec.training, max(map(len, job.federation.row_views))) for job in jobs)
     rounds = [_round(job) for job in jobs]
     lanes, batched = (sum(figures) for figures in zip(*rounds, strict=True))
     listed, plain = _listed(look, jobs[0].spec.device)
@@ -131,7 +131,7 @@ def working_bytes(model: nn.Module, x: Tensor, spec: ClientSpec) -> tuple[int, i
 def _kept_models(job: Job) -> int:
     """Model-sized copies of each job: its models, the server's vectors, and those that its clients keep."""
     algorithm = job.spec.algorithm
-    kept_by_clients = len(algorithm.client_vectors) * len(job.federation.holdings)
+    kept_by_clients = len(algorithm.client_vectors) * len(job.federation.row_views)
     return _KEPT_MODELS + 2 * (len(algorithm.server_vectors) + kept_by_clients)
 
 
@@ -175,7 +175,7 @@ def _listed(look: Tensor, device: torch.device) -> tuple[int, int]:
 
 def _round(job: Job) -> tuple[int, int]:
     """How many lanes a job has in a round, and on how many rows they train, at most."""
-    sizes = sorted(map(len, job.federation.holdings), reverse=True)
+    sizes = sorted(map(len, job.federation.row_views), reverse=True)
     lanes = min(len(sizes), max(1, round_half_up(job.spec.training.participation * len(sizes))))
     return lanes, sum(_trained_on(job.spec.training, size) for size in sizes[:lanes])
 
@@ -196,9 +196,9 @@ def _scored(job: Job) -> int:
     """Rows that are scored in a round, or of which plans for scoring are kept."""
     validation = 0 if job.federation.validation is None else len(job.federation.validation)
     clients = job.spec.algorithm.measure in (Measure.RECEIVED, Measure.TRAINED)
-    return validation + (sum(map(len, job.federation.holdings)) if clients else 0)
+    return validation + (sum(map(len, job.federation.row_views)) if clients else 0)
 
 
 def _features(job: Job) -> list[Tensor]:
     validation = [] if job.federation.validation is None else [job.federation.validation.x]
-    return [*(holding.source.x for holding in job.federation.holdings), *validation]
+    return [*(view.source.x for view in job.federation.row_views), *validation]

@@ -17,14 +17,14 @@ from torch import Tensor
 
 from ffalm.data.compact_features import CompactFeatures
 from ffalm.engines.stacked.binary_columns import Columns, blocks
-from ffalm.engines.stacked.kernels import Opened, Table, Weights
+from ffalm.engines.stacked.kernels import Table, Weights, WeightViews
 from ffalm.engines.stacked.layout import Blocks, Model, ParameterLayout
-from ffalm.engines.stacked.lists import Batch, Kept, Listed, cut, fetched, in_order_of
 from ffalm.engines.stacked.network import Network
 from ffalm.engines.stacked.passes import Linear, Pass, Passes, rectified
 from ffalm.engines.stacked.schedule import Steps
+from ffalm.engines.stacked.sparse_rows import Batch, CachedSparseRows, SparseRows, cut, fetched, in_order_of
 
-_LISTED = "looked up"  # what `Opened` calls the first block, as rows of weights
+_LISTED = "looked up"  # what `WeightViews` calls the first block, as rows of weights
 
 
 @dataclass(frozen=True)
@@ -75,16 +75,16 @@ class OneHot:
         whole = torch.cat([listed, trained[self._first]], 1).index_select(1, self._order)
         return self.layout.unpacked({**trained, self._first: self._upright(whole)}, weights.fixed)
 
-    def opened(self, weights: Weights) -> Opened:
+    def opened(self, weights: Weights) -> WeightViews:
         """Views; under the first layer's name its plain piece."""
         looked_up, *blocks = weights.trained
         listed = looked_up.view(len(looked_up), self._size, self._outputs)
-        return Opened(weights.trained, {_LISTED: listed, **self._blocks.views(blocks)})
+        return WeightViews(weights.trained, {_LISTED: listed, **self._blocks.views(blocks)})
 
     def batches(self, table: Table, steps: Steps, training: bool) -> Sequence[Batch]:
         """All steps' lists at once; for training also the reverse lists. One lane's are made when they are needed."""
         if not training and len(steps.rows) == 1:
-            return [Kept(lambda: self._alone(fetched(table[0], steps.rows)))]
+            return [CachedSparseRows(lambda: self._alone(fetched(table[0], steps.rows)))]
         codes, plain = self._lists(fetched(table[0], steps.distinct.rows))
         places, every = self._places(steps.distinct.repeated(codes), steps.lanes)
         plain = steps.distinct.repeated(plain)
@@ -94,7 +94,7 @@ class OneHot:
             reverse = [cut(steps, part) for part in self._reversed(codes, steps)]
         return list(
             map(
-                Listed,
+                SparseRows,
                 cut(steps, places),
                 steps.cut(plain),
                 steps.cut(plain.transpose(1, 2)),
@@ -124,15 +124,15 @@ class OneHot:
         found: list[bool] = np.logical_or.reduceat(lines, [span.lines.start for span in steps.spans]).tolist()
         return found
 
-    def _alone(self, records: Tensor) -> Listed:
+    def _alone(self, records: Tensor) -> SparseRows:
         """A step of one lane."""
         codes, plain = self._lists(records)
         places, every = self._places(codes, torch.zeros(1, dtype=torch.int64))
-        return Listed(places.flatten(), plain, plain.transpose(1, 2), every, short=False)
+        return SparseRows(places.flatten(), plain, plain.transpose(1, 2), every, short=False)
 
-    def forward(self, opened: Opened, batch: Batch, training: bool) -> tuple[Tensor, tuple[Pass, Listed]]:
+    def forward(self, opened: WeightViews, batch: Batch, training: bool) -> tuple[Tensor, tuple[Pass, SparseRows]]:
         """Look up, multiply what is left of the first layer, and run the rest of the network."""
-        batch = batch if isinstance(batch, Listed) else batch()
+        batch = batch if isinstance(batch, SparseRows) else batch()
         first, entries, plain = self._entry, opened.entries, batch.plain
         if self._outputs == 1:
             looked_up = entries[_LISTED].view(-1).index_select(0, batch.places)
@@ -146,7 +146,7 @@ class OneHot:
         return done.values[self.network.exit], (done, batch)
 
     def backward(
-        self, opened: Opened, passed: tuple[Pass, Listed], by_logits: Tensor, again: bool = False
+        self, opened: WeightViews, passed: tuple[Pass, SparseRows], by_logits: Tensor, again: bool = False
     ) -> list[Tensor]:
         """For each copy and code, the sum of the gradients of the rows that list it; the rest as in `Layered`."""
         done, batch = passed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from ffalm.engines.stacked.places import Span
+from ffalm.engines.stacked.row_layout import Span
 from ffalm.engines.stacked.scoring import Plan
 
 Spans = tuple[Span, ...]

@@ -16,18 +16,18 @@ from ffalm.engines.common import broadcast, broadcast_vectors, dtype_of, own_sta
 from ffalm.engines.inner_products import inner_products
 from ffalm.engines.jobs import Model, Round
 from ffalm.engines.optimizers import local_optimizer
-from ffalm.engines.ready_jobs import Ready
+from ffalm.engines.prepared_jobs import PreparedJob
 from ffalm.engines.sampling import drawn, participants
 from ffalm.engines.server import Mean, TrainingSummary, held_out_metrics
 from ffalm.engines.stacked.choose import kernel_for
 from ffalm.engines.stacked.client_gradients import client_gradients
 from ffalm.engines.stacked.kernels import Weights
 from ffalm.engines.stacked.needs import LEAST_SCORED, working_bytes
-from ffalm.engines.stacked.places import Span, places_of
 from ffalm.engines.stacked.plans import Plans
+from ffalm.engines.stacked.row_layout import Span, row_layout_of
 from ffalm.engines.stacked.schedule import ClientSlot, chunks, ordered, training_steps
 from ffalm.engines.stacked.scoring import Plan, StackedRows, score, scoring_plan
-from ffalm.engines.stacked.training import Received, Trained, train
+from ffalm.engines.stacked.training import LaneInput, LaneResults, train
 from ffalm.fairness import Tally
 from ffalm.randomness import Purpose, torch_seeded
 from ffalm.system.memory import give_back, out_of_memory
@@ -48,7 +48,7 @@ class _Done:
 
     slots: list[ClientSlot]
     weights: Weights
-    seen: Trained
+    seen: LaneResults
     own: Named
     uploads: Named
 
@@ -75,14 +75,14 @@ class _Done:
 class Stack:
     """Jobs with the same algorithm, training and kind of model, and everything they need on the device."""
 
-    def __init__(self, jobs: Sequence[Ready], budget: int) -> None:
+    def __init__(self, jobs: Sequence[PreparedJob], budget: int) -> None:
         self._jobs = list(jobs)
         self._budget = budget
         self._spec = jobs[0].job.spec
         self._algorithm, self._training, self._device = self._spec.algorithm, self._spec.training, self._spec.device
         self._dtype = dtype_of(jobs[0].model)
         self._vectors = not (local_optimizer(self._training).plain and self._algorithm.only_averages)
-        places = places_of([one.job.federation for one in jobs])
+        places = row_layout_of([one.job.federation for one in jobs])
         self._parts = places.parts
         self._kernel = kernel_for(jobs[0].model, [source.x for source in places.sources], self._spec)
         task = self._spec.task
@@ -152,7 +152,7 @@ class Stack:
         slots = ordered(self._slots(number, going))
         cut = chunks(slots, self._slot_bytes, self._row_bytes, self._budget)
         whole: _Done | None = None
-        seen: list[Trained] = []
+        seen: list[LaneResults] = []
         end = 0
         with torch_seeded(self._spec.seed, Purpose.LAYERS, number):
             for chunk in cut:
@@ -169,7 +169,7 @@ class Stack:
         if self._algorithm.measure is not Measure.NOTHING:
             tally = Tally(torch.cat([one.confusion for one in tallies]), torch.cat([one.loss for one in tallies]))
         told = [one.values for one in seen if one.values is not None]
-        summary = Trained(
+        summary = LaneResults(
             torch.cat([one.loss for one in seen]),
             torch.cat([one.negative for one in seen]),
             tally,
@@ -206,13 +206,13 @@ class Stack:
             tally = self._score(weights, spans)
         return _Done(slots, weights, seen if tally is None else replace(seen, tally=tally), own, uploads)
 
-    def _received(self, slots: list[ClientSlot], job_of: Tensor, weights: Weights) -> Received:
+    def _received(self, slots: list[ClientSlot], job_of: Tensor, weights: Weights) -> LaneInput:
         """What the slots' clients are sent and what they kept, laid out as the weights are."""
         sent = [broadcast(self._algorithm, one.state, self._dtype, self._device) for one in self._now]
         state = {name: torch.stack([one[name] for one in sent]).index_select(0, job_of) for name in sent[0]}
         state |= self._own_states(slots)
         if not self._vectors:
-            return Received(Sent(state, ModelVector(weights.trained)), {})
+            return LaneInput(Sent(state, ModelVector(weights.trained)), {})
         jobs = [broadcast_vectors(self._algorithm, one.vectors) for one in self._now]
         vectors = {name: self._packed_vector([jobs[slot.job][name] for slot in slots]) for name in jobs[0]}
         own = {
@@ -222,7 +222,7 @@ class Stack:
             ])
             for name in self._algorithm.client_vectors
         }  # fmt: skip
-        return Received(Sent(state, ModelVector([block.clone() for block in weights.trained]), vectors), own)
+        return LaneInput(Sent(state, ModelVector([block.clone() for block in weights.trained]), vectors), own)
 
     def _own_states(self, slots: list[ClientSlot]) -> State:
         """What the slots' clients add to the state themselves."""

@@ -15,7 +15,7 @@ from ffalm.algorithms import Batch, Measure, ModelVector, Prepared, Rows, Sent, 
 from ffalm.engines.common import raised_losses
 from ffalm.engines.jobs import ClientSpec
 from ffalm.engines.optimizers import local_optimizer
-from ffalm.engines.stacked.kernels import Kernel, Opened, Weights, gathered
+from ffalm.engines.stacked.kernels import Kernel, Weights, WeightViews, gathered
 from ffalm.engines.stacked.losses import Cells, losses_of, predictions, targets
 from ffalm.engines.stacked.schedule import Steps
 from ffalm.engines.stacked.scoring import StackedRows
@@ -25,7 +25,7 @@ WINDOW = 512  # lines that are laid out at a time: enough to share the work, few
 
 
 @dataclass(frozen=True)
-class Trained:
+class LaneResults:
     """What a stack of lanes did, one entry per lane."""
 
     loss: Tensor  # mean over its steps of the batch's mean loss
@@ -47,7 +47,7 @@ class Step(NamedTuple):
     prepared: Prepared
 
 
-class Seen(NamedTuple):
+class StepOutput(NamedTuple):
     """What a step came across, each (lane, place)."""
 
     losses: Tensor
@@ -56,23 +56,23 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Received:
+class LaneInput:
     """What lanes start from besides their weights: the server's state and vectors, and their own vectors."""
 
     sent: Sent
     own: Vectors
 
-    def __getitem__(self, lanes: slice) -> Received:
+    def __getitem__(self, lanes: slice) -> LaneInput:
         """That of some lanes."""
         state = {name: value[lanes] for name, value in self.sent.state.items()}
         vectors = {name: value[lanes] for name, value in self.sent.vectors.items()}
         own = {name: value[lanes] for name, value in self.own.items()}
-        return Received(Sent(state, self.sent.model[lanes], vectors), own)
+        return LaneInput(Sent(state, self.sent.model[lanes], vectors), own)
 
 
 def train(
-    kernel: Kernel, spec: ClientSpec, weights: Weights, rows: StackedRows, steps: Steps, received: Received, lr: float
-) -> Trained:
+    kernel: Kernel, spec: ClientSpec, weights: Weights, rows: StackedRows, steps: Steps, received: LaneInput, lr: float
+) -> LaneResults:
     """Move the weights of each lane along its batches, in place; its Tally is of what it saw on the way, if asked."""
     algorithm = spec.algorithm
     on_the_way = algorithm.measure in (Measure.EPOCH, Measure.LAST_BATCH)
@@ -82,19 +82,19 @@ def train(
     lowest = torch.cat([step.weights for step in seen]).amin(1)
     loss, negative = per_lane(steps, losses, lowest)
     if not on_the_way:
-        return Trained(loss, negative, None)
+        return LaneResults(loss, negative, None)
     last = algorithm.measure is Measure.LAST_BATCH
     at = _last_lines(steps) if last else torch.arange(len(steps.rows), device=losses.device)
     y, group = gathered(rows.y, steps.rows[at]), gathered(rows.group, steps.rows[at])
     cells = Cells(steps.lanes[at].unsqueeze(1), y, group, steps.mask()[at], len(loss), rows.shape)
     predicted = torch.cat([step.predicted for step in seen if step.predicted is not None])
-    return Trained(loss, negative, cells.tally(predicted[at], losses[at]))
+    return LaneResults(loss, negative, cells.tally(predicted[at], losses[at]))
 
 
 def _descend_all(
-    kernel: Kernel, spec: ClientSpec, weights: Weights, steps: Iterator[Step], received: Received, lr: float,
+    kernel: Kernel, spec: ClientSpec, weights: Weights, steps: Iterator[Step], received: LaneInput, lr: float,
     predicting: bool,
-) -> list[Seen]:  # fmt: skip
+) -> list[StepOutput]:  # fmt: skip
     """All steps, each on the lanes that have not yet done all of theirs."""
     everyone = kernel.opened(weights)
     algorithm, task, by_outputs = spec.algorithm, spec.task, spec.algorithm.by_outputs(spec.task)
@@ -115,7 +115,7 @@ def _descend_all(
             if not step.whole:
                 slopes = slopes * (step.mask.unsqueeze(-1) if by_outputs else step.mask)
             row_weights = 1.0 - 2.0 * raised_losses(slopes, logits, step.labels) if by_outputs else slopes
-            seen.append(Seen(losses, row_weights, predictions(logits) if predicting else None))
+            seen.append(StepOutput(losses, row_weights, predictions(logits) if predicting else None))
             found = kernel.backward(opened, passed, slopes if by_outputs else slope(slopes))
             local.step(opened, found, given, lr)
     return seen
@@ -152,7 +152,7 @@ class _LocalSteps:
         self._moments = [ModelVector(weights.trained).zeros() for _ in range(moments)]
         self._taken = torch.zeros((), dtype=torch.float64, device=weights.trained[0].device)
 
-    def step(self, opened: Opened, gradients: Sequence[Tensor | None], given: Received, lr: float) -> None:
+    def step(self, opened: WeightViews, gradients: Sequence[Tensor | None], given: LaneInput, lr: float) -> None:
         """One step of each lane along its own gradient."""
         if self._plain:
             _sgd_step(opened.blocks, gradients, lr, self._clip)

@@ -31,7 +31,7 @@ from ffalm.federate.federation_config import FederationConfig, SharedData, Share
 from ffalm.federate.terms import SiteTerms
 from ffalm.models import Architecture, from_scratch
 from ffalm.settings import build, to_plain
-from ffalm.system.files import read_json, write_whole
+from ffalm.system.files import read_json, write_atomic
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Agreement:
     def save(self, file: Path) -> None:
         """Write `encoding.json`."""
         encoding = None if self.encoding is None else json.loads(self.encoding.to_json())
-        write_whole(file, json.dumps({**to_plain(self), "encoding": encoding}, indent=2) + "\n")
+        write_atomic(file, json.dumps({**to_plain(self), "encoding": encoding}, indent=2) + "\n")
 
     @classmethod
     def load(cls, file: Path) -> Agreement:

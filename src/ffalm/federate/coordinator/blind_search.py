@@ -24,7 +24,7 @@ from ffalm.errors import UserError
 from ffalm.fairness import Tally
 from ffalm.fairness.histograms import AS_TRAINED
 from ffalm.federate.coordinator.histogram_sum import HistogramSum
-from ffalm.federate.coordinator.site_clients import Counting, SiteClients, SitesLeft
+from ffalm.federate.coordinator.site_clients import CountRequest, SiteClients, SitesDropped
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.secure.secure_clients import SecureClients
 from ffalm.targets.blind import fit_blind, rule_tally
@@ -58,7 +58,7 @@ def blind_rules(
         sites = list(histograms.own) or [site for site in scored if site not in histograms.missing]
         try:
             return _Search(config, task, clients, shares, histograms, sites).rules(models), histograms
-        except SitesLeft as left:
+        except SitesDropped as left:
             histograms = histograms.without(left.reasons)
             if len(histograms.own) < min(config.rules.min_sites, len(sites)) or "validation" not in histograms.parts:
                 told = " ".join(f"{site}: {reason}." for site, reason in left.reasons.items())
@@ -131,7 +131,7 @@ class _Search:
         limits = {site: one[part].counts.sum(0 if by_fallback else (0, 1)) for site, one in self.histograms.own.items()}
         limit = self._totals(part) if by_fallback else self._totals(part).sum(0)
         following = "" if last else f"count {self.asked + 1}"
-        return self.clients.count(Counting(message, shape, limits, limit, purpose, following), self.sites)
+        return self.clients.count(CountRequest(message, shape, limits, limit, purpose, following), self.sites)
 
     def _totals(self, part: str) -> Tensor:
         """Rows by (fallback, label, group)."""

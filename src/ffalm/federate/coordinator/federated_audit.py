@@ -37,7 +37,7 @@ from ffalm.runs import Result
 from ffalm.settings import build
 from ffalm.studies.store import RunFolder, locked
 from ffalm.system import toml
-from ffalm.system.files import json_text, read_json, write_whole
+from ffalm.system.files import json_text, read_json, write_atomic
 from ffalm.targets.target import DEFAULT
 from ffalm.trained_models.trained_model import ENCODING, TrainedModel
 
@@ -77,7 +77,7 @@ class AuditRequest:
 
     def write(self, folder: Path) -> None:
         """Write `request.json`."""
-        write_whole(folder / REQUEST, json_text(asdict(self), 2))
+        write_atomic(folder / REQUEST, json_text(asdict(self), 2))
 
     @classmethod
     def read(cls, folder: Path) -> AuditRequest:

@@ -14,9 +14,9 @@ from ffalm.federate.coordinator.histogram_sum import HistogramSum
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.report import answer_file
 from ffalm.report.tables import Column, Section, Table, row
-from ffalm.studies.checksums import sealed
+from ffalm.studies.checksums import with_checksum
 from ffalm.studies.results import Study
-from ffalm.system.files import write_whole
+from ffalm.system.files import write_atomic
 from ffalm.targets.answer import Answer
 from ffalm.targets.candidates import FinishedRun, answer_of
 from ffalm.targets.repair import REPAIR
@@ -87,8 +87,8 @@ def write_answer(folder: Path, answer: Answer | None) -> None:
         (folder / "answer.json").unlink(missing_ok=True)
         (folder / REPAIR).unlink(missing_ok=True)
         return
-    write_whole(folder / "answer.json", answer_file([answer]))
-    write_whole(folder / REPAIR, sealed(answer.best.repair))
+    write_atomic(folder / "answer.json", answer_file([answer]))
+    write_atomic(folder / REPAIR, with_checksum(answer.best.repair))
 
 
 def each_site(sites: Sequence[Mapping[str, Any]], title: str = "") -> Table | None:

@@ -19,9 +19,9 @@ from ffalm.privacy import describe_guarantee
 from ffalm.report.answer_report import candidates, sentences, who_pays
 from ffalm.report.rendering import to_markdown, to_rich
 from ffalm.report.tables import Cell, Column, Section, Table, percent, row
-from ffalm.studies.checksums import sealed
+from ffalm.studies.checksums import with_checksum
 from ffalm.studies.describe import RECORD
-from ffalm.system.files import read_json, write_whole
+from ffalm.system.files import read_json, write_atomic
 
 if TYPE_CHECKING:
     from ffalm.targets.answer import Answer
@@ -130,7 +130,7 @@ def write_report(folder: Path, answer: Answer | None = None, obstacles: Sequence
     if obstacles or result["notes"]:
         notes = [*obstacles, *result["notes"]]
         parts.append("## What to know\n\n" + "\n".join(f"- {note}" for note in notes))
-    write_whole(folder / "report.md", "\n\n".join(parts) + "\n")
+    write_atomic(folder / "report.md", "\n\n".join(parts) + "\n")
 
 
 def _answer_section(answer: Answer, sites: Sequence[Mapping[str, Any]]) -> str:
@@ -172,7 +172,7 @@ def write_record(folder: Path) -> None:
         "versions": {"ffalm": ffalm.__version__},
         "command": f"ffalm federate run {settings['name']}",
     }
-    write_whole(folder / RECORD, sealed(record))
+    write_atomic(folder / RECORD, with_checksum(record))
 
 
 def _client(site: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:

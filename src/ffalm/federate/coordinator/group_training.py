@@ -29,7 +29,7 @@ from ffalm.federate.secure.secure_clients import SecureClients
 from ffalm.federate.secure.secure_rounds import secure_round
 from ffalm.studies.store import RunFolder
 from ffalm.system import toml
-from ffalm.system.files import write_whole
+from ffalm.system.files import write_atomic
 from ffalm.trained_models.trained_model import ENCODING, MODEL
 
 FOLDER = "groups"
@@ -66,7 +66,7 @@ class GroupTraining:
             self._folder.save(now)
             self._members.settle()
         self._seen.agreed.save(self._folder.path / ENCODING)
-        write_whole(self._folder.path / MODEL, save({name: one.contiguous() for name, one in now.model.items()}))
+        write_atomic(self._folder.path / MODEL, save({name: one.contiguous() for name, one in now.model.items()}))
         return now.model
 
     def notes(self) -> list[str]:

@@ -27,7 +27,7 @@ from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.disclosure import Scored, cells
 from ffalm.outcome import Record
 from ffalm.studies.store import RunFolder
-from ffalm.system.files import json_text, read_json, write_whole
+from ffalm.system.files import json_text, read_json, write_atomic
 
 log = logging.getLogger("ffalm.federate")
 
@@ -48,7 +48,7 @@ class RunLog:
         message = printable(message)
         log.info(message)
         round = self.history[-1]["round"] if self.history else 0
-        write_whole(self._run.path / "status.json", json_text({"state": state, "round": round, "message": message}))
+        write_atomic(self._run.path / "status.json", json_text({"state": state, "round": round, "message": message}))
         if state in _EVENTS and message != self._last:
             self._last = message
             time = f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S}"
@@ -59,7 +59,7 @@ class RunLog:
         """A name that no other run has: sites answer each question of a run once."""
         file = self._run.path / "run_id"
         if not file.exists():
-            write_whole(file, secrets.token_hex(8))
+            write_atomic(file, secrets.token_hex(8))
         return file.read_text(encoding="utf-8")
 
     def agreement(self) -> Agreement | None:
@@ -111,7 +111,7 @@ class RunLog:
             }
             for client, name in enumerate(self._names)
         ]
-        write_whole(self._sites, json_text({"sites": entries}, indent=2) + "\n")
+        write_atomic(self._sites, json_text({"sites": entries}, indent=2) + "\n")
 
     def go_back_to(self, round: int) -> None:
         """Forget the rounds after this one, of which there is no checkpoint."""
@@ -138,7 +138,7 @@ class RunLog:
 
     def _write_history(self) -> None:
         lines = "".join(json_text(record) + "\n" for record in self.history)
-        write_whole(self._run.path / "history.jsonl", lines)
+        write_atomic(self._run.path / "history.jsonl", lines)
 
     def _seen(self, what: str, name: str) -> dict[str, str]:
         """The rounds in which something befell a site, and why."""

@@ -40,7 +40,7 @@ _Told = dict[str, dict[str, Disclosed]]
 _COUNT_ATTEMPTS = 2  # at a question after which a site that does not answer is left out of the whole search
 
 
-class SitesLeft(Exception):
+class SitesDropped(Exception):
     """Sites that did not answer a question that all must answer, and why."""
 
     def __init__(self, reasons: dict[str, str]) -> None:
@@ -49,7 +49,7 @@ class SitesLeft(Exception):
 
 
 @dataclass(frozen=True)
-class Counting:
+class CountRequest:
     """A question for counts of rows."""
 
     message: Message
@@ -65,7 +65,7 @@ class Counting:
 
 
 @dataclass(eq=False, repr=False)
-class Asking:
+class SiteRequests:
     """Questions to the members of a federation. Why a site gave no answer is left in `missed`, and why an answer does
     not count in `quarantined`."""
 
@@ -147,7 +147,7 @@ class Asking:
         return [*missed, *(f"{site}: {reason}." for site, reason in self.quarantined.items())]
 
 
-class SiteClients(Asking, Clients):
+class SiteClients(SiteRequests, Clients):
     """The sites as `rounds` leads them: one message per round, and every answer is judged.
 
     There is no validation part here: sites score a model when they receive it, which is in the next round.
@@ -235,8 +235,8 @@ class SiteClients(Asking, Clients):
             for part in ("validation", "test")
         }
 
-    def count(self, asked: Counting, sites: Sequence[str]) -> Tensor:
-        """Counts of rows, added up over these sites; raises `SitesLeft` where one does not answer, or not soundly."""
+    def count(self, asked: CountRequest, sites: Sequence[str]) -> Tensor:
+        """Counts of rows, added up over these sites; raises `SitesDropped` where one gives no valid answer."""
         self.missed, self.quarantined, found = {}, {}, dict[str, Tensor]()
         for attempt in range(_COUNT_ATTEMPTS):
             if attempt:
@@ -252,7 +252,7 @@ class SiteClients(Asking, Clients):
                     self._quarantine(site, "its counts for a blind rule are not of the rows that it agreed to have")
             if len(found) == len(sites):
                 return torch.stack(list(found.values())).sum(0)
-        raise SitesLeft({**self.missed, **self.quarantined})
+        raise SitesDropped({**self.missed, **self.quarantined})
 
     def _ask(self, asked: Iterable[str], sent: Snapshot) -> dict[str, Answer]:
         """The well-formed answers to a round."""

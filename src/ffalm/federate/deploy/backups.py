@@ -143,7 +143,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _half_written(name: str) -> bool:
-    """Whether a name is that of what a process writes before it renames it (`files.write_whole`)."""
+    """Whether a name is that of what a process writes before it renames it (`files.write_atomic`)."""
     return name.startswith(".") and name.rpartition(".")[2].isdecimal()
 
 

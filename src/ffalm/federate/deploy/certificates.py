@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ffalm.errors import UserError, require
-from ffalm.system.files import write_private, write_whole
+from ffalm.system.files import write_atomic, write_private
 
 _AUTHORITY_LIFE = datetime.timedelta(days=3650)
 _SERVER_LIFE = datetime.timedelta(days=397)
@@ -50,7 +50,7 @@ def write_authority(folder: Path, name: str) -> None:
         .sign(key, hashes.SHA256())
     )
     write_private(folder / "ca.key", _key_text(key))
-    write_whole(folder / "ca.crt", certificate.public_bytes(Encoding.PEM))
+    write_atomic(folder / "ca.crt", certificate.public_bytes(Encoding.PEM))
 
 
 def check_authority(file: Path) -> None:
@@ -86,7 +86,7 @@ def ensure_server_certificate(folder: Path, host: str) -> None:
         .sign(authority_key, hashes.SHA256())
     )
     write_private(folder / "server.key", _key_text(key))
-    write_whole(folder / "server.pem", certificate.public_bytes(Encoding.PEM))
+    write_atomic(folder / "server.pem", certificate.public_bytes(Encoding.PEM))
 
 
 def _still_good(folder: Path, host: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from ffalm.errors import UserError
 from ffalm.federate.deploy.processes import environment, executable
 from ffalm.system import toml
-from ffalm.system.files import parsed_json, write_whole
+from ffalm.system.files import parsed_json, write_atomic
 
 #: The name under which Flower's configuration knows the SuperLink, for a plain `flwr run` too.
 CONNECTION = "federation"
@@ -30,7 +30,7 @@ class Control:
         """Tell Flower where the SuperLink is; without an authority the connection is not encrypted."""
         trust = {"insecure": True} if authority is None else {"root-certificates": str(authority)}
         connection = {"address": address, **trust}
-        write_whole(self._file, toml.dumps({"superlink": {"default": CONNECTION, CONNECTION: connection}}))
+        write_atomic(self._file, toml.dumps({"superlink": {"default": CONNECTION, CONNECTION: connection}}))
 
     def forget(self) -> None:
         """Remove where a SuperLink was that has ended: another listens on another port."""

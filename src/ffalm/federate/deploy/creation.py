@@ -8,7 +8,7 @@ from typing import Any
 from ffalm.config import read, section
 from ffalm.data.census import Census
 from ffalm.data.types import Dataset, Examples
-from ffalm.errors import look_up, require, shown
+from ffalm.errors import look_up, require, short_repr
 from ffalm.federate.deploy.folder import FederationFolder, create
 from ffalm.federate.federation_config import FederationConfig, LocalData, LocalImages, LocalTable, SiteConfig
 from ffalm.partition import Partition
@@ -53,7 +53,7 @@ def make(
         below.pop("target", None)  # the demonstration's own; the two do not go together
     whole = merged(below, wanted)
     named = whole.get("sites", [])
-    require(isinstance(named, list), f"The setting 'sites' must be a list of names; got {shown(named)}.")
+    require(isinstance(named, list), f"The setting 'sites' must be a list of names; got {short_repr(named)}.")
     names = _names(sites, named, demo)
     chosen = section(whole, "algorithm")
     name = str(chosen.setdefault("name", "ffalm"))
@@ -76,7 +76,7 @@ def _names(sites: list[str], before: list[str], demo: str | None) -> list[str]:
     if demo is not None and not before and (not sites or sites[0].isdecimal()):
         count = (int(sites[0]) if len(sites[0]) < 10 else _MOST_SITES + 1) if sites else 3
         require(count >= 1, "A federation needs at least one site.")
-        require(count <= _MOST_SITES, f"A demonstration has at most {_MOST_SITES} sites; got {shown(sites)}.")
+        require(count <= _MOST_SITES, f"A demonstration has at most {_MOST_SITES} sites; got {short_repr(sites)}.")
         return site_names(count)
     names = sites or [str(name) for name in before]
     require(bool(names), "Name the sites with --sites, such as --sites north,south,west.")

@@ -22,7 +22,7 @@ from ffalm.errors import UserError, require
 from ffalm.federate.deploy.folder_format import write_format
 from ffalm.federate.deploy.process_log import logs_of
 from ffalm.system import toml
-from ffalm.system.files import unfinished, write_whole
+from ffalm.system.files import unfinished, write_atomic
 
 if TYPE_CHECKING:
     from ffalm.federate.federation_config import FederationConfig, SiteConfig
@@ -141,7 +141,7 @@ class FederationFolder:
                 }
             },
         }
-        write_whole(self.app / "pyproject.toml", toml.dumps(app))
+        write_atomic(self.app / "pyproject.toml", toml.dumps(app))
 
 
 @dataclass(frozen=True)
@@ -231,10 +231,10 @@ def write_site_folder(folder: FederationFolder, config: FederationConfig, site: 
     own.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not (own / "site.toml").exists():
         site.write(own / "site.toml")
-    write_whole(own / "coordinator.toml", toml.dumps({"federation": config.name, "address": config.address}))
-    write_whole(own / "ca.crt", (folder.coordinator / "ca.crt").read_bytes())
+    write_atomic(own / "coordinator.toml", toml.dumps({"federation": config.name, "address": config.address}))
+    write_atomic(own / "ca.crt", (folder.coordinator / "ca.crt").read_bytes())
     write_key_pair(own, f"{site.name}@{config.name}")
-    write_whole(own / "INSTRUCTIONS.md", page(config, site))
+    write_atomic(own / "INSTRUCTIONS.md", page(config, site))
     write_format(own)
 
 
@@ -244,7 +244,7 @@ def share_public_keys(folder: FederationFolder, names: Sequence[str]) -> None:
 
     for name, other in itertools.permutations(names, 2):
         if folder.site(name).is_dir() and (folder.site(other) / PUBLIC).is_file():
-            write_whole(folder.site(name) / PEERS / f"{other}.pub", (folder.site(other) / PUBLIC).read_bytes())
+            write_atomic(folder.site(name) / PEERS / f"{other}.pub", (folder.site(other) / PUBLIC).read_bytes())
 
 
 def _names(facts: dict[str, Any], setting: str) -> list[str]:

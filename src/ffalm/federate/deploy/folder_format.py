@@ -14,7 +14,7 @@ from pathlib import Path
 import ffalm
 from ffalm.errors import UserError, require
 from ffalm.federate.deploy.superlink_state import erase_contents
-from ffalm.system.files import read_json, write_whole
+from ffalm.system.files import read_json, write_atomic
 
 CURRENT = 2
 _FILE = "format.json"
@@ -45,7 +45,7 @@ def check_format(folder: Path) -> int:
 
 def write_format(folder: Path) -> None:
     """Mark a folder as of the current format."""
-    write_whole(_file(folder), json.dumps({"format": CURRENT, "ffalm": ffalm.__version__}) + "\n")
+    write_atomic(_file(folder), json.dumps({"format": CURRENT, "ffalm": ffalm.__version__}) + "\n")
 
 
 def upgrade(folder: Path) -> list[str]:

@@ -13,7 +13,7 @@ from ffalm.errors import UserError
 from ffalm.federate.deploy.folder import FederationFolder
 from ffalm.federate.deploy.operations import CoordinatorProcess
 from ffalm.federate.deploy.process_log import logs_of, rotate
-from ffalm.system.files import parsed_json, read_json, write_whole
+from ffalm.system.files import parsed_json, read_json, write_atomic
 
 Record = dict[str, Any]
 
@@ -52,7 +52,7 @@ def submit(coordinator: CoordinatorProcess) -> int:
     coordinator.folder.write_app()
     _status(coordinator.folder).unlink(missing_ok=True)
     run = coordinator.control.submit(coordinator.folder.app)
-    write_whole(_last_run(coordinator.folder), json.dumps({"run": run, "superlink": coordinator.process.pid()}))
+    write_atomic(_last_run(coordinator.folder), json.dumps({"run": run, "superlink": coordinator.process.pid()}))
     return run
 
 

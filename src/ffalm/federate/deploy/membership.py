@@ -23,7 +23,7 @@ from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.keys import PRIVATE, PUBLIC, fingerprint, write_key_pair
 from ffalm.system import toml
 from ffalm.system.file_locks import wait_for_lock
-from ffalm.system.files import write_whole
+from ffalm.system.files import write_atomic
 
 _SECONDS_TO_WAIT = 60.0
 
@@ -110,7 +110,7 @@ def rotate_server_key(folder: FederationFolder, authority: bool = False) -> None
             write_authority(own, folder.name)
             for name in folder.sites:
                 if folder.site(name).is_dir():
-                    write_whole(folder.site(name) / "ca.crt", (own / "ca.crt").read_bytes())
+                    write_atomic(folder.site(name) / "ca.crt", (own / "ca.crt").read_bytes())
         (own / "server.key").unlink(missing_ok=True)
         ensure_server_certificate(own, folder.address[0])
 
@@ -152,7 +152,7 @@ def _require_new_key(folder: FederationFolder, public_key: Path | None) -> None:
 def _take_key(folder: FederationFolder, name: str, public_key: Path | None) -> None:
     """Put a key that the site made in the place of ours, whose private half is deleted."""
     if public_key is not None:
-        write_whole(folder.site(name) / PUBLIC, public_key.read_bytes())
+        write_atomic(folder.site(name) / PUBLIC, public_key.read_bytes())
         (folder.site(name) / PRIVATE).unlink(missing_ok=True)
 
 

@@ -24,7 +24,7 @@ from ffalm.federate.deploy.process_log import logs_of
 from ffalm.federate.deploy.processes import FlowerProcess, free_port
 from ffalm.federate.deploy.superlink_state import erase_contents, registered_nodes
 from ffalm.federate.keys import PRIVATE, PUBLIC, fingerprint, forget_secrets, read_private
-from ffalm.system.files import read_json, write_whole
+from ffalm.system.files import read_json, write_atomic
 
 #: The coordinator among the processes of a federation, and therefore no site's name.
 COORDINATOR = "coordinator"
@@ -80,7 +80,7 @@ class CoordinatorProcess:
         self.folder.write_app()
         inner = free_port()
         if not self._database.exists():
-            write_whole(self._registered, "{}")  # a new database knows no keys
+            write_atomic(self._registered, "{}")  # a new database knows no keys
         upgrade(self.folder.path)
         erase_contents(self._database)
         self.control.forget()
@@ -157,7 +157,7 @@ class CoordinatorProcess:
             list(calls.map(self.control.register, new))
         present = registered_nodes(self._database)
         entries: dict[str, Registered] = {site: {"key": key, "node": present.get(key)} for site, key in keys.items()}
-        write_whole(self._registered, json.dumps(entries, indent=2))
+        write_atomic(self._registered, json.dumps(entries, indent=2))
 
     def _entries(self) -> dict[str, Registered] | None:
         """The keys that were let in; None where that is not known."""
@@ -196,7 +196,7 @@ class SiteProcess:
             self.process.wait(self._decided, deadline - time.monotonic())
             said, ended = self.process.said(), self.process.pid() is None
             if site_node.LET_IN in said:
-                write_whole(self._was_let_in, "")
+                write_atomic(self._was_let_in, "")
                 return
             if _UNKNOWN_KEY in said and not refused and not self._was_let_in.exists():
                 patient = min(deadline, time.monotonic() + _SECONDS_TO_LET_IN)

@@ -14,9 +14,9 @@ from ffalm.federate.secure.crypto import KeyPair, digest, valid_public_key
 from ffalm.federate.secure.fixed_point import VectorLayout, Words, added
 from ffalm.federate.secure.protocol import (
     FEWEST_SITES,
-    Circle,
+    ForwardedOffer,
+    Neighbourhood,
     Offer,
-    Passed,
     SignedKey,
     apply,
     mask_purpose,
@@ -51,11 +51,11 @@ class Aggregator:
         """An attempt with these sites, in circles that are drawn anew."""
         return cls(run, purpose, keys, ring(sorted(keys), neighbours), share)
 
-    def circle(self, client: int) -> Circle:
+    def circle(self, client: int) -> Neighbourhood:
         """What a site is told at the beginning."""
         peers = {other: self.keys[other] for other in self.neighbours[client]}
         everyone = tuple(sorted(self.keys))
-        return Circle(self.run, self.purpose, self.attempt, client, everyone, peers, self._needed(client))
+        return Neighbourhood(self.run, self.purpose, self.attempt, client, everyone, peers, self._needed(client))
 
     def take(self, client: int, offer: Offer) -> None:
         """Keep a site's offer; raises `UserError` where it is not made for its circle or no other site can use it."""
@@ -81,11 +81,11 @@ class Aggregator:
                 found[client] = said[0]
         return found
 
-    def passed(self, client: int) -> dict[int, Passed]:
+    def passed(self, client: int) -> dict[int, ForwardedOffer]:
         """What a site is passed on of its neighbours' offers."""
         found = {other: self.offers[other] for other in self.neighbours[client] if other in self.offers}
         return {
-            other: Passed(one.mask_key, one.min_sites, one.signature, one.sealed[client], one.digests[client])
+            other: ForwardedOffer(one.mask_key, one.min_sites, one.signature, one.sealed[client], one.digests[client])
             for other, one in found.items()
         }
 

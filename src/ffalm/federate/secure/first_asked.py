@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from ffalm.system.files import read_json, write_whole
+from ffalm.system.files import read_json, write_atomic
 
 FILE = "first_asked.json"
 
@@ -30,7 +30,7 @@ class FirstAsked:
         if last is None or last[0] != purpose:
             last = (purpose, now)
             if self.folder is not None:
-                write_whole(self.folder / FILE, json.dumps({"purpose": purpose, "number": now}))
+                write_atomic(self.folder / FILE, json.dumps({"purpose": purpose, "number": now}))
         self._last = last
         return last[1]
 

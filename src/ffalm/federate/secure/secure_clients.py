@@ -27,7 +27,7 @@ from ffalm.engines.remote.round_messages import train_message
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 from ffalm.federate.coordinator.histogram_sum import HistogramSum
-from ffalm.federate.coordinator.site_clients import Asking, Counting, Scores
+from ffalm.federate.coordinator.site_clients import CountRequest, Scores, SiteRequests
 from ffalm.federate.disclosure import Scored
 from ffalm.federate.secure.aggregator import Aggregator, TooFew
 from ffalm.federate.secure.crypto import valid_public_key
@@ -71,7 +71,7 @@ class Sum:
 
 
 @dataclass(eq=False, repr=False)
-class SecureClients(Asking):
+class SecureClients(SiteRequests):
     """Sums over the members of a federation."""
 
     first: FirstAsked = field(init=False, default_factory=FirstAsked)
@@ -154,7 +154,7 @@ class SecureClients(Asking):
             self.histograms = HistogramSum.of_sums(read_histograms(values, task, layout.sites, bits), counts)
         return scores
 
-    def count(self, asked: Counting, sites: Sequence[str]) -> Tensor:
+    def count(self, asked: CountRequest, sites: Sequence[str]) -> Tensor:
         """Counts of rows, added up over exactly these sites: a search rests on sums over the same rows."""
         layout = counts_layout(asked.shape, len(self._config.sites))
 

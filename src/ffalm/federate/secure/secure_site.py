@@ -37,8 +37,8 @@ from ffalm.federate.secure.payload import (
 from ffalm.federate.secure.private_payload import NoiseShare, private_round_numbers, private_score_numbers
 from ffalm.federate.secure.protocol import (
     MOST_SITES,
-    Circle,
-    Passed,
+    ForwardedOffer,
+    Neighbourhood,
     Secrets,
     Unusable,
     accept,
@@ -80,7 +80,7 @@ class SecureSite:
         """What this site has answered in this run."""
         return AnswerLedger(self.folder, self.terms)
 
-    def checked(self, circle: Circle) -> Circle:
+    def checked(self, circle: Neighbourhood) -> Neighbourhood:
         """The circle, if it is of this run and hides this site's answer as agreed and as its site.toml insists."""
         size = len(circle.peers) + 1
         require_public(
@@ -106,7 +106,7 @@ class SecureSite:
         )
 
 
-class Vault:
+class SecretStore:
     """A site's secrets, in a folder that only its owner may read. It holds those of one attempt at a time.
 
     Every step from reading secrets to writing them back is made under `alone`: two questions at once must never be
@@ -160,7 +160,7 @@ class Vault:
 def respond(asked: Message, site: SecureSite) -> Message:
     """The answer to a question that is about secrets alone: for the public key, for an offer, to confirm the list of
     drop-outs, or to reveal shares."""
-    vault, facts = Vault(site.folder), asked.facts
+    vault, facts = SecretStore(site.folder), asked.facts
     stage = facts.get("stage")
     require_public(
         stage in ("key", "offer", "confirm", "reveal"),
@@ -274,7 +274,7 @@ def _masked(
     with understood():
         question = parsed_json(str(asked.facts["secure"]))
         passed = {
-            int(client): Passed(str(key), int(least), str(signature), str(body), (str(first), str(second)))
+            int(client): ForwardedOffer(str(key), int(least), str(signature), str(body), (str(first), str(second)))
             for client, (key, least, signature, body, first, second) in question["passed"].items()
         }
         attempt, sites, largest = str(question["attempt"]), int(question["sites"]), int(question["largest"])
@@ -283,7 +283,7 @@ def _masked(
     require_public(
         1 <= sites <= MOST_SITES and rows <= largest, "The coordinator's question about a secure sum cannot be true."
     )
-    vault = Vault(site.folder)
+    vault = SecretStore(site.folder)
     with vault.alone():
         before = vault.secrets(attempt)
         require_public(before.circle.purpose == purpose, "This secure sum was begun for another question.")
@@ -334,7 +334,7 @@ def question_key(asked: Message, common: str, layout: str, largest: int) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def passed_text(attempt: str, passed: dict[int, Passed], layout: VectorLayout, largest: int) -> str:
+def passed_text(attempt: str, passed: dict[int, ForwardedOffer], layout: VectorLayout, largest: int) -> str:
     """What `_masked` reads in the fact "secure"."""
     lines = {
         client: [body.mask_key, body.min_sites, body.signature, body.sealed, *body.digests]
@@ -365,7 +365,7 @@ def _refusal(error: UserError) -> dict[str, Fact]:
     return {"refused": error.public, **whose}
 
 
-def _offered(vault: Vault, circle: str, site: SecureSite) -> dict[str, Fact]:
-    kept, made = offer(site.checked(Circle.from_text(circle)), vault.pair(), site.signer, site.min_sites)
+def _offered(vault: SecretStore, circle: str, site: SecureSite) -> dict[str, Fact]:
+    kept, made = offer(site.checked(Neighbourhood.from_text(circle)), vault.pair(), site.signer, site.min_sites)
     vault.keep(kept)
     return {"offer": made.to_text()}

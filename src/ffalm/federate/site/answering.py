@@ -29,8 +29,8 @@ from ffalm.federate.histogram_bytes import packed_histograms
 from ffalm.federate.keys import NodeSigner
 from ffalm.federate.peer_versions import keep_versions
 from ffalm.federate.secure.secure_site import (
+    SecretStore,
     SecureSite,
-    Vault,
     answered_counts,
     answered_round,
     answered_scores,
@@ -43,7 +43,7 @@ from ffalm.federate.site.cache import Parts, SiteCache, rows_key
 from ffalm.federate.site.questions import check_model, read_greeting, read_round
 from ffalm.federate.terms import GROUPS, SiteTerms
 from ffalm.simulation import placed
-from ffalm.studies.checksums import sealed
+from ffalm.studies.checksums import with_checksum
 from ffalm.system.files import write_private
 from ffalm.system.hardware import deterministic, threads_for
 from ffalm.system.hardware import device as device_of
@@ -114,7 +114,7 @@ class LocalSite:
             terms = self._acceptable(SiteTerms.from_text(str(asked.facts.get("terms", ""))))
             parts = self._rows(terms)
             if self._run() != terms.run:
-                Vault(self._folder).end()  # secrets of a run whose end this site missed
+                SecretStore(self._folder).end()  # secrets of a run whose end this site missed
             self._cache.keep_terms(terms)
             log.warning("This site takes part in the run %r of %r.", terms.run, terms.task.name)
             return Message({"counts": _counts(parts, terms.task, self._min_group(terms.min_group))}, facts)
@@ -189,7 +189,7 @@ class LocalSite:
             file.unlink(missing_ok=True)
             log.warning("This site has too few held-out rows for thresholds of its own: the federation's are for it.")
         else:
-            write_private(file, sealed(own.to_plain(terms.task.group_names)).encode())
+            write_private(file, with_checksum(own.to_plain(terms.task.group_names)).encode())
             log.warning("This site's own thresholds within %s are in %s.", terms.target, THRESHOLDS)
 
     def _counted(self, asked: Message, agreed: SiteTerms) -> Message:

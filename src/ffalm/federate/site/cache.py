@@ -20,7 +20,7 @@ from ffalm.engines.jobs import Model
 from ffalm.federate.federation_config import LocalTable, SiteConfig
 from ffalm.federate.terms import SiteTerms
 from ffalm.studies.store import flat_tensors, nested_tensors
-from ffalm.system.files import write_whole
+from ffalm.system.files import write_atomic
 
 Parts = dict[str, Examples]
 """The encoded rows of each part: "train", "validation" and "test"."""
@@ -35,7 +35,7 @@ class SiteCache:
 
     def keep_terms(self, terms: SiteTerms) -> None:
         """Remember what was agreed."""
-        write_whole(self._agreed, terms.to_text())
+        write_atomic(self._agreed, terms.to_text())
 
     def terms(self) -> SiteTerms | None:
         """What was agreed last, None where nothing was."""
@@ -95,7 +95,7 @@ class SiteCache:
     def _write(self, path: Path, tensors: Model, kind: str, *kept: Path) -> None:
         """Write tensors to a file, and forget all others of its kind but those to be kept."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        write_whole(path, save({name: value.cpu().contiguous() for name, value in tensors.items()}))
+        write_atomic(path, save({name: value.cpu().contiguous() for name, value in tensors.items()}))
         for other in self._folder.glob(kind):
             if other not in (path, *kept):
                 with contextlib.suppress(OSError):

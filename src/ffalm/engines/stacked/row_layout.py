@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ffalm.data.holdings import Holding
+from ffalm.data.row_views import RowView
 from ffalm.data.types import Examples
 from ffalm.federation import Federation
 
@@ -17,7 +17,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Places:
+class RowLayout:
     """All sources of rows, each once, and where each part of each job lies.
 
     Parts (clients and validation parts) are numbered through, one after the other; `lookup` says which row of the
@@ -35,7 +35,7 @@ class Places:
         return max(first + rows for parts in self.parts for first, rows in parts)
 
 
-def places_of(federations: Sequence[Federation]) -> Places:
+def row_layout_of(federations: Sequence[Federation]) -> RowLayout:
     """Lay out the parts of some federations."""
     sources: dict[tuple[int, ...], tuple[int, Examples]] = {}
     known: dict[tuple[int, ...], Span] = {}
@@ -44,24 +44,24 @@ def places_of(federations: Sequence[Federation]) -> Places:
     parts: list[list[Span]] = []
     for federation in federations:
         parts.append([])
-        validation = [] if federation.validation is None else [Holding(federation.validation)]
-        for holding in [*federation.holdings, *validation]:
-            source = tuple(map(id, (holding.source.x, holding.source.y, holding.source.group)))
+        validation = [] if federation.validation is None else [RowView(federation.validation)]
+        for view in [*federation.row_views, *validation]:
+            source = tuple(map(id, (view.source.x, view.source.y, view.source.group)))
             if source not in sources:
-                sources[source] = length, holding.source
-                length += len(holding.source)
-            part = (*source, id(holding.rows))
+                sources[source] = length, view.source
+                length += len(view.source)
+            part = (*source, id(view.rows))
             if part not in known:
-                known[part] = end, len(holding)
-                end += len(holding)
-                rows.append(_numbers(holding, sources[source][0]))
+                known[part] = end, len(view)
+                end += len(view)
+                rows.append(_numbers(view, sources[source][0]))
             parts[-1].append(known[part])
     lookup = torch.cat(rows)
     in_order = len(lookup) == length and bool((lookup == torch.arange(length, dtype=torch.int32)).all())
-    return Places([source for _, source in sources.values()], None if in_order else lookup, parts)
+    return RowLayout([source for _, source in sources.values()], None if in_order else lookup, parts)
 
 
-def _numbers(holding: Holding, first: int) -> Tensor:
+def _numbers(view: RowView, first: int) -> Tensor:
     """A part's rows by their numbers in the table."""
-    own = torch.arange(len(holding)) if holding.rows is None else holding.rows
+    own = torch.arange(len(view)) if view.rows is None else view.rows
     return (own + first).int()

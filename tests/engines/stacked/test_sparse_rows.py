@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ffalm.engines.stacked.lists import Kept, Listed, fetched, in_order_of
+from ffalm.engines.stacked.sparse_rows import CachedSparseRows, SparseRows, fetched, in_order_of
 
 
 def test_records_are_fetched_whole_and_in_the_order_of_the_numbers() -> None:
@@ -40,13 +40,13 @@ def test_very_many_rows_of_very_many_codes_are_turned_round_too() -> None:
 
 
 def test_lists_are_kept_from_the_second_time_on() -> None:
-    made: list[Listed] = []
+    made: list[SparseRows] = []
 
-    def make() -> Listed:
+    def make() -> SparseRows:
         nothing = torch.zeros(0)
-        made.append(Listed(nothing, nothing, nothing, nothing, short=False))
+        made.append(SparseRows(nothing, nothing, nothing, nothing, short=False))
         return made[-1]
 
-    kept = Kept(make)
+    kept = CachedSparseRows(make)
     assert [kept() is made[-1] for _ in range(4)] == [True] * 4
     assert len(made) == 2

@@ -13,7 +13,7 @@ from ffalm.data.types import Examples, Task
 
 
 @dataclass(frozen=True)
-class Holding:
+class RowView:
     """Some rows of a source of examples, by row number."""
 
     source: Examples
@@ -39,26 +39,26 @@ class Holding:
         return Examples(nothing, self.source.y[self.rows], self.source.group[self.rows]).counts(task)
 
 
-class Dealt(Sequence[Examples]):
+class ClientRows(Sequence[Examples]):
     """The examples of several clients, gathered on each access and not kept."""
 
-    def __init__(self, holdings: Sequence[Holding]) -> None:
-        self.holdings = tuple(holdings)
+    def __init__(self, row_views: Sequence[RowView]) -> None:
+        self.row_views = tuple(row_views)
 
     def __len__(self) -> int:
-        return len(self.holdings)
+        return len(self.row_views)
 
     def __repr__(self) -> str:
-        return f"Dealt({', '.join(str(len(holding)) for holding in self.holdings)} rows)"
+        return f"ClientRows({', '.join(str(len(view)) for view in self.row_views)} rows)"
 
     @overload
     def __getitem__(self, place: int) -> Examples: ...
     @overload
-    def __getitem__(self, place: slice) -> Dealt: ...
-    def __getitem__(self, place: int | slice) -> Examples | Dealt:
-        return Dealt(self.holdings[place]) if isinstance(place, slice) else self.holdings[place].examples()
+    def __getitem__(self, place: slice) -> ClientRows: ...
+    def __getitem__(self, place: int | slice) -> Examples | ClientRows:
+        return ClientRows(self.row_views[place]) if isinstance(place, slice) else self.row_views[place].examples()
 
 
-def holdings_of(clients: Sequence[Examples]) -> tuple[Holding, ...]:
-    """The holding of each client; plain examples are held whole."""
-    return clients.holdings if isinstance(clients, Dealt) else tuple(Holding(examples) for examples in clients)
+def row_views_of(clients: Sequence[Examples]) -> tuple[RowView, ...]:
+    """The view of each client; plain examples are held whole."""
+    return clients.row_views if isinstance(clients, ClientRows) else tuple(RowView(examples) for examples in clients)

@@ -12,7 +12,7 @@ from torch import Tensor
 from ffalm.engines.stacked.schedule import Steps
 
 
-class Listed(NamedTuple):
+class SparseRows(NamedTuple):
     """The rows of one step as lists of the columns that are 1.
 
     `rows` are the reverse of `places`: for each code in turn the rows that list it, those of a lane's code c from
@@ -28,19 +28,19 @@ class Listed(NamedTuple):
     starts: Tensor | None = None  # (lane, code) on one axis
 
 
-class Kept:
+class CachedSparseRows:
     """Lists that are made when they are asked for, and kept from the second time on.
 
     Where all clients take part they are scored on the same rows in every round. Where a few do, rows seldom meet
     again in the same plan, and lists kept for each would be many.
     """
 
-    def __init__(self, make: Callable[[], Listed]) -> None:
+    def __init__(self, make: Callable[[], SparseRows]) -> None:
         self._make = make
         self._asked = False
-        self._made: Listed | None = None
+        self._made: SparseRows | None = None
 
-    def __call__(self) -> Listed:
+    def __call__(self) -> SparseRows:
         if self._made is not None:
             return self._made
         made = self._make()
@@ -50,7 +50,7 @@ class Kept:
         return made
 
 
-Batch = Listed | Kept
+Batch = SparseRows | CachedSparseRows
 
 
 def fetched(records: Tensor, rows: Tensor) -> Tensor:

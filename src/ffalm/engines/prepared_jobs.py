@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Ready:
+class PreparedJob:
     """A job about to run: its number among all jobs, its model, its server and where it starts."""
 
     number: int
@@ -28,14 +28,14 @@ class Ready:
     extra: dict[str, Tensor]  # buffers that the model keeps but does not save
 
 
-def ready(number: int, job: Job) -> Ready:
+def prepare_job(number: int, job: Job) -> PreparedJob:
     """Build a job's model and its state before the first round."""
     model = checked_model(job)
     context = ServerContext.of(job, model)
     entries = model.state_dict()
     start = context.begin({name: entry.detach().clone() for name, entry in entries.items()})
     extra = {name: entry for name, entry in model.named_buffers() if name not in entries}
-    return Ready(number, job, model, context, start, extra)
+    return PreparedJob(number, job, model, context, start, extra)
 
 
 def grouped(waiting: Sequence[T], alike: Callable[[T, T], bool]) -> list[list[T]]:

@@ -9,14 +9,14 @@ import torch
 from tests.contract import batch_of
 
 from ffalm.algorithms import FFALM
-from ffalm.theory import slips as theory
+from ffalm.theory import errata as theory
 from ffalm.theory.constants import PAPER
 from ffalm.theory.trajectories import Setting, run
 
 
 def test_the_page_in_the_documents_has_every_slip_with_its_numbers() -> None:
     text = (Path(__file__).resolve().parents[2] / "docs" / "theory.md").read_text(encoding="utf-8")
-    for slip in theory.slips():
+    for slip in theory.errata():
         assert f"{slip.where}**" in text
         assert f"Instead: {slip.correction}\n" in text
         assert f"Shown by: {slip.shown}\n" in text

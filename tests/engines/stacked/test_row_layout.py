@@ -11,7 +11,7 @@ from ffalm.data.types import Dataset, Examples, Task
 from ffalm.engines import Job, Training
 from ffalm.engines.loop import LoopEngine
 from ffalm.engines.stacked import StackedEngine
-from ffalm.engines.stacked.places import places_of
+from ffalm.engines.stacked.row_layout import row_layout_of
 from ffalm.federation import Federation
 from ffalm.partition import Partition
 
@@ -32,7 +32,7 @@ def dealt(seeds: int, hot: bool = False) -> list[Federation]:
 
 def test_seeds_that_deal_out_one_table_hold_it_once() -> None:
     federations = dealt(3)
-    found = places_of(federations)
+    found = row_layout_of(federations)
     assert [len(source) for source in found.sources] == [200, 40]
     assert found.length == 3 * 200 + 40
     assert [parts[-1] for parts in found.parts] == [found.parts[0][-1]] * 3
@@ -46,7 +46,7 @@ def test_seeds_that_deal_out_one_table_hold_it_once() -> None:
 
 def test_parts_that_stand_for_themselves_need_no_lookup() -> None:
     clients = [(part.x, part.y, part.group) for part in (table(9, 0, False), table(5, 1, False))]
-    found = places_of([Federation.from_arrays(clients, validation=clients[1])])
+    found = row_layout_of([Federation.from_arrays(clients, validation=clients[1])])
     assert found.lookup is None
     assert found.parts == [[(0, 9), (9, 5), (14, 5)]]
 

@@ -25,7 +25,7 @@ from ffalm.targets.target import Target
 
 
 @dataclass(frozen=True)
-class Entry:
+class MethodChoice:
     """What one method chose for one bound in one seed of a cell, on test rows."""
 
     cell: str
@@ -40,9 +40,9 @@ class Entry:
     hypervolume: float  # of all models that the method offers for this metric in this seed
 
 
-def entries_of(board: Board, cell: str, studies: Sequence[Study]) -> list[Entry]:
+def choices_of(board: Board, cell: str, studies: Sequence[Study]) -> list[MethodChoice]:
     """What every method chose in a cell, for every bound and seed."""
-    entries: list[Entry] = []
+    choices: list[MethodChoice] = []
     finished = [run for study in studies for run in study.results if run.diverged is None]
     sound = [run for run in finished if not run.degenerate]
     labels = {
@@ -63,8 +63,8 @@ def entries_of(board: Board, cell: str, studies: Sequence[Study]) -> list[Entry]
                     continue  # row owners are unknown, so thresholds of sites mean nothing here
                 answers = {target: _answer(method, target, labels[method.name, target], own) for target in targets}
                 volume = hypervolume(_offered(answers.values(), metric), reference)
-                entries += [_entry(cell, target, method, seed, answer, volume) for target, answer in answers.items()]
-    return entries
+                choices += [_choice(cell, target, method, seed, answer, volume) for target, answer in answers.items()]
+    return choices
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,11 +106,11 @@ def _offered(answers: Iterable[Answer | None], metric: str) -> list[tuple[float,
     return [(scores.metrics[metric], scores.metrics["accuracy"]) for scores in shown]
 
 
-def _entry(cell: str, target: Target, method: Method, seed: int, answer: Answer | None, volume: float) -> Entry:
+def _choice(cell: str, target: Target, method: Method, seed: int, answer: Answer | None, volume: float) -> MethodChoice:
     if answer is None or answer.best.test is None:
-        return Entry(cell, str(target), method.name, seed, math.nan, math.nan, False, "", "", 0.0)
+        return MethodChoice(cell, str(target), method.name, seed, math.nan, math.nan, False, "", "", 0.0)
     metrics, chosen = answer.scored.metrics, answer.chosen
-    return Entry(
+    return MethodChoice(
         cell,
         str(target),
         method.name,

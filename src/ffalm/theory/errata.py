@@ -1,6 +1,6 @@
-"""Where the paper's equations and proof go wrong, each slip with numbers that show it.
+"""Where the paper's equations and proof go wrong, each erratum with numbers that show it.
 
-The functions compute; `slips` puts their numbers into the sentences of `slips.toml`, and a test checks that
+The functions compute; `errata` puts their numbers into the sentences of `errata.toml`, and a test checks that
 `docs/theory.md` has the same.
 """
 
@@ -18,8 +18,8 @@ from ffalm.theory.numeric import GRID, Array, smallest
 
 
 @dataclass(frozen=True)
-class Slip:
-    """One slip: where it is, the correction, and the numbers that show it."""
+class Erratum:
+    """One erratum: where it is, the correction, and the numbers that show it."""
 
     where: str
     correction: str
@@ -132,11 +132,12 @@ def term_ratios(round: int = 1_000_000) -> dict[str, float]:
     return {name: true[name] / printed[name] for name in true}
 
 
-def slips() -> list[Slip]:
-    """All of them, in the paper's order; the sentences are in `slips.toml`."""
+def errata() -> list[Erratum]:
+    """All of them, in the paper's order; the sentences are in `errata.toml`."""
     numbers = _numbers()
     return [
-        Slip(one["where"], one["correction"], one["shown"].format(**numbers)) for one in toml.beside(__file__)["slip"]
+        Erratum(one["where"], one["correction"], one["shown"].format(**numbers))
+        for one in toml.beside(__file__)["erratum"]
     ]
 
 

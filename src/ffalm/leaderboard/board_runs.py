@@ -1,4 +1,4 @@
-"""Running a board: one resumable study per cell, each in its own folder, then the contest between methods."""
+"""Running a board: one resumable study per cell, each in its own folder, then every method's choice."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from ffalm.config import StudyConfig
 from ffalm.data import source_class
 from ffalm.errors import require
 from ffalm.leaderboard.board import Board
-from ffalm.leaderboard.contest import Entry, entries_of
+from ffalm.leaderboard.method_choices import MethodChoice, choices_of
 from ffalm.studies.results import Study
-from ffalm.studies.study import carry_out
+from ffalm.studies.study import compute_study
 
 Trainer = Callable[[str, StudyConfig, Path], Study]
 """Trains the study of a cell, given the cell's name, in a folder."""
 
 
 @dataclass(frozen=True)
-class Played:
-    """The contest in every cell, and what was left out."""
+class BoardResult:
+    """Every method's choices in every cell, and what was left out."""
 
-    entries: list[Entry]
+    choices: list[MethodChoice]
     left_out: list[str]  # in sentences
 
 
-def play(
+def run_board(
     board: Board,
     out: Path,
     changes: Mapping[str, Any] | None = None,
     root: str | None = None,
     train: Trainer | None = None,
-) -> Played:
+) -> BoardResult:
     """Train what is missing in the folder, and let every method choose.
 
     Cells whose data lie in files are left out without a `root`, and so are methods that cannot take a cell's data.
     """
     train = train or (lambda cell, config, folder: share(config, folder))
-    contests: list[Future[list[Entry]]] = []
+    waiting: list[Future[list[MethodChoice]]] = []
     left_out: list[str] = []
-    with ThreadPoolExecutor(1) as judge:  # a contest keeps one core busy, and the next cell trains in other processes
+    with ThreadPoolExecutor(1) as chooser:  # choosing keeps one core busy, and the next cell trains in other processes
         for cell in board.cells:
             if root is None and source_class(cell.source).needs_files:
                 left_out.append(f"{cell.name}: name the folder with the files of {cell.source} by --root.")
@@ -53,15 +53,15 @@ def play(
                 for number, config in enumerate(board.configs(cell, changes or {}, root))
             ]
             left_out += [f"{cell.name}: {one.reason}" for study in studies for one in study.record.left_out]
-            contests.append(judge.submit(entries_of, board, cell.name, studies))
-    entries = [entry for contest in contests for entry in contest.result()]
-    require(bool(entries), f"No cell of the board could be run. {' '.join(left_out)}")
-    return Played(entries, left_out)
+            waiting.append(chooser.submit(choices_of, board, cell.name, studies))
+    choices = [choice for one in waiting for choice in one.result()]
+    require(bool(choices), f"No cell of the board could be run. {' '.join(left_out)}")
+    return BoardResult(choices, left_out)
 
 
 def share(config: StudyConfig, folder: Path) -> Study:
     """The study in a folder that may hold runs of a board with other methods."""
-    return carry_out(config, folder, [entry.key for entry in config.entries], "share")
+    return compute_study(config, folder, [entry.key for entry in config.entries], "share")
 
 
 def slug(name: str) -> str:

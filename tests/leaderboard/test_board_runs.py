@@ -7,7 +7,7 @@ from tests.leaderboard.test_board import SMALL
 
 from ffalm.cli import run
 from ffalm.leaderboard.board import Board
-from ffalm.leaderboard.play import Played, play, slug
+from ffalm.leaderboard.board_runs import BoardResult, run_board, slug
 from ffalm.studies.results import Study
 
 CHANGES = {"seeds": [0, 1], "workers": 1, "engine": "stacked"}
@@ -21,29 +21,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def played(folder: Path) -> Played:
-    return play(Board.load(folder / "board.toml"), folder / "out", CHANGES)
+def result(folder: Path) -> BoardResult:
+    return run_board(Board.load(folder / "board.toml"), folder / "out", CHANGES)
 
 
-def test_every_method_chooses_once_a_seed_and_bound(played: Played) -> None:
-    assert [(one.method, one.seed) for one in played.entries] == [
+def test_every_method_chooses_once_a_seed_and_bound(result: BoardResult) -> None:
+    assert [(one.method, one.seed) for one in result.choices] == [
         (method, seed) for seed in (0, 1) for method in ("fedavg", "ffalm", "ours")
     ]
 
 
-def test_a_method_without_a_choice_has_the_test_metrics_of_its_run(played: Played, folder: Path) -> None:
+def test_a_method_without_a_choice_has_the_test_metrics_of_its_run(result: BoardResult, folder: Path) -> None:
     study = Study.load(folder / "out" / "people")
     test = {run.seed: run.test for run in study.results if run.label == "FedAvg"}
-    own = [one for one in played.entries if one.method == "fedavg"]
+    own = [one for one in result.choices if one.method == "fedavg"]
     assert [one.accuracy for one in own] == [test[0]["accuracy"], test[1]["accuracy"]]
     assert [one.gap for one in own] == pytest.approx([test[0]["dpd"], test[1]["dpd"]])
     assert [one.held for one in own] == [one.gap <= 0.05 for one in own]
 
 
-def test_nothing_is_trained_twice(played: Played, folder: Path) -> None:
+def test_nothing_is_trained_twice(result: BoardResult, folder: Path) -> None:
     stamps = {file: file.stat().st_mtime_ns for file in (folder / "out").rglob("result.json")}
-    again = play(Board.load(folder / "board.toml"), folder / "out", CHANGES)
-    assert again == played
+    again = run_board(Board.load(folder / "board.toml"), folder / "out", CHANGES)
+    assert again == result
     assert {file: file.stat().st_mtime_ns for file in stamps} == stamps
     assert len(stamps) == 5 * 2
 
@@ -53,13 +53,13 @@ def test_cells_whose_files_are_not_named_are_left_out(tmp_path: Path) -> None:
     file.write_text(
         SMALL.replace('source = "census", rows = 2000', 'source = "adult"') + "[cells.made]\ndata = {rows = 2000}"
     )
-    played = play(Board.load(file, methods=["fedavg"]), tmp_path / "out", CHANGES)
-    assert played.left_out == ["people: name the folder with the files of adult by --root."]
-    assert {one.cell for one in played.entries} == {"made"}
+    result = run_board(Board.load(file, methods=["fedavg"]), tmp_path / "out", CHANGES)
+    assert result.left_out == ["people: name the folder with the files of adult by --root."]
+    assert {one.cell for one in result.choices} == {"made"}
 
 
 def test_the_command_writes_the_page_and_its_data(
-    played: Played, folder: Path, capsys: pytest.CaptureFixture[str]
+    result: BoardResult, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = ["--out", str(folder / "out"), "--seeds", "2", "--workers", "1", "--quiet"]
     assert run(["leaderboard", "--board", str(folder / "board.toml"), *out]) == 0
@@ -83,8 +83,8 @@ def test_thresholds_of_sites_are_for_cells_that_know_their_sites(tmp_path: Path)
     file.write_text(
         text.replace('owner = "sex"', 'owner = "workclass"').replace('"silos" }', '"silos", min_rows = 1 }')
     )
-    played = play(Board.load(file, methods=["sites", "fedavg"]), tmp_path / "out", {**CHANGES, "seeds": [0]})
-    assert [(one.cell, one.method) for one in played.entries] == [
+    result = run_board(Board.load(file, methods=["sites", "fedavg"]), tmp_path / "out", {**CHANGES, "seeds": [0]})
+    assert [(one.cell, one.method) for one in result.choices] == [
         ("people", "fedavg"),
         ("owned", "sites"),
         ("owned", "fedavg"),
