@@ -59,6 +59,8 @@ def test_the_interface_for_sites_has_its_own_path_and_the_other_ones_lie_outside
     prefix = f"{fleet_router.prefix}/"
     assert prefix == fleet_gateway.FOR_SITES, "deploy/fleet_gateway lets the wrong requests of strangers in"
     assert not control_router.prefix.startswith(fleet_gateway.FOR_SITES.rstrip("/")), "strangers could start runs"
+    served = {getattr(route, "path", "") for route in fleet_router.routes} | {bundle.TAKE, bundle.GIVE}
+    assert served >= fleet_gateway.REQUESTS, "deploy/fleet_gateway lets requests through that Flower no longer serves"
 
 
 def test_a_connection_yields_the_calls_that_a_site_makes_in_their_order() -> None:

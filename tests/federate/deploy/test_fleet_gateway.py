@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ffalm.federate.deploy.bundle import GIVE, TAKE
 from ffalm.federate.deploy.fleet_gateway import Admission, FleetGateway, Receive, Scope, Send, listener
 
 INNER = ("127.0.0.1", 4001)
@@ -41,14 +42,17 @@ def _through(
     return bool(reached) and "http.disconnect" not in read, sent
 
 
-@pytest.mark.parametrize("path", ["/v1/fleet/activate-node", "/v1/fleet/pull-messages"])
+@pytest.mark.parametrize("path", ["/v1/fleet/activate-node", "/v1/fleet/pull-object", TAKE, GIVE])
 def test_sites_are_let_through(path: str) -> None:
     assert _through({"type": "http", "path": path, "server": OUTER}) == (True, [])
 
 
 @pytest.mark.parametrize(
     "path",
-    ["/v1/control/register-node", "/v1/control/start-run", "/v1/runtime/acquire-task", "/docs", "/", "/v1/fleet"],
+    [
+        *("/v1/control/register-node", "/v1/control/start-run", "/v1/runtime/acquire-task", "/docs", "/", "/v1/fleet"),
+        *("/v1/fleet/push-messages", "/v1/fleet/pull-messages", "/v1/fleet/get-fab", "/v1/fleet/x"),
+    ],
 )
 def test_everything_else_is_refused_from_outside_and_open_from_inside(path: str) -> None:
     reached, sent = _through({"type": "http", "path": path, "server": OUTER})

@@ -2,7 +2,8 @@
 
 Flower serves three interfaces on one port: one for sites, which node keys guard, and two that start runs and register
 keys, which nothing guards. Whoever could reach those would run code at every site. So the SuperLink itself listens on
-loopback, and what is open to the network lets the sites' interface through and answers 403 to everything else.
+loopback, and what is open to the network lets those requests of the sites' interface through that our sites make, and
+answers 403 to everything else. Flower's own `push-messages` is not among them: it does not check whose answer it gets.
 
 Flower also reads a request before it looks at the key. Here the key comes first (`site_admission`), but for small
 introductions, bodies have a largest size, and connections that send nothing are closed (`guarded_protocol`).
@@ -27,6 +28,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from ffalm.federate.deploy.bundle import GIVE, TAKE
 from ffalm.federate.deploy.process_log import escape_records, keep_rotating
 from ffalm.federate.deploy.superlink_state import allow_slow_starts, keep_contents_in_memory, restart_executor
 
@@ -39,6 +41,9 @@ Admission = Callable[[Scope], Awaitable[int | None]]
 
 FOR_SITES = "/v1/fleet/"
 INTRODUCTIONS = (f"{FOR_SITES}activate-node", f"{FOR_SITES}register-node")  # Flower says why it refuses these
+_OBJECTS = ("push-object", "pull-object", "confirm-message-received")  # of messages that are larger than a bundle
+_PRESENCE = ("send-node-heartbeat", "deactivate-node", "unregister-node")
+REQUESTS = frozenset({*INTRODUCTIONS, TAKE, GIVE, *(f"{FOR_SITES}{name}" for name in (*_OBJECTS, *_PRESENCE))})
 MOST_BYTES = 2**30  # of one request: Flower sends each tensor in one
 MOST_BYTES_OF_STRANGERS = 2**16
 _SECONDS_TO_CLOSE = 3
@@ -110,7 +115,7 @@ class FleetGateway:
         return (arrived_at[0], arrived_at[1]) == self._inner
 
     async def _refusal(self, scope: Scope) -> int | None:
-        if not str(scope["path"]).startswith(FOR_SITES):
+        if scope["path"] not in REQUESTS:
             return 403
         if self._admission is not None and scope["path"] not in INTRODUCTIONS:
             status = await self._admission(scope)
