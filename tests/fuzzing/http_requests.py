@@ -43,7 +43,7 @@ def gateway(draws: random.Random) -> str:
     from ffalm.federate.deploy.fleet_gateway import FleetGateway
 
     length = draws.choice((b"0", b"-1", b"9" * 30, b"x", b"", b"1e3", "\u0663".encode(), b"5"))
-    paths = ("/v1/fleet/x", "/", "/v1/fleet/../x", "/v1/fleet/register-node", "", "/v1/runtime/x", "\x00")
+    paths = ("/v1/fleet/pull-object", "/", "/v1/fleet/../x", "/v1/fleet/register-node", "", "/v1/runtime/x", "\x00")
     headers = [(b"content-length", length)]
     app = FleetGateway(_nobody, ("127.0.0.1", 1), None, 100)
     return str(_status(app, draws.choice(paths), headers, draws.randbytes(draws.randrange(300))))

@@ -38,7 +38,7 @@ async def refuse_bad_keys(scope: Scope) -> int | None:
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
-    while scope["path"].endswith(("activate-node", "upload")) and (await receive()).get("more_body"):
+    while scope["path"].endswith(("activate-node", "push-object")) and (await receive()).get("more_body"):
         pass
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
@@ -71,7 +71,7 @@ def served(tls: Path | None = None, **limits: Any) -> Iterator[tuple[str, int]]:
 def answer(address: tuple[str, int], head: str = "key: good\r\n", length: int = 0) -> bytes:
     """What is answered to a request of which no body is ever sent."""
     with socket.create_connection(address, timeout=5) as one:
-        one.sendall(f"POST /v1/fleet/x HTTP/1.1\r\nhost: x\r\n{head}content-length: {length}\r\n\r\n".encode())
+        one.sendall(f"POST /v1/fleet/pull-object HTTP/1.1\r\nhost: x\r\n{head}content-length: {length}\r\n\r\n".encode())
         try:
             return one.recv(100)
         except ConnectionResetError:
@@ -123,15 +123,15 @@ def test_a_body_that_nobody_had_to_show_a_key_for_must_come_soon() -> None:
             stranger.sendall(head.format(INTRODUCTIONS[0], "").encode())
             assert trickled(stranger, 5.0) < 2.0
         with socket.create_connection(address, timeout=5) as site:
-            site.sendall(head.format("/v1/fleet/upload", "key: good\r\n").encode())
+            site.sendall(head.format("/v1/fleet/push-object", "key: good\r\n").encode())
             assert trickled(site, 1.5) >= 1.5
 
 
 def test_the_headers_of_a_second_request_must_come_soon_too() -> None:
     with served(seconds=0.2) as address, socket.create_connection(address, timeout=5) as one:
-        one.sendall(b"POST /v1/fleet/x HTTP/1.1\r\nhost: x\r\nkey: good\r\ncontent-length: 0\r\n\r\n")
+        one.sendall(b"POST /v1/fleet/pull-object HTTP/1.1\r\nhost: x\r\nkey: good\r\ncontent-length: 0\r\n\r\n")
         assert one.recv(1000).startswith(b"HTTP/1.1 200")
-        one.sendall(b"POST /v1/fleet/x HTTP/1.1\r\nhost: ")
+        one.sendall(b"POST /v1/fleet/pull-object HTTP/1.1\r\nhost: ")
         assert trickled(one, 5.0) < 2.0
 
 
