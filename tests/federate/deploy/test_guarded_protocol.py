@@ -71,7 +71,8 @@ def served(tls: Path | None = None, **limits: Any) -> Iterator[tuple[str, int]]:
 def answer(address: tuple[str, int], head: str = "key: good\r\n", length: int = 0) -> bytes:
     """What is answered to a request of which no body is ever sent."""
     with socket.create_connection(address, timeout=5) as one:
-        one.sendall(f"POST /v1/fleet/pull-object HTTP/1.1\r\nhost: x\r\n{head}content-length: {length}\r\n\r\n".encode())
+        said = f"POST /v1/fleet/pull-object HTTP/1.1\r\nhost: x\r\n{head}content-length: {length}\r\n\r\n"
+        one.sendall(said.encode())
         try:
             return one.recv(100)
         except ConnectionResetError:
