@@ -142,8 +142,9 @@ def test_the_callers_thread_count_comes_back() -> None:
     before = torch.get_num_threads()
     ffalm.simulate(ffalm.FedAvg(), federation(), rounds=1, engine="loop", device="cpu", threads=before + 1)
     assert torch.get_num_threads() == before
-    with pytest.raises(UserError, match="from 1 to 1024"):  # OpenMP would end the process
-        ffalm.simulate(ffalm.FedAvg(), federation(), rounds=1, threads=10**9)
+    for wrong in (10**9, True):  # OpenMP would end the process; torch takes no bool
+        with pytest.raises(UserError, match="from 1 to 1024"):
+            ffalm.simulate(ffalm.FedAvg(), federation(), rounds=1, threads=wrong)
 
 
 # --- divergence -------------------------------------------------------------------------------------------------------

@@ -157,7 +157,7 @@ def simulate(
     require(all(isinstance(one, Federation) for one in federations), "Give a Federation, or a list with one per seed.")
     require(on_round is None or callable(on_round), "`on_round` must be a function that takes a record.")
     require(
-        threads is None or (isinstance(threads, int) and 1 <= threads <= _MOST_THREADS),
+        threads is None or (type(threads) is int and 1 <= threads <= _MOST_THREADS),
         f"`threads` must be a whole number from 1 to {_MOST_THREADS}; got {short_repr(threads)}.",
     )
     require(

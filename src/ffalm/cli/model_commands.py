@@ -49,10 +49,10 @@ def predict(
     require_output(out, data)
     found = load_model(model, alpha=alpha, site=site)
     table, notes = predictions(found, data, group, proba)
-    for note in notes:
-        print(f"ffalm: {note}", file=sys.stderr)
     if copy is not None:
         table = _with_columns(table, found, data, copy)
+    for note in notes:
+        print(f"ffalm: {note}", file=sys.stderr)
     text = table.to_csv(index=False, lineterminator="\n")
     _write_or_print(text, out, _PREDICTIONS, "a file of predictions", f" ({len(table):,} rows)")
 
