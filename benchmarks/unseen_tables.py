@@ -391,7 +391,7 @@ def page(found: list[Found], draw: int) -> str:
         "```",
         "",
         "## Are verdicts true?",
-        f"{len(every)} answers: {len(TARGETS)} targets ({targets}),",
+        f"{len(every)} answers of version {ffalm.__version__}: {len(TARGETS)} targets ({targets}),",
         f"each with thresholds by group and with one threshold, on {len(found)} tables. Left out are {degenerate}",
         "answers that were called degenerate. Answers on one table share its rows: they are not independent.",
         "",
