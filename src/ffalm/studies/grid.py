@@ -124,6 +124,28 @@ def federation_of(config: StudyConfig, plan: RunPlan) -> Federation:
     return _federation(drawn, replace(config.partition, alpha=plan.alpha), plan.seed)
 
 
+def require_unchanged(folder: Path, fingerprint: str) -> None:
+    """Refuse the data of a study in a folder where its rows are not those that the study was begun with."""
+    config = parse(read(folder / "config.toml"))
+    require(
+        federation_of(config, plans(config)[0]).fingerprint() == fingerprint,
+        f"The data of the study in {folder} has changed since it was begun: restore it. Else a blind rule could be "
+        "fitted to rows that trained the model.",
+    )
+
+
+def require_computed_on(federation: Federation, run: RunFolder) -> None:
+    """Refuse a federation that is not the one of all runs of a study."""
+    given = parse(read(run.path / "config.toml")).data
+    require(isinstance(given, InMemory), "This study loads its data again: leave `federation` out of `answer`.")
+    require(
+        InMemory.of(federation, 1) == given,
+        "The runs of this study were not all computed on the federation given, and its rows may have trained some of "
+        "their models. A study of several federations has blind rules of single runs: call `study.blind(run, "
+        "federation=...)` with each run's own.",
+    )
+
+
 def run_of(config: StudyConfig, plan: RunPlan, device: str = "", processes: int = 1) -> Run | ClientsAlone:
     """A run that is about to be computed."""
     return simulation.run_of(config, plan.entry.algorithm, federation_of(config, plan), plan.seed, device, processes)
