@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import ffalm
 from ffalm.errors import UserError
+from ffalm.report.rendering import to_markdown
 from ffalm.studies.left_out_sites import _folder_names, run_each
 from ffalm.studies.results import Study
 
@@ -67,6 +69,24 @@ def test_the_table_is_written_beside_the_studies(done: ffalm.LeaveOneOut) -> Non
     assert [one["site"] for one in found] == list(SITES)
     assert float(found[0]["left_out_accuracy"]) == pytest.approx(done.sites[0].left_out["accuracy"])
     assert "| north" in (done.folder / "leave-one-out.md").read_text()
+
+
+def diverging(study: Study, seeds: tuple[int, ...]) -> Study:
+    runs = [replace(run, diverged="It diverged." if run.seed in seeds else None) for run in study.results]
+    return Study(study.record, runs, study.folder)
+
+
+def test_seeds_that_diverged_are_left_out_of_both_means(done: ffalm.LeaveOneOut) -> None:
+    without = {**done.without, "north": diverging(done.without["north"], (0,))}
+    of_one = replace(done, without=without).sites[1]
+    assert of_one.left_out["accuracy"] == done.without["north"].results[1].test["accuracy"]
+    member = done.whole.client_scores(done.whole.results[1])["north"]["test"]
+    assert of_one.member["accuracy"] == pytest.approx(member.tally([256, 256]).accuracy())
+    none = replace(done, whole=diverging(done.whole, (0, 1)))
+    assert [one.rows for one in none.sites] == [one.rows for one in done.sites]
+    assert all(np.isnan([*one.left_out.values(), *one.member.values()]).all() for one in none.sites)
+    assert none.records()[0]["diverged"] == 2
+    assert "2 of 2 seeds left out" in to_markdown(none.table())
 
 
 def test_what_is_done_is_not_computed_again(done: ffalm.LeaveOneOut, table: Path) -> None:

@@ -223,6 +223,7 @@ def _show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opt
         print_json({"folder": folder, "files": files, "sites": done.records()})
     else:
         print_results([done.table()], [f"Table: {files['csv']}; each study: ffalm report {folder}/FOLDER"])
+    raise_if_diverged(done.whole, *done.without.values())
 
 
 def _without(config: StudyConfig, site: str | None) -> StudyConfig:
