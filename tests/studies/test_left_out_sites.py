@@ -107,6 +107,18 @@ def test_sites_must_be_known_and_more_than_one(done: ffalm.LeaveOneOut, table: P
         ffalm.leave_one_out(table, out=tmp_path, leave_out="north", **ASKED)
 
 
+def test_a_site_that_alone_has_a_groups_rows_is_named_and_the_others_are_left_out(table: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(table).astype({"sex": str})
+    rare = (frame["bank"] == "north") & (frame["sex"] == "1") & (frame.index % 2 == 0)
+    frame.loc[rare, "sex"] = "2"
+    frame.to_csv(tmp_path / "loans.csv", index=False)
+    done = ffalm.leave_one_out(tmp_path / "loans.csv", out=tmp_path / "out", **{**ASKED, "seeds": 1})
+    assert [one.site for one in done.sites] == ["east/1", "south"]
+    (note,) = done.notes
+    assert note.startswith("north cannot be left out: No client has a row of group '2'")
+    assert note in (tmp_path / "out" / "leave-one-out.md").read_text()
+
+
 def test_folders_of_sites_with_odd_names_differ() -> None:
     assert list(_folder_names(["a/b", "a:b", "c"]).values()) == ["without-a_b", "without-a_b-1", "without-c"]
     assert list(_folder_names(["North", "north"]).values()) == ["without-North", "without-north-1"]

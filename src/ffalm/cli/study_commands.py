@@ -222,7 +222,7 @@ def _show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opt
     done = run_each(run, folder, lambda name: progress.print(name, highlight=False, markup=False))
     files = done.write()
     if values["json"]:
-        print_json({"folder": folder, "files": files, "sites": done.records()})
+        print_json({"folder": folder, "files": files, "sites": done.records(), "notes": list(done.notes)})
     else:
         print_results([done.table()], [f"Table: {files['csv']}; each study: ffalm report {folder}/FOLDER"])
     raise_if_diverged(done.whole, *done.without.values())

@@ -120,8 +120,25 @@ def federation_of(config: StudyConfig, plan: RunPlan) -> Federation:
     source: Any = config.data
     if isinstance(source, InMemory) and source.federations:
         return source.federations[config.seeds.index(plan.seed) % len(source.federations)]
-    drawn = replace(source, data_seed=plan.seed) if config.fresh_data else source
-    return _federation(drawn, replace(config.partition, alpha=plan.alpha), plan.seed)
+    return _federation(_drawn(config, plan), replace(config.partition, alpha=plan.alpha), plan.seed)
+
+
+def _drawn(config: StudyConfig, plan: RunPlan) -> Any:
+    """The data source of a run."""
+    source: Any = config.data
+    return replace(source, data_seed=plan.seed) if config.fresh_data else source
+
+
+def problem_without(config: StudyConfig, site: str) -> UserError | None:
+    """Why a study of all sites cannot be computed without one of them, such as the only one that has a group's rows."""
+    plan = plans(config)[0]
+    cut = replace(config.partition, alpha=plan.alpha, leave_out=site)
+    try:
+        federation = Federation.from_dataset(_dataset(_drawn(config, plan)), cut, plan.seed)
+    except UserError as error:
+        return error
+    problems = (refusal(config, entry, federation) for entry in config.entries)
+    return next((one for one in problems if one is not None), None)
 
 
 def require_unchanged(folder: Path, fingerprint: str) -> None:

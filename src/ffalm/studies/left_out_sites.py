@@ -15,11 +15,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from ffalm.config import parse, read
 from ffalm.errors import UserError, require
 from ffalm.fairness import Tally
 from ffalm.outcome import HEADLINE, Outcome
 from ffalm.report.rendering import to_csv, to_markdown
 from ffalm.report.tables import Column, Section, Table, row
+from ffalm.studies.grid import problem_without
 from ffalm.studies.results import Study
 from ffalm.studies.study import compare
 from ffalm.system.files import path_of, write_atomic
@@ -55,6 +57,7 @@ class LeaveOneOut:
     whole: Study
     without: dict[str, Study]  # by site
     folder: Path
+    notes: tuple[str, ...] = ()  # on sites that cannot be left out
 
     @property
     def sites(self) -> list[SiteOutcome]:
@@ -89,11 +92,12 @@ class LeaveOneOut:
             "In percent, means over seeds, of models as trained. Left out: trained without the site, scored on all of "
             "its rows; member: trained with it, scored on its test rows."
         )
-        return Table("Leave one site out", [Column("Site"), *columns], sections, caption)
+        return Table("Leave one site out", [Column("Site"), *columns], sections, caption, notes=self.notes)
 
     def write(self) -> dict[str, Path]:
         """The table as Markdown and CSV, into the folder."""
-        contents = {"md": to_markdown(self.table()), "csv": to_csv(self._tidy())}
+        page = [to_markdown(self.table()).rstrip("\n"), *self.notes]
+        contents = {"md": "\n\n".join(page) + "\n", "csv": to_csv(self._tidy())}
         return {end: write_atomic(self.folder / f"{_FILE}.{end}", content) for end, content in contents.items()}
 
     def records(self) -> list[dict[str, Any]]:
@@ -180,8 +184,13 @@ def run_each(run: RunStudy, folder: Path, on_study: Callable[[str], None] | None
     if not whole.client_scores(whole.results[0]):
         raise UserError("Sites can be left out in turn where the data names them: name its owner column.")
     require(len(sites) > 1, "Leaving a site out needs at least two sites.")
-    names = _folder_names(sites)
-    done = LeaveOneOut(whole, {site: computed(site, name) for site, name in names.items()}, folder)
+    config = parse(read(whole.folder / "config.toml"))
+    problems = {site: problem for site in sites if (problem := problem_without(config, site)) is not None}
+    if len(problems) == len(sites):
+        raise problems[sites[0]]
+    names = {site: name for site, name in _folder_names(sites).items() if site not in problems}
+    notes = tuple(f"{site} cannot be left out: {problem}" for site, problem in problems.items())
+    done = LeaveOneOut(whole, {site: computed(site, name) for site, name in names.items()}, folder, notes)
     done.write()
     return done
 
