@@ -17,7 +17,7 @@ from ffalm.errors import UserError, require, require_known, require_number, shor
 from ffalm.outcome import Outcome, StudyOutcome, StudyRecord, degenerate
 from ffalm.report.summary import more_is_better
 from ffalm.studies.checksums import with_checksum
-from ffalm.studies.describe import describe, read_study
+from ffalm.studies.describe import RECORD, describe, read_study
 from ffalm.studies.store import RunFolder
 from ffalm.studies.study_answer import StudyAnswer
 from ffalm.system.files import folder_of, path_of, write_atomic
@@ -132,7 +132,8 @@ class Study:
         the study's own settings. A study of several skews needs `alpha`.
         `scope` says where the target is to hold: over the "federation", at all "sites", or "both". For sites the chosen
         model gets thresholds of each site's own, where its held-out rows suffice; an `owner` column must name them.
-        A blind rule needs the rows again: give the `federation` of a study of one in memory.
+        A blind rule needs the rows again: give the `federation` of a study of one in memory. One of several, as of a
+        data frame and several seeds, has no such answer: see `blind`.
         `explain()` of the answer says it in sentences; notebooks show these and who pays.
         """
         record = self.record
@@ -142,6 +143,10 @@ class Study:
         require_known("repair", get_args(Repair), allowed)
         require_known("scope of a target", get_args(Scope), where)
         ended = [run for run in self._runs(alpha) if run.diverged is None and run.label not in record.references]
+        if allowed == "blind" and federation is not None and ended:
+            from ffalm.studies.grid import require_computed_on
+
+            require_computed_on(federation, self._folder(ended[0]))
         blind = {run.place: self._blind_fit(run, federation) for run in ended if allowed == "blind"}
         runs = [FinishedRun(run.label, run.seed, run.alpha, run.place, self.scores(run), blind.get(run.place))
                 for run in ended]  # fmt: skip
@@ -203,11 +208,13 @@ class Study:
         from ffalm.blind_mode import BlindModel, group_model
         from ffalm.config import parse, read
         from ffalm.simulation import rebuilt
-        from ffalm.studies.grid import federation_of, plans
+        from ffalm.studies.grid import federation_of, plans, require_unchanged
 
         folder = self._folder(run)
         config = parse(read(folder.path / "config.toml"))
         owned, settings = federation or federation_of(config, plans(config)[0]), cast("RunKeywords", config.keywords())
+        if federation is None and (self.folder / RECORD).exists():
+            require_unchanged(self.folder, self.record.fingerprints["data"])
         known, key = self._group_models, (run.alpha, run.seed)
         if groups is None and key not in known:
             known[key] = group_model(owned, seed=run.seed, **settings)

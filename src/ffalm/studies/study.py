@@ -36,7 +36,7 @@ from ffalm.simulation import Model, RunKeywords, default_algorithm, listed, own_
 from ffalm.studies import cluster, workers
 from ffalm.studies.describe import RECORD, check_same, lay_out, read_record, write_record
 from ffalm.studies.execution import ExecutionPlan, Listener, plan_execution
-from ffalm.studies.grid import RunPlan, drop_incompatible, federation_of, finished, plans
+from ffalm.studies.grid import RunPlan, drop_incompatible, federation_of, finished, forget_changed_data, plans
 from ffalm.studies.in_memory import CustomModel, InMemory
 from ffalm.studies.learning_rate import choose_rate
 from ffalm.studies.results import Study
@@ -226,6 +226,7 @@ def begin(
             config.partition.kind == "silos" and config.partition.leave_out is None,
             "A target for sites needs the data to name the sites: name its owner column, and leave no site out.",
         )
+    forget_changed_data()
     config, left_out = drop_incompatible(config, optional)
     config, notes = _with_rate(config, out) if free_rate and config.target is not None else (config, ())
     spread = plan_execution(_with_engine(config, out) if existing == "resume" else config)

@@ -120,13 +120,18 @@ def _answer_of(
     costs: Costs | None,
 ) -> Answer:
     """The choice at a confidence, or at the largest that costs little."""
+    unit = 1.0 if costs is None else costs.largest
+
+    def at(level: float) -> Answer:
+        return choose(target, *candidates_of(runs, target, repair, group_names, level, costs), unit)
+
     if confidence is not None:
-        return choose(target, *candidates_of(runs, target, repair, group_names, confidence, costs))
-    plain = choose(target, *candidates_of(runs, target, repair, group_names, LEVELS[-1], costs))
-    enough = plain.chosen.merit - MARGIN_COST * (1.0 if costs is None else costs.largest)
+        return at(confidence)
+    plain = at(LEVELS[-1])
+    enough = plain.chosen.merit - MARGIN_COST * unit
     strict: Answer | None = None
     for level in LEVELS[:-1]:
-        answer = choose(target, *candidates_of(runs, target, repair, group_names, level, costs))
+        answer = at(level)
         strict = strict or answer
         usable = bool(plain.chosen.degenerate) or not answer.chosen.degenerate
         complete = usable and answer.chosen.within(target) == len(answer.chosen.runs)
