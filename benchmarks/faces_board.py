@@ -46,7 +46,7 @@ class Part:
 def missing_parts(board: Board, files: Sequence[Path], sources: Sequence[str], at_once: int) -> list[Part]:
     """What these files of choices lack, in parts of `at_once` seeds; those that bring a cell fewer seeds come first."""
     present = {(one.cell, one.seed) for file in files for one in read_choices(file)}
-    wanted = next(board.configs(board.cells[0], {}, "faces")).seeds
+    wanted = next(iter(board.configs(board.cells[0], {}, "faces").values())).seeds
     ranked: list[tuple[int, Part]] = []
     for cell in board.cells:
         lacking = [seed for seed in wanted if (cell.name, seed) not in present]
