@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from benchmarks.faces_board import Part, compute, missing_parts
 
-from benchmarks import faces_board
 from ffalm.leaderboard.board import Board
 
 HEADER = "cell,target,method,seed,accuracy,gap,held,degenerate,chosen,hypervolume"
@@ -60,8 +59,8 @@ def test_parts_that_would_end_too_late_are_not_begun(
         commands.append(command)
         clock[0] += 600
 
-    monkeypatch.setattr(faces_board.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(faces_board.subprocess, "run", run)
+    monkeypatch.setattr("benchmarks.faces_board.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("benchmarks.faces_board.subprocess.run", run)
     given = argparse.Namespace(board="faces", root="R", out=tmp_path, seconds=1000.0, workers=2, rounds=None)
     parts = [
         Part("celeba, alpha 1", "celeba", (0, 1)),
