@@ -52,8 +52,8 @@ class Partition:
     kind: Kind = field(
         default="plain",
         metadata=flag(
-            "How rows go to clients: plain (Dirichlet by label), even (also clients of equal size), balanced (also equally "
-            "many rows of every label), group (Dirichlet by group), iid, or silos (the data's owners).",
+            "How rows go to clients: plain (Dirichlet by label), even (also clients of equal size), balanced (also "
+            "equally many rows of every label), group (Dirichlet by group), iid, or silos (the data's owners).",
             _PANEL,
             "partition",
         ),

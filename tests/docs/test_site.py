@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from tests.docs.blocks import ROOT
@@ -11,6 +12,11 @@ from tests.docs.blocks import ROOT
 import ffalm
 
 DOCS = ROOT / "docs"
+#: The pages of the site that are files; the leaderboards are written by their command.
+SITE = [
+    *sorted(page for page in DOCS.rglob("*.md") if not page.name.startswith("leaderboard-")),
+    *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "benchmarks/RESULTS.md")),
+]
 
 
 def test_every_public_name_is_on_one_page() -> None:
@@ -25,6 +31,16 @@ def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
     assert [page for page in sorted(pages) if f" {page}\n" not in navigation] == []
+
+
+@pytest.mark.parametrize("page", SITE, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_lists_and_tables_are_what_the_site_takes_them_for(page: Path) -> None:
+    """Python-Markdown needs a blank line before a list, one after a table, and four spaces to stay in a list's item."""
+    text = re.sub(r"^( *)```.*?^\1```$", "code", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    paragraph = r"^(?![-*#|<]|\d+\. |\s).+\n"
+    assert re.findall(rf"(?:\n\n|\A|^#.*\n)(?:{paragraph})+(?=[-*] |\d+\. )", text, re.MULTILINE) == []
+    assert re.findall(r"^ *\|.*\|\n(?! *\||\n|\Z)", text, re.MULTILINE) == []
+    assert re.findall(r"\n\n {1,3}[^ \n].*", text) == []
 
 
 def test_the_theme_fetches_no_font_and_no_script() -> None:
