@@ -35,13 +35,14 @@ def test_every_page_is_in_the_navigation() -> None:
 
 @pytest.mark.parametrize("page", SITE, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_lists_and_tables_are_what_the_site_takes_them_for(page: Path) -> None:
-    """Python-Markdown needs a blank line before a list, one after a table, and four spaces to stay in a list's item.
+    """Python-Markdown needs a blank line before a list, two around a table, and four spaces to stay in a list's item.
 
     An item after such a paragraph needs a blank line too.
     """
     text = re.sub(r"^( *)```.*?^\1```$", "code", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     paragraph = r"^(?![-*#|<]|\d+\. |\s).+\n"
     assert re.findall(rf"(?:\n\n|\A|^#.*\n|^<!.*\n)(?:{paragraph})+(?=[-*] |\d+\. )", text, re.MULTILINE) == []
+    assert re.findall(r"^(?!#| *\|).+\n *\|.*\|\n(?= *\|[-:])", text, re.MULTILINE) == []
     assert re.findall(r"^ *\|.*\|\n(?! *\||\n|\Z)", text, re.MULTILINE) == []
     assert re.findall(r"\n\n {1,3}[^ \n].*", text) == []
     assert re.findall(r"\n\n {4}.*\n(?: {4}.*\n)*[^ \n].*", text) == []
