@@ -71,3 +71,12 @@ def test_pages_made_from_the_code_say_what_its_commands_say() -> None:
     assert "| Fewest training rows of a group that is compared;" in site.data_page()
     assert "Numeric columns are standardised" in site.data_page()
     assert "Default: ." not in site.commands_page()
+
+
+def test_signatures_show_the_defaults_of_settings() -> None:
+    griffe = pytest.importorskip("griffe", reason="needs mkdocstrings: pip install '.[docs]'")
+    from scripts.plain_defaults import PlainDefaults
+
+    code = "penalty: float = setting(2.0, 'Coefficient.', least=0)\nother = field(default=1)"
+    page = griffe.visit("page", Path("page.py"), code, extensions=griffe.Extensions(PlainDefaults()))
+    assert [str(page[name].value) for name in ("penalty", "other")] == ["2.0", "field(default=1)"]
