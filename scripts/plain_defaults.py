@@ -1,4 +1,4 @@
-"""An extension of griffe, named in mkdocs.yml: signatures of settings show their defaults, not the call that makes a field."""
+"""An extension of griffe, named in mkdocs.yml: signatures show defaults of settings, not the calls that make fields."""
 
 from __future__ import annotations
 
