@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -110,6 +111,17 @@ def test_a_site_without_rows_of_a_group_cannot_be_judged() -> None:
     assert [one.verdict(TARGET) is None for one in answer.sites] == [False, True]
     assert not answer.sites[1].own
     assert answer.verdict == answer.sites[0].verdict(TARGET)
+
+
+def test_a_site_beyond_one_bound_misses_the_target_also_where_another_gap_is_undefined() -> None:
+    east = histogram(7, 400, 2.0)
+    east.counts[..., 1, 1] = 0  # no row of group b is favourable: EOD is undefined there, and DPD is wide
+    given = {**SITES, "east": {"validation": east, "test": east}}
+    found = answered("federation", given).sites[-1]
+    both = Target.parse("dpd <= 0.05, eod <= 0.1")
+    assert math.isnan(found.after.metrics["eod"]) and found.after.metrics["dpd"] > 0.05
+    assert found.verdict(both) == "not met"
+    assert found.verdict(Target.parse("eod <= 0.1")) is None
 
 
 def test_a_target_for_sites_needs_to_know_the_sites() -> None:

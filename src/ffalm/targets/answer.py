@@ -173,8 +173,8 @@ class SiteAnswer:
 
     def verdict(self, target: Target) -> Verdict | None:
         """Whether the target holds at the site; None where its rows cannot tell, lacking a group."""
-        defined = all(math.isfinite(self.after.metrics[bound.metric]) for bound in target.bounds)
-        return self.after.verdict(target) if defined else None
+        verdict = self.after.verdict(target)
+        return None if verdict == "cannot be judged" else verdict
 
 
 @dataclass(frozen=True)
