@@ -10,6 +10,7 @@ import torch
 
 from ffalm.errors import UserError
 from ffalm.fairness import ScoreHistogram
+from ffalm.report.answer_card import answer_card
 from ffalm.report.answer_report import sentences, sites, to_plain
 from ffalm.targets.answer import Answer
 from ffalm.targets.candidates import FinishedRun, answer_of
@@ -71,6 +72,18 @@ def test_sites_with_enough_rows_get_thresholds_of_their_own() -> None:
     assert answer.verdict != "not met"
     assert answer.together is not None and answer.test == answer.together.metrics
     assert sum(one.rows for one in answer.together.groups) == 12000
+
+
+def test_thresholds_of_sites_have_a_price_also_where_the_model_without_a_target_was_chosen() -> None:
+    answer = answered("sites", {name: SITES[name] for name in ("north", "south")})
+    assert answer.unconstrained is answer.chosen and answer.before.test is not None
+    assert answer.cost == pytest.approx(answer.before.test.metrics["accuracy"] - answer.test["accuracy"])
+    first, *_ = told = sentences(answer)
+    assert first.startswith("FedAvg, sites' own thresholds: accuracy")
+    assert any(line.startswith("It gains 5.0 points") and "FedAvg, as trained: 79.1 %" in line for line in told)
+    card = answer_card(answer, "yes")
+    assert card.model == "FedAvg with sites' own thresholds" and not card.payers[0].startswith("Nobody pays")
+    assert card.tiles[-1].value == "sites' own" and "2 of 2 sites" in card.tiles[-1].about
 
 
 def test_a_site_of_few_rows_keeps_the_federations_thresholds_and_decides_the_verdict() -> None:
