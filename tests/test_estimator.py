@@ -99,6 +99,23 @@ def test_without_groups_fedavg_is_trained_on_equal_random_parts(people: pd.DataF
     assert np.array_equal(again.predict_proba(x), model.predict_proba(x))
 
 
+def test_without_groups_only_methods_that_look_at_none_are_trained(people: pd.DataFrame) -> None:
+    """Nobody is put into a group that was made up: all rows are of one."""
+    x, y = features(people), people["approved"]
+    plain = FairFederatedClassifier("fedavg", **QUICK).fit(x, y)
+    assert plain.result_ is not None
+    assert all(np.isnan(one["dpd"]) for one in plain.result_.clients)
+    FairFederatedClassifier("afl", **QUICK).fit(x, y)
+    for name in ("reweighing", "lagrangian", "fcfl", "fairfed"):
+        with pytest.raises(UserError, match=f"'{name}' compares groups"):
+            FairFederatedClassifier(name, **QUICK).fit(x, y)
+
+
+def test_a_method_that_gives_no_single_model_is_refused(people: pd.DataFrame) -> None:
+    with pytest.raises(UserError, match="'local' trains a model for each client"):
+        FairFederatedClassifier("local", **QUICK).fit(features(people), people["approved"])
+
+
 def test_a_target_gives_thresholds_by_group(people: pd.DataFrame) -> None:
     x, y, sex = features(people), people["approved"], people["sex"]
     model: Any = FairFederatedClassifier("fedavg", target="dpd <= 0.1", **QUICK).fit(x, y, groups=sex)

@@ -21,6 +21,7 @@ from ffalm.studies.describe import describe, read_study
 from ffalm.studies.store import RunFolder
 from ffalm.studies.study_answer import StudyAnswer
 from ffalm.system.files import folder_of, path_of, write_atomic
+from ffalm.system.torch_modes import usual_modes
 from ffalm.targets.answer import Answer, choose
 from ffalm.targets.candidates import BlindFit, FinishedRun, answer_of
 from ffalm.targets.repair import GROUPS, REPAIR
@@ -186,7 +187,8 @@ class Study:
         """
         aim = Target.parse(target if target is not None else self.record.target or DEFAULT)
         level = self.record.confidence if confidence is None else confidence
-        answer = self.blind_model(run, federation, groups).fit(aim, level)
+        with usual_modes():
+            answer = self.blind_model(run, federation, groups).fit(aim, level)
         if answer.warning:
             warnings.warn(answer.warning, stacklevel=2)
         return answer
