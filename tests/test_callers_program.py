@@ -22,8 +22,7 @@ FIT: dict[str, Any] = {"rounds": 1, "model": "linear", "lr": 0.5, "random_state"
 
 
 def trained(engine: str, model: Any = "mlp", seed: int = 0) -> ffalm.Result:
-    settings = {**FAST, "engine": engine, "model": model, "rounds": 3, "seed": seed}
-    return ffalm.simulate("ffalm", federation(), **settings)
+    return ffalm.simulate("ffalm", federation(), seed=seed, **{**FAST, "engine": engine, "model": model, "rounds": 3})
 
 
 def same(first: ffalm.Result, second: ffalm.Result) -> bool:

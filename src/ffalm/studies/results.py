@@ -336,7 +336,11 @@ class Study:
         if not found:
             signs = {name: ">=" if more_is_better(name) else "<=" for name in bounds}
             conditions = ", ".join(f"{name} {signs[name]} {bound:g}" for name, bound in bounds.items())
-            raise UserError(f"No algorithm meets {conditions or 'this'} with all of its runs finished and sound.")
+            meets = f"meets {conditions} with" if conditions else "has"
+            raise UserError(
+                f"No algorithm {meets} all of its runs finished and sound: `to_dataframe()` shows which diverged, are "
+                "degenerate or have undefined metrics."
+            )
         return max(found, key=lambda one: one.means[metric] if more_is_better(metric) else -one.means[metric])
 
     def write_report(self, folder: str | Path | None = None) -> dict[str, Path]:
