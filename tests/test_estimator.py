@@ -111,6 +111,20 @@ def test_without_groups_only_methods_that_look_at_none_are_trained(people: pd.Da
             FairFederatedClassifier(name, **QUICK).fit(x, y)
 
 
+def test_numbers_of_clients_may_come_from_numpy_as_searches_give_them(people: pd.DataFrame) -> None:
+    model = FairFederatedClassifier(n_clients=np.int64(3), **QUICK).fit(features(people), people["approved"])
+    assert model.result_ is not None and len(model.result_.clients) == 3
+
+
+def test_groups_and_seeds_of_another_shape_are_told(people: pd.DataFrame) -> None:
+    x, y = features(people), people["approved"]
+    model = FairFederatedClassifier(target="dpd <= 0.2", **QUICK).fit(x, y, groups=people["sex"])
+    with pytest.raises(UserError, match=r"one value of `groups` per row; got \(600, 1\) for 600 rows"):
+        model.predict(x, groups=people[["sex"]])
+    with pytest.raises(UserError, match="`random_state` must be a whole number from 0 up; got -1"):
+        FairFederatedClassifier(rounds=1, random_state=-1).fit(x, y)
+
+
 def test_a_method_that_gives_no_single_model_is_refused(people: pd.DataFrame) -> None:
     with pytest.raises(UserError, match="'local' trains a model for each client"):
         FairFederatedClassifier("local", **QUICK).fit(features(people), people["approved"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import suppress
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, Self, cast
 
 import numpy as np
@@ -195,8 +195,12 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             return cast(NDArray[Any], self.classes_[logits.argmax(-1).numpy()])
         codes = None
         if groups is not None:
-            values = pd.Series(np.asarray(_on_cpu(groups), dtype=object))
-            _require(len(values) == len(rows), f"There must be one group per row; got {len(values)} for {len(rows)}.")
+            given = np.asarray(_on_cpu(groups), dtype=object)
+            _require(
+                given.shape == (len(rows),),
+                f"There must be one value of `groups` per row; got {given.shape} for {len(rows)} rows.",
+            )
+            values = pd.Series(given)
             known = pd.Index(self.groups_, dtype=object)
             codes = torch.from_numpy(known.get_indexer(values))
             _require(
@@ -214,7 +218,9 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def _seed(self) -> int:
         whole = isinstance(self.random_state, int | np.integer)
-        return int(self.random_state if whole else check_random_state(self.random_state).randint(2**31 - 1))
+        seed = int(self.random_state if whole else check_random_state(self.random_state).randint(2**31 - 1))
+        _require(seed >= 0, f"`random_state` must be a whole number from 0 up; got {seed}.")
+        return seed
 
     def _algorithm(self) -> Algorithm:
         """What is trained without a target."""
@@ -266,10 +272,10 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             train, kept = split_rows((rows.y * task.groups + rows.group).numpy(), (1 - share, share), seed)
             held_out = rows.take(torch.as_tensor(kept))
         if clients is None:
-            fits = isinstance(self.n_clients, int) and 1 <= self.n_clients <= len(train)
+            fits = isinstance(self.n_clients, Integral) and 1 <= self.n_clients <= len(train)
             _require(fits, f"`n_clients` must be from 1 to the number of rows, {len(train)}; got {self.n_clients}.")
             names: tuple[str, ...] = ()
-            parts = np.array_split(generator(seed, Purpose.PARTITION).permutation(train), self.n_clients)
+            parts = np.array_split(generator(seed, Purpose.PARTITION).permutation(train), int(self.n_clients))
         else:
             owners, owner = _coded(clients, len(rows), "clients", fewest=1)
             _require(int(owner.max()) < len(owners), "Some rows have no client: give each row's.")
