@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import pickle
 import sys
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -112,7 +112,7 @@ def test_without_groups_only_methods_that_look_at_none_are_trained(people: pd.Da
 
 
 def test_numbers_of_clients_may_come_from_numpy_as_searches_give_them(people: pd.DataFrame) -> None:
-    model = FairFederatedClassifier(n_clients=np.int64(3), **QUICK).fit(features(people), people["approved"])
+    model = FairFederatedClassifier(n_clients=cast(int, np.int64(3)), **QUICK).fit(features(people), people["approved"])
     assert model.result_ is not None and len(model.result_.clients) == 3
 
 

@@ -242,6 +242,28 @@ def test_a_finished_module_instead_of_a_way_to_make_one_is_refused() -> None:
     assert "nn.Module" in refusal(ffalm.FedAvg(), federation(), model=3, rounds=1)
 
 
+@pytest.mark.parametrize("engine", ["loop", "stacked", "auto"])
+def test_a_function_that_gives_the_same_layers_again_is_refused(engine: str) -> None:
+    """Each seed would start from the weights that another has trained."""
+    module = nn.Linear(4, 2)
+    told = refusal("fedavg", federation(), model=lambda: module, rounds=1, engine=engine)
+    assert "must make a new one each time" in told
+    assert "again" in refusal("fedavg", federation(), model=lambda: nn.Sequential(module), rounds=1, engine=engine)
+
+
+def test_new_modules_may_share_layers_that_are_not_trained() -> None:
+    frozen = nn.Linear(4, 4).requires_grad_(False)
+    ffalm.simulate("fedavg", federation(), model=lambda: nn.Sequential(frozen, nn.Linear(4, 2)), rounds=1, **FAST)
+
+
+def test_models_of_each_client_alone_are_no_model_for_new_rows() -> None:
+    result = ffalm.simulate("local", federation(), model="linear", rounds=1, **FAST)
+    with pytest.raises(UserError, match="a model for each client, and has none for new rows"):
+        result.predict(arrays(91, 40)[0])
+    with pytest.raises(UserError, match="a blind rule is for one model"):
+        ffalm.blind(result, federation(), model="linear", rounds=1)
+
+
 def test_unequal_numbers_of_seeds_and_federations_are_refused() -> None:
     assert "2 seeds" in refusal(ffalm.FedAvg(), [federation()], seed=[0, 1], rounds=1)
 

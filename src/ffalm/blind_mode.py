@@ -152,6 +152,7 @@ def blind(
     require(
         isinstance(weights, Mapping), f"Give a Result or the weights of a model by name; got {short_repr(trained)}."
     )
+    require(len(weights) > 0, "This run trained a model for each client, and a blind rule is for one model.")
     held_out(federation)
     with usual_modes():
         network = rebuilt(weights, federation, settings)

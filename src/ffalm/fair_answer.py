@@ -84,16 +84,14 @@ def fair(
     are those of `Study.answer`, the other keywords those of `simulate`. Without `lr`, the learning rate of a table is
     chosen on its validation part: 0.05, 0.2, 0.5 or 1.
     """
-    held_out(federation, "A target is chosen for on")
+    held_out(federation, "The answer to a target is chosen on")
     aim = Target.parse(target)
     require(
         algorithms is None or isinstance(algorithms, Sequence | Mapping),
         f"Give algorithms as a list or by name; got a value of type {type(algorithms).__name__}.",
     )
-    candidates = algorithms or {
-        **{name: name for name in BASELINES},
-        **{key: entry_of(key, values).algorithm for key, values in lagrangians(aim).items()},
-    }
+    aiming = {key: entry_of(key, values).algorithm for key, values in lagrangians(aim).items()}
+    candidates = {**{name: name for name in BASELINES}, **aiming} if algorithms is None else algorithms
     shared = RunSettings.from_keywords(settings)
     with usual_modes():
         rate = choose_rate(federation, shared, seed_of(seed)) if "lr" not in settings else None

@@ -80,7 +80,7 @@ class Result:
     def model(self) -> TrainedModel:
         """The trained model, which takes new rows."""
         if self.description is None:
-            raise UserError("This result does not say what its model takes: use ffalm.load_model(FOLDER).")
+            raise UserError("This run trained a model for each client, and has none for new rows.")
         return TrainedModel.of(self.state_dict, self.description, self.factory, facts=self.facts)
 
     def predict(self, data: Any) -> NDArray[Any]:
