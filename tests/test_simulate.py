@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -162,6 +163,8 @@ def test_a_model_that_blows_up_ends_the_run_with_the_round_and_keeps_the_history
     assert [record["round"] for record in result.history] == list(range(1, last + 1))
     assert last < 20
     assert result.diverged == str(ended.value)
+    sent = pickle.loads(pickle.dumps(ended.value))  # as from a worker of a pool
+    assert str(sent) == str(ended.value) and sent.results[0].history == result.history
 
 
 def test_a_dual_that_blows_up_is_named_with_what_to_do() -> None:

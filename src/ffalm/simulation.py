@@ -107,6 +107,10 @@ class DivergedError(TrainingDiverged):
         super().__init__(message)
         self.results = results
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made again with its results: an error that cannot be unpickled breaks or blocks a pool of processes."""
+        return type(self), (str(self), self.results)
+
 
 class SimulateKeywords(RunKeywords, total=False):
     """The optional keywords of `simulate`."""
@@ -144,8 +148,9 @@ def simulate(
     With several seeds the runs are computed together and come back in the order of the seeds; `federation` is then
     one for all, or one per seed. An algorithm's name stands for its default preset. `privacy` adds differential
     privacy and reports `epsilon`; `keep="best"` scores the model of the round with the best validation accuracy
-    instead of the last. `on_round` is called with each round's record; `progress` shows a line that is
-    rewritten as rounds are done. The other keywords are those of `Training`. What the program has set in torch
+    instead of the last. `model` is the name of an architecture, or a function that makes an `nn.Module`; `threads` are
+    torch's, 1 unless the model has convolutions. `on_round` is called with each round's record; `progress` shows a line
+    that is rewritten as rounds are done. `ffalm settings` explains the other keywords. What the program has set in torch
     (`torch.no_grad`, autocast, a default device) changes no number; threads that train at the same time take turns.
     """
     shared = RunSettings.from_keywords(settings)
