@@ -89,9 +89,13 @@ def typed(cls: type[T]) -> type[T]:
     """Class decorator for settings that users make in Python too: their values are checked as `build` checks them."""
     original: Any = cls.__init__
     signature = inspect.signature(original)
+    own = [name for name in signature.parameters if name != "self"]
 
     @functools.wraps(original)
     def checked(self: T, *arguments: Any, **keywords: Any) -> None:
+        for name in keywords:
+            if name not in signature.parameters:
+                raise unknown(f"setting of {getattr(type(self), 'title', type(self).__name__)}", name, own)
         given = signature.bind(self, *arguments, **keywords)
         with suppress(NameError):  # annotations of a user's class may name what its module does not hold
             hints, what = _hints(type(self)), getattr(type(self), "title", type(self).__name__)

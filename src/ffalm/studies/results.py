@@ -21,6 +21,7 @@ from ffalm.studies.describe import RECORD, describe, read_study
 from ffalm.studies.store import RunFolder
 from ffalm.studies.study_answer import StudyAnswer
 from ffalm.system.files import folder_of, path_of, write_atomic
+from ffalm.system.torch_modes import usual_modes
 from ffalm.targets.answer import Answer, choose
 from ffalm.targets.candidates import BlindFit, FinishedRun, answer_of
 from ffalm.targets.repair import GROUPS, REPAIR
@@ -191,7 +192,8 @@ class Study:
         """
         aim = Target.parse(target if target is not None else self.record.target or DEFAULT)
         level = self.record.confidence if confidence is None else confidence
-        answer = self.blind_model(run, federation, groups).fit(aim, level)
+        with usual_modes():
+            answer = self.blind_model(run, federation, groups).fit(aim, level)
         if answer.warning:
             warnings.warn(answer.warning, stacklevel=2)
         return answer
@@ -341,7 +343,11 @@ class Study:
         if not found:
             signs = {name: ">=" if more_is_better(name) else "<=" for name in bounds}
             conditions = ", ".join(f"{name} {signs[name]} {bound:g}" for name, bound in bounds.items())
-            raise UserError(f"No algorithm meets {conditions or 'this'} with all of its runs finished and sound.")
+            meets = f"meets {conditions} with" if conditions else "has"
+            raise UserError(
+                f"No algorithm {meets} all of its runs finished and sound: `to_dataframe()` shows which diverged, are "
+                "degenerate or have undefined metrics."
+            )
         return max(found, key=lambda one: one.means[metric] if more_is_better(metric) else -one.means[metric])
 
     def write_report(self, folder: str | Path | None = None) -> dict[str, Path]:

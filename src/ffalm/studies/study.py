@@ -43,6 +43,7 @@ from ffalm.studies.results import Study
 from ffalm.studies.store import locked
 from ffalm.system import toml
 from ffalm.system.files import remove_leftovers, write_atomic
+from ffalm.system.torch_modes import usual_modes
 from ffalm.targets.candidates import lagrangians
 from ffalm.targets.target import DEFAULT, Repair, Scope, Target
 
@@ -272,7 +273,7 @@ def compute_study(
     free_rate: bool = False,
 ) -> Study:
     """Compute the runs that are missing from the folder, and return the study in it."""
-    with begin(config, out, optional, existing, ray=ray, free_rate=free_rate) as begun:
+    with usual_modes(), begin(config, out, optional, existing, ray=ray, free_rate=free_rate) as begun:
         if not progress:
             return begun.compute(on_round)
         line = ProgressLine(len(begun.left) * config.training.rounds)
